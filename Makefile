@@ -1,0 +1,38 @@
+# The two commands of the README: `make run` and `make test`.
+# Both need nothing but Python 3.11+ with venv, and no root.
+PYTHON ?= python3
+VENV   ?= .venv
+OUT    ?= out
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: run test check clean
+
+run: $(VENV)/.installed
+	@mkdir -p $(OUT)
+	$(BIN)/flamma game path --rounds 100 --decay-start 0.3 \
+	  --contributions 0.95,0.9,0.8,0.7,0.5 --costs 0.05,0.06,0.08,0.1,0.12 \
+	  --plot $(OUT)/path.png
+
+test: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+# One stamp per set of packages, renewed when the requirements change.
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FLamma needs Python 3.11 or newer: try make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[report]'
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[report,dev]'
+	@touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) $(OUT) build dist src/*.egg-info

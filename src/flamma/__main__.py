@@ -1,0 +1,7 @@
+"""``python -m flamma``."""
+
+import sys
+
+from flamma.cli import main
+
+sys.exit(main())

@@ -1,0 +1,28 @@
+"""The command line: ``flamma ...``. Parsing is light; the work is imported when it is done."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from flamma.errors import FlammaError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0, or 2 with one sentence on what is wrong."""
+    from flamma.cli.parser import command_line
+
+    options = command_line().parse_args(arguments)
+    try:
+        options.run(options)
+        sys.stdout.flush()
+    except FlammaError as error:
+        print(f"flamma: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("flamma: interrupted.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        sys.stderr.close()
+        return 0
+    return 0

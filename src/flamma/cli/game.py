@@ -1,0 +1,291 @@
+"""``flamma game``: solve the game of one round, or follow it over many."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flamma.cli.parser import Parser, bounds, numbers
+from flamma.errors import FlammaError
+
+if TYPE_CHECKING:
+    from flamma.game import Certificate, Equilibrium, Game, Statics
+
+EXAMPLES = """\
+examples:
+  flamma game solve --contributions 0.9,0.8,0.7 --costs 0.05,0.1,0.2 --round 20
+  flamma game solve --clients clients.csv --round 20 --decay-start 0.5 --rounds 100 --json
+  flamma game path --contributions 0.9,0.8 --costs 0.05,0.1 --rounds 100 --plot path.png
+
+A client's contribution lies between 0 and 1; its cost is what one epoch costs it, and grows with
+the square of the epochs. The price is the weight of the server's own cost of influence.
+"""
+MOST_COLUMNS = 8
+
+
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add ``flamma game`` to the command line."""
+    game = commands.add_parser(
+        "game",
+        help="the Stackelberg game itself: equilibria and certificates",
+        description="Equilibria of the game between a server and its clients.",
+        epilog=EXAMPLES,
+    )
+    actions = game.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    solve = actions.add_parser(
+        "solve",
+        help="the equilibrium of one round, with its certificate",
+        epilog=EXAMPLES,
+        description="Solve the game of one round exactly and certify the result independently.",
+    )
+    solve.add_argument("--round", type=int, default=1, help="the round t (default 1)")
+    solve.add_argument("--rounds", type=int, help="all rounds; needed with --decay-start")
+    solve.set_defaults(run=run_solve)
+    path = actions.add_parser(
+        "path",
+        help="decay factor, epochs and utilities round by round",
+        epilog=EXAMPLES,
+        description="Solve the game of every round, contributions and costs staying the same.",
+    )
+    path.add_argument("--rounds", type=int, default=100, help="how many rounds (default 100)")
+    path.set_defaults(run=run_path)
+    for parser in (solve, path):
+        _add_game_arguments(parser)
+
+
+def _add_game_arguments(parser: Parser) -> None:
+    who = parser.add_argument_group("who plays")
+    who.add_argument("--contributions", type=numbers, metavar="A,B,..", help="one per client")
+    who.add_argument("--costs", type=numbers, metavar="A,B,..", help="one per client")
+    who.add_argument(
+        "--clients",
+        type=Path,
+        metavar="FILE.csv",
+        help="columns contribution, cost and, if you like, name, instead of the two lists",
+    )
+    rules = parser.add_argument_group("the rules")
+    price = rules.add_mutually_exclusive_group()
+    price.add_argument("--price", type=float, help="the price λ (default 1, the paper's)")
+    price.add_argument(
+        "--decay-start",
+        type=float,
+        metavar="SHARE",
+        help="derive the price so that the decay factor leaves its upper bound after this share "
+        "of the rounds",
+    )
+    rules.add_argument(
+        "--epochs",
+        type=bounds,
+        default=(1.0, 10.0),
+        metavar="LOWER:UPPER",
+        help="local epochs of a client that takes part (default 1:10; 0:inf for no bounds)",
+    )
+    rules.add_argument("--continuous", action="store_true", help="epochs need not be whole")
+    rules.add_argument(
+        "--decay-bounds",
+        type=bounds,
+        default=(0.0, 1.0),
+        metavar="LOWER:UPPER",
+        help="range of the decay factor (default 0:1)",
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    output.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .png or .svg")
+
+
+def run_solve(options: argparse.Namespace) -> None:
+    """Run ``flamma game solve``."""
+    _check_plot(options)
+    names, game = _read_game(options, options.round)
+    from flamma.game import certify, solve
+
+    equilibrium = solve(game)
+    certificate = certify(game, equilibrium.decay_factor, equilibrium.local_epochs)
+    if options.json:
+        _print_json(_solve_record(names, game, equilibrium, certificate))
+    else:
+        _print_solution(names, game, equilibrium, certificate)
+    if options.plot:
+        from flamma.reports.game_figures import draw_equilibrium
+
+        _save(draw_equilibrium(game, equilibrium, names), options)
+
+
+def run_path(options: argparse.Namespace) -> None:
+    """Run ``flamma game path``."""
+    _check_plot(options)
+    if options.rounds < 1:
+        raise FlammaError(f"--rounds must be at least 1, not {options.rounds}.")
+    names, game = _read_game(options, 1)
+    from flamma.cli.progress import progress
+    from flamma.game import comparative_statics
+
+    rounds = progress(range(1, options.rounds + 1), "solving rounds")
+    path = comparative_statics(game, "round", rounds)
+    if options.json:
+        _print_json(_path_record(names, game, path))
+    else:
+        _print_path(names, game, path)
+    if options.plot:
+        from flamma.reports.game_figures import draw_path
+
+        _save(draw_path(game, path, names), options)
+
+
+def _read_game(options: argparse.Namespace, round_: int) -> tuple[list[str], Game]:
+    from flamma.game import Game, price_for
+
+    names, contributions, costs = _read_clients(options)
+    rules = {
+        "epoch_bounds": options.epochs,
+        "whole_epochs": not options.continuous,
+        "decay_bounds": options.decay_bounds,
+    }
+    price = 1.0 if options.price is None else options.price
+    if options.decay_start is not None:
+        if options.rounds is None:
+            raise FlammaError("--decay-start is a share of the rounds: give --rounds too.")
+        price = price_for(options.decay_start, options.rounds, contributions, costs, **rules)
+    return names, Game(contributions, costs, round_, price, **rules)
+
+
+def _read_clients(options: argparse.Namespace) -> tuple[list[str], list[float], list[float]]:
+    lists = (options.contributions, options.costs)
+    if options.clients is not None:
+        if any(values is not None for values in lists):
+            raise FlammaError("give --clients or --contributions and --costs, not both.")
+        from flamma.clients.table import read_clients
+
+        return read_clients(options.clients)
+    if any(values is None for values in lists):
+        raise FlammaError("say who plays: --contributions and --costs, or --clients FILE.csv.")
+    names = [f"client {i}" for i in range(len(options.contributions))]
+    return names, options.contributions, options.costs
+
+
+def _check_plot(options: argparse.Namespace) -> None:
+    if options.plot:
+        from flamma.reports.drawing import check_picture_name
+
+        check_picture_name(options.plot)
+
+
+def _save(figure: Any, options: argparse.Namespace) -> None:
+    from flamma.reports.drawing import save
+
+    save(figure, options.plot)
+    if not options.json:
+        print(f"\nPicture: {options.plot}")
+
+
+def _print_json(record: dict[str, Any]) -> None:
+    import json
+
+    print(json.dumps(record, indent=2, allow_nan=False))
+
+
+def _game_record(names: list[str], game: Game) -> dict[str, Any]:
+    return {
+        "names": names,
+        "contributions": game.contributions.tolist(),
+        "costs": game.costs.tolist(),
+        "price": game.price,
+        "epoch_bounds": [b if math.isfinite(b) else None for b in game.epoch_bounds],
+        "whole_epochs": game.whole_epochs,
+        "decay_bounds": list(game.decay_bounds),
+    }
+
+
+def _solve_record(
+    names: list[str], game: Game, equilibrium: Equilibrium, certificate: Certificate
+) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "decay_factor": equilibrium.decay_factor,
+        "local_epochs": equilibrium.local_epochs.tolist(),
+        "abstains": equilibrium.abstains.tolist(),
+        "client_utilities": equilibrium.client_utilities.tolist(),
+        "server_utility": equilibrium.server_utility,
+        "certificate": asdict(certificate),
+        "game": {**_game_record(names, game), "round": game.round},
+    }
+
+
+def _path_record(names: list[str], game: Game, path: Statics) -> dict[str, Any]:
+    rows = zip(
+        path.values.astype(int).tolist(),
+        path.decay_factors.tolist(),
+        path.local_epochs.tolist(),
+        path.client_utilities.tolist(),
+        path.server_utilities.tolist(),
+        strict=True,
+    )
+    keys = ("round", "decay_factor", "local_epochs", "client_utilities", "server_utility")
+    return {
+        "rounds": [dict(zip(keys, row, strict=True)) for row in rows],
+        "game": _game_record(names, game),
+    }
+
+
+def _print_solution(
+    names: list[str], game: Game, equilibrium: Equilibrium, certificate: Certificate
+) -> None:
+    from flamma.reports.tables import text_table
+
+    print(
+        f"Round {game.round}, price {game.price:.6g}: decay factor {equilibrium.decay_factor:.6g}, "
+        f"server utility {equilibrium.server_utility:.6g}\n"
+    )
+    shown = range(min(game.clients, 40))
+    print(
+        text_table(
+            ["client", "contribution", "cost", "local epochs", "utility", ""],
+            [
+                [
+                    names[i],
+                    f"{game.contributions[i]:.4g}",
+                    f"{game.costs[i]:.4g}",
+                    f"{equilibrium.local_epochs[i]:.4g}",
+                    f"{equilibrium.client_utilities[i]:.4g}",
+                    "abstains" if equilibrium.abstains[i] else "",
+                ]
+                for i in shown
+            ],
+        )
+    )
+    if game.clients > len(shown):
+        print(f"... and {game.clients - len(shown)} more (--json prints all)")
+    print(
+        "\nCertificate (independent of the solver, in units of utility)\n"
+        f"  follower gap                  {certificate.follower_gap:.3g}\n"
+        f"  leader regret                 {certificate.leader_regret:.3g}"
+        f"  (uncertainty {certificate.leader_regret_uncertainty:.2g})\n"
+        f"  individual rationality slack  {certificate.individual_rationality_slack:.3g}\n"
+        f"  abstaining share              {certificate.abstaining_share:.3g}"
+    )
+
+
+def _print_path(names: list[str], game: Game, path: Statics) -> None:
+    from flamma.reports.tables import text_table
+
+    few = game.clients <= MOST_COLUMNS
+    columns = names if few else ["fewest", "mean", "most"]
+    header = ["round", "decay factor", "server utility", "least client utility"]
+    rows = []
+    for k, number in enumerate(path.values):
+        epochs = path.local_epochs[k]
+        cells = epochs if few else (epochs.min(), epochs.mean(), epochs.max())
+        rows.append(
+            [
+                f"{number:.0f}",
+                f"{path.decay_factors[k]:.4f}",
+                f"{path.server_utilities[k]:.4g}",
+                f"{path.client_utilities[k].min():.4g}",
+                *(f"{cell:.4g}" for cell in cells),
+            ]
+        )
+    print(f"Price {game.price:.6g}; the columns on the right are local epochs.\n")
+    print(text_table([*header, *columns], rows, left=0))

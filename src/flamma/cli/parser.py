@@ -1,0 +1,63 @@
+"""The parser every command is registered with, and the types of their arguments."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import NoReturn
+
+import flamma
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one sentence."""
+
+    def __init__(self, **options: object) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(**options)  # type: ignore[arg-type]
+        # Lets a list that begins with a minus, such as -0.1,0.5, be a value (and be refused by
+        # what checks values) instead of an unknown option.
+        self._negative_number_matcher = re.compile(r"^-[\d.].*$")
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong in one sentence and exit with 2."""
+        self.exit(2, f"{self.prog}: {message.rstrip('.')}; see {self.prog} --help.\n")
+
+
+def command_line() -> Parser:
+    """Return the whole command line, without importing what the commands need."""
+    from flamma.cli import game
+
+    parser = Parser(
+        prog="flamma",
+        description="Fair, incentive-compatible federated learning as a Stackelberg game.",
+        epilog="Each command explains itself: flamma game --help, flamma game solve --help.",
+    )
+    parser.add_argument("--version", action="version", version=f"flamma {flamma.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    game.register(commands)
+    return parser
+
+
+def numbers(text: str) -> list[float]:
+    """Parse ``0.9,0.8,0.7``."""
+    values = []
+    for part in text.split(","):
+        try:
+            values.append(float(part))
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"{part.strip()!r} is not a number; write a list such as 0.9,0.8,0.7"
+            ) from None
+    return values
+
+
+def bounds(text: str) -> tuple[float, float]:
+    """Parse ``1:10``, or ``5`` for both."""
+    low, _, high = text.partition(":")
+    try:
+        return float(low), float(high or low)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a range; write it as LOWER:UPPER, such as 1:10"
+        ) from None

@@ -1,0 +1,1 @@
+"""Who the clients are: what they contribute, what it costs them."""

@@ -1,0 +1,20 @@
+"""The errors a user can cause: one sentence each, saying what is wrong and what to do."""
+
+
+class FlammaError(ValueError):
+    """Something the user gave cannot be used; the message says what and how to mend it."""
+
+
+class GameError(FlammaError):
+    """The numbers given do not describe a game, or not a play of it."""
+
+
+class InputFileError(FlammaError):
+    """A file the user named is missing, unreadable or not in the expected form."""
+
+
+class MissingExtraError(FlammaError):
+    """A feature needs an optional package that is not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs an optional part: pip install 'flamma[{extra}]'.")

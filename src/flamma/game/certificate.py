@@ -1,0 +1,260 @@
+"""How far a play is from equilibrium, by a method that shares nothing with the solver.
+
+Responses are found from evaluated utilities alone (a parabola through three of them), and the
+leader's best utility by evaluating it densely and refining where it could still be larger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flamma.errors import GameError
+from flamma.game.model import Game, Vector, check_decay_factor
+from flamma.game.utilities import client_utility, server_utility, takes_part
+
+ROUNDING = 4e-15
+"""Relative error of a few operations in double precision."""
+
+EFFORT = 20_000_000
+"""Utilities evaluated at the most; with very many clients the uncertainty grows instead."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Gaps of one play, in units of utility; at an equilibrium both gaps are zero.
+
+    Attributes
+    ----------
+    follower_gap : float
+        The most that any client could gain by another number of epochs, or by abstaining.
+    leader_regret : float
+        What the leader could gain by the best other decay factor, the clients answering
+        rationally. Negative if the clients work more than is rational for them.
+    leader_regret_uncertainty : float
+        The regret is at least ``leader_regret`` and at most this much larger.
+    better_decay_factor : float
+        The decay factor at which the leader would do best.
+    individual_rationality_slack : float
+        The smallest utility among the clients that take part (0 if none does); negative if
+        somebody works at a loss.
+    abstaining_share : float
+        The share of the clients that stay out.
+    """
+
+    follower_gap: float
+    leader_regret: float
+    leader_regret_uncertainty: float
+    better_decay_factor: float
+    individual_rationality_slack: float
+    abstaining_share: float
+
+
+def certify(game: Game, decay_factor: float, local_epochs: ArrayLike) -> Certificate:
+    """Measure how far this play is from a Stackelberg equilibrium of the game.
+
+    Parameters
+    ----------
+    game : Game
+    decay_factor : float
+        γ as played.
+    local_epochs : array_like
+        τ as played, one per client; 0 for a client that abstains.
+
+    Returns
+    -------
+    Certificate
+
+    Raises
+    ------
+    GameError
+        If the play breaks the game's rules: a decay factor or epochs outside the bounds.
+
+    Examples
+    --------
+    >>> game = Game([0.9, 0.8], [0.1, 0.1], round=4)
+    >>> certificate = certify(game, 0.5, [1, 2])  # the first should do 2, the server play 1
+    >>> round(certificate.follower_gap, 9), round(certificate.leader_regret, 9)
+    (0.15, 5.35)
+    """
+    gamma, tau = _check_play(game, decay_factor, local_epochs)
+    _, best_utility = _respond(game, np.array([gamma]))
+    utility = client_utility(game, gamma, tau)
+    playing = takes_part(game, tau)
+    played = float(server_utility(game, gamma, tau))
+    best, upper, where = _leader_optimum(game, played)
+    return Certificate(
+        follower_gap=float(np.max(best_utility[0] - utility)),
+        leader_regret=best - played,
+        leader_regret_uncertainty=upper - best,
+        better_decay_factor=where,
+        individual_rationality_slack=float(np.min(utility[playing])) if playing.any() else 0.0,
+        abstaining_share=float(np.mean(~playing)),
+    )
+
+
+def _check_play(game: Game, decay_factor: float, local_epochs: ArrayLike) -> tuple[float, Vector]:
+    gamma = float(check_decay_factor(decay_factor))
+    low, high = game.decay_bounds
+    if not low <= gamma <= high:
+        raise GameError(f"the decay factor {gamma:g} lies outside its bounds {low:g}..{high:g}.")
+    tau = np.asarray(local_epochs, dtype=np.float64)
+    if tau.shape != game.costs.shape:
+        raise GameError(f"there must be one number of epochs per client ({game.clients}).")
+    low, high = game.epoch_bounds
+    allowed = (tau == 0) | ((tau >= low) & (tau <= high) & np.isfinite(tau))
+    if game.whole_epochs:
+        allowed &= tau == np.floor(tau)
+    if not allowed.all():
+        client = int(np.argmin(allowed))
+        raise GameError(f"client {client} cannot play {tau[client]:g} epochs in this game.")
+    return gamma, tau
+
+
+def _respond(game: Game, gammas: Vector) -> tuple[Vector, Vector]:
+    """Return best epochs and utilities, shape (gammas, clients), from evaluated utilities only."""
+    low, high = game.epoch_bounds
+    peak = np.clip(_peak(game, gammas), low, high)
+    if game.whole_epochs:
+        below, above = np.floor(peak), np.minimum(np.floor(peak) + 1, high)
+        value_below, value_above = (client_utility(game, gammas, t) for t in (below, above))
+        margin = ROUNDING * np.abs(game.costs * above**2)
+        tau = np.where(value_above >= value_below - margin, above, below)
+    else:
+        tau = peak
+    value = client_utility(game, gammas, tau)
+    if low > 0:
+        stays = value >= -ROUNDING * game.costs * tau**2
+        tau, value = np.where(stays, tau, 0.0), np.where(stays, value, 0.0)
+    return tau, value
+
+
+def _peak(game: Game, gammas: Vector) -> Vector:
+    """Return where each client's utility peaks: the vertex through three evaluated points."""
+    low, high = game.epoch_bounds
+    shape = (gammas.size, game.clients)
+    step = np.full(shape, (high - low) / 2 if low < high < np.inf else 1.0)
+
+    def at(steps: int) -> Vector:
+        return client_utility(game, gammas, low + steps * step)
+
+    if high == np.inf:
+        while (rising := at(2) > at(1)).any():  # the utility is finally falling: costs are
+            step = np.where(rising, 2 * step, step)  # positive
+    left, middle, right = at(0), at(1), at(2)
+    bend = left - 2 * middle + right
+    with np.errstate(divide="ignore", invalid="ignore"):
+        peak = low + step + step * (left - right) / (2 * bend)
+    # A bend lost in rounding means a peak far to one side.
+    return np.where(bend < 0, peak, np.where(right > left, np.inf, -np.inf))
+
+
+@dataclass(frozen=True)
+class _Points:
+    """The leader's side at some decay factors, in order.
+
+    ``offer`` is Σ (ω_i + τ_i) and ``phases`` a count that no client lowers as γ rises: it is
+    equal at two decay factors only if every client is in the same phase (out, at its lower
+    bound, between, at its upper bound; or at one whole number of epochs) all the way between.
+    """
+
+    gamma: Vector
+    utility: Vector
+    offer: Vector
+    phases: NDArray[np.int64]
+
+
+def _evaluate(game: Game, gammas: Vector) -> _Points:
+    rows = max(1, 1_000_000 // game.clients)
+    utility, offer = np.empty(gammas.size), np.empty(gammas.size)
+    phases = np.empty(gammas.size, dtype=np.int64)
+    low, high = game.epoch_bounds
+    for first in range(0, gammas.size, rows):
+        part = slice(first, first + rows)
+        tau, _ = _respond(game, gammas[part])
+        playing = takes_part(game, tau)
+        utility[part] = server_utility(game, gammas[part], tau)
+        offer[part] = np.sum(np.where(playing, game.contributions + tau, 0.0), axis=-1)
+        phase = tau if game.whole_epochs else (tau > low).astype(float) + (tau >= high)
+        phases[part] = np.sum(np.where(playing, 1 + phase, 0), axis=-1)
+    return _Points(gammas, utility, offer, phases)
+
+
+def _leader_optimum(game: Game, played: float) -> tuple[float, float, float]:
+    """Return the leader's best utility found, an upper bound on it, and the decay factor.
+
+    Between two decay factors a < b no client works more than at b, so U_s(γ) is at most
+    γ·offer(b) - λ t γ², a parabola whose maximum is known. Intervals whose bound is below the
+    best value found are done; where every client keeps its phase, U_s is one parabola and the
+    interval is settled by three evaluations; the others are halved.
+    """
+    budget = EFFORT // game.clients
+    grid = np.linspace(*game.decay_bounds, num=max(9, min(129, budget // 4)))
+    points = _evaluate(game, grid)
+    best_index = int(np.argmax(points.utility))
+    best, where = float(points.utility[best_index]), float(grid[best_index])
+    left, right = _take(points, slice(None, -1)), _take(points, slice(1, None))
+    spent, upper = grid.size, best
+
+    while left.gamma.size:
+        tolerance = ROUNDING * max(abs(best), abs(played), game.influence_price * where**2)
+        bound = _upper_bound(game, left, right)
+        open_ = bound > best + tolerance
+        left, right, bound = _take(left, open_), _take(right, open_), bound[open_]
+        middle = (left.gamma + right.gamma) / 2
+        width = right.gamma - left.gamma
+        done = width <= 4 * np.finfo(float).eps * right.gamma
+        if spent + 2 * middle.size > budget:
+            done[:] = True
+        if done.any():
+            upper = max(upper, float(np.max(bound[done])))
+            left, right, middle = _take(left, ~done), _take(right, ~done), middle[~done]
+        if not middle.size:
+            break
+        centre = _evaluate(game, middle)
+        single = left.phases == right.phases
+        vertex = _vertex(_take(left, single), _take(centre, single), _take(right, single))
+        tops = _evaluate(game, vertex)
+        spent += middle.size + vertex.size
+        for found in (centre, tops):
+            if found.gamma.size and np.max(found.utility) > best:
+                best = float(np.max(found.utility))
+                where = float(found.gamma[np.argmax(found.utility)])
+        split = ~single
+        left = _join(_take(left, split), _take(centre, split))
+        right = _join(_take(centre, split), _take(right, split))
+    return best, max(upper, best), where
+
+
+def _upper_bound(game: Game, left: _Points, right: _Points) -> Vector:
+    price = game.influence_price
+    with np.errstate(divide="ignore", invalid="ignore"):
+        peak = np.where(right.offer > 0, right.offer / (2 * price), 0.0)
+    gamma = np.clip(peak, left.gamma, right.gamma)
+    bound: Vector = gamma * right.offer - price * gamma**2
+    return bound
+
+
+def _vertex(left: _Points, middle: _Points, right: _Points) -> Vector:
+    bend = left.utility - 2 * middle.utility + right.utility
+    half = (right.gamma - left.gamma) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        peak = middle.gamma + half * (left.utility - right.utility) / (2 * bend)
+    return np.clip(np.where(bend < 0, peak, middle.gamma), left.gamma, right.gamma)
+
+
+def _take(points: _Points, which: slice | NDArray[np.bool_]) -> _Points:
+    return _Points(
+        points.gamma[which], points.utility[which], points.offer[which], points.phases[which]
+    )
+
+
+def _join(first: _Points, second: _Points) -> _Points:
+    return _Points(
+        np.concatenate((first.gamma, second.gamma)),
+        np.concatenate((first.utility, second.utility)),
+        np.concatenate((first.offer, second.offer)),
+        np.concatenate((first.phases, second.phases)),
+    )

@@ -1,0 +1,175 @@
+"""What a client's play reveals about its cost.
+
+A rational client that plays τ epochs at decay factor γ and contribution ω has a cost of about
+γ ω / (2 τ); rounding to whole epochs and the epoch bounds turn that into an interval. Several
+rounds narrow it. The server can so play the game without asking for costs, which would invite
+lying: who reports a lower cost pushes γ up in its own favour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flamma.errors import GameError
+from flamma.game.model import Vector, check_decay_factor, check_epoch_bounds
+
+AGREEMENT = 1e-9
+"""Relative overlap by which two bounds on a cost may miss each other and still agree."""
+
+Observation = tuple[float, ArrayLike, ArrayLike]
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Play of one client that no single cost explains.
+
+    ``rounds`` are the two rounds (counted from 0, as given) whose bounds exclude each other, or
+    the one round whose play no cost at all explains.
+    """
+
+    client: int
+    rounds: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class RevealedCosts:
+    """The costs consistent with rational play, one entry per client.
+
+    Attributes
+    ----------
+    lower, upper : ndarray
+        The interval; from 0 to infinity where nothing is known.
+    estimate : ndarray
+        The middle of the interval in 1/c, where play is linear: γ ω / (2 τ) after one round.
+        The upper bound where there is no lower one, NaN where nothing is known.
+    consistent : ndarray of bool
+        Whether some cost explains all of a client's play. Where it is false, ``lower`` exceeds
+        ``upper`` and the estimate lies between them.
+    contradictions : tuple of Contradiction
+        What did not fit.
+    """
+
+    lower: Vector
+    upper: Vector
+    estimate: Vector
+    consistent: NDArray[np.bool_]
+    contradictions: tuple[Contradiction, ...]
+
+
+def reveal_costs(
+    rounds: Iterable[Observation],
+    epoch_bounds: tuple[float, float] = (1, 10),
+    whole_epochs: bool = True,
+) -> RevealedCosts:
+    """Return the costs that rational play of these rounds reveals.
+
+    Parameters
+    ----------
+    rounds : iterable of (decay_factor, contributions, local_epochs)
+        What was announced, measured and played. ``local_epochs`` is NaN for a client that was
+        not in the game that round, and 0 for one that abstained.
+    epoch_bounds, whole_epochs
+        The rules the clients played by.
+
+    Examples
+    --------
+    >>> revealed = reveal_costs([(1.0, [0.8], [4]), (0.5, [0.8], [2])])
+    >>> revealed.lower.round(4), revealed.upper.round(4), revealed.estimate
+    (array([0.0889]), array([0.1143]), array([0.1]))
+    """
+    low, high = check_epoch_bounds(epoch_bounds, whole_epochs)
+    lower = upper = lower_round = upper_round = None
+    contradictions: list[Contradiction] = []
+    for number, (decay_factor, contributions, local_epochs) in enumerate(rounds):
+        pull, tau = _observed(number, decay_factor, contributions, local_epochs)
+        if lower is None or upper is None or lower_round is None or upper_round is None:
+            lower, upper = np.zeros(tau.size), np.full(tau.size, np.inf)
+            lower_round, upper_round = np.full((2, tau.size), -1)
+        if tau.size != lower.size:
+            raise GameError(
+                f"every round must name the same clients, but round {number} has {tau.size} "
+                f"of them and round 0 has {lower.size}."
+            )
+        at_least, at_most, explained = _interval(pull, tau, low, high, whole_epochs)
+        contradictions += [
+            Contradiction(int(i), (number,), f"no cost explains {tau[i]:g} epochs")
+            for i in np.flatnonzero(~explained)
+        ]
+        lower_round = np.where(at_least > lower, number, lower_round)
+        upper_round = np.where(at_most < upper, number, upper_round)
+        lower, upper = np.maximum(lower, at_least), np.minimum(upper, at_most)
+    if lower is None or upper is None or lower_round is None or upper_round is None:
+        raise GameError("revealing costs needs at least one round of play.")
+    crossed = lower > upper * (1 + AGREEMENT)
+    contradictions += [
+        Contradiction(
+            int(i),
+            tuple(sorted((int(lower_round[i]), int(upper_round[i])))),
+            f"one round says the cost is above {lower[i]:g}, another below {upper[i]:g}",
+        )
+        for i in np.flatnonzero(crossed)
+    ]
+    consistent = ~crossed
+    consistent[[c.client for c in contradictions]] = False
+    return RevealedCosts(lower, upper, _estimate(lower, upper), consistent, tuple(contradictions))
+
+
+def _observed(
+    number: int, decay_factor: float, contributions: ArrayLike, local_epochs: ArrayLike
+) -> tuple[Vector, Vector]:
+    gamma = check_decay_factor(decay_factor)
+    omega = np.asarray(contributions, dtype=np.float64)
+    tau = np.asarray(local_epochs, dtype=np.float64)
+    if omega.shape != tau.shape or tau.ndim != 1 or gamma.ndim != 0:
+        raise GameError(
+            f"round {number} must be one decay factor, and equally many contributions and epochs."
+        )
+    present = ~np.isnan(tau)
+    if not np.all((omega[present] >= 0) & (omega[present] <= 1)):
+        raise GameError(f"round {number} has a contribution outside [0, 1].")
+    return gamma * np.where(present, omega, 0.0), tau
+
+
+def _interval(
+    pull: Vector, tau: Vector, low: float, high: float, whole: bool
+) -> tuple[Vector, Vector, NDArray[np.bool_]]:
+    """Return the least and the largest cost behind each client's play, and whether one exists.
+
+    ``pull`` is γ ω. A whole τ is the nearest to γ ω / (2 c), so that lies within half an epoch
+    of it; a bound that binds leaves one side open; taking part means c τ_min <= γ ω.
+    """
+    absent = np.isnan(tau)
+    out = (tau == 0) & (low > 0)
+    playing = ~absent & ~out
+    slack = 0.5 if whole else 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        at_least = pull / (2 * (tau + slack))
+        at_most = pull / (2 * (tau - slack))
+        entry = pull / low if low > 0 else np.full(tau.size, np.inf)
+    at_least = np.where(playing & (tau < high), at_least, 0.0)
+    at_most = np.where(playing & (tau > low), at_most, np.where(playing, entry, np.inf))
+    at_least = np.where(out, entry, at_least)
+
+    explained = absent | out | ((tau >= low) & (tau <= high) & np.isfinite(tau))
+    if whole:
+        explained &= absent | (tau == np.floor(tau))
+    # Without pull nobody works; with pull and continuous epochs nobody without bounds rests.
+    explained &= ~(playing & (pull == 0) & (tau > 0))
+    explained &= ~(playing & (pull > 0) & (tau == 0) & (not whole))
+    at_least = np.where(explained, at_least, 0.0)
+    at_most = np.where(explained, at_most, np.inf)
+    return at_least, at_most, explained
+
+
+def _estimate(lower: Vector, upper: Vector) -> Vector:
+    with np.errstate(divide="ignore"):
+        middle = 2 / (1 / lower + 1 / upper)
+    middle = np.where(lower > 0, middle, upper)
+    estimate: Vector = np.where(np.isfinite(middle), middle, math.nan)
+    return estimate

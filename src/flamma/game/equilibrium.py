@@ -1,0 +1,95 @@
+"""The Stackelberg equilibrium, exactly: the leader's best decay factor over all pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flamma.game.model import Game, Vector
+from flamma.game.pieces import pieces
+from flamma.game.response import best_response
+from flamma.game.utilities import client_utility, server_utility, takes_part
+
+LEADER_TIE = 1e-14
+"""Relative difference below which two decay factors count as equally good for the leader."""
+
+
+@dataclass(frozen=True, eq=False)
+class Equilibrium:
+    """What everybody plays, and what it is worth to them.
+
+    Attributes
+    ----------
+    decay_factor : float
+        γ*, the leader's move.
+    local_epochs : ndarray
+        τ*(γ*), the followers' answers; 0 for a client that abstains.
+    abstains : ndarray of bool
+        Who stays out because every allowed number of epochs would cost more than it brings.
+    client_utilities : ndarray
+        U_i of every client.
+    server_utility : float
+        U_s.
+    """
+
+    decay_factor: float
+    local_epochs: NDArray[Any]
+    abstains: NDArray[np.bool_]
+    client_utilities: Vector
+    server_utility: float
+
+
+def solve(game: Game) -> Equilibrium:
+    """Return the strong Stackelberg equilibrium: ties go the leader's way, then to the larger γ.
+
+    The leader's utility is piecewise quadratic in γ and jumps only upward, so its maximum is the
+    vertex or an end point of some piece. Sorting the breakpoints gives all pieces at once:
+    O(n log n), no iteration, no tolerance on γ.
+
+    Parameters
+    ----------
+    game : Game
+
+    Returns
+    -------
+    Equilibrium
+
+    Examples
+    --------
+    >>> game = Game([0.8], [0.1], round=10, epoch_bounds=(0, 100), whole_epochs=False)
+    >>> round(solve(game).decay_factor, 12)  # ω c / (2 t c - ω), the printed one-client formula
+    0.066666666667
+    """
+    gamma = _best_decay_factor(game)
+    return play(game, gamma)
+
+
+def play(game: Game, decay_factor: float) -> Equilibrium:
+    """Return what happens when the leader plays this decay factor and the clients answer."""
+    epochs = best_response(game, decay_factor)
+    return Equilibrium(
+        decay_factor=decay_factor,
+        local_epochs=epochs,
+        abstains=~takes_part(game, epochs),
+        client_utilities=client_utility(game, decay_factor, epochs),
+        server_utility=float(server_utility(game, decay_factor, epochs)),
+    )
+
+
+def _best_decay_factor(game: Game) -> float:
+    piece = pieces(game)
+    # A piece that is not strictly concave rises: its coefficients are then both at least zero.
+    gamma = piece.end.copy()
+    np.divide(piece.linear, -2 * piece.quadratic, out=gamma, where=piece.quadratic < 0)
+    np.clip(gamma, piece.start, piece.end, out=gamma)
+    value = gamma * (piece.linear + piece.quadratic * gamma)
+    best = int(np.argmax(value))
+    scale = gamma[best] * (piece.linear[best] + abs(piece.quadratic[best]) * gamma[best])
+    enough = value[best] - LEADER_TIE * scale
+    gamma_max = game.decay_bounds[1]
+    if gamma_max * (piece.linear[-1] + piece.quadratic[-1] * gamma_max) >= enough:
+        return gamma_max
+    return float(np.max(gamma[value >= enough]))

@@ -1,0 +1,210 @@
+"""The game of one round: who plays, what it costs them, and the rules."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flamma.errors import GameError
+
+Vector = NDArray[np.float64]
+
+TIE = 1e-12
+"""Relative distance below which a client counts as exactly indifferent.
+
+Decimal inputs such as a contribution of 0.3 and a cost of 0.1 are not exact in binary; without
+this margin the rule "ties go upward" would depend on the last bit of a product.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Game:
+    """One round of the game, checked on construction and immutable afterwards.
+
+    Parameters
+    ----------
+    contributions : array_like
+        ω, one per client, each in [0, 1].
+    costs : array_like
+        c, one per client, each positive: τ local epochs cost c τ².
+    round : int
+        t ≥ 1; the server's price of influence grows with it.
+    price : float
+        λ ≥ 0, the weight of that price. The paper has 1.
+    epoch_bounds : (float, float)
+        The fewest and the most local epochs of a client that takes part. The upper one may be
+        infinite.
+    whole_epochs : bool
+        Whether epochs are whole numbers.
+    decay_bounds : (float, float)
+        The range of the decay factor γ, inside [0, 1].
+
+    Raises
+    ------
+    GameError
+        If the numbers describe no game.
+
+    Examples
+    --------
+    >>> Game(contributions=[0.9, 0.5], costs=[0.1, 0.2], round=3).clients
+    2
+    >>> Game(contributions=[0.9], costs=[-1.0])
+    Traceback (most recent call last):
+    ...
+    flamma.errors.GameError: costs must be positive, but client 0 has -1.
+    """
+
+    contributions: Vector
+    costs: Vector
+    round: int
+    price: float
+    epoch_bounds: tuple[float, float]
+    whole_epochs: bool
+    decay_bounds: tuple[float, float]
+
+    def __init__(
+        self,
+        contributions: ArrayLike,
+        costs: ArrayLike,
+        round: int = 1,  # noqa: A002 - the paper's word
+        price: float = 1.0,
+        epoch_bounds: tuple[float, float] = (1, 10),
+        whole_epochs: bool = True,
+        decay_bounds: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
+        omega = _vector("contributions", contributions)
+        cost = _vector("costs", costs)
+        if omega.size != cost.size:
+            raise GameError(
+                f"contributions and costs must be equally many, "
+                f"but there are {omega.size} and {cost.size}."
+            )
+        if omega.size == 0:
+            raise GameError("a game needs at least one client, but none was given.")
+        _require_each("contributions must lie in [0, 1]", omega, (omega >= 0) & (omega <= 1))
+        _require_each("costs must be positive", cost, cost > 0)
+        with np.errstate(over="ignore"):
+            total_response = float(np.sum(omega / cost))
+        if not math.isfinite(total_response):
+            raise GameError("some cost is too small to divide by: use costs above 1e-300.")
+        bounds = check_epoch_bounds(epoch_bounds, whole_epochs)
+        if whole_epochs and min(bounds[1], float(np.max(omega / cost)) / 2) > 2**53:
+            raise GameError(
+                "some cost is too small to count whole epochs: set an upper epoch bound "
+                "or play with continuous epochs."
+            )
+        set_field = object.__setattr__
+        set_field(self, "contributions", omega)
+        set_field(self, "costs", cost)
+        set_field(self, "round", _check_round(round))
+        set_field(self, "price", check_price(price))
+        set_field(self, "epoch_bounds", bounds)
+        set_field(self, "whole_epochs", bool(whole_epochs))
+        set_field(self, "decay_bounds", _check_decay_bounds(decay_bounds))
+
+    @property
+    def clients(self) -> int:
+        """How many clients play."""
+        return int(self.contributions.size)
+
+    @property
+    def influence_price(self) -> float:
+        """λ t, what one unit of squared influence costs the server this round."""
+        return self.price * self.round
+
+    def replace(self, **changes: Any) -> Game:
+        """Return this game with some of its fields changed, checked anew."""
+        return replace(self, **changes)
+
+
+def check_epoch_bounds(bounds: tuple[float, float], whole_epochs: bool) -> tuple[float, float]:
+    """Return the epoch bounds as two floats, or say why they cannot be used."""
+    low, high = _pair("epoch_bounds", bounds)
+    if math.isnan(low) or math.isnan(high) or math.isinf(low):
+        raise GameError(f"epoch_bounds must be two numbers, not {low:g} and {high:g}.")
+    if low < 0 or high <= 0 or low > high:
+        raise GameError(
+            f"epoch_bounds must satisfy 0 <= lower <= upper and upper > 0, "
+            f"but they are {low:g} and {high:g}."
+        )
+    if whole_epochs and not (low.is_integer() and (high.is_integer() or math.isinf(high))):
+        raise GameError(
+            f"whole epochs need whole bounds, but epoch_bounds are {low:g} and {high:g}; "
+            f"round them or play with continuous epochs."
+        )
+    return low, high
+
+
+def check_price(price: float) -> float:
+    """Return the price as a float, or say why it cannot be used."""
+    value = _number("price", price)
+    if not (math.isfinite(value) and value >= 0):
+        raise GameError(f"price must be a finite number of at least 0, not {value:g}.")
+    return value
+
+
+def check_decay_factor(decay_factor: ArrayLike) -> Vector:
+    """Return decay factors as an array, or say why they cannot be used."""
+    gamma = np.asarray(decay_factor, dtype=np.float64)
+    if not np.all((gamma >= 0) & (gamma <= 1)):  # false for NaN too
+        raise GameError("a decay factor must be a number in [0, 1].")
+    return gamma
+
+
+def _check_round(number: int) -> int:
+    try:
+        value = operator.index(number)
+    except TypeError:
+        raise GameError(f"round must be a whole number, not {number!r}.") from None
+    if value < 1:
+        raise GameError(f"round must be at least 1, not {value}.")
+    return value
+
+
+def _check_decay_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    low, high = _pair("decay_bounds", bounds)
+    if not 0 <= low <= high <= 1:
+        raise GameError(
+            f"decay_bounds must satisfy 0 <= lower <= upper <= 1, "
+            f"but they are {low:g} and {high:g}."
+        )
+    return low, high
+
+
+def _pair(name: str, bounds: Iterable[float]) -> tuple[float, float]:
+    try:
+        low, high = bounds
+    except (TypeError, ValueError):
+        raise GameError(f"{name} must be a pair (lower, upper), not {bounds!r}.") from None
+    return _number(name, low), _number(name, high)
+
+
+def _number(name: str, value: float) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise GameError(f"{name} must be a number, not {value!r}.") from None
+
+
+def _vector(name: str, values: ArrayLike) -> Vector:
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise GameError(f"{name} must be a list of numbers, one per client.") from None
+    if array.ndim != 1:
+        raise GameError(f"{name} must be one list of numbers, not {array.ndim}-dimensional.")
+    _require_each(f"{name} must be finite numbers", array, np.isfinite(array))
+    array.setflags(write=False)
+    return array
+
+
+def _require_each(rule: str, values: Vector, holds: NDArray[np.bool_]) -> None:
+    if not holds.all():
+        first = int(np.argmin(holds))
+        raise GameError(f"{rule}, but client {first} has {values[first]:g}.")

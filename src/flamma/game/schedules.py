@@ -1,0 +1,131 @@
+"""How the decay factor moves over the rounds: the price that places it, and two fixed rules."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flamma.errors import GameError
+from flamma.game.equilibrium import solve
+from flamma.game.model import Game, check_decay_factor, check_price
+from flamma.game.pieces import pieces
+from flamma.game.response import best_response
+from flamma.game.utilities import server_utility
+
+
+def price_for(
+    decay_start: float,
+    rounds: int,
+    contributions: ArrayLike,
+    costs: ArrayLike,
+    epoch_bounds: tuple[float, float] = (0, math.inf),
+    whole_epochs: bool = False,
+    decay_bounds: tuple[float, float] = (0.0, 1.0),
+) -> float:
+    """Return the price λ at which γ stays at its upper bound until round t0 and falls after it.
+
+    With continuous epochs and no epoch bounds, the default, that is λ = (A + B) / (2 t0). With
+    bounds or whole epochs it is found exactly too: γ_max stays optimal as long as
+    λ t ≤ min over γ of (γ_max S(γ_max) - γ S(γ)) / (γ_max² - γ²), where S is what the clients
+    offer, Σ (ω_i + τ_i*). The minimum of this ratio is found by Dinkelbach's iteration, each
+    step of which is one exact :func:`solve`.
+
+    Parameters
+    ----------
+    decay_start : float
+        t0 as a share of the rounds, in (0, 1].
+    rounds : int
+        How many rounds there are; t0 = decay_start · rounds.
+    contributions, costs, epoch_bounds, whole_epochs, decay_bounds
+        As of :class:`Game`.
+
+    Examples
+    --------
+    >>> price_for(0.5, 100, [0.8, 0.4], [0.1, 0.1])
+    0.132
+    >>> price = price_for(0.5, 100, [0.8, 0.4], [0.1, 0.1], (1, 10), whole_epochs=True)
+    >>> game = Game([0.8, 0.4], [0.1, 0.1], price=price)
+    >>> [solve(game.replace(round=t)).decay_factor < 1 for t in (49, 50, 51)]
+    [False, False, True]
+    """
+    if not 0 < decay_start <= 1:
+        raise GameError(f"decay_start must lie in (0, 1], not {decay_start:g}.")
+    if rounds < 1:
+        raise GameError(f"rounds must be at least 1, not {rounds}.")
+    game = Game(contributions, costs, 1, 0.0, epoch_bounds, whole_epochs, decay_bounds)
+    return _largest_price(game) / (decay_start * rounds)
+
+
+def constant_decay(decay_factor: float) -> float:
+    """Return a decay factor that ignores the game, checked: the plainest schedule.
+
+    Examples
+    --------
+    >>> constant_decay(0.9)
+    0.9
+    """
+    return float(check_decay_factor(decay_factor))
+
+
+def harmonic_decay(round: int, mean_epochs: float, price: float = 1.0) -> float:  # noqa: A002
+    """Return γ = 1 / (1 + λ (t + τ̄)), which falls with the rounds and with the work done.
+
+    Parameters
+    ----------
+    round : int
+        t ≥ 1.
+    mean_epochs : float
+        τ̄, the mean local epochs of the clients that took part last.
+    price : float
+        λ ≥ 0.
+
+    Examples
+    --------
+    >>> harmonic_decay(round=4, mean_epochs=5.0, price=1.0)
+    0.1
+    """
+    if round < 1:
+        raise GameError(f"round must be at least 1, not {round}.")
+    if not (math.isfinite(mean_epochs) and mean_epochs >= 0):
+        raise GameError(f"mean_epochs must be a finite number of at least 0, not {mean_epochs:g}.")
+    return 1 / (1 + check_price(price) * (round + mean_epochs))
+
+
+def _largest_price(free: Game) -> float:
+    """Return the largest λ (at t = 1) at which the upper decay bound is optimal.
+
+    ``free`` is the game at price 0, in which the server's utility is γ S(γ).
+    """
+    gamma_min, gamma_max = free.decay_bounds
+    if gamma_min == gamma_max:
+        raise GameError("decay_bounds leave the decay factor no room: there is no price to find.")
+    top = _offer(free, gamma_max)
+    if top == 0:
+        raise GameError("nobody takes part at any decay factor: there is no price to find.")
+
+    def ratio(gamma: float) -> float:
+        return (top - _offer(free, gamma)) / (gamma_max**2 - gamma**2)
+
+    price = min(_slope_below_top(free, top) / (2 * gamma_max), ratio(gamma_min))
+    while (gamma := solve(free.replace(price=price)).decay_factor) < gamma_max:
+        lower = ratio(gamma)
+        if lower >= price * (1 - 1e-13):
+            break
+        price = lower
+    return price
+
+
+def _offer(free: Game, gamma: float) -> float:
+    return float(server_utility(free, gamma, best_response(free, gamma)))
+
+
+def _slope_below_top(free: Game, top: float) -> float:
+    """Return the slope of γ S(γ) just below γ_max; infinite if it jumps there."""
+    gamma_max = free.decay_bounds[1]
+    piece = pieces(free)
+    last = int(np.flatnonzero(piece.start < gamma_max)[-1])
+    linear, quadratic = float(piece.linear[last]), float(piece.quadratic[last])
+    jumps = top > gamma_max * (linear + quadratic * gamma_max) * (1 + 1e-9)
+    return math.inf if jumps else linear + 2 * quadratic * gamma_max

@@ -1,0 +1,88 @@
+"""Comparative statics: how the equilibrium moves when one thing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flamma.errors import GameError
+from flamma.game.equilibrium import solve
+from flamma.game.model import Game, Vector
+
+OF_THE_GAME = ("round", "price")
+OF_A_CLIENT = {"cost": "costs", "contribution": "contributions"}
+
+
+@dataclass(frozen=True, eq=False)
+class Statics:
+    """One row per value of what was varied.
+
+    Attributes
+    ----------
+    parameter : str
+        What was varied.
+    values : ndarray of shape (values,)
+    decay_factors, server_utilities : ndarray of shape (values,)
+    local_epochs, client_utilities : ndarray of shape (values, clients)
+    """
+
+    parameter: str
+    values: Vector
+    decay_factors: Vector
+    server_utilities: Vector
+    local_epochs: NDArray[Any]
+    client_utilities: Vector
+
+
+def comparative_statics(
+    game: Game, parameter: str, values: Iterable[float], client: int | None = None
+) -> Statics:
+    """Solve the game anew for every value of one parameter.
+
+    Parameters
+    ----------
+    game : Game
+    parameter : {"round", "price", "cost", "contribution"}
+    values : iterable
+        What the parameter takes in turn.
+    client : int, optional
+        Whose cost or contribution it is.
+
+    Examples
+    --------
+    >>> game = Game([0.9, 0.8], [0.1, 0.1], round=4)
+    >>> comparative_statics(game, "cost", [0.05, 0.1, 0.2], client=0).local_epochs
+    array([[9, 4],
+           [5, 4],
+           [2, 4]])
+    """
+    chosen = list(values)
+    equilibria = [solve(_varied(game, parameter, value, client)) for value in chosen]
+    if not equilibria:
+        raise GameError("comparative statics need at least one value to vary over.")
+    return Statics(
+        parameter=parameter,
+        values=np.array(chosen, dtype=np.float64),
+        decay_factors=np.array([e.decay_factor for e in equilibria]),
+        server_utilities=np.array([e.server_utility for e in equilibria]),
+        local_epochs=np.stack([e.local_epochs for e in equilibria]),
+        client_utilities=np.stack([e.client_utilities for e in equilibria]),
+    )
+
+
+def _varied(game: Game, parameter: str, value: float, client: int | None) -> Game:
+    if parameter in OF_THE_GAME:
+        return game.replace(**{parameter: value})
+    if parameter not in OF_A_CLIENT:
+        known = ", ".join((*OF_THE_GAME, *OF_A_CLIENT))
+        raise GameError(f"cannot vary {parameter!r}: choose one of {known}.")
+    if client is None or not 0 <= client < game.clients:
+        raise GameError(f"say whose {parameter} varies: client=0..{game.clients - 1}.")
+    field = OF_A_CLIENT[parameter]
+    changed = getattr(game, field).copy()
+    changed[client] = value
+    return game.replace(**{field: changed})

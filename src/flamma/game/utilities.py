@@ -1,0 +1,60 @@
+"""What the players want: the utilities of section IV-B."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flamma.game.model import Game, Vector
+
+
+def client_utility(game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike) -> Vector:
+    """Return what each client gains, U_i = γ ω_i τ_i - c_i τ_i² (Eq. 1).
+
+    Parameters
+    ----------
+    game : Game
+    decay_factor : float or array_like of shape (...,)
+        γ; several at once give one row of utilities each.
+    local_epochs : array_like of shape (..., clients)
+        τ. An abstaining client has 0 epochs and so a utility of 0.
+
+    Examples
+    --------
+    >>> client_utility(Game([0.8, 0.5], [0.1, 0.1]), 1.0, [4, 2])
+    array([1.6, 0.6])
+    """
+    gamma = np.asarray(decay_factor, dtype=np.float64)[..., None]
+    tau = np.asarray(local_epochs, dtype=np.float64)
+    utility: Vector = tau * (gamma * game.contributions - game.costs * tau)
+    return utility
+
+
+def server_utility(
+    game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike
+) -> np.float64 | Vector:
+    """Return what the server gains, U_s = Σ γ (ω_i + τ_i) - λ t γ² over those who take part.
+
+    Parameters
+    ----------
+    game : Game
+    decay_factor : float or array_like of shape (...,)
+        γ; several at once give one utility each.
+    local_epochs : array_like of shape (..., clients)
+        τ. Where the lower epoch bound is positive, 0 epochs mean that a client abstains.
+
+    Examples
+    --------
+    >>> float(server_utility(Game([0.8, 0.5], [0.1, 0.1], round=2), 0.5, [4, 0]))
+    1.9
+    """
+    gamma = np.asarray(decay_factor, dtype=np.float64)
+    tau = np.asarray(local_epochs, dtype=np.float64)
+    work = np.sum(np.where(takes_part(game, tau), game.contributions + tau, 0.0), axis=-1)
+    utility: np.float64 | Vector = gamma * work - game.influence_price * gamma**2
+    return utility
+
+
+def takes_part(game: Game, local_epochs: Vector) -> NDArray[np.bool_]:
+    """Return who is in the game: everybody, or with a positive lower bound who works at all."""
+    return np.asarray((local_epochs > 0) | (game.epoch_bounds[0] == 0))

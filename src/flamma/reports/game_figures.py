@@ -1,0 +1,142 @@
+"""Pictures of the game: data first, then a drawing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flamma.game import Equilibrium, Game, Statics, best_response
+from flamma.game.model import Vector
+from flamma.game.pieces import pieces
+from flamma.reports.drawing import COLOURS, DASHES, new_figure, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_CLIENTS = len(COLOURS)
+MOST_PIECES = 400
+GUIDE: dict[str, Any] = {"color": "#555555", "linewidth": 0.8, "linestyle": ":"}
+
+
+@dataclass(frozen=True, eq=False)
+class LeaderCurve:
+    """The leader's utility over the decay factor: one pair of lines per piece."""
+
+    gamma: list[Vector]
+    utility: list[Vector]
+
+
+def leader_curve(game: Game) -> LeaderCurve:
+    """Return the curve piece by piece; of very many pieces a sample."""
+    piece = pieces(game)
+    chosen = np.flatnonzero(piece.end > piece.start)
+    if chosen.size > MOST_PIECES:
+        chosen = chosen[np.linspace(0, chosen.size - 1, MOST_PIECES).astype(int)]
+    gammas = [np.linspace(piece.start[k], piece.end[k], 24) for k in chosen]
+    utilities = [
+        gamma * (piece.linear[k] + piece.quadratic[k] * gamma)
+        for k, gamma in zip(chosen, gammas, strict=True)
+    ]
+    return LeaderCurve(gammas, utilities)
+
+
+def shown_clients(clients: int) -> NDArray[np.int64]:
+    """Return which clients a picture shows: all, or an even sample of many."""
+    return np.unique(np.linspace(0, clients - 1, min(clients, MOST_CLIENTS)).astype(np.int64))
+
+
+def draw_equilibrium(game: Game, equilibrium: Equilibrium, names: Sequence[str]) -> Figure:
+    """Draw the leader's utility with its pieces and optimum, and the clients' responses."""
+    figure = new_figure(8, 7)
+    above, below = figure.subplots(2, 1, sharex=True)
+    _draw_leader(above, game, equilibrium)
+    shown = shown_clients(game.clients)
+    gammas = np.linspace(*game.decay_bounds, 1001)
+    responses = best_response(game, gammas)
+    for k, client in enumerate(shown):
+        below.plot(gammas, responses[:, client], label=names[client], **_style(k))
+        below.plot(
+            equilibrium.decay_factor, equilibrium.local_epochs[client], "o", color=COLOURS[k]
+        )
+    below.axvline(equilibrium.decay_factor, **GUIDE)
+    tidy(below, "decay factor γ", "local epochs τ*", "Best responses" + _of(shown, game.clients))
+    _legend(below)
+    return figure
+
+
+def draw_path(game: Game, path: Statics, names: Sequence[str]) -> Figure:
+    """Draw the decay factor, the epochs and the utilities round by round."""
+    figure = new_figure(8, 10)
+    decay, epochs, utilities, server = figure.subplots(4, 1, sharex=True)
+    rounds, top = path.values, game.decay_bounds[1]
+    decay.step(rounds, path.decay_factors, where="mid", color=COLOURS[0])
+    decay.set_ylim(-0.03, 1.08)
+    tidy(decay, "", "decay factor γ*", f"The server's decay factor (price λ = {game.price:.4g})")
+    falls = np.flatnonzero(path.decay_factors < top)
+    if falls.size:
+        first = rounds[falls[0]]
+        right = first < np.mean(rounds)
+        decay.axvline(first, **GUIDE)
+        decay.annotate(
+            f"leaves {top:g} in round {first:g}",
+            (first, 1.0),
+            xytext=(6 if right else -6, 0),
+            textcoords="offset points",
+            ha="left" if right else "right",
+            va="center",
+        )
+    shown = shown_clients(game.clients)
+    for k, client in enumerate(shown):
+        style = {"label": names[client], "where": "mid", **_style(k)}
+        epochs.step(rounds, path.local_epochs[:, client], **style)
+        utilities.step(rounds, path.client_utilities[:, client], **style)
+    tidy(epochs, "", "local epochs τ*", "The clients' answers" + _of(shown, game.clients))
+    _legend(epochs)
+    tidy(utilities, "", "client utility", "What it is worth to them")
+    utilities.axhline(0, **GUIDE)
+    server.step(rounds, path.server_utilities, where="mid", color=COLOURS[0])
+    server.axhline(0, **GUIDE)
+    tidy(server, "round t", "server utility", "What it is worth to the server")
+    return figure
+
+
+def _draw_leader(axes: Axes, game: Game, equilibrium: Equilibrium) -> None:
+    curve = leader_curve(game)
+    for k, (gamma, utility) in enumerate(zip(curve.gamma, curve.utility, strict=True)):
+        axes.plot(gamma, utility, color=COLOURS[(0, 4)[k % 2]], linewidth=2)
+    if len(curve.gamma) < MOST_PIECES / 4:
+        for gamma, utility in zip(curve.gamma[1:], curve.utility[1:], strict=True):
+            axes.plot(gamma[0], utility[0], ".", color=COLOURS[0], markersize=5)
+    best = (equilibrium.decay_factor, equilibrium.server_utility)
+    axes.plot(*best, "*", color=COLOURS[1], markersize=15, zorder=3)
+    axes.axvline(best[0], **GUIDE)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.15 * (high - low))
+    right = best[0] < np.mean(game.decay_bounds)
+    axes.annotate(
+        f"equilibrium γ* = {best[0]:.4g}, U = {best[1]:.4g}",
+        (best[0], high + 0.08 * (high - low)),
+        xytext=(6 if right else -6, 0),
+        textcoords="offset points",
+        ha="left" if right else "right",
+        va="center",
+    )
+    count = "1 piece" if len(curve.gamma) == 1 else f"{len(curve.gamma)} pieces"
+    tidy(axes, "", "server utility", f"The server's utility in round {game.round}, {count}")
+
+
+def _style(k: int) -> dict[str, Any]:
+    return {"color": COLOURS[k], "linestyle": DASHES[k], "linewidth": 1.8}
+
+
+def _of(shown: NDArray[np.int64], clients: int) -> str:
+    return "" if shown.size == clients else f" ({shown.size} of {clients} clients)"
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)

@@ -1,0 +1,168 @@
+"""``flamma game`` as a user meets it: real processes, real files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from flamma.cli import main
+from flamma.game import Game, solve
+
+WHO = ["--contributions", "0.9,0.8,0.7", "--costs", "0.05,0.1,0.2"]
+
+
+def run(capsys, *arguments):
+    code = main([*map(str, arguments)])
+    return code, *capsys.readouterr()
+
+
+def test_solve_prints_a_table_with_the_certificate(capsys):
+    code, out, err = run(capsys, "game", "solve", *WHO, "--round", 20)
+    assert (code, err) == (0, "")
+    assert "decay factor 0.388889" in out
+    assert [line.split()[4] for line in out.splitlines() if line.startswith("client ")][1:] == [
+        "4",
+        "2",
+        "1",
+    ]
+    for name in ("follower gap", "leader regret", "individual rationality", "abstaining share"):
+        assert name in out
+
+
+def test_json_equals_the_library(capsys):
+    code, out, _ = run(capsys, "game", "solve", *WHO, "--round", 20, "--continuous", "--json")
+    record = json.loads(out)
+    equilibrium = solve(Game([0.9, 0.8, 0.7], [0.05, 0.1, 0.2], 20, whole_epochs=False))
+    assert code == 0
+    assert record["decay_factor"] == equilibrium.decay_factor
+    assert record["local_epochs"] == equilibrium.local_epochs.tolist()
+    assert record["certificate"]["leader_regret"] == pytest.approx(0, abs=1e-12)
+
+
+def test_decay_start_places_the_fall(capsys):
+    _, out, _ = run(capsys, "game", "path", *WHO, "--rounds", 40, "--decay-start", 0.5, "--json")
+    factors = [row["decay_factor"] for row in json.loads(out)["rounds"]]
+    assert factors[:20] == [1.0] * 20
+    assert factors[20] < 1
+
+
+def test_many_clients_from_a_file(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"site-{i},{rng.random():.3f},{rng.uniform(0.05, 0.5):.3f}" for i in range(60)]
+    file = tmp_path / "clients.csv"
+    file.write_text("\ufeffname, contribution ,cost\n" + "\n".join(rows), encoding="utf-8")
+    code, out, _ = run(capsys, "game", "solve", "--clients", file, "--round", 3)
+    assert code == 0
+    assert "site-0" in out
+    assert "and 20 more" in out
+    code, out, _ = run(capsys, "game", "path", "--clients", file, "--rounds", 3)
+    assert code == 0
+    assert "fewest" in out
+
+
+@pytest.mark.parametrize("name", ["picture.png", "deep/picture.svg"])
+@pytest.mark.parametrize("command", ["solve", "path"])
+def test_pictures_are_drawn(capsys, tmp_path, command, name):
+    file = tmp_path / name
+    assert run(capsys, "game", command, *WHO, "--plot", file)[0] == 0
+    first = file.read_bytes()
+    assert first.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
+    if name.endswith("svg"):
+        for label in (b"local epochs", b"server utility", b"client 2"):
+            assert label in first
+    run(capsys, "game", command, *WHO, "--plot", file)
+    assert file.read_bytes() == first
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+BAD = {
+    "nan": (["--contributions", "nan", "--costs", "1"], "finite"),
+    "infinite": (["--contributions", "0.5", "--costs", "inf"], "finite"),
+    "cost zero": (["--contributions", "0.5", "--costs", "0"], "positive"),
+    "negative contribution": (["--contributions", "-0.1,0.5", "--costs", "1,1"], "[0, 1]"),
+    "contribution above one": (["--contributions", "1.1", "--costs", "1"], "[0, 1]"),
+    "unequal lengths": (["--contributions", "0.5,0.6", "--costs", "1"], "2 and 1"),
+    "not numbers": (["--contributions", "a", "--costs", "1"], "'a' is not a number"),
+    "nobody": ([], "--contributions"),
+    "half": (["--costs", "1"], "--contributions"),
+    "round": ([*WHO, "--round", "0"], "round must be at least 1"),
+    "reversed epochs": ([*WHO, "--epochs", "5:2"], "5 and 2"),
+    "fractional epochs": ([*WHO, "--epochs", "0.5:2"], "whole"),
+    "epochs": ([*WHO, "--epochs", "few"], "LOWER:UPPER"),
+    "reversed decay": ([*WHO, "--decay-bounds", "0.9:0.1"], "0.9 and 0.1"),
+    "price": ([*WHO, "--price", "-1"], "price"),
+    "both prices": ([*WHO, "--price", "1", "--decay-start", "1"], "not allowed with"),
+    "decay start": ([*WHO, "--decay-start", "0.5"], "--rounds"),
+    "decay start range": ([*WHO, "--decay-start", "2", "--rounds", "10"], "decay_start"),
+    "no such file": (["--clients", "nowhere.csv"], "cannot read nowhere.csv"),
+    "picture": ([*WHO, "--plot", "picture.gif"], ".png or .svg"),
+    "unwritable": ([*WHO, "--plot", "/proc/picture.png"], "cannot write"),
+    "unknown option": ([*WHO, "--rund", "3"], "--rund"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence_and_exit_2(capsys, case):
+    arguments, expected = BAD[case]
+    try:
+        code, _, err = run(capsys, "game", "solve", *arguments)
+    except SystemExit as stop:
+        code, err = stop.code, capsys.readouterr().err
+    assert code == 2
+    assert expected in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("contribution\n0.5\n", "columns contribution and cost"),
+        ("", "nothing"),
+        ("contribution,cost\n0.5,0.1\n0.5,x\n", "line 3: the cost 'x'"),
+        ("contribution,cost\n0.5\n", "line 2: the cost is missing"),
+        ("contribution,cost\n2,0.1\n", "line 2: the contribution must lie in [0, 1]"),
+        ("contribution,cost\n0.5,-1\n", "line 2: the cost must be positive"),
+        ("contribution,cost\n0.5,nan\n", "line 2"),
+        ("contribution,cost\n", "at least one client"),
+        ('contribution,cost\n"0.5\n', "line 2"),
+    ],
+)
+def test_a_bad_file_names_the_line(capsys, tmp_path, text, expected):
+    file = tmp_path / "clients.csv"
+    file.write_text(text)
+    code, _, err = run(capsys, "game", "solve", "--clients", file)
+    assert code == 2
+    assert expected in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_binary_file_is_refused(capsys, tmp_path):
+    file = tmp_path / "clients.csv"
+    file.write_bytes(b"\xff\xfe\x00\x01")
+    assert run(capsys, "game", "solve", "--clients", file)[0] == 2
+
+
+@pytest.mark.parametrize("arguments", [["-m", "flamma", "--help"], ["-c", "import flamma"]])
+def test_it_starts_quickly_and_light(arguments):
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.3
+
+
+def test_help_imports_nothing_heavy():
+    script = (
+        "import sys; from flamma.cli import main\n"
+        "try: main(['game', 'solve', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'numpy', 'torch', 'matplotlib', 'flwr'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"

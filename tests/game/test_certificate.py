@@ -1,0 +1,146 @@
+"""The certificate: silent at an equilibrium, loud at everything else."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from games import exact_games, floats, scale
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from flamma.errors import GameError
+from flamma.game import Game, best_response, certificate, certify, server_utility, solve
+
+
+@settings(max_examples=1000)
+@given(exact_games())
+def test_an_equilibrium_has_no_gaps(exact):
+    game = floats(exact)
+    equilibrium = solve(game)
+    result = certify(game, equilibrium.decay_factor, equilibrium.local_epochs)
+    tolerance = 1e-11 * scale(exact)
+    assert abs(result.follower_gap) <= tolerance
+    assert abs(result.leader_regret) <= tolerance
+    assert 0 <= result.leader_regret_uncertainty <= tolerance
+    assert result.individual_rationality_slack >= -tolerance
+    assert result.abstaining_share == equilibrium.abstains.mean()
+
+
+@settings(max_examples=500)
+@given(exact_games(), st.integers(0, 100))
+def test_the_leaders_regret_is_the_exact_one(exact, percent):
+    gamma = exact.gamma_min + (exact.gamma_max - exact.gamma_min) * Fraction(percent, 100)
+    game = floats(exact)
+    epochs = best_response(game, float(gamma))
+    answers = [exact.answer(i, gamma) for i in range(game.clients)]
+    assume([float(a or 0) for a in answers] == pytest.approx(epochs.tolist()))  # no tie at gamma
+    regret = float(exact.optimum()[0] - exact.leader(gamma))
+    found = certify(game, float(gamma), epochs)
+    tolerance = 1e-11 * scale(exact)
+    assert found.leader_regret <= regret + tolerance
+    assert found.leader_regret + found.leader_regret_uncertainty >= regret - tolerance
+    assert abs(found.follower_gap) <= tolerance
+
+
+@settings(max_examples=500)
+@given(exact_games(whole=st.just(True)), st.data())
+def test_the_follower_gap_is_the_exact_one(exact, data):
+    gamma = exact.gamma_max
+    options = [0, *range(exact.low, exact.high + 1)]
+    epochs = [data.draw(st.sampled_from(options)) for _ in exact.omega]
+    gap = max(
+        max(exact.client_utility(i, gamma, Fraction(t)) for t in options)
+        - exact.client_utility(i, gamma, Fraction(epochs[i]))
+        for i in range(len(epochs))
+    )
+    found = certify(floats(exact), float(gamma), epochs)
+    assert found.follower_gap == pytest.approx(float(gap), abs=1e-11 * scale(exact))
+
+
+GAME = Game([0.93, 0.78, 0.55, 0.28], [0.05, 0.08, 0.1, 0.05], round=30)
+
+
+@pytest.mark.parametrize("game", [GAME, GAME.replace(whole_epochs=False)])
+@pytest.mark.parametrize("shift", [-0.3, -1e-3, 1e-3, 0.2])
+def test_a_wrong_decay_factor_is_caught(game, shift):
+    gamma = solve(game).decay_factor + shift
+    gamma = min(1.0, max(0.0, gamma))
+    result = certify(game, gamma, best_response(game, gamma))
+    assert result.leader_regret > 1e-6
+    assert result.better_decay_factor == pytest.approx(solve(game).decay_factor, abs=1e-6)
+    assert result.follower_gap == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("client", range(4))
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_wrong_epochs_are_caught(client, shift):
+    game = GAME.replace(price=0.3)  # γ = 1, epochs 9, 5, 3, 3
+    equilibrium = solve(game)
+    epochs = equilibrium.local_epochs.copy()
+    epochs[client] += shift
+    assert certify(game, equilibrium.decay_factor, epochs).follower_gap > 1e-3
+
+
+def test_a_loss_shows_as_negative_slack_and_abstainers_are_counted():
+    game = Game([0.9, 0.5], [0.1, 0.6], round=7)
+    equilibrium = solve(game)
+    honest = certify(game, equilibrium.decay_factor, equilibrium.local_epochs)
+    assert honest.abstaining_share == 0.5
+    forced = certify(game, 1.0, [4, 1])  # the second client is made to work at a loss
+    assert forced.individual_rationality_slack == pytest.approx(0.5 - 0.6)
+    assert forced.follower_gap == pytest.approx(0.1)
+    assert forced.abstaining_share == 0.0
+
+
+def test_who_abstains_although_it_would_gain_is_caught():
+    game = Game([0.9], [0.1], round=7)
+    assert certify(game, 1.0, [0]).follower_gap == pytest.approx(max(0.9 * 4 - 1.6, 0.9 * 5 - 2.5))
+
+
+@pytest.mark.parametrize(
+    ("gamma", "epochs"),
+    [
+        (1.5, [1, 1, 1, 1]),
+        (float("nan"), [1, 1, 1, 1]),
+        (0.5, [1, 1, 1]),
+        (0.5, [1, 1, 1, 11]),
+        (0.5, [1, 1, 1, -1]),
+        (0.5, [1, 1, 1, 1.5]),
+        (0.5, [1, 1, 1, float("nan")]),
+    ],
+)
+def test_a_play_against_the_rules_is_refused(gamma, epochs):
+    with pytest.raises(GameError):
+        certify(GAME, gamma, epochs)
+
+
+def test_large_games_keep_an_honest_uncertainty():
+    rng = np.random.default_rng(0)
+    game = Game(rng.random(200_000), rng.lognormal(-2, 1, 200_000), round=200_000)
+    equilibrium = solve(game)
+    result = certify(game, equilibrium.decay_factor, equilibrium.local_epochs)
+    assert result.leader_regret <= 1e-9 * equilibrium.server_utility
+    assert result.leader_regret_uncertainty < 0.05 * equilibrium.server_utility
+    wrong = certify(
+        game, equilibrium.decay_factor / 2, best_response(game, equilibrium.decay_factor / 2)
+    )
+    worse = server_utility(
+        game, equilibrium.decay_factor / 2, best_response(game, equilibrium.decay_factor / 2)
+    )
+    true_regret = equilibrium.server_utility - worse
+    assert wrong.leader_regret <= true_regret * (1 + 1e-12)
+    assert wrong.leader_regret + wrong.leader_regret_uncertainty >= true_regret * (1 - 1e-12)
+
+
+def test_it_shares_no_code_with_the_solver():
+    tree = ast.parse(inspect.getsource(certificate))
+    imported = {
+        node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module
+    }
+    ours = {name for name in imported if name.startswith("flamma")}
+    assert ours == {"flamma.errors", "flamma.game.model", "flamma.game.utilities"}
+    assert "TIE" not in inspect.getsource(certificate)
