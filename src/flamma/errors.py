@@ -18,3 +18,19 @@ class MissingExtraError(FlammaError):
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs an optional part: pip install 'flamma[{extra}]'.")
+
+
+class DataError(FlammaError):
+    """Data cannot be had, are damaged, or cannot be split as asked."""
+
+
+class ConfigError(FlammaError):
+    """A configuration has an unknown key, a wrong type or a value that cannot work."""
+
+
+class RunError(FlammaError):
+    """A run directory cannot be written, read or continued."""
+
+
+class StrategyError(FlammaError):
+    """A strategy was given what it cannot work with."""

@@ -18,8 +18,8 @@ from flamma.game.utilities import client_utility, server_utility, takes_part
 ROUNDING = 4e-15
 """Relative error of a few operations in double precision."""
 
-EFFORT = 20_000_000
-"""Utilities evaluated at the most; with very many clients the uncertainty grows instead."""
+EFFORT = 50_000_000
+"""Responses evaluated at the most; with very many clients the uncertainty grows instead."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def certify(game: Game, decay_factor: float, local_epochs: ArrayLike) -> Certifi
     utility = client_utility(game, gamma, tau)
     playing = takes_part(game, tau)
     played = float(server_utility(game, gamma, tau))
-    best, upper, where = _leader_optimum(game, played)
+    best, upper, where = _leader_optimum(game, gamma, played)
     return Certificate(
         follower_gap=float(np.max(best_utility[0] - utility)),
         leader_regret=best - played,
@@ -182,7 +182,7 @@ def _evaluate(game: Game, gammas: Vector) -> _Points:
     return _Points(gammas, utility, offer, phases)
 
 
-def _leader_optimum(game: Game, played: float) -> tuple[float, float, float]:
+def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, float, float]:
     """Return the leader's best utility found, an upper bound on it, and the decay factor.
 
     Between two decay factors a < b no client works more than at b, so U_s(γ) is at most
@@ -190,8 +190,8 @@ def _leader_optimum(game: Game, played: float) -> tuple[float, float, float]:
     best value found are done; where every client keeps its phase, U_s is one parabola and the
     interval is settled by three evaluations; the others are halved.
     """
-    budget = EFFORT // game.clients
-    grid = np.linspace(*game.decay_bounds, num=max(9, min(129, budget // 4)))
+    budget = max(64, EFFORT // game.clients)
+    grid = np.union1d(np.linspace(*game.decay_bounds, num=min(129, budget // 4)), [gamma])
     points = _evaluate(game, grid)
     best_index = int(np.argmax(points.utility))
     best, where = float(points.utility[best_index]), float(grid[best_index])
@@ -206,8 +206,9 @@ def _leader_optimum(game: Game, played: float) -> tuple[float, float, float]:
         middle = (left.gamma + right.gamma) / 2
         width = right.gamma - left.gamma
         done = width <= 4 * np.finfo(float).eps * right.gamma
-        if spent + 2 * middle.size > budget:
-            done[:] = True
+        room = max(0, (budget - spent) // 2)
+        if middle.size > room:  # only the most promising can still be refined
+            done[np.argsort(bound)[: middle.size - room]] = True
         if done.any():
             upper = max(upper, float(np.max(bound[done])))
             left, right, middle = _take(left, ~done), _take(right, ~done), middle[~done]

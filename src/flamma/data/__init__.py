@@ -1,0 +1,1 @@
+"""Datasets: where they come from, and how they are split over clients."""

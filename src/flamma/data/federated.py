@@ -1,0 +1,122 @@
+"""Data as a federation holds it: one array for all clients, cut by offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flamma.errors import DataError
+from flamma.types import Ints
+
+Images = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedData:
+    """Training and held-out data of every client, and what the server holds.
+
+    Client ``i`` owns ``train_x[train_offsets[i]:train_offsets[i + 1]]`` and likewise of
+    ``held``. Images are float32 of shape (samples, channels, height, width) or (samples,
+    features), labels int64. ``test`` is the common test set, ``validation`` the server's own
+    (empty unless a strategy needs it).
+    """
+
+    train_x: Images
+    train_y: Ints
+    train_offsets: Ints
+    held_x: Images
+    held_y: Ints
+    held_offsets: Ints
+    test_x: Images
+    test_y: Ints
+    validation_x: Images
+    validation_y: Ints
+    classes: int
+    name: str = "data"
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return int(self.train_offsets.size) - 1
+
+    @property
+    def samples(self) -> Ints:
+        """How many training samples each client has."""
+        return np.diff(self.train_offsets)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.train_x.shape[1:])
+
+    def class_counts(self) -> Ints:
+        """Return how many training samples of each class each client has."""
+        owner = np.repeat(np.arange(self.clients), self.samples)
+        counts = np.zeros((self.clients, self.classes), dtype=np.int64)
+        np.add.at(counts, (owner, self.train_y), 1)
+        return counts
+
+
+def federated_from_arrays(
+    clients: Sequence[tuple[Any, Any]],
+    held_out: Sequence[tuple[Any, Any]],
+    test: tuple[Any, Any] | None = None,
+    validation: tuple[Any, Any] | None = None,
+    name: str = "arrays",
+) -> FederatedData:
+    """Return a federation of your own arrays: (x, y) per client, and its held-out (x, y).
+
+    Without a test set, all held-out data together are the test set.
+    """
+    if not clients or len(clients) != len(held_out):
+        raise DataError(
+            f"every client needs training and held-out data, but there are {len(clients)} and "
+            f"{len(held_out)}."
+        )
+    train_x, train_y, train_offsets = _joined(clients, "training")
+    held_x, held_y, held_offsets = _joined(held_out, "held-out")
+    test_x, test_y = (held_x, held_y) if test is None else _joined([test], "test")[:2]
+    if validation is None:
+        validation_x, validation_y = train_x[:0], train_y[:0]
+    else:
+        validation_x, validation_y, _ = _joined([validation], "validation")
+    labels = np.concatenate([train_y, held_y, test_y, validation_y])
+    if labels.min() < 0:
+        raise DataError("labels must be whole numbers from 0, but one is negative.")
+    return FederatedData(
+        train_x,
+        train_y,
+        train_offsets,
+        held_x,
+        held_y,
+        held_offsets,
+        test_x,
+        test_y,
+        validation_x,
+        validation_y,
+        classes=int(labels.max()) + 1,
+        name=name,
+    )
+
+
+def _joined(parts: Sequence[tuple[Any, Any]], what: str) -> tuple[Images, Ints, Ints]:
+    xs, ys = [], []
+    for number, (x, y) in enumerate(parts):
+        images, labels = np.asarray(x, dtype=np.float32), np.asarray(y, dtype=np.int64)
+        if labels.ndim != 1 or images.shape[:1] != labels.shape:
+            raise DataError(
+                f"{what} data of client {number} must be as many samples as labels, but their "
+                f"shapes are {images.shape} and {labels.shape}."
+            )
+        if not np.isfinite(images).all():
+            raise DataError(f"{what} data of client {number} have a number that is not finite.")
+        xs.append(images)
+        ys.append(labels)
+    if len({x.shape[1:] for x in xs}) > 1:
+        raise DataError(f"{what} samples of all clients must have the same shape.")
+    offsets = np.concatenate(([0], np.cumsum([y.size for y in ys]))).astype(np.int64)
+    return np.concatenate(xs), np.concatenate(ys), offsets

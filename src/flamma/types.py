@@ -1,0 +1,164 @@
+"""The records that pass between rooms: frozen, plain, and small except for the weights.
+
+``params`` is always one flat float32 vector. Its :class:`Layout` says what is where: the
+trainable parameters first, then what is only carried along (running means of a batch norm).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Params = NDArray[np.float32]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the flat vector of a model's weights is made of, the trainable parts first."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    trainable: tuple[bool, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many numbers each part has."""
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are in all."""
+        return sum(self.sizes)
+
+    @property
+    def trainable_size(self) -> int:
+        """How many of them are trained; they are the first ones."""
+        return sum(s for s, learns in zip(self.sizes, self.trainable, strict=True) if learns)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every strategy is told about the experiment."""
+
+    rounds: int
+    per_round: int
+    epochs: int = 5
+    learning_rate: float = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """What the server knows of the clients: how much data each has and, perhaps, its cost."""
+
+    samples: Ints
+    costs: Floats | None
+    trainable_size: int
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return int(self.samples.size)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the server offers one selected client; a few numbers, so it travels anywhere."""
+
+    client: int
+    round: int
+    decay_factor: float = 1.0
+    contribution: float = math.nan
+    step_scale: float = 1.0
+    proximal: float = 0.0
+    epochs: int | None = None
+    iterations: int | None = None
+    wants_loss: bool = False
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a client knows of itself."""
+
+    client: int
+    cost: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class LocalTask:
+    """What a client has decided to do: epochs over its data, or a number of mini-batches.
+
+    ``iterations``, where given, counts mini-batches and replaces ``epochs``. A task of 0 epochs
+    means that the client abstains.
+    """
+
+    client: int
+    round: int
+    epochs: int
+    learning_rate: float
+    iterations: int | None = None
+    proximal: float = 0.0
+    wants_loss: bool = False
+
+    @property
+    def abstains(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.epochs == 0 and self.iterations is None
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What comes back from a client.
+
+    ``failure`` says why there is nothing to use (late, unavailable, an error, a bad update); an
+    abstaining client has neither params nor a failure. ``loss`` is that of the *received* model
+    on the client's training data, NaN if nobody asked.
+    """
+
+    client: int
+    params: Params | None
+    samples: int
+    epochs: int
+    loss: float = math.nan
+    seconds: float = 0.0
+    failure: str = ""
+
+    @property
+    def abstained(self) -> bool:
+        """Whether the client chose to do nothing."""
+        return self.params is None and not self.failure
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The global model judged on every client's own held-out data, and on the common test set.
+
+    Accuracies are in percent; ``samples`` are the held-out samples of each client.
+    """
+
+    accuracy: Floats
+    loss: Floats
+    samples: Ints
+    test_accuracy: float
+    test_loss: float
+
+
+@dataclass(frozen=True, eq=False)
+class RoundOutcome:
+    """What a round came to; the loop turns it into a record."""
+
+    round: int
+    selected: tuple[int, ...]
+    abstained: tuple[int, ...]
+    failed: Mapping[int, str]
+    local_epochs: tuple[int, ...]
+    decay_factor: float = 1.0
+    contributions: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
+    extra: Mapping[str, float] = field(default_factory=dict)

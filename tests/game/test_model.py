@@ -1,0 +1,127 @@
+"""Game: what it refuses and in which words, and that nobody can change it afterwards."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from flamma import FlammaError
+from flamma.errors import GameError
+from flamma.game import Game
+
+NAN, INF = float("nan"), float("inf")
+GOOD = {"contributions": [0.9, 0.5, 0.2], "costs": [0.1, 0.2, 0.3]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"contributions": [0.9, NAN, 0.2]}, "contributions must be finite .* client 1 has nan"),
+        ({"contributions": [0.9, 0.5, INF]}, "contributions must be finite .* client 2 has inf"),
+        ({"contributions": [0.9, None, 0.2]}, "contributions must be finite .* client 1"),
+        ({"contributions": [0.9, 0.5, 1.01]}, r"in \[0, 1\], but client 2 has 1\.01"),
+        ({"contributions": [-0.1, 0.5, 7]}, r"in \[0, 1\], but client 0 has -0\.1"),
+        ({"contributions": [0.9, "good", 0.2]}, "contributions must be a list of numbers"),
+        ({"contributions": [[0.9], [0.5, 0.2]]}, "contributions must be a list of numbers"),
+        ({"contributions": [GOOD["contributions"]]}, "contributions .* not 2-dimensional"),
+        ({"contributions": 0.9}, "contributions .* not 0-dimensional"),
+        ({"contributions": [0.9, 0.5]}, "equally many, but there are 2 and 3"),
+        ({"contributions": [], "costs": []}, "at least one client"),
+        ({"costs": [0.1, 0.2, NAN]}, "costs must be finite numbers, but client 2 has nan"),
+        ({"costs": [INF, 0.2, 0.3]}, "costs must be finite numbers, but client 0 has inf"),
+        ({"costs": [0.1, 0.0, 0.3]}, "costs must be positive, but client 1 has 0"),
+        ({"costs": [0.1, 0.2, -3]}, "costs must be positive, but client 2 has -3"),
+        ({"costs": np.full((3, 3), 0.1)}, "costs .* not 2-dimensional"),
+        ({"costs": ["a", "b", "c"]}, "costs must be a list of numbers"),
+        ({"costs": [0.1, 0.2, 1e-320]}, "cost is too small to divide by"),
+        ({"costs": [0.1, 0.2, 1e-17], "epoch_bounds": (1, INF)}, "too small to count whole"),
+        ({"round": 0}, "round must be at least 1, not 0"),
+        ({"round": False}, "round must be at least 1, not 0"),
+        ({"round": -4}, "round must be at least 1, not -4"),
+        ({"round": 1.5}, r"round must be a whole number, not 1\.5"),
+        ({"round": 2.0}, r"round must be a whole number, not 2\.0"),
+        ({"round": "2"}, "round must be a whole number, not '2'"),
+        ({"price": -0.5}, r"price must be .* at least 0, not -0\.5"),
+        ({"price": NAN}, "price must be .* not nan"),
+        ({"price": INF}, "price must be .* not inf"),
+        ({"price": "dear"}, "price must be a number, not 'dear'"),
+        ({"price": None}, "price must be a number, not None"),
+        ({"epoch_bounds": (5, 2)}, "lower <= upper .* are 5 and 2"),
+        ({"epoch_bounds": (-1, 2)}, "0 <= lower .* are -1 and 2"),
+        ({"epoch_bounds": (0, 0)}, "upper > 0, but they are 0 and 0"),
+        ({"epoch_bounds": (NAN, 2)}, "two numbers, not nan and 2"),
+        ({"epoch_bounds": (1, NAN)}, "two numbers, not 1 and nan"),
+        ({"epoch_bounds": (INF, INF)}, "two numbers, not inf and inf"),
+        ({"epoch_bounds": (0.5, 2)}, r"whole bounds, but epoch_bounds are 0\.5 and 2"),
+        ({"epoch_bounds": (1, 2.5)}, r"whole bounds, but epoch_bounds are 1 and 2\.5"),
+        ({"epoch_bounds": (1, "ten")}, "epoch_bounds must be a number, not 'ten'"),
+        ({"epoch_bounds": (1, 2, 3)}, r"epoch_bounds must be a pair .* not \(1, 2, 3\)"),
+        ({"epoch_bounds": 10}, "epoch_bounds must be a pair .* not 10"),
+        ({"decay_bounds": (0.8, 0.3)}, r"lower <= upper <= 1, but they are 0\.8 and 0\.3"),
+        ({"decay_bounds": (-0.1, 1)}, r"0 <= lower .* are -0\.1 and 1"),
+        ({"decay_bounds": (0, 1.5)}, r"upper <= 1, but they are 0 and 1\.5"),
+        ({"decay_bounds": (NAN, 1)}, "are nan and 1"),
+        ({"decay_bounds": (0, NAN)}, "are 0 and nan"),
+        ({"decay_bounds": None}, "decay_bounds must be a pair .* not None"),
+    ],
+)
+def test_what_is_no_game_is_refused_in_one_sentence_even_by_replace(changes, says):
+    for attempt in (lambda: Game(**GOOD | changes), lambda: Game(**GOOD).replace(**changes)):
+        with pytest.raises(GameError, match=says) as caught:
+            attempt()
+        assert isinstance(caught.value, FlammaError)
+        assert isinstance(caught.value, ValueError)
+        message = str(caught.value)
+        assert message.endswith(".")
+        assert ". " not in message
+        assert "\n" not in message
+
+
+def test_the_edges_of_what_is_allowed_are_a_game():
+    loose = {"epoch_bounds": (0.5, INF), "whole_epochs": False, "decay_bounds": (1, 1)}
+    game = Game([0, 1], [1e-9, 1e9], price=0, **loose)
+    assert game.clients == 2
+    assert game.epoch_bounds == (0.5, INF)
+    assert game.decay_bounds == (1.0, 1.0)
+    assert Game([0.5], [0.1], epoch_bounds=(3, 3)).epoch_bounds == (3.0, 3.0)
+
+
+@pytest.mark.parametrize(("given", "kept"), [(True, 1), (np.int64(3), 3), (7, 7)])
+def test_a_round_is_anything_that_is_an_integer_and_is_kept_as_one(given, kept):
+    game = Game(**GOOD, round=given, price=0.5)
+    assert (game.round, type(game.round)) == (kept, int)
+    assert game.influence_price == 0.5 * kept
+
+
+def test_the_arrays_are_copies_that_cannot_be_written_to():
+    contributions, costs = np.array([0.9, 0.5]), np.array([0.1, 0.2])
+    game = Game(contributions, costs)
+    contributions[0], costs[0] = 0.0, 99.0
+    assert game.contributions.tolist() == [0.9, 0.5]
+    assert game.costs.tolist() == [0.1, 0.2]
+    for array in (game.contributions, game.costs):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0.3
+    contributions[1] = 0.4  # the caller's own array stays writeable
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        game.round = 2
+
+
+def test_replace_changes_what_it_is_told_and_nothing_else():
+    old = Game([0.9], [0.1], 3, 0.5, (0, 4.5), False, (0.1, 0.8))
+    new = old.replace(round=4, costs=[0.2])
+    assert (new.round, new.costs.tolist()) == (4, [0.2])
+    assert (old.round, old.costs.tolist()) == (3, [0.1])
+    for field in ("contributions", "price", "epoch_bounds", "whole_epochs", "decay_bounds"):
+        assert getattr(new, field) == getattr(old, field)
+    assert not new.contributions.flags.writeable
+
+
+def test_replace_checks_fields_against_each_other():
+    continuous = Game([0.9], [0.1], epoch_bounds=(0.5, 2), whole_epochs=False)
+    with pytest.raises(GameError, match="whole bounds"):
+        continuous.replace(whole_epochs=True)
+    with pytest.raises(GameError, match="there are 2 and 1"):
+        continuous.replace(contributions=[0.9, 0.8])
