@@ -10,8 +10,10 @@ from pathlib import Path
 from flamma.errors import InputFileError
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
     """Write a file under a temporary name beside its place, then rename it.
+
+    With ``durable`` it survives a power failure too; without, only the death of the process.
 
     Raises
     ------
@@ -25,7 +27,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except OSError as error:

@@ -161,6 +161,7 @@ FOUR, THREE, EIGHT = (
         ([FOUR, THREE, EIGHT], (1, 2)),
         ([EIGHT, FOUR, THREE], (0, 2)),
         ([THREE, FOUR, FOUR, EIGHT, FOUR], (0, 3)),
+        ([FOUR, FOUR, EIGHT, EIGHT], (0, 2)),  # the earliest of equals
     ],
 )
 def test_play_that_no_single_cost_explains_names_the_two_rounds(rounds, blamed):

@@ -147,7 +147,8 @@ def _read_game(options: argparse.Namespace, round_: int) -> tuple[list[str], Gam
     if options.decay_start is not None:
         if options.rounds is None:
             raise FlammaError("--decay-start is a share of the rounds: give --rounds too.")
-        price = price_for(options.decay_start, options.rounds, contributions, costs, **rules)
+        game = Game(contributions, costs, round_, **rules)
+        price = price_for(options.decay_start, options.rounds, game)
     return names, Game(contributions, costs, round_, price, **rules)
 
 
@@ -219,11 +220,19 @@ def _path_record(names: list[str], game: Game, path: Statics) -> dict[str, Any]:
         path.values.astype(int).tolist(),
         path.decay_factors.tolist(),
         path.local_epochs.tolist(),
+        path.abstains.tolist(),
         path.client_utilities.tolist(),
         path.server_utilities.tolist(),
         strict=True,
     )
-    keys = ("round", "decay_factor", "local_epochs", "client_utilities", "server_utility")
+    keys = (
+        "round",
+        "decay_factor",
+        "local_epochs",
+        "abstains",
+        "client_utilities",
+        "server_utility",
+    )
     return {
         "rounds": [dict(zip(keys, row, strict=True)) for row in rows],
         "game": _game_record(names, game),
@@ -258,10 +267,13 @@ def _print_solution(
     )
     if game.clients > len(shown):
         print(f"... and {game.clients - len(shown)} more (--json prints all)")
+    rounding = 1e-12 * max(1.0, game.influence_price, game.clients)
+    gaps = (certificate.follower_gap, certificate.leader_regret)
+    follower_gap, leader_regret = (0.0 if abs(gap) < rounding else gap for gap in gaps)
     print(
         "\nCertificate (independent of the solver, in units of utility)\n"
-        f"  follower gap                  {certificate.follower_gap:.3g}\n"
-        f"  leader regret                 {certificate.leader_regret:.3g}"
+        f"  follower gap                  {follower_gap:.3g}\n"
+        f"  leader regret                 {leader_regret:.3g}"
         f"  (uncertainty {certificate.leader_regret_uncertainty:.2g})\n"
         f"  individual rationality slack  {certificate.individual_rationality_slack:.3g}\n"
         f"  abstaining share              {certificate.abstaining_share:.3g}"
@@ -284,8 +296,17 @@ def _print_path(names: list[str], game: Game, path: Statics) -> None:
                 f"{path.decay_factors[k]:.4f}",
                 f"{path.server_utilities[k]:.4g}",
                 f"{path.client_utilities[k].min():.4g}",
-                *(f"{cell:.4g}" for cell in cells),
+                *(
+                    "out" if few and path.abstains[k, i] else f"{cell:.4g}"
+                    for i, cell in enumerate(cells)
+                ),
             ]
         )
     print(f"Price {game.price:.6g}; the columns on the right are local epochs.\n")
     print(text_table([*header, *columns], rows, left=0))
+    if path.abstains[-1].all():
+        first = int(path.values[path.abstains.all(axis=1)][0])
+        print(
+            f"\nFrom round {first} on nobody takes part: the server would pay more for influence "
+            f"than it gains.\nKeep the game going with --decay-bounds 0.1:1 or --epochs 0:10."
+        )

@@ -14,6 +14,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: object) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("allow_abbrev", False)
         super().__init__(**options)  # type: ignore[arg-type]
         # Lets a list that begins with a minus, such as -0.1,0.5, be a value (and be refused by
         # what checks values) instead of an unknown option.
@@ -54,9 +55,9 @@ def numbers(text: str) -> list[float]:
 
 def bounds(text: str) -> tuple[float, float]:
     """Parse ``1:10``, or ``5`` for both."""
-    low, _, high = text.partition(":")
+    low, colon, high = text.partition(":")
     try:
-        return float(low), float(high or low)
+        return float(low), float(high if colon else low)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a range; write it as LOWER:UPPER, such as 1:10"

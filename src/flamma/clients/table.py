@@ -1,4 +1,4 @@
-"""Clients from a CSV file with the columns contribution, cost and, optionally, name."""
+"""Clients from a CSV file: what each contributes, what it costs and, optionally, its name."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 
 from flamma.errors import InputFileError
 from flamma.files import read_text
-
-NEEDED = ("contribution", "cost")
 
 
 def read_clients(path: Path) -> tuple[list[str], list[float], list[float]]:
@@ -21,25 +19,40 @@ def read_clients(path: Path) -> tuple[list[str], list[float], list[float]]:
         If the file cannot be read, lacks a column, or has a cell that is not a number; the
         message names the line.
     """
+    names, values = _read_columns(path, ("contribution", "cost"))
+    return names, values["contribution"], values["cost"]
+
+
+def read_costs(path: Path) -> tuple[list[str], list[float]]:
+    """Return names and costs of the clients in a CSV file; other columns do not matter.
+
+    Raises
+    ------
+    InputFileError
+        As :func:`read_clients`.
+    """
+    names, values = _read_columns(path, ("cost",))
+    return names, values["cost"]
+
+
+def _read_columns(path: Path, needed: tuple[str, ...]) -> tuple[list[str], dict[str, list[float]]]:
     reader = csv.DictReader(io.StringIO(read_text(path)), skipinitialspace=True)
     try:
         columns = [column.strip() for column in reader.fieldnames or []]
         reader.fieldnames = columns
-        for column in NEEDED:
-            if column not in columns:
-                has = ", ".join(columns) or "nothing"
-                raise InputFileError(
-                    f"{path} needs the columns contribution and cost, but its first line has {has}."
-                )
+        if not set(needed) <= set(columns):
+            wants = f"column{'s' * (len(needed) > 1)} {' and '.join(needed)}"
+            has = ", ".join(columns) or "nothing"
+            raise InputFileError(f"{path} needs the {wants}, but its first line has {has}.")
         names: list[str] = []
-        values: dict[str, list[float]] = {column: [] for column in NEEDED}
+        values: dict[str, list[float]] = {column: [] for column in needed}
         for row in reader:
-            for column in NEEDED:
+            for column in needed:
                 values[column].append(_cell(path, reader.line_num, column, row[column]))
             names.append((row.get("name") or "").strip() or f"client {len(names)}")
     except csv.Error as error:
         raise InputFileError(f"{path}, line {reader.line_num}: {error}.") from error
-    return names, values["contribution"], values["cost"]
+    return names, values
 
 
 def _cell(path: Path, line: int, column: str, text: str | None) -> float:

@@ -1,0 +1,1 @@
+"""Experiments: configurations, runs that can be resumed, and comparisons of many runs."""

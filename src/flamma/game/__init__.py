@@ -15,6 +15,7 @@ Examples
 True
 """
 
+from flamma.errors import GameError as GameError
 from flamma.game.certificate import Certificate as Certificate
 from flamma.game.certificate import certify as certify
 from flamma.game.closed_forms import closed_form_decay_factor as closed_form_decay_factor

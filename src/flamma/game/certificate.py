@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flamma.errors import GameError
-from flamma.game.model import Game, Vector, check_decay_factor
+from flamma.game.model import Game, Vector, check_decay_factor, check_epochs
 from flamma.game.utilities import client_utility, server_utility, takes_part
 
 ROUNDING = 4e-15
@@ -100,9 +100,7 @@ def _check_play(game: Game, decay_factor: float, local_epochs: ArrayLike) -> tup
     low, high = game.decay_bounds
     if not low <= gamma <= high:
         raise GameError(f"the decay factor {gamma:g} lies outside its bounds {low:g}..{high:g}.")
-    tau = np.asarray(local_epochs, dtype=np.float64)
-    if tau.shape != game.costs.shape:
-        raise GameError(f"there must be one number of epochs per client ({game.clients}).")
+    tau = check_epochs(game, local_epochs).reshape(game.clients)
     low, high = game.epoch_bounds
     allowed = (tau == 0) | ((tau >= low) & (tau <= high) & np.isfinite(tau))
     if game.whole_epochs:

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flamma.game.model import Game, Vector
+from flamma.game.model import Game, Vector, check_decay_factor
 
 
 def unbounded_best_response(
@@ -21,7 +21,7 @@ def unbounded_best_response(
     It is :func:`best_response` where epochs are continuous and no epoch bound binds.
     """
     game = _unbounded(contributions, costs)
-    response: Vector = decay_factor * game.contributions / (2 * game.costs)
+    response: Vector = check_decay_factor(decay_factor) * game.contributions / (2 * game.costs)
     return response
 
 

@@ -46,11 +46,13 @@ class RevealedCosts:
     lower, upper : ndarray
         The interval; from 0 to infinity where nothing is known.
     estimate : ndarray
-        The middle of the interval in 1/c, where play is linear: γ ω / (2 τ) after one round.
-        The upper bound where there is no lower one, NaN where nothing is known.
+        The middle of the interval in 1/c, where play is linear: γ ω / (2 τ) after one round,
+        twice the lower bound of a client that only abstained. The upper bound where there is no
+        lower one, NaN where nothing is known.
     consistent : ndarray of bool
-        Whether some cost explains all of a client's play. Where it is false, ``lower`` exceeds
-        ``upper`` and the estimate lies between them.
+        Whether some cost explains all of a client's play. Where two rounds contradict each other,
+        ``lower`` exceeds ``upper`` and the estimate lies between them; a round that no cost
+        explains narrows nothing.
     contradictions : tuple of Contradiction
         What did not fit.
     """
@@ -96,7 +98,7 @@ def reveal_costs(
                 f"every round must name the same clients, but round {number} has {tau.size} "
                 f"of them and round 0 has {lower.size}."
             )
-        at_least, at_most, explained = _interval(pull, tau, low, high, whole_epochs)
+        at_least, at_most, explained = cost_interval(pull, tau, (low, high), whole_epochs)
         contradictions += [
             Contradiction(int(i), (number,), f"no cost explains {tau[i]:g} epochs")
             for i in np.flatnonzero(~explained)
@@ -117,7 +119,7 @@ def reveal_costs(
     ]
     consistent = ~crossed
     consistent[[c.client for c in contradictions]] = False
-    return RevealedCosts(lower, upper, _estimate(lower, upper), consistent, tuple(contradictions))
+    return RevealedCosts(lower, upper, middle_cost(lower, upper), consistent, tuple(contradictions))
 
 
 def _observed(
@@ -136,14 +138,16 @@ def _observed(
     return gamma * np.where(present, omega, 0.0), tau
 
 
-def _interval(
-    pull: Vector, tau: Vector, low: float, high: float, whole: bool
+def cost_interval(
+    pull: Vector, tau: Vector, epoch_bounds: tuple[float, float], whole: bool
 ) -> tuple[Vector, Vector, NDArray[np.bool_]]:
-    """Return the least and the largest cost behind each client's play, and whether one exists.
+    """Return the least and the largest cost behind one round's play, and whether one exists.
 
-    ``pull`` is γ ω. A whole τ is the nearest to γ ω / (2 c), so that lies within half an epoch
-    of it; a bound that binds leaves one side open; taking part means c τ_min <= γ ω.
+    ``pull`` is γ ω, ``tau`` the epochs played (NaN if not in the game). A whole τ is the nearest
+    to γ ω / (2 c), so that lies within half an epoch of it; a bound that binds leaves one side
+    open; taking part means c τ_min <= γ ω.
     """
+    low, high = epoch_bounds
     absent = np.isnan(tau)
     out = (tau == 0) & (low > 0)
     playing = ~absent & ~out
@@ -167,7 +171,8 @@ def _interval(
     return at_least, at_most, explained
 
 
-def _estimate(lower: Vector, upper: Vector) -> Vector:
+def middle_cost(lower: Vector, upper: Vector) -> Vector:
+    """Return the middle of intervals of costs in 1/c; see :class:`RevealedCosts`."""
     with np.errstate(divide="ignore"):
         middle = 2 / (1 / lower + 1 / upper)
     middle = np.where(lower > 0, middle, upper)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -102,7 +102,7 @@ class Game:
         set_field = object.__setattr__
         set_field(self, "contributions", omega)
         set_field(self, "costs", cost)
-        set_field(self, "round", _check_round(round))
+        set_field(self, "round", check_round(round))
         set_field(self, "price", check_price(price))
         set_field(self, "epoch_bounds", bounds)
         set_field(self, "whole_epochs", bool(whole_epochs))
@@ -120,6 +120,9 @@ class Game:
 
     def replace(self, **changes: Any) -> Game:
         """Return this game with some of its fields changed, checked anew."""
+        unknown = sorted(changes.keys() - {field.name for field in fields(self)})
+        if unknown:
+            raise GameError(f"a game has no {unknown[0]!r} to change.")
         return replace(self, **changes)
 
 
@@ -143,7 +146,7 @@ def check_epoch_bounds(bounds: tuple[float, float], whole_epochs: bool) -> tuple
 
 def check_price(price: float) -> float:
     """Return the price as a float, or say why it cannot be used."""
-    value = _number("price", price)
+    value = check_number("price", price)
     if not (math.isfinite(value) and value >= 0):
         raise GameError(f"price must be a finite number of at least 0, not {value:g}.")
     return value
@@ -151,13 +154,25 @@ def check_price(price: float) -> float:
 
 def check_decay_factor(decay_factor: ArrayLike) -> Vector:
     """Return decay factors as an array, or say why they cannot be used."""
-    gamma = np.asarray(decay_factor, dtype=np.float64)
+    try:
+        gamma = np.asarray(decay_factor, dtype=np.float64)
+    except (TypeError, ValueError):
+        gamma = np.array(np.nan)
     if not np.all((gamma >= 0) & (gamma <= 1)):  # false for NaN too
         raise GameError("a decay factor must be a number in [0, 1].")
     return gamma
 
 
-def _check_round(number: int) -> int:
+def check_epochs(game: Game, local_epochs: ArrayLike) -> Vector:
+    """Return local epochs as an array with one column per client, or say why they do not fit."""
+    tau = np.asarray(local_epochs, dtype=np.float64)
+    if tau.shape[-1:] != game.costs.shape:
+        raise GameError(f"there must be one number of epochs per client ({game.clients}).")
+    return tau
+
+
+def check_round(number: int) -> int:
+    """Return the round as an int, or say why it cannot be one."""
     try:
         value = operator.index(number)
     except TypeError:
@@ -182,10 +197,11 @@ def _pair(name: str, bounds: Iterable[float]) -> tuple[float, float]:
         low, high = bounds
     except (TypeError, ValueError):
         raise GameError(f"{name} must be a pair (lower, upper), not {bounds!r}.") from None
-    return _number(name, low), _number(name, high)
+    return check_number(name, low), check_number(name, high)
 
 
-def _number(name: str, value: float) -> float:
+def check_number(name: str, value: float) -> float:
+    """Return a number as a float, or say that it is none."""
     try:
         return float(value)
     except (TypeError, ValueError):

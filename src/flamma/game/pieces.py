@@ -47,17 +47,21 @@ def pieces(game: Game) -> Pieces:
 
     order = np.argsort(position, kind="stable")  # merges sorted runs
     position = np.clip(position[order], gamma_min, gamma_max)
-    # From the top down: at γ only clients with c/ω >= γ/(2 τ_max) have been summed, so the
-    # huge 1/c of a nearly free client never cancels against itself where it does not matter.
+    # The linear part is summed from the bottom, where it is zero until somebody enters. The
+    # quadratic part is summed from the top: at γ only clients with c/ω >= γ/(2 τ_max) have been
+    # added, so the huge 1/c of a nearly free client does not cancel where it does not matter.
+    upward = np.cumsum(np.concatenate(([linear], linear_step[order])))
+    downward = np.cumsum(np.concatenate(([quadratic], -quadratic_step[order][::-1])))[::-1]
     return Pieces(
         start=np.concatenate(([gamma_min], position)),
         end=np.concatenate((position, [gamma_max])),
-        linear=_undo(linear, linear_step[order]),
-        quadratic=_undo(quadratic, quadratic_step[order]) - game.influence_price,
+        linear=upward,
+        quadratic=downward - game.influence_price,
     )
 
 
 Changes = tuple[Vector, Vector, Vector, float, float]
+"""Breakpoints, steps of both coefficients, the linear one at γ_min, the quadratic at γ_max."""
 
 
 def _continuous_changes(game: Game, ratio: Vector, omega: Vector) -> Changes:
@@ -78,9 +82,9 @@ def _continuous_changes(game: Game, ratio: Vector, omega: Vector) -> Changes:
     position, linear_step, quadratic_step = (
         np.concatenate([run[part] for run in runs]) for part in range(3)
     )
-    linear = float(np.sum(omega[: enters.stop])) + low * (enters.stop - leaves_low.stop)
-    if reaches_high.stop:
-        linear += high * reaches_high.stop
+    linear = float(np.sum(omega[: enters.start])) + low * (enters.start - leaves_low.start)
+    if reaches_high.start:
+        linear += high * reaches_high.start
     quadratic = float(np.sum(slope[reaches_high.stop : leaves_low.stop]))
     return position, linear_step, quadratic_step, linear, quadratic
 
@@ -107,7 +111,7 @@ def _whole_changes(game: Game, ratio: Vector, omega: Vector) -> Changes:
         np.concatenate((low * ratio[enters], position)),
         np.concatenate((omega[enters] + low, np.ones(total))),
         np.zeros(_length(enters) + total),
-        float(np.sum(omega[: enters.stop]) + np.sum(last)),
+        float(np.sum(omega[: enters.start]) + np.sum(first[: enters.start])),
         0.0,
     )
 
@@ -128,12 +132,3 @@ def _reached(game: Game, ratio: Vector, multiple: float) -> slice:
 
 def _length(part: slice) -> int:
     return int(part.stop - part.start)
-
-
-def _undo(top: float, steps: Vector) -> Vector:
-    """Return the coefficient on every piece, given the top piece's and the steps between them."""
-    coefficients = np.empty(steps.size + 1)
-    coefficients[-1] = top
-    np.cumsum(steps[::-1], out=coefficients[-2::-1])
-    np.subtract(top, coefficients[:-1], out=coefficients[:-1])
-    return coefficients

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from flamma.errors import GameError
 from flamma.game.equilibrium import solve
-from flamma.game.model import Game, check_decay_factor, check_price
+from flamma.game.model import Game, check_decay_factor, check_number, check_price, check_round
 from flamma.game.pieces import pieces
 from flamma.game.response import best_response
 from flamma.game.utilities import server_utility
@@ -18,8 +18,8 @@ from flamma.game.utilities import server_utility
 def price_for(
     decay_start: float,
     rounds: int,
-    contributions: ArrayLike,
-    costs: ArrayLike,
+    contributions: ArrayLike | Game,
+    costs: ArrayLike | None = None,
     epoch_bounds: tuple[float, float] = (0, math.inf),
     whole_epochs: bool = False,
     decay_bounds: tuple[float, float] = (0.0, 1.0),
@@ -38,24 +38,30 @@ def price_for(
         t0 as a share of the rounds, in (0, 1].
     rounds : int
         How many rounds there are; t0 = decay_start · rounds.
-    contributions, costs, epoch_bounds, whole_epochs, decay_bounds
-        As of :class:`Game`.
+    contributions : Game or array_like
+        A game, whose clients and rules are taken (its round and price are not), or ω.
+    costs, epoch_bounds, whole_epochs, decay_bounds
+        As of :class:`Game`, where no game is given; the default rules are the closed form's.
 
     Examples
     --------
     >>> price_for(0.5, 100, [0.8, 0.4], [0.1, 0.1])
     0.132
-    >>> price = price_for(0.5, 100, [0.8, 0.4], [0.1, 0.1], (1, 10), whole_epochs=True)
-    >>> game = Game([0.8, 0.4], [0.1, 0.1], price=price)
+    >>> game = Game([0.8, 0.4], [0.1, 0.1])  # whole epochs, 1 to 10
+    >>> game = game.replace(price=price_for(0.5, 100, game))
     >>> [solve(game.replace(round=t)).decay_factor < 1 for t in (49, 50, 51)]
     [False, False, True]
     """
-    if not 0 < decay_start <= 1:
-        raise GameError(f"decay_start must lie in (0, 1], not {decay_start:g}.")
-    if rounds < 1:
-        raise GameError(f"rounds must be at least 1, not {rounds}.")
-    game = Game(contributions, costs, 1, 0.0, epoch_bounds, whole_epochs, decay_bounds)
-    return _largest_price(game) / (decay_start * rounds)
+    share = check_number("decay_start", decay_start)
+    if not 0 < share <= 1:
+        raise GameError(f"decay_start must lie in (0, 1], not {share:g}.")
+    if isinstance(contributions, Game):
+        game = contributions.replace(round=1, price=0.0)
+    elif costs is None:
+        raise GameError("price_for needs a game, or contributions and costs.")
+    else:
+        game = Game(contributions, costs, 1, 0.0, epoch_bounds, whole_epochs, decay_bounds)
+    return _largest_price(game) / (share * check_round(rounds))
 
 
 def constant_decay(decay_factor: float) -> float:
@@ -66,7 +72,7 @@ def constant_decay(decay_factor: float) -> float:
     >>> constant_decay(0.9)
     0.9
     """
-    return float(check_decay_factor(decay_factor))
+    return float(check_decay_factor(check_number("decay_factor", decay_factor)))
 
 
 def harmonic_decay(round: int, mean_epochs: float, price: float = 1.0) -> float:  # noqa: A002
@@ -86,11 +92,10 @@ def harmonic_decay(round: int, mean_epochs: float, price: float = 1.0) -> float:
     >>> harmonic_decay(round=4, mean_epochs=5.0, price=1.0)
     0.1
     """
-    if round < 1:
-        raise GameError(f"round must be at least 1, not {round}.")
+    number = check_round(round)
     if not (math.isfinite(mean_epochs) and mean_epochs >= 0):
         raise GameError(f"mean_epochs must be a finite number of at least 0, not {mean_epochs:g}.")
-    return 1 / (1 + check_price(price) * (round + mean_epochs))
+    return 1 / (1 + check_price(price) * (number + mean_epochs))
 
 
 def _largest_price(free: Game) -> float:

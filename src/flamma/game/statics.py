@@ -27,7 +27,7 @@ class Statics:
         What was varied.
     values : ndarray of shape (values,)
     decay_factors, server_utilities : ndarray of shape (values,)
-    local_epochs, client_utilities : ndarray of shape (values, clients)
+    local_epochs, abstains, client_utilities : ndarray of shape (values, clients)
     """
 
     parameter: str
@@ -35,6 +35,7 @@ class Statics:
     decay_factors: Vector
     server_utilities: Vector
     local_epochs: NDArray[Any]
+    abstains: NDArray[np.bool_]
     client_utilities: Vector
 
 
@@ -70,6 +71,7 @@ def comparative_statics(
         decay_factors=np.array([e.decay_factor for e in equilibria]),
         server_utilities=np.array([e.server_utility for e in equilibria]),
         local_epochs=np.stack([e.local_epochs for e in equilibria]),
+        abstains=np.stack([e.abstains for e in equilibria]),
         client_utilities=np.stack([e.client_utilities for e in equilibria]),
     )
 

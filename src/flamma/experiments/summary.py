@@ -1,0 +1,78 @@
+"""What a run came to, from its records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from flamma import metrics
+
+LAST = 10
+AVERAGED = (
+    "accuracy",
+    "accuracy_variance",
+    "test_accuracy",
+    "loss",
+    "worst_10",
+    "best_10",
+    "jain",
+    "gini",
+)
+Record = Mapping[str, Any]
+
+
+def summarise_run(records: Sequence[Record], clients: int) -> dict[str, Any]:
+    """Return final and last-ten-rounds metrics, totals, participation and the worst certificate.
+
+    Everything is None that the rounds do not tell. Last-ten means are over the last ten *judged*
+    rounds; each is marked by the prefix ``last_10_``.
+    """
+    judged = [record for record in records if record.get("accuracy") is not None]
+    final = judged[-1] if judged else {}
+    return {
+        "rounds": len(records),
+        **{name: final.get(name) for name in AVERAGED},
+        **{f"last_10_{name}": _mean(name, judged[-LAST:]) for name in AVERAGED},
+        "epochs_total": sum(record["epochs_total"] for record in records),
+        "bytes_up": _total("bytes_up", records),
+        "bytes_down": _total("bytes_down", records),
+        "seconds": _total("seconds", records),
+        "decay_factor": records[-1]["decay_factor"] if records else None,
+        "failures": sum(len(record["failed"]) for record in records),
+        "abstentions": sum(len(record["abstained"]) for record in records),
+        "participation": _participation(records, clients),
+        "certificate": {
+            "follower_gap": _worst("follower_gap", records, max),
+            "leader_regret": _worst("leader_regret", records, max),
+            "leader_regret_uncertainty": _worst("leader_regret_uncertainty", records, max),
+            "individual_rationality_slack": _worst("individual_rationality_slack", records, min),
+        },
+    }
+
+
+def _mean(name: str, records: Sequence[Record]) -> float | None:
+    values = [record[name] for record in records if record.get(name) is not None]
+    return float(np.mean(values)) if values else None
+
+
+def _total(name: str, records: Sequence[Record]) -> float:
+    warmup = records[0].get("warmup", {}).get(name, 0) if records else 0
+    return float(sum(record[name] for record in records) + warmup)
+
+
+def _worst(name: str, records: Sequence[Record], worst: Any) -> float | None:
+    values = [record[name] for record in records if record.get(name) is not None]
+    return float(worst(values)) if values else None
+
+
+def _participation(records: Sequence[Record], clients: int) -> dict[str, float | None]:
+    counts, epochs = np.zeros(clients), np.zeros(clients)
+    for record in records:
+        for client, done in zip(record["selected"], record["local_epochs"], strict=True):
+            if str(client) not in record["failed"]:
+                counts[client] += done > 0
+                epochs[client] += done
+    found = metrics.participation(counts, epochs)
+    return {name: float(v) if np.isfinite(v) else None for name, v in found.items()}

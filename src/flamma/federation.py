@@ -1,0 +1,187 @@
+"""The round loop: the same for every strategy and every engine, on one screen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from flamma import metrics
+from flamma.clients.faults import Faults
+from flamma.game import certify, client_utility, server_utility
+from flamma.seeding import stream
+from flamma.strategies.base import Offer, State, Strategy
+from flamma.types import Floats, Params, Report, RoundOutcome, Scores, Terms
+
+
+class Clients(Protocol):
+    """Where the clients are, however near or far: they answer terms, and judge a model."""
+
+    def play(self, params: Params, terms: Sequence[Terms]) -> list[Report]:
+        """Let each client respond to its terms and train; return what comes back."""
+
+    def evaluate(self, params: Params) -> Scores:
+        """Score the model on every client's own held-out data and on the test set."""
+
+    def validate(self, params: Params) -> tuple[float, float]:
+        """Score the model on the server's validation set: loss, and accuracy in percent."""
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """One finished round: the state to go on from, its record, and the scores if judged."""
+
+    state: State
+    record: dict[str, Any]
+    scores: Scores | None
+    outcome: RoundOutcome
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Everything a run needs besides its state.
+
+    ``costs`` are the clients' true ones, for the certificate; None where nobody knows them.
+    """
+
+    strategy: Strategy
+    clients: Clients
+    population: int
+    costs: Floats | None
+    seed: int
+    faults: Faults = field(default_factory=Faults)
+    evaluate_every: int = 1
+
+    def rounds(self, state: State) -> Iterator[Finished]:
+        """Go on from a state until the plan's last round, yielding every finished round."""
+        warmup: dict[str, Any] | None = None
+        while state.round < self.strategy.plan.rounds:
+            started = time.perf_counter()
+            number = state.round + 1
+            present = np.flatnonzero(self.faults.available(self.seed, number, self.population))
+            rng = stream(self.seed, "select", number)
+            offer = self.strategy.offer(state, present, rng)
+            reports = self._answers(state.params, offer)
+            trained = time.perf_counter()
+            judge = self.clients.validate if self.strategy.needs_validation else None
+            state, outcome = self.strategy.aggregate(state, offer, reports, judge)
+            aggregated = time.perf_counter()
+            scores = self.clients.evaluate(state.params) if self._due(offer.round) else None
+            judged = time.perf_counter()
+            record = {
+                **_record(outcome, scores),
+                **self._certificate(offer, outcome),
+                **_traffic(outcome, state.params),
+                "seconds_train": trained - started,
+                "seconds_evaluate": judged - aggregated,
+            }
+            record["seconds"] = time.perf_counter() - started
+            if offer.round == 0:  # told with the first round, so that there is one line a round
+                warmup = {
+                    key: record[key] for key in ("failed", "bytes_up", "bytes_down", "seconds")
+                }
+                continue
+            if warmup:
+                record, warmup = {**record, "warmup": warmup}, None
+            yield Finished(state, record, scores, outcome)
+
+    def _due(self, number: int) -> bool:
+        last = number == self.strategy.plan.rounds
+        return number > 0 and (number % self.evaluate_every == 0 or last)
+
+    def _answers(self, params: Params, offer: Offer) -> list[Report]:
+        """Let the clients play, but for those whom simulated faults keep from answering."""
+        number, selected = offer.round, np.array(offer.selected, dtype=np.int64)
+        late = self.faults.late(self.seed, number, selected)
+        fails = self.faults.fails(self.seed, number, selected)
+        reasons = {
+            int(client): "late (simulated)" if is_late else "failed (simulated)"
+            for client, is_late, is_broken in zip(selected, late, fails, strict=True)
+            if is_late or is_broken
+        }
+        kept = [terms for terms in offer.terms if terms.client not in reasons]
+        lost = [Report(c, None, 0, 0, failure=reason) for c, reason in reasons.items()]
+        return [*self.clients.play(params, kept), *lost]
+
+    def _certificate(self, offer: Offer, outcome: RoundOutcome) -> dict[str, Any]:
+        """Certify the game of those who answered, with their true costs where they are known."""
+        answered = [k for k, c in enumerate(outcome.selected) if c not in outcome.failed]
+        if offer.game is None or not answered:
+            return dict.fromkeys(CERTIFICATE)
+        clients = np.array(outcome.selected)[answered]
+        game = offer.game.replace(
+            contributions=offer.game.contributions[answered],
+            costs=offer.game.costs[answered] if self.costs is None else self.costs[clients],
+        )
+        epochs = np.array(outcome.local_epochs)[answered]
+        gamma = outcome.decay_factor
+        found = certify(game, gamma, epochs)
+        utilities: list[float | None] = [None] * len(outcome.selected)
+        for k, utility in zip(answered, client_utility(game, gamma, epochs), strict=True):
+            utilities[k] = float(utility)
+        return {
+            "follower_gap": found.follower_gap,
+            "leader_regret": found.leader_regret,
+            "leader_regret_uncertainty": found.leader_regret_uncertainty,
+            "individual_rationality_slack": found.individual_rationality_slack,
+            "server_utility": float(server_utility(game, gamma, epochs)),
+            "client_utilities": utilities,
+            "price": game.price,
+        }
+
+
+CERTIFICATE = (
+    "follower_gap",
+    "leader_regret",
+    "leader_regret_uncertainty",
+    "individual_rationality_slack",
+    "server_utility",
+    "client_utilities",
+    "price",
+)
+
+
+def _record(outcome: RoundOutcome, scores: Scores | None) -> dict[str, Any]:
+    failed = outcome.failed
+    done = [
+        0 if c in failed else e for c, e in zip(outcome.selected, outcome.local_epochs, strict=True)
+    ]
+    known = [omega for omega in outcome.contributions if omega == omega]
+    record: dict[str, Any] = {
+        "round": outcome.round,
+        "selected": list(outcome.selected),
+        "abstained": list(outcome.abstained),
+        "failed": {str(client): reason for client, reason in failed.items()},
+        "decay_factor": outcome.decay_factor,
+        "local_epochs": list(outcome.local_epochs),
+        "contributions": list(outcome.contributions) if known else None,
+        "epochs_total": sum(done),
+        "accuracy": None,
+        "test_accuracy": None,
+        "accuracy_variance": None,
+        "loss": None,
+    }
+    if scores is not None:
+        summary = metrics.summarise(scores.accuracy, scores.samples)
+        record |= {name: _finite(value) for name, value in summary.items()}
+        record |= {
+            "test_accuracy": _finite(scores.test_accuracy),
+            "loss": _finite(float(np.nanmean(scores.loss))),
+        }
+    return record
+
+
+def _finite(value: float) -> float | None:
+    """Return the value, or None where JSON has no number for it."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _traffic(outcome: RoundOutcome, params: Params) -> dict[str, int]:
+    answered = len(outcome.selected) - len(outcome.failed) - len(outcome.abstained)
+    return {
+        "bytes_up": answered * params.nbytes,
+        "bytes_down": len(outcome.selected) * params.nbytes,
+    }

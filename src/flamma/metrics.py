@@ -1,0 +1,299 @@
+"""How accurate the global model is, and how evenly: fairness as numbers with units.
+
+An accuracy is that of the global model on a client's own held-out data, in percent. A client
+without held-out data has NaN and is left out; ``clients_scored`` counts the others. Of nobody
+everything is NaN, and one client alone is treated perfectly evenly. The
+follower gap and the leader regret of a round are in :func:`flamma.game.certify`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flamma.errors import FlammaError
+from flamma.types import Floats
+
+INDIFFERENT = 1e-12
+"""A utility of minus this or above counts as not negative: it is 0 but for rounding."""
+
+CONSTANT = 1e-9
+"""Relative spread below which a vector counts as constant: what differs is only rounding."""
+
+ROUNDING = 1e-4
+"""How many percent points above 100 an accuracy from single precision may lie."""
+
+
+def summarise(accuracy: ArrayLike, samples: ArrayLike) -> dict[str, float]:
+    """Return every metric of the clients' accuracies by name.
+
+    Parameters
+    ----------
+    accuracy : array_like
+        Of each client, in percent; NaN where there are no held-out data.
+    samples : array_like
+        The held-out samples of each client; only ``accuracy_variance_weighted`` uses them.
+
+    Returns
+    -------
+    dict of str to float
+        In percent ``accuracy`` (the mean), ``accuracy_std``, ``worst_10``, ``best_10``, ``min``
+        and ``range``; in percent² ``accuracy_variance`` and ``accuracy_variance_weighted``; in
+        nats ``entropy`` and ``kl_uniform``; without unit ``jain``, ``gini``, ``clients_scored``.
+
+    Examples
+    --------
+    >>> found = summarise([70.0, 90.0, float("nan")], [10, 30, 0])
+    >>> found["accuracy"], found["accuracy_variance"], found["accuracy_variance_weighted"]
+    (80.0, 100.0, 75.0)
+    >>> found["clients_scored"]
+    2.0
+    """
+    values, weights = _weighted(accuracy, samples)
+    return {
+        "accuracy": mean(values),
+        "accuracy_variance": variance(values),
+        "accuracy_variance_weighted": variance_weighted(values, weights),
+        "accuracy_std": std(values),
+        "worst_10": worst_10(values),
+        "best_10": best_10(values),
+        "min": lowest(values),
+        "range": spread(values),
+        "jain": jain(values),
+        "gini": gini(values),
+        "entropy": entropy(values),
+        "kl_uniform": kl_uniform(values),
+        "clients_scored": float(values.size),
+    }
+
+
+def participation(selection_counts: ArrayLike, epochs: ArrayLike) -> dict[str, float]:
+    """Return how evenly clients took part: in being selected, and in local epochs done.
+
+    Each of ``jain``, ``gini`` and ``coverage``, without unit, is given of both, as
+    ``selection_jain``, ``epochs_jain`` and so on. Where nobody took part at all that is even
+    (Jain 1, Gini 0) with a coverage of 0.
+
+    Examples
+    --------
+    >>> participation([2, 2, 0, 0], [5, 5, 5, 5])["selection_coverage"]
+    0.5
+    """
+    counts = _amounts("selection counts", selection_counts)
+    counts, work = _pairs("selection counts", counts, "epochs", _amounts("epochs", epochs))
+    return {
+        f"{name}_{metric.__name__}": metric(values)
+        for name, values in (("selection", counts), ("epochs", work))
+        for metric in (jain, gini, coverage)
+    }
+
+
+def mean(accuracy: ArrayLike) -> float:
+    """Return the mean over clients, each counting alike, in percent."""
+    values = _scored(accuracy)
+    return float(values.mean()) if values.size else math.nan
+
+
+def variance(accuracy: ArrayLike) -> float:
+    """Return (1/m) Σ (a - mean)², each client counting alike, in percent²."""
+    values = _scored(accuracy)
+    return _variance(values, np.ones(values.size))
+
+
+def variance_weighted(accuracy: ArrayLike, samples: ArrayLike) -> float:
+    """Return Σ p (a - Σ p a)² with p the share of the held-out samples, in percent².
+
+    NaN if there are no samples at all.
+    """
+    return _variance(*_weighted(accuracy, samples))
+
+
+def std(accuracy: ArrayLike) -> float:
+    """Return the square root of the plain variance, in percent."""
+    return math.sqrt(variance(accuracy))
+
+
+def worst_10(accuracy: ArrayLike) -> float:
+    """Return the mean of the worst tenth of the clients, rounded up to at least one, in percent."""
+    values = np.sort(_scored(accuracy))
+    return mean(values[: math.ceil(values.size / 10)])
+
+
+def best_10(accuracy: ArrayLike) -> float:
+    """Return the mean of the best tenth of the clients, rounded up to at least one, in percent."""
+    values = np.sort(_scored(accuracy))[::-1]
+    return mean(values[: math.ceil(values.size / 10)])
+
+
+def lowest(accuracy: ArrayLike) -> float:
+    """Return the accuracy of the client served worst, in percent."""
+    values = _scored(accuracy)
+    return float(values.min()) if values.size else math.nan
+
+
+def spread(accuracy: ArrayLike) -> float:
+    """Return the largest less the smallest accuracy, in percent."""
+    values = _scored(accuracy)
+    return float(np.ptp(values)) if values.size else math.nan
+
+
+def jain(amounts: ArrayLike) -> float:
+    """Return Jain's index (Σ x)² / (m Σ x²), without unit, from 1/m (one has all) to 1 (even).
+
+    It is the squared cosine of the angle to the even vector. If all are 0 it is 1.
+    """
+    values = _relative(amounts)
+    if not values.size:
+        return math.nan
+    return min(1.0, float(values.sum()) ** 2 / (values.size * float(values @ values)))
+
+
+def gini(amounts: ArrayLike) -> float:
+    """Return Gini's coefficient Σ_ij |x_i - x_j| / (2 m Σ x), without unit, in [0, 1 - 1/m].
+
+    It is 0 if all have the same, so also if all are 0.
+    """
+    values = np.sort(_relative(amounts))
+    size = values.size
+    if not size:
+        return math.nan
+    # Over sorted values the double sum is a single one: x_(i) counts 2 i - m - 1 times, i from 1.
+    order = 2.0 * np.arange(size) - (size - 1)
+    return max(0.0, float(order @ values) / (size * float(values.sum())))
+
+
+def entropy(amounts: ArrayLike) -> float:
+    """Return -Σ s ln s of the shares s = x / Σ x, in nats, from 0 (one has all) to ln m (even).
+
+    If all are 0 the shares count as even.
+    """
+    values = _scored_amounts(amounts)
+    return math.log(values.size) - kl_uniform(values) if values.size else math.nan
+
+
+def kl_uniform(amounts: ArrayLike) -> float:
+    """Return Σ s ln(m s), the divergence of the shares from even ones, in nats, in [0, ln m].
+
+    It is ln m less the entropy: the same evidence, comparable between numbers of clients.
+    """
+    values = _relative(amounts)
+    if not values.size:
+        return math.nan
+    shares = values / values.sum()
+    held = shares[shares > 0]
+    divergence = float(held @ np.log(values.size * held))
+    return min(max(0.0, divergence), math.log(values.size))
+
+
+def coverage(amounts: ArrayLike) -> float:
+    """Return the share of clients that have anything at all, without unit, in [0, 1]."""
+    return _share(_scored_amounts(amounts) > 0)
+
+
+def collaborative_fairness(standalone: ArrayLike, final: ArrayLike) -> float | None:
+    """Return Pearson's correlation of the accuracy alone and in the end, without unit, in [-1, 1].
+
+    Near 1 who brings more gets more. ``None`` where it is not defined: fewer than two clients
+    with both accuracies, or one of the vectors constant.
+
+    Examples
+    --------
+    >>> collaborative_fairness([50, 60, 70], [80, 85, 90])
+    1.0
+    >>> collaborative_fairness([50, 60, 70], [80, 80, 80]) is None
+    True
+    """
+    x, y = _both(standalone, final)
+    if x.size < 2 or _constant(x) or _constant(y):
+        return None
+    x, y = x - x.mean(), y - y.mean()
+    x, y = x / np.abs(x).max(), y / np.abs(y).max()
+    correlation = float(x @ y) / math.sqrt(float(x @ x) * float(y @ y))
+    return max(-1.0, min(1.0, correlation))
+
+
+def ir_ratio(utilities: ArrayLike) -> float:
+    """Return the share of clients whose utility is at least 0, without unit, in [0, 1].
+
+    Individual rationality: they lose nothing by taking part. A client that was not in the game
+    has NaN and is left out; a loss below :data:`INDIFFERENT` is rounding.
+    """
+    values = np.asarray(utilities, dtype=np.float64).reshape(-1)
+    return _share(values[~np.isnan(values)] >= -INDIFFERENT)
+
+
+def better_off(standalone: ArrayLike, final: ArrayLike, ties: bool = False) -> float:
+    """Return the share of clients more accurate in the end than alone, without unit, in [0, 1].
+
+    With ``ties`` the equally accurate count too; on small held-out parts they are many.
+    """
+    alone, together = _both(standalone, final)
+    return _share(together >= alone if ties else together > alone)
+
+
+def _variance(values: Floats, weights: Floats) -> float:
+    total = float(weights.sum())
+    if total == 0:
+        return math.nan
+    shares = weights / total
+    offsets = values - values[0]  # so that equal accuracies give exactly 0
+    return float(shares @ np.square(offsets - shares @ offsets))
+
+
+def _share(flags: NDArray[np.bool_]) -> float:
+    return float(flags.mean()) if flags.size else math.nan
+
+
+def _constant(values: Floats) -> bool:
+    return bool(np.ptp(values) <= CONSTANT * np.abs(values).max())
+
+
+def _relative(amounts: ArrayLike) -> Floats:
+    """Return amounts over the largest, ones if all are 0: no square over- or underflows."""
+    values = _scored_amounts(amounts)
+    largest = float(values.max(initial=0.0))
+    return values / largest if largest > 0 else np.ones(values.size)
+
+
+def _weighted(accuracy: ArrayLike, samples: ArrayLike) -> tuple[Floats, Floats]:
+    return _pairs("accuracies", _percent(accuracy), "samples", _amounts("samples", samples))
+
+
+def _both(standalone: ArrayLike, final: ArrayLike) -> tuple[Floats, Floats]:
+    return _pairs("standalone accuracies", _percent(standalone), "final ones", _percent(final))
+
+
+def _scored(accuracy: ArrayLike) -> Floats:
+    values = _percent(accuracy)
+    return values[~np.isnan(values)]
+
+
+def _scored_amounts(amounts: ArrayLike) -> Floats:
+    values = np.asarray(amounts, dtype=np.float64).reshape(-1)
+    return _amounts("amounts", values[~np.isnan(values)])
+
+
+def _percent(accuracy: ArrayLike) -> Floats:
+    values = np.asarray(accuracy, dtype=np.float64).reshape(-1)
+    if ((values < 0) | (values > 100 + ROUNDING)).any():  # false for NaN
+        raise FlammaError("an accuracy must be a percentage from 0 to 100, or NaN if unknown.")
+    return values
+
+
+def _amounts(name: str, amounts: ArrayLike) -> Floats:
+    values = np.asarray(amounts, dtype=np.float64).reshape(-1)
+    if not (np.isfinite(values) & (values >= 0)).all():
+        raise FlammaError(f"{name} must be finite numbers of at least 0.")
+    return values
+
+
+def _pairs(first: str, x: Floats, second: str, y: Floats) -> tuple[Floats, Floats]:
+    """Return both vectors without the clients of which either is unknown."""
+    if x.size != y.size:
+        raise FlammaError(
+            f"{first} and {second} must be equally many, but there are {x.size} and {y.size}."
+        )
+    known = ~(np.isnan(x) | np.isnan(y))
+    return x[known], y[known]

@@ -1,0 +1,36 @@
+"""A multi-layer perceptron on the flattened sample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import nn
+
+from flamma.errors import ConfigError
+
+
+def mlp(shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (64,)) -> nn.Sequential:
+    """Return a perceptron with ReLU and hidden layers of the given sizes.
+
+    ``hidden=(200, 200)`` is the 2NN of McMahan et al., Communication-efficient learning of deep
+    networks from decentralized data, AISTATS 2017.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in mlp((1, 28, 28), 10, hidden=(200, 200)).parameters())
+    199210
+    """
+    whole = not isinstance(hidden, int | str) and all(
+        isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in hidden
+    )
+    if not whole:
+        raise ConfigError(
+            f"hidden must be a list of positive whole numbers like [200, 200], not {hidden!r}."
+        )
+    sizes = [math.prod(shape), *hidden]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(sizes[-1], classes))

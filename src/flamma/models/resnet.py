@@ -1,0 +1,112 @@
+"""ResNet-18 with a 3x3 stem, for images of 32x32 pixels or so.
+
+References
+----------
+He, Zhang, Ren, Sun. Deep residual learning for image recognition. CVPR 2016.
+Hsieh, Phanishayee, Mutlu, Gibbons. The non-IID data quagmire of decentralized machine learning.
+ICML 2020: batch norm suffers from skewed labels, group norm does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from flamma.errors import ConfigError
+
+SMALLEST = 16
+"""Pixels that leave 2x2 after three halvings, so batch norm has more than one value a channel."""
+
+Norm = Callable[[int], nn.Module]
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions beside a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
+        super().__init__()
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
+            norm(outputs),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
+            norm(outputs),
+        )
+        self.shortcut = (
+            nn.Identity()
+            if stride == 1 and inputs == outputs
+            else nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), norm(outputs)
+            )
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the sum of both paths, rectified."""
+        summed: Tensor = self.convolutions(x) + self.shortcut(x)
+        return summed.relu_()
+
+
+def resnet18(
+    shape: tuple[int, ...],
+    classes: int,
+    width: float = 1.0,
+    norm: str = "group",
+    groups: int = 8,
+) -> nn.Sequential:
+    """Return ResNet-18.
+
+    Parameters
+    ----------
+    shape, classes
+        (channels, height, width) of an image, and the number of labels.
+    width : float
+        What the usual 64, 128, 256 and 512 channels are multiplied with; the products are
+        rounded to whole groups.
+    norm : {"group", "batch"}
+        ``batch`` has running means and variances, which then are aggregated like weights.
+    groups : int
+        Groups of channels in a group norm.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in resnet18((3, 32, 32), 10).parameters())
+    11173962
+    """
+    if len(shape) != 3 or min(shape[1:]) < SMALLEST:
+        raise ConfigError(
+            f"resnet18 needs images (channels, height, width) of at least {SMALLEST}x{SMALLEST}, "
+            f"but the samples are {shape}; scale them up or use mlp."
+        )
+    if not (math.isfinite(width) and width > 0):
+        raise ConfigError(f"width must be a positive number, not {width!r}.")
+    if not (isinstance(groups, int) and groups >= 1):
+        raise ConfigError(f"groups must be a positive whole number, not {groups!r}.")
+    make: Norm
+    if norm == "group":
+
+        def make(channels: int) -> nn.Module:
+            return nn.GroupNorm(groups, channels)
+
+    elif norm == "batch":
+        make = nn.BatchNorm2d
+    else:
+        raise ConfigError(f"norm must be 'group' or 'batch', not {norm!r}.")
+    stages = [_channels(usual * width, groups) for usual in (64, 128, 256, 512)]
+    layers: list[nn.Module] = [
+        nn.Conv2d(shape[0], stages[0], 3, padding=1, bias=False),
+        make(stages[0]),
+        nn.ReLU(inplace=True),
+    ]
+    inputs = stages[0]
+    for number, outputs in enumerate(stages):
+        layers.append(Block(inputs, outputs, stride=1 if number == 0 else 2, norm=make))
+        layers.append(Block(outputs, outputs, stride=1, norm=make))
+        inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+
+
+def _channels(wanted: float, groups: int) -> int:
+    """Return the nearest number of channels that is at least 8 and makes whole groups."""
+    return groups * max(math.ceil(8 / groups), round(wanted / groups))

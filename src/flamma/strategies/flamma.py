@@ -1,0 +1,261 @@
+"""FLamma: the server decays influence, clients choose their epochs, as a Stackelberg game.
+
+Javaherian et al., "Incentive-Compatible Federated Learning with Stackelberg Game Modeling":
+Algorithm 1 and the experimental set-up. Where the paper leaves a choice open it is an option here,
+and the default is what its words suggest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from flamma.errors import StrategyError
+from flamma.game import Game, best_response, price_for, solve
+from flamma.game.costs import cost_interval, middle_cost
+from flamma.game.model import check_epoch_bounds
+from flamma.strategies.base import (
+    Answers,
+    Offer,
+    State,
+    Strategy,
+    data_shares,
+    uniform_choice,
+    weighted_mean,
+)
+from flamma.types import Floats, Ints, LocalTask, Params, Population, Profile, Report, Terms
+
+
+@dataclass(frozen=True, eq=False)
+class FlammaState(State):
+    """What the server knows of every client.
+
+    Attributes
+    ----------
+    trainable_size : int
+        How many of the weights count in a distance.
+    contributions : ndarray
+        ω as of the last refresh, what the game is played with.
+    effective : ndarray
+        ω decayed by every selection since the last refresh, what selection goes by.
+    measured : ndarray
+        ω as of the client's last report.
+    costs : ndarray
+        c as given to the server; NaN where it must go by the revealed bounds.
+    cost_lower, cost_upper : ndarray
+        What the clients' play has revealed of their costs.
+    """
+
+    trainable_size: int
+    contributions: Floats
+    effective: Floats
+    measured: Floats
+    costs: Floats
+    cost_lower: Floats
+    cost_upper: Floats
+
+
+@dataclass(frozen=True)
+class Flamma(Strategy):
+    """The paper's strategy.
+
+    Parameters
+    ----------
+    decay_start : float
+        Share of the rounds before γ leaves 1; the price λ is derived from it each round.
+    price : float, optional
+        λ itself, instead of ``decay_start``. The paper has 1.
+    selection : {"top", "sample", "uniform"}
+        The K largest effective contributions, a draw in proportion to them, or a plain draw.
+    rotation : "gamma" or float
+        What a selected client's effective contribution is multiplied with until the next refresh.
+    decay_acts_on : {"step", "server"}
+        γ scales the clients' step size (Algorithm 1), or the server's step.
+    refresh_every : int
+        Rounds between two refreshes of the contributions.
+    warmup_iterations : int
+        Mini-batches every client trains before round 1, to measure contributions; 0 for none.
+    epoch_bounds : (int, int)
+        The fewest and the most local epochs of a client that takes part.
+    decay_floor : "participation" or float
+        γ_min. By default the smallest γ at which every selected client that would work at γ = 1
+        still works; with 0 the equilibrium ends the training some time after the decay starts.
+    server_costs : {"given", "revealed"}
+        Whether the server knows the costs, or estimates them from the clients' play.
+    prior_cost : float
+        What the server assumes of a client that has not revealed anything yet.
+    """
+
+    name: ClassVar[str] = "flamma"
+    summary: ClassVar[str] = "the paper's: a Stackelberg game sets decay factor and epochs"
+
+    decay_start: float = 0.3
+    price: float | None = None
+    selection: Literal["top", "sample", "uniform"] = "top"
+    rotation: float | Literal["gamma"] = "gamma"
+    decay_acts_on: Literal["step", "server"] = "step"
+    refresh_every: int = 10
+    warmup_iterations: int = 10
+    epoch_bounds: tuple[int, int] = (1, 10)
+    decay_floor: float | Literal["participation"] = "participation"
+    server_costs: Literal["given", "revealed"] = "given"
+    prior_cost: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_epoch_bounds(self.epoch_bounds, whole_epochs=True)
+        if not 0 < self.decay_start <= 1:
+            raise StrategyError(f"decay_start must lie in (0, 1], not {self.decay_start:g}.")
+        for option in ("rotation", "decay_floor"):
+            value = getattr(self, option)
+            if not isinstance(value, str) and not 0 <= value <= 1:
+                raise StrategyError(f"{option} must lie in [0, 1], not {value:g}.")
+        if self.price is not None and not 0 <= self.price < math.inf:
+            raise StrategyError(f"price must be at least 0, not {self.price:g}.")
+        if self.refresh_every < 1 or self.warmup_iterations < 0 or not self.prior_cost > 0:
+            raise StrategyError(
+                "refresh_every must be at least 1, warmup_iterations at least 0 and prior_cost "
+                "positive."
+            )
+
+    def init(self, params: Params, population: Population) -> FlammaState:
+        """Start with full contributions; a warm-up measures them before round 1."""
+        n = population.clients
+        given = population.costs if self.server_costs == "given" else None
+        return FlammaState(
+            params,
+            -1 if self.warmup_iterations else 0,
+            population.samples,
+            trainable_size=population.trainable_size,
+            contributions=np.ones(n),
+            effective=np.ones(n),
+            measured=np.ones(n),
+            costs=np.full(n, np.nan) if given is None else given,
+            cost_lower=np.zeros(n),
+            cost_upper=np.full(n, np.inf),
+        )
+
+    def offer(self, state: State, available: Ints, rng: np.random.Generator) -> Offer:
+        """Select by effective contribution, then solve the game of those selected (lines 3-5)."""
+        assert isinstance(state, FlammaState)
+        number = state.round + 1
+        if number == 0:
+            terms = (Terms(int(c), 0, iterations=self.warmup_iterations) for c in available)
+            return Offer(0, tuple(terms))
+        chosen = self.select(state, available, rng)
+        game = self.game(state, chosen, number)
+        gamma = solve(game).decay_factor
+        scale = gamma if self.decay_acts_on == "step" else 1.0
+        terms = (
+            Terms(int(client), number, gamma, float(omega), step_scale=scale)
+            for client, omega in zip(chosen, game.contributions, strict=True)
+        )
+        return Offer(number, tuple(terms), gamma, game)
+
+    def respond(self, terms: Terms, profile: Profile) -> LocalTask:
+        """Choose the epochs that are best for this client (line 9); 0 if none pays."""
+        task = super().respond(terms, profile)
+        if terms.iterations is not None:
+            return task
+        game = Game([terms.contribution], [profile.cost], epoch_bounds=self.epoch_bounds)
+        return replace(task, epochs=int(best_response(game, terms.decay_factor)[0]))
+
+    def combine(self, state: State, answers: Answers) -> FlammaState:
+        """Aggregate (line 14), measure contributions, rotate the selected, refresh when due."""
+        assert isinstance(state, FlammaState)
+        offer, accepted = answers.offer, answers.accepted
+        if accepted:
+            state = self.step(state, offer, accepted)
+        selected = np.array(offer.selected, dtype=np.int64)
+        measured = state.measured.copy()
+        for report in accepted:
+            assert report.params is not None
+            measured[report.client] = contribution(
+                report.params[: state.trainable_size], state.params[: state.trainable_size]
+            )
+        state = replace(state, measured=measured)
+        if offer.game is not None:
+            factor = offer.decay_factor if self.rotation == "gamma" else float(self.rotation)
+            effective = state.effective.copy()
+            effective[selected] *= factor
+            state = self.observe(replace(state, effective=effective), answers)
+        if offer.round % self.refresh_every == 0:
+            state = replace(state, contributions=measured, effective=measured)
+        return state
+
+    def select(self, state: FlammaState, available: Ints, rng: np.random.Generator) -> Ints:
+        """Return the clients of this round, in order."""
+        count = min(self.plan.per_round, available.size)
+        if self.selection == "uniform":
+            return uniform_choice(available, count, rng)
+        effective = state.effective[available]
+        if self.selection == "top":
+            order = np.lexsort((rng.random(available.size), -effective))  # ties at random
+        else:
+            with np.errstate(divide="ignore"):
+                order = np.argsort(-(np.log(effective) + rng.gumbel(size=available.size)))
+        return np.sort(available[order[:count]])
+
+    def game(self, state: FlammaState, chosen: Ints, number: int) -> Game:
+        """Return the game that the selected clients play this round, as the server knows it."""
+        omega, costs = state.contributions[chosen], self.known_costs(state)[chosen]
+        floor = self.decay_floor
+        if isinstance(floor, str):
+            with np.errstate(divide="ignore"):
+                entry = self.epoch_bounds[0] * costs / omega
+            floor = float(np.max(entry[entry <= 1], initial=0.0))
+        game = Game(
+            omega, costs, number, 1.0, self.epoch_bounds, whole_epochs=True, decay_bounds=(floor, 1)
+        )
+        works = best_response(game, 1.0).any()
+        if self.price is not None:
+            return game.replace(price=self.price)
+        if floor == 1 or not works:  # γ has no room, or nothing to act on
+            return game.replace(price=0.0)
+        return game.replace(price=price_for(self.decay_start, self.plan.rounds, game))
+
+    def known_costs(self, state: FlammaState) -> Floats:
+        """Return the costs as the server knows them: given, revealed, or assumed."""
+        revealed = middle_cost(state.cost_lower, state.cost_upper)
+        estimate = np.where(np.isfinite(revealed), revealed, self.prior_cost)
+        return np.where(np.isnan(state.costs), estimate, state.costs)
+
+    def step(self, state: FlammaState, offer: Offer, accepted: Sequence[Report]) -> FlammaState:
+        """Return the state with the new global model."""
+        params = weighted_mean(accepted, data_shares(accepted))
+        return replace(state, params=self.damped(state.params, params, offer))
+
+    def damped(self, before: Params, target: Params, offer: Offer) -> Params:
+        """Return the target, or only γ of the way to it if the decay acts on the server's step."""
+        if self.decay_acts_on == "step" or offer.decay_factor == 1:
+            return target
+        moved = before + np.float32(offer.decay_factor) * (target - before)
+        return moved.astype(np.float32, copy=False)
+
+    def observe(self, state: FlammaState, answers: Answers) -> FlammaState:
+        """Narrow the bounds on the costs of those whose epochs were seen."""
+        played = {r.client: r.epochs for r in answers.accepted} | dict.fromkeys(
+            answers.abstained, 0
+        )
+        if self.server_costs == "given" or not played:
+            return state
+        offer = answers.offer
+        omega = {terms.client: terms.contribution for terms in offer.terms}
+        clients = np.array(sorted(played))
+        pull = offer.decay_factor * np.array([omega[c] for c in clients])
+        epochs = np.array([float(played[c]) for c in clients])
+        at_least, at_most, _ = cost_interval(pull, epochs, self.epoch_bounds, whole=True)
+        lower, upper = state.cost_lower.copy(), state.cost_upper.copy()
+        lower[clients] = np.maximum(lower[clients], at_least)
+        upper[clients] = np.minimum(upper[clients], at_most)
+        return replace(state, cost_lower=lower, cost_upper=upper)
+
+
+def contribution(local: Params, aggregate: Params) -> float:
+    """Return ω = clip(1 - ‖w_i - w‖ / ‖w‖, 0, 1), the closeness of a model to the aggregate."""
+    size = float(np.linalg.norm(aggregate))
+    distance = float(np.linalg.norm(local - aggregate))
+    return min(1.0, max(0.0, 1 - distance / size)) if size > 0 else 0.0

@@ -1,0 +1,95 @@
+"""Incentivization: clients whose updates improve the model are preferred.
+
+A reconstruction. The paper's baseline (Wu et al. 2023) has no public code; it is described as
+evaluating each client's marginal contribution to the global model and giving priority to clients
+whose updates improve accuracy. That is what this does, by leave-one-out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from flamma.errors import StrategyError
+from flamma.strategies.base import Answers, Offer, State, data_shares, weighted_mean
+from flamma.strategies.fedavg import FedAvg
+from flamma.types import Floats, Ints, Params, Population
+
+
+@dataclass(frozen=True, eq=False)
+class IncentiveState(State):
+    """The moving average of every client's marginal contribution (gain in validation loss)."""
+
+    gain: Floats
+
+
+@dataclass(frozen=True)
+class Incentive(FedAvg):
+    """Marginal contribution on the server's validation set decides selection and weight.
+
+    The contribution of client k is the loss of the aggregate without it minus the loss with it.
+    Selection draws without replacement, in proportion to the softmax of the standardised moving
+    average, mixed with ``floor`` of the uniform distribution so that no client starves. Updates
+    weigh by data size times the positive part of this round's contribution; if no client has a
+    positive one, by data size alone.
+    """
+
+    name: ClassVar[str] = "incentive"
+    summary: ClassVar[str] = "marginal contribution decides selection and weight (reconstruction)"
+    needs_validation: ClassVar[bool] = True
+
+    memory: float = 0.5
+    floor: float = 0.2
+
+    def __post_init__(self) -> None:
+        for option in ("memory", "floor"):
+            if not 0 <= getattr(self, option) <= 1:
+                raise StrategyError(f"{option} must lie in [0, 1], not {getattr(self, option):g}.")
+
+    def init(self, params: Params, population: Population) -> IncentiveState:
+        """Start without knowing anybody's contribution."""
+        return IncentiveState(params, 0, population.samples, np.zeros(population.clients))
+
+    def offer(self, state: State, available: Ints, rng: np.random.Generator) -> Offer:
+        """Draw clients by their moving average, each with a floor."""
+        assert isinstance(state, IncentiveState)
+        gain = state.gain[available]
+        spread = float(np.std(gain))
+        score = np.exp((gain - gain.mean()) / spread) if spread > 0 else np.ones(gain.size)
+        chance = (1 - self.floor) * score / score.sum() + self.floor / score.size
+        # Without replacement in proportion: the largest of log(chance) + Gumbel noise.
+        keys = np.log(chance) + rng.gumbel(size=chance.size)
+        count = min(self.plan.per_round, available.size)
+        chosen = np.sort(available[np.argsort(-keys, kind="stable")[:count]])
+        number = state.round + 1
+        return Offer(number, tuple(self.terms(int(client), number) for client in chosen))
+
+    def combine(self, state: State, answers: Answers) -> State:
+        """Weigh by what leaving each client out would cost."""
+        assert isinstance(state, IncentiveState)
+        accepted, judge = answers.accepted, answers.judge
+        if not accepted:
+            return state
+        if judge is None:
+            raise StrategyError("incentive needs a validation set: set data.validation_samples.")
+        shares = data_shares(accepted)
+        together = judge(weighted_mean(accepted, shares))[0]
+        gains = []
+        for k in range(len(accepted)):
+            others = [*accepted[:k], *accepted[k + 1 :]]
+            rest = [*shares[:k], *shares[k + 1 :]]
+            without = weighted_mean(others, rest) if others else state.params
+            gains.append(judge(without)[0] - together)
+        average = state.gain.copy()
+        for report, gain in zip(accepted, gains, strict=True):
+            if np.isfinite(gain):
+                kept = self.memory * average[report.client]
+                average[report.client] = kept + (1 - self.memory) * gain
+        weights = [
+            share * max(gain, 0.0) if np.isfinite(gain) else 0.0
+            for share, gain in zip(shares, gains, strict=True)
+        ]
+        params = weighted_mean(accepted, weights if sum(weights) > 0 else shares)
+        return replace(state, params=params, gain=average)

@@ -1,0 +1,57 @@
+"""q-FFL (q-FedAvg): clients with a larger loss weigh more.
+
+Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from flamma.errors import StrategyError
+from flamma.strategies.base import Answers, State
+from flamma.strategies.fedavg import FedAvg
+from flamma.types import Terms
+
+TINY = 1e-10
+
+
+@dataclass(frozen=True)
+class QFFL(FedAvg):
+    """Step by Σ Δ_k / Σ h_k, with F_k the loss of the *received* model on client k's data.
+
+    L = 1/η, g_k = L (w - w_k), Δ_k = F_k^q g_k, h_k = q F_k^(q-1) ‖g_k‖² + L F_k^q. With q = 0
+    this is the plain mean of the models, whatever the data sizes.
+    """
+
+    name: ClassVar[str] = "qffl"
+    summary: ClassVar[str] = "q-FFL: clients with a larger loss weigh more (q)"
+
+    q: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not self.q >= 0:
+            raise StrategyError(f"q must be at least 0, not {self.q:g}.")
+
+    def terms(self, client: int, round: int) -> Terms:  # noqa: A002
+        """Return FedAvg's terms, asking for the loss of the received model."""
+        return replace(super().terms(client, round), wants_loss=True)
+
+    def combine(self, state: State, answers: Answers) -> State:
+        """Take the q-FedAvg step; a client without a usable loss is left out of it."""
+        usable = [report for report in answers.accepted if np.isfinite(report.loss)]
+        if not usable:
+            return state
+        received = state.params.astype(np.float64)
+        lipschitz = 1 / self.plan.learning_rate
+        step, scale = np.zeros(received.size), 0.0
+        for report in usable:
+            assert report.params is not None
+            gradient = lipschitz * (received - report.params)
+            loss = report.loss + TINY
+            step += loss**self.q * gradient
+            scale += self.q * loss ** (self.q - 1) * float(gradient @ gradient)
+            scale += lipschitz * loss**self.q
+        return replace(state, params=(received - step / scale).astype(np.float32))

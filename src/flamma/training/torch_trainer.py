@@ -1,0 +1,198 @@
+"""Local training of one client with PyTorch: plain SGD on a flat vector."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from flamma.models.flat import FlatModel
+from flamma.types import Ints, LocalTask, Params
+
+CHUNK = 512
+"""Samples judged at once. Fixed, because the bits of a result may depend on the batch."""
+
+Floats32 = NDArray[np.float32]
+
+
+class TooSlow(Exception):  # noqa: N818 - a client's fate, not the user's mistake
+    """The deadline passed before the training was done."""
+
+
+class TorchTrainer:
+    """Trains and judges one model after another, reusing the same memory.
+
+    Parameters
+    ----------
+    model : callable or FlatModel
+        The model, or what makes its module.
+    batch_size : int
+        Samples of a mini-batch; the last one of an epoch may be smaller.
+    momentum : float
+        Momentum of SGD, from zero velocity in every call.
+    device : str
+        ``auto`` is the GPU if there is one, else the CPU. A :class:`FlatModel` stays where it is.
+
+    Notes
+    -----
+    One mini-batch is w ← w - η v with v ← m v + ∇f(w) + μ (w - w_received), the gradient of
+    FedProx's local objective f(w) + μ/2 ||w - w_received||² (Li et al., Federated optimization
+    in heterogeneous networks, MLSys 2020).
+    """
+
+    def __init__(
+        self,
+        model: Callable[[], nn.Module] | FlatModel,
+        batch_size: int,
+        momentum: float = 0.0,
+        device: str = "auto",
+    ) -> None:
+        if not isinstance(model, FlatModel):
+            model = FlatModel(model(), pick_device(device))
+        self.model = model
+        self.batch_size = batch_size
+        self.momentum = momentum
+
+    def train(
+        self,
+        params: Params,
+        x: Floats32,
+        y: Ints,
+        task: LocalTask,
+        rng: np.random.Generator,
+        deadline: float | None = None,
+    ) -> tuple[Params, float]:
+        """Return the weights after a client's task, and the loss of the weights it received.
+
+        Parameters
+        ----------
+        params : Params
+            The received weights.
+        x, y : arrays
+            The client's training samples and labels.
+        task : LocalTask
+            Epochs or mini-batches, step size, proximal weight, and whether the loss is wanted
+            (it is NaN otherwise).
+        rng : numpy.random.Generator
+            Shuffles the samples anew for every epoch; randomness inside the model (dropout) has
+            a stream spawned from it.
+        deadline : float, optional
+            A value of :func:`time.monotonic`, checked between mini-batches.
+
+        Raises
+        ------
+        TooSlow
+            If the deadline passed.
+        """
+        loss = self.train_in_place(params, x, y, task, rng, deadline)
+        return self.model.read(), loss
+
+    def train_in_place(
+        self,
+        params: Params,
+        x: Floats32,
+        y: Ints,
+        task: LocalTask,
+        rng: np.random.Generator,
+        deadline: float | None = None,
+    ) -> float:
+        """Do what :meth:`train` does, but leave the weights in the model."""
+        model = self.model
+        model.load(params)
+        loss = math.nan
+        if task.wants_loss:
+            loss = float(np.mean(self.judge(x, y)[0], dtype=np.float64))
+        module, weights, gradient = model.module, model.weights, model.gradient
+        received = difference = weights
+        if task.proximal:
+            received, difference = weights.clone(), torch.empty_like(weights)
+        samples, labels = self._tensor(x), self._tensor(y)
+        module.train()
+        gradient.zero_()
+        with _seeded(rng, model.device):
+            for batch in self._batches(y.size, task, rng):
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TooSlow
+                # The gradient doubles as the velocity: a backward pass adds to what is there.
+                if self.momentum:
+                    gradient.mul_(self.momentum)
+                else:
+                    gradient.zero_()
+                logits = module(samples.index_select(0, batch))
+                torch.autograd.backward(cross_entropy(logits, labels.index_select(0, batch)))
+                with torch.no_grad():
+                    if task.proximal:
+                        torch.sub(weights, received, out=difference)
+                        gradient.add_(difference, alpha=task.proximal)
+                    weights.sub_(gradient, alpha=task.learning_rate)
+        if deadline is not None and time.monotonic() > deadline:
+            raise TooSlow
+        return loss
+
+    def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
+        """Return each sample's loss under the given weights, and whether it is classified right."""
+        self.model.load(params)
+        return self.judge(x, y)
+
+    def judge(self, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
+        """Do what :meth:`predict` does with the weights that are in the model."""
+        losses = np.empty(y.size, dtype=np.float32)
+        right = np.empty(y.size, dtype=np.bool_)
+        self.model.module.eval()
+        with torch.inference_mode():
+            for start in range(0, y.size, CHUNK):
+                part = slice(start, start + CHUNK)
+                # A copy always has the same alignment, on which the last bits may depend.
+                samples = torch.tensor(x[part], device=self.model.device)
+                labels = torch.tensor(y[part], device=self.model.device)
+                logits = self.model.module(samples)
+                losses[part] = cross_entropy(logits, labels, reduction="none").cpu().numpy()
+                right[part] = (logits.argmax(1) == labels).cpu().numpy()
+        # The largest of numbers that are not numbers is no prediction.
+        return losses, right & ~np.isnan(losses)
+
+    def _batches(self, samples: int, task: LocalTask, rng: np.random.Generator) -> Iterator[Tensor]:
+        """Yield the samples of each mini-batch, shuffled anew for every epoch."""
+        per_epoch = -(-samples // self.batch_size)
+        left = task.epochs * per_epoch if task.iterations is None else task.iterations
+        while left > 0:
+            order = torch.from_numpy(rng.permutation(samples)).to(self.model.device)
+            yield from torch.split(order, self.batch_size)[:left]
+            left -= per_epoch
+
+    def _tensor(self, array: Floats32 | Ints) -> Tensor:
+        # torch has no read-only tensors and warns of read-only arrays.
+        tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+        return tensor.to(self.model.device)
+
+
+def pick_device(device: str) -> str:
+    """Return the device to use: ``auto`` is the GPU if there is one, else the CPU."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return device
+
+
+@contextmanager
+def _seeded(rng: np.random.Generator, device: torch.device) -> Iterator[None]:
+    """Lend torch's global generators a stream spawned from ``rng``, for layers like dropout.
+
+    Spawning takes nothing from ``rng`` itself, so the order of the samples is the same whether
+    or not a model is random.
+    """
+    seed = int(rng.spawn(1)[0].integers(2**63))
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng([device] if on_gpu else []):
+        # torch.manual_seed would also queue seeds for every GPU there might be, which is slow.
+        torch.default_generator.manual_seed(seed)
+        if on_gpu:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
