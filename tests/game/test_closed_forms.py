@@ -112,6 +112,7 @@ def test_bad_numbers_are_refused():
         lambda: printed_decay_factor(1.2, 0.1, 1),
         lambda: server_utility_is_concave([0.8], [0.1, 0.2], 1),
         lambda: unbounded_best_response([], [], 0.5),
+        lambda: unbounded_best_response([0.8], [0.1], 1.5),
     ):
         with pytest.raises(GameError):
             call()

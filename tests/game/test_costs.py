@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from games import COSTS, SHARES
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flamma.errors import GameError
@@ -42,6 +42,7 @@ def explains(observations, bounds, whole, client, cost):
     )
 
 
+@settings(max_examples=200)
 @given(plays())
 def test_the_true_costs_lie_within_intervals_that_only_shrink(play):
     costs, observations, bounds, whole = play
@@ -61,6 +62,7 @@ def test_the_true_costs_lie_within_intervals_that_only_shrink(play):
         assert (revealed.estimate <= upper * (1 + CLOSE))[known].all()
 
 
+@settings(max_examples=200)
 @given(plays(whole=True))
 def test_the_interval_holds_exactly_the_costs_that_explain_whole_epochs(play):
     _, observations, bounds, whole = play

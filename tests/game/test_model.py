@@ -125,3 +125,5 @@ def test_replace_checks_fields_against_each_other():
         continuous.replace(whole_epochs=True)
     with pytest.raises(GameError, match="there are 2 and 1"):
         continuous.replace(contributions=[0.9, 0.8])
+    with pytest.raises(GameError, match="no 'colour'"):
+        continuous.replace(colour="red")

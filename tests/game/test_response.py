@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from flamma.errors import GameError
 from flamma.game import Game, best_response, client_utility, server_utility
 
+UTILITIES = (client_utility, server_utility)
 
-@settings(max_examples=800)
+
+@settings(max_examples=600)
 @given(exact_games(), SHARES, st.data())
 def test_equals_exact_enumeration_also_at_exact_ties(exact, gamma, data):
     if data.draw(st.booleans()):  # where some client is indifferent between two options
@@ -114,10 +117,19 @@ def test_no_epochs_are_out_of_the_game_only_with_a_positive_lower_bound():
     assert server_utility(rests, 0.5, [4, 0]) == pytest.approx(2.15)
 
 
-@pytest.mark.parametrize("gamma", [-0.1, 1.1, float("nan"), float("inf"), [0.5, 2.0], None])
+@pytest.mark.parametrize("gamma", [-0.1, 1.1, float("nan"), float("inf"), [0.5, 2.0], None, "big"])
 def test_a_decay_factor_outside_its_range_is_refused(gamma):
-    with pytest.raises(GameError, match=r"in \[0, 1\]"):
-        best_response(Game([0.5], [0.1]), gamma)
+    game = Game([0.5], [0.1])
+    for call in (best_response, *(partial(f, local_epochs=[1]) for f in UTILITIES)):
+        with pytest.raises(GameError, match=r"in \[0, 1\]"):
+            call(game, gamma)
+
+
+@pytest.mark.parametrize("epochs", [3, [3], [1, 2, 3], [[1], [2]]])
+def test_epochs_that_are_not_one_per_client_are_refused(epochs):
+    for utility in UTILITIES:
+        with pytest.raises(GameError, match="per client"):
+            utility(Game([0.8, 0.5], [0.1, 0.2]), 0.5, epochs)
 
 
 @given(exact_games(whole=st.just(True)))

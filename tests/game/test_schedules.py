@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 from games import exact_games, floats, scale
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from flamma.errors import GameError
@@ -36,17 +36,13 @@ def test_without_bounds_the_price_is_the_closed_form(clients, start):
     assert found == pytest.approx(float(expected), rel=1e-12)
 
 
+@settings(max_examples=200)
 @given(exact_games(), st.integers(1, 100))
 def test_the_decay_factor_stays_at_its_upper_bound_until_the_chosen_round(exact, start):
     assume(exact.gamma_min < exact.gamma_max)
     assume(exact.leader(exact.gamma_max) > -exact.price * exact.round * exact.gamma_max**2)
-    rules = {
-        "epoch_bounds": (exact.low, exact.high),
-        "whole_epochs": exact.whole,
-        "decay_bounds": (float(exact.gamma_min), float(exact.gamma_max)),
-    }
     game = floats(exact)
-    price = price_for(start / 100, 100, game.contributions, game.costs, **rules)
+    price = price_for(start / 100, 100, game)
     top = game.decay_bounds[1]
     at = [game.replace(price=price, round=t) for t in range(1, start + 9)]
     for early in {1, start // 2, start - 1} & set(range(1, start)):
@@ -99,7 +95,11 @@ def test_hand_computed_price_with_a_smaller_upper_decay_bound():
         ({"decay_start": 1.5}, r"not 1\.5"),
         ({"decay_start": -0.5}, r"not -0\.5"),
         ({"decay_start": NAN}, "not nan"),
-        ({"rounds": 0}, "rounds must be at least 1, not 0"),
+        ({"decay_start": "half"}, "decay_start must be a number, not 'half'"),
+        ({"rounds": 0}, "must be at least 1, not 0"),
+        ({"rounds": 1.5}, r"must be a whole number, not 1\.5"),
+        ({"rounds": NAN}, "must be a whole number, not nan"),
+        ({"costs": None}, "needs a game, or contributions and costs"),
         ({"costs": [0.0]}, "client 0 has 0"),
         ({"costs": [0.1, 0.1]}, "there are 1 and 2"),
         ({"epoch_bounds": (5, 1)}, "epoch_bounds"),
@@ -121,9 +121,9 @@ def test_a_constant_decay_is_what_it_was_given(gamma):
     assert isinstance(constant_decay(gamma), float)
 
 
-@pytest.mark.parametrize("gamma", [-0.1, 1.1, NAN, INF])
+@pytest.mark.parametrize("gamma", [-0.1, 1.1, NAN, INF, "most", [0.1, 0.2]])
 def test_a_constant_decay_outside_its_range_is_refused(gamma):
-    with pytest.raises(GameError, match=r"in \[0, 1\]"):
+    with pytest.raises(GameError, match="must be a number"):
         constant_decay(gamma)
 
 
@@ -147,6 +147,7 @@ def test_a_harmonic_decay_falls_with_rounds_work_and_price(t, epochs, price):
     ("arguments", "says"),
     [
         ((0, 1.0), "round must be at least 1, not 0"),
+        ((1.5, 1.0), r"round must be a whole number, not 1\.5"),
         ((1, -1.0), "mean_epochs must be .* not -1"),
         ((1, NAN), "mean_epochs must be .* not nan"),
         ((1, INF), "mean_epochs must be .* not inf"),
@@ -157,6 +158,14 @@ def test_a_harmonic_decay_falls_with_rounds_work_and_price(t, epochs, price):
 def test_a_harmonic_decay_of_bad_numbers_is_refused(arguments, says):
     with pytest.raises(GameError, match=says):
         harmonic_decay(*arguments)
+
+
+def test_a_game_says_the_same_as_its_clients_and_rules():
+    game = Game([0.8, 0.4], [0.1, 0.3], 7, 2.0, (1, 6), True, (0.1, 0.9))
+    rules = (game.epoch_bounds, game.whole_epochs, game.decay_bounds)
+    spelled_out = price_for(0.5, 40, game.contributions, game.costs, *rules)
+    assert price_for(0.5, 40, game) == spelled_out
+    assert spelled_out != pytest.approx(price_for(0.5, 40, game.contributions, game.costs))
 
 
 def test_the_price_does_not_depend_on_how_the_start_is_split():

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from games import exact_games, floats, scale
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flamma.errors import GameError
@@ -46,6 +46,7 @@ def test_every_row_is_the_solution_of_its_own_game(parameter, values, client, ch
         assert statics.decay_factors[k] == alone.decay_factor
         assert statics.server_utilities[k] == alone.server_utility
         assert statics.local_epochs[k].tolist() == alone.local_epochs.tolist()
+        assert statics.abstains[k].tolist() == alone.abstains.tolist()
         assert statics.client_utilities[k].tolist() == alone.client_utilities.tolist()
     assert GAME.costs.tolist() == [0.1, 0.1, 0.2]  # the game itself is left alone
 
@@ -60,6 +61,7 @@ def test_the_decay_factor_falls_with_round_and_price_and_all_work_and_gain_less(
         assert falls(statics.client_utilities, close * (1 + exact.high))
 
 
+@settings(max_examples=150)
 @given(exact_games(), st.data())
 def test_the_server_loses_by_any_clients_cost_and_gains_by_its_contribution(exact, data):
     game = floats(exact)
@@ -71,6 +73,7 @@ def test_the_server_loses_by_any_clients_cost_and_gains_by_its_contribution(exac
     assert falls(-better.server_utilities, close)
 
 
+@settings(max_examples=150)
 @given(exact_games(), st.integers(0, 20), st.data())
 def test_at_a_fixed_decay_factor_a_cost_concerns_its_client_only(exact, twentieths, data):
     gamma = float(Fraction(twentieths, 20))
@@ -86,6 +89,7 @@ def test_at_a_fixed_decay_factor_a_cost_concerns_its_client_only(exact, twentiet
         assert (statics.local_epochs[:, others] == statics.local_epochs[0, others]).all()
 
 
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(*[st.integers(1, 50).map(lambda k: k / 50)] * 2), min_size=2, max_size=5),
     st.integers(1, 200),
@@ -108,6 +112,7 @@ def test_with_whole_epochs_a_dearer_client_may_make_another_work_more():
     assert statics.decay_factors == pytest.approx([5 / 16, 5 / 8])
     assert statics.server_utilities == pytest.approx([19 / 256, 12 / 256])
     assert statics.local_epochs.tolist() == [[1, 0], [1, 1]]
+    assert statics.abstains.tolist() == [[False, True], [False, False]]
 
 
 @pytest.mark.parametrize(

@@ -27,15 +27,19 @@ class Parser(argparse.ArgumentParser):
 
 def command_line() -> Parser:
     """Return the whole command line, without importing what the commands need."""
-    from flamma.cli import game
+    from flamma.cli import compare, data, game, listing, run
 
     parser = Parser(
         prog="flamma",
         description="Fair, incentive-compatible federated learning as a Stackelberg game.",
-        epilog="Each command explains itself: flamma game --help, flamma game solve --help.",
+        epilog="Each command explains itself: flamma run --help, flamma game solve --help.",
     )
     parser.add_argument("--version", action="version", version=f"flamma {flamma.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    compare.register(commands)
+    run.register(commands)
+    data.register(commands)
+    listing.register(commands)
     game.register(commands)
     return parser
 

@@ -18,7 +18,6 @@ from flamma.data.formats import (
 from flamma.data.records import DataFile, Dataset, DatasetEntry, Recipe
 from flamma.data.sources import DebianPackage, Mirror, NpmPackage
 from flamma.data.store import read_verified
-from flamma.errors import DataError
 
 IDX_NAMES = (
     "train-images-idx3-ubyte",
@@ -95,8 +94,6 @@ def idx_loader(
         for file, dimensions in zip(files, (3, 1, 3, 1), strict=True):
             parts.append(parse_idx(read_verified(folder, file, name), dimensions, file.name))
         train_x, train_y, test_x, test_y = parts
-        if len(train_x) != len(train_y) or len(test_x) != len(test_y):
-            raise DataError(f"{name} does not have as many labels as images.")
         return Dataset(
             name,
             train_x[:, None],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from flamma.errors import DataError
 from flamma.types import Ints
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ class Dataset:
     Images have shape (samples, channels, height, width), other samples (samples, features).
     ``full_scale`` is the largest stored value; ``mean`` and ``std`` are those of the training
     set divided by it, one number per channel, fixed here so that they depend on no seed.
+
+    Raises
+    ------
+    DataError
+        If samples and labels are not equally many, or a label is none of the classes.
     """
 
     name: str
@@ -55,6 +61,19 @@ class Dataset:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
 
+    def __post_init__(self) -> None:
+        for part, x, y in (
+            ("training", self.train_x, self.train_y),
+            ("test", self.test_x, self.test_y),
+        ):
+            if len(x) != len(y) or not len(y):
+                raise DataError(f"{self.name} has {len(x)} {part} samples, but {len(y)} labels.")
+            if y.min() < 0 or y.max() >= self.classes:
+                raise DataError(
+                    f"{self.name} has {self.classes} classes, but {part} labels from {y.min()} "
+                    f"to {y.max()}."
+                )
+
     @property
     def classes(self) -> int:
         """How many classes there are."""
@@ -66,9 +85,8 @@ class Dataset:
         Examples
         --------
         >>> import numpy as np
-        >>> none = np.zeros(0, dtype=np.int64)
-        >>> black = np.zeros((1, 1, 2, 2), dtype=np.uint8)
-        >>> grey = Dataset("grey", black, none, black, none, ("a",), 255, (0.5,), (0.25,))
+        >>> black, label = np.zeros((1, 1, 2, 2), dtype=np.uint8), np.array([0])
+        >>> grey = Dataset("grey", black, label, black, label, ("a",), 255, (0.5,), (0.25,))
         >>> grey.standardised(black).ravel()
         array([-2., -2., -2., -2.], dtype=float32)
         """

@@ -192,10 +192,11 @@ def part_sizes(total: int, weights: Floats, least: int, what: str = "clients") -
             f"samples or fewer clients."
         )
     ideal = rest * (weights / weights.sum())
-    sizes = np.floor(ideal).astype(np.int64)
+    sizes: Ints = np.floor(ideal).astype(np.int64)
     short = rest - int(sizes.sum())
     sizes[np.argsort(sizes - ideal, kind="stable")[:short]] += 1
-    return sizes + least
+    sizes += least
+    return sizes
 
 
 def _weights(count: int, uneven: float, rng: np.random.Generator) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -84,7 +85,8 @@ class LocalEngine:
         time_limit: float | None = None,
     ) -> None:
         _check(batch_size, momentum, processes, time_limit)
-        model = FlatModel(make_model(), pick_device(device))
+        # A copy, because a caller may hand out one and the same module again and again.
+        model = FlatModel(copy.deepcopy(make_model()), pick_device(device))
         self.data = data
         self._layout = model.layout
         self._initial = model.read()

@@ -40,6 +40,9 @@ DIED = "the worker died"
 GRACE = 5.0
 """Seconds beyond twice the time limit after which a worker that does not answer is killed."""
 
+START = 60.0
+"""Seconds that a new worker has to get ready."""
+
 LOOK = 0.5
 """Seconds between two looks whether the parent still lives."""
 
@@ -107,6 +110,8 @@ class Pool:
 
     def run(self, params: Params, jobs: Sequence[Job], done: Done) -> None:
         """Do all jobs with the given weights, the next one where there is a free worker."""
+        if not self._end.alive:
+            raise FlammaError("the engine is closed; make a new one.")
         self._params[:] = params
         waiting = deque(range(len(jobs)))
         idle = list(range(len(self._workers)))
@@ -236,9 +241,10 @@ def _problem() -> str:
 def _greet(worker: Worker) -> None:
     """Wait until a new worker is ready."""
     try:
-        problem = worker.connection.recv()
+        in_time = worker.connection.poll(START)
+        problem = worker.connection.recv() if in_time else f"it was not ready after {START:g} s"
     except (EOFError, OSError):
-        problem = "the process died as it started"
+        problem = "it died as it started"
     if problem:
         raise FlammaError(f"a worker process cannot train: {problem}.")
 

@@ -156,7 +156,7 @@ def cost_interval(
         at_least = pull / (2 * (tau + slack))
         at_most = pull / (2 * (tau - slack))
         entry = pull / low if low > 0 else np.full(tau.size, np.inf)
-    at_least = np.where(playing & (tau < high), at_least, 0.0)
+    at_least = np.where(playing & (tau < high) & (pull > 0), at_least, 0.0)
     at_most = np.where(playing & (tau > low), at_most, np.where(playing, entry, np.inf))
     at_least = np.where(out, entry, at_least)
 

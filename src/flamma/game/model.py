@@ -99,6 +99,8 @@ class Game:
                 "some cost is too small to count whole epochs: set an upper epoch bound "
                 "or play with continuous epochs."
             )
+        if not math.isfinite(check_price(price) * check_round(round)):
+            raise GameError("price times round must be finite: use a smaller price.")
         set_field = object.__setattr__
         set_field(self, "contributions", omega)
         set_field(self, "costs", cost)
@@ -156,7 +158,7 @@ def check_decay_factor(decay_factor: ArrayLike) -> Vector:
     """Return decay factors as an array, or say why they cannot be used."""
     try:
         gamma = np.asarray(decay_factor, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         gamma = np.array(np.nan)
     if not np.all((gamma >= 0) & (gamma <= 1)):  # false for NaN too
         raise GameError("a decay factor must be a number in [0, 1].")
@@ -165,20 +167,23 @@ def check_decay_factor(decay_factor: ArrayLike) -> Vector:
 
 def check_epochs(game: Game, local_epochs: ArrayLike) -> Vector:
     """Return local epochs as an array with one column per client, or say why they do not fit."""
-    tau = np.asarray(local_epochs, dtype=np.float64)
+    try:
+        tau = np.asarray(local_epochs, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise GameError("local epochs must be numbers, one per client.") from None
     if tau.shape[-1:] != game.costs.shape:
         raise GameError(f"there must be one number of epochs per client ({game.clients}).")
     return tau
 
 
-def check_round(number: int) -> int:
+def check_round(number: int, name: str = "round") -> int:
     """Return the round as an int, or say why it cannot be one."""
     try:
         value = operator.index(number)
     except TypeError:
-        raise GameError(f"round must be a whole number, not {number!r}.") from None
-    if value < 1:
-        raise GameError(f"round must be at least 1, not {value}.")
+        raise GameError(f"{name} must be a whole number, not {number!r}.") from None
+    if not 1 <= value < 2**53:
+        raise GameError(f"{name} must be at least 1, not {value}.")
     return value
 
 
@@ -195,7 +200,7 @@ def _check_decay_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
 def _pair(name: str, bounds: Iterable[float]) -> tuple[float, float]:
     try:
         low, high = bounds
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise GameError(f"{name} must be a pair (lower, upper), not {bounds!r}.") from None
     return check_number(name, low), check_number(name, high)
 
@@ -204,14 +209,14 @@ def check_number(name: str, value: float) -> float:
     """Return a number as a float, or say that it is none."""
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise GameError(f"{name} must be a number, not {value!r}.") from None
 
 
 def _vector(name: str, values: ArrayLike) -> Vector:
     try:
         array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise GameError(f"{name} must be a list of numbers, one per client.") from None
     if array.ndim != 1:
         raise GameError(f"{name} must be one list of numbers, not {array.ndim}-dimensional.")

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from flamma.errors import GameError
 from flamma.game.equilibrium import solve
-from flamma.game.model import Game, check_decay_factor, check_number, check_price, check_round
+from flamma.game.model import TIE, Game, check_decay_factor, check_number, check_price, check_round
 from flamma.game.pieces import pieces
 from flamma.game.response import best_response
 from flamma.game.utilities import server_utility
@@ -61,7 +61,7 @@ def price_for(
         raise GameError("price_for needs a game, or contributions and costs.")
     else:
         game = Game(contributions, costs, 1, 0.0, epoch_bounds, whole_epochs, decay_bounds)
-    return _largest_price(game) / (share * check_round(rounds))
+    return _largest_price(game) / (share * check_round(rounds, "rounds"))
 
 
 def constant_decay(decay_factor: float) -> float:
@@ -93,9 +93,10 @@ def harmonic_decay(round: int, mean_epochs: float, price: float = 1.0) -> float:
     0.1
     """
     number = check_round(round)
-    if not (math.isfinite(mean_epochs) and mean_epochs >= 0):
-        raise GameError(f"mean_epochs must be a finite number of at least 0, not {mean_epochs:g}.")
-    return 1 / (1 + check_price(price) * (number + mean_epochs))
+    epochs = check_number("mean_epochs", mean_epochs)
+    if not (math.isfinite(epochs) and epochs >= 0):
+        raise GameError(f"mean_epochs must be a finite number of at least 0, not {epochs:g}.")
+    return 1 / (1 + check_price(price) * (number + epochs))
 
 
 def _largest_price(free: Game) -> float:
@@ -115,10 +116,8 @@ def _largest_price(free: Game) -> float:
 
     price = min(_slope_below_top(free, top) / (2 * gamma_max), ratio(gamma_min))
     while (gamma := solve(free.replace(price=price)).decay_factor) < gamma_max:
-        lower = ratio(gamma)
-        if lower >= price * (1 - 1e-13):
-            break
-        price = lower
+        # At least a hair lower, so that at t0 itself γ_max is not beaten by rounding.
+        price = min(ratio(gamma), price * (1 - 1e-13))
     return price
 
 
@@ -130,7 +129,7 @@ def _slope_below_top(free: Game, top: float) -> float:
     """Return the slope of γ S(γ) just below γ_max; infinite if it jumps there."""
     gamma_max = free.decay_bounds[1]
     piece = pieces(free)
-    last = int(np.flatnonzero(piece.start < gamma_max)[-1])
+    last = int(np.flatnonzero(piece.start < gamma_max * (1 - 2 * TIE))[-1])
     linear, quadratic = float(piece.linear[last]), float(piece.quadratic[last])
     jumps = top > gamma_max * (linear + quadratic * gamma_max) * (1 + 1e-9)
     return math.inf if jumps else linear + 2 * quadratic * gamma_max

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
@@ -78,6 +80,10 @@ class FlatModel:
                 tensor.grad = self.gradient[start : start + size].view(tensor.shape)
             start += size
         self._reset = [(tensors[name], tensors[name].clone()) for name in reset]
+        self._buffers = [
+            (module.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], buffer)
+            for name, buffer in module.named_buffers()
+        ]
         on_cpu = self.flat.device.type == "cpu"
         self._array: Params | None = self.flat.numpy() if on_cpu else None
 
@@ -98,6 +104,7 @@ class FlatModel:
                 f"the model is a vector of {self._layout.size} numbers, "
                 f"but weights of shape {params.shape} were given."
             )
+        self._gather()
         if self._array is not None:
             self._array[:] = params
         else:
@@ -107,6 +114,7 @@ class FlatModel:
 
     def read(self) -> Params:
         """Return all weights and buffers as a new flat vector."""
+        self._gather()
         if self._array is not None:
             return self._array.copy()
         array: Params = self.flat.cpu().numpy()
@@ -114,7 +122,16 @@ class FlatModel:
 
     def view(self) -> Params:
         """Return all weights and buffers without a copy where that is possible: only to be read."""
+        self._gather()
         return self._array if self._array is not None else self.read()
+
+    def _gather(self) -> None:
+        """Take back buffers that the module assigned anew instead of changing them in place."""
+        for owner, key, buffer in self._buffers:
+            current = getattr(owner, key)
+            if current is not buffer:
+                buffer.copy_(current)
+                setattr(owner, key, buffer)
 
 
 def _sort_out(module: nn.Module) -> tuple[list[str], list[str], list[str]]:
@@ -122,7 +139,6 @@ def _sort_out(module: nn.Module) -> tuple[list[str], list[str], list[str]]:
     trained: list[str] = []
     carried: list[str] = []
     reset: list[str] = []
-    seen: dict[int, str] = {}
     for name, parameter in module.named_parameters():
         if is_lazy(parameter):
             raise FlammaError(
@@ -131,15 +147,10 @@ def _sort_out(module: nn.Module) -> tuple[list[str], list[str], list[str]]:
             )
         if not parameter.is_floating_point():
             raise FlammaError(f"the parameter {name!r} must be of real numbers.")
-        memory = parameter.untyped_storage().data_ptr()
-        if parameter.numel() and seen.setdefault(memory, name) != name:
-            raise FlammaError(
-                f"the parameters {seen[memory]!r} and {name!r} are two views of the same memory; "
-                f"share one torch.nn.Parameter between the modules instead."
-            )
         (trained if parameter.requires_grad else carried).append(name)
     if not trained:
         raise FlammaError("the model has no trainable parameter.")
+    _refuse_overlaps(module)
     saved = module.state_dict(keep_vars=True).keys()
     for name, buffer in module.named_buffers():
         if name in saved and buffer.is_floating_point():
@@ -147,3 +158,21 @@ def _sort_out(module: nn.Module) -> tuple[list[str], list[str], list[str]]:
         else:
             reset.append(name)
     return trained, carried, reset
+
+
+def _refuse_overlaps(module: nn.Module) -> None:
+    """Refuse parameters that are different views of the same numbers, for they would part."""
+    ranges = []
+    for name, parameter in module.named_parameters():
+        if parameter.numel():
+            steps = zip(parameter.shape, parameter.stride(), strict=True)
+            last = sum((size - 1) * stride for size, stride in steps)
+            start = parameter.data_ptr()
+            ranges.append((start, start + (last + 1) * parameter.element_size(), name))
+    ranges.sort()
+    for (_, end, first), (start, _, second) in pairwise(ranges):
+        if start < end:
+            raise FlammaError(
+                f"the parameters {first!r} and {second!r} are two views of the same memory; "
+                f"share one torch.nn.Parameter between the modules instead."
+            )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -16,6 +15,7 @@ from flamma.models.lenet import lenet5
 from flamma.models.logistic import logistic
 from flamma.models.mlp import mlp
 from flamma.models.resnet import resnet18
+from flamma.names import unknown
 from flamma.seeding import stream
 
 ModelFactory = Callable[..., nn.Module]
@@ -70,7 +70,8 @@ def build_model(
     >>> build_model("lenet", shape=(1, 28, 28), classes=10, seed=0)
     Traceback (most recent call last):
     ...
-    flamma.errors.ConfigError: there is no model 'lenet'; did you mean 'lenet5'?
+    flamma.errors.ConfigError: unknown model 'lenet': did you mean lenet5?
+    (known: lenet5, logistic, mlp, resnet18)
     """
     factory = _find(model) if isinstance(model, str) else model
     label = model if isinstance(model, str) else getattr(model, "__name__", "the given one")
@@ -98,7 +99,7 @@ def _find(name: str) -> ModelFactory:
     for point in entry_points(group=ENTRY_POINTS, name=name):
         factory: ModelFactory = point.load()
         return factory
-    raise ConfigError(f"there is no model {name!r}; {_nearest(name, model_names())}")
+    raise ConfigError(unknown("model", name, model_names()))
 
 
 def _check_options(label: str, factory: ModelFactory, options: dict[str, Any]) -> None:
@@ -109,14 +110,4 @@ def _check_options(label: str, factory: ModelFactory, options: dict[str, Any]) -
     names = [parameter.name for parameter in parameters][2:]
     for option in options:
         if option not in names:
-            raise ConfigError(
-                f"the model {label!r} has no option {option!r}; {_nearest(option, names)}"
-            )
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"there are {', '.join(names)}." if names else "it has none."
+            raise ConfigError(unknown(f"option of the model {label}", option, names))

@@ -79,7 +79,7 @@ def resnet18(
             f"resnet18 needs images (channels, height, width) of at least {SMALLEST}x{SMALLEST}, "
             f"but the samples are {shape}; scale them up or use mlp."
         )
-    if not (math.isfinite(width) and width > 0):
+    if not (isinstance(width, int | float) and math.isfinite(width) and width > 0):
         raise ConfigError(f"width must be a positive number, not {width!r}.")
     if not (isinstance(groups, int) and groups >= 1):
         raise ConfigError(f"groups must be a positive whole number, not {groups!r}.")

@@ -40,3 +40,8 @@ def strategy_class(name: str) -> type[Strategy]:
             raise ConfigError(unknown("strategy", name, strategy_names()))
     assert issubclass(found, Strategy)
     return found  # type: ignore[no-any-return]
+
+
+def strategy_lines() -> dict[str, str]:
+    """Return every strategy's name with one line on it."""
+    return {name: strategy_class(name).summary for name in strategy_names()}

@@ -1,0 +1,146 @@
+"""``flamma compare``: many strategies on the same splits and seeds, as one table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flamma.cli.parser import Parser
+from flamma.cli.run import add_settings, settings
+
+if TYPE_CHECKING:
+    from flamma.experiments.compare import Progress
+    from flamma.experiments.table import Comparison
+
+EXAMPLES = """\
+examples:
+  flamma compare --out out/quick                      the default suite, a few minutes
+  flamma compare --out out/quick                      again: goes on, or prints the table
+  flamma compare my-suite.toml --out out/mine --seeds 5
+  flamma compare --out out/two --strategies fedavg,flamma --dataset mnist --rounds 60
+
+A suite is a TOML file with seeds, datasets, splits, strategies, a table `run` with what all runs
+share (as in a run's configuration) and a table `overrides` with what one strategy, dataset or
+split has for itself. `flamma compare --show-suite` prints the default one.
+"""
+
+
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add ``flamma compare`` to the command line."""
+    parser = commands.add_parser(
+        "compare",
+        help="compare strategies on the same splits and seeds (the main job)",
+        description="Run all strategies x datasets x splits x seeds, and print the paper's table.",
+        epilog=EXAMPLES,
+    )
+    parser.add_argument(
+        "suite", nargs="?", metavar="SUITE", help="a suite's name or TOML file (default quick)"
+    )
+    parser.add_argument("--suite", dest="suite_option", metavar="NAME", help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="directory (default out/SUITE)")
+    parser.add_argument("--seeds", type=int, help="how many seeds, from 0 (default the suite's)")
+    parser.add_argument("--strategies", metavar="A,B,..", help="only these strategies")
+    parser.add_argument("--splits", metavar="A,B,..", help="only these splits")
+    parser.add_argument("--json", action="store_true", help="print table.json instead of a table")
+    parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
+    parser.add_argument("--show-suite", action="store_true", help="print the suite and stop")
+    add_settings(parser)
+    parser.set_defaults(run=run_compare)
+
+
+def run_compare(options: argparse.Namespace) -> None:
+    """Run ``flamma compare``."""
+    from dataclasses import replace
+
+    from flamma.experiments.compare import compare
+    from flamma.experiments.suite import narrowed, read_suite, suite_text
+
+    source = options.suite or options.suite_option or "quick"
+    if options.show_suite:
+        print(suite_text(source))
+        return
+    chosen = settings(options)
+    processes = chosen.pop("engine.processes", None)
+    names = options.strategies.split(",") if options.strategies else None
+    only = chosen.pop("strategy.name", None)
+    suite = narrowed(read_suite(source), options.seeds, names or (only and [only]), chosen)
+    if dataset := chosen.get("data.dataset"):
+        suite = replace(suite, datasets=(dataset,))
+    if splits := options.splits or chosen.get("data.split"):
+        suite = replace(suite, splits=tuple(splits.split(",")))
+    out = options.out or Path("out") / suite.name
+    with _Display() as display:
+        comparison = compare(
+            suite,
+            out=out,
+            processes=processes,
+            on_progress=display,
+            data_dir=options.data_dir,
+        )
+    _print(comparison, out, options.json)
+
+
+def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
+    from flamma.errors import MissingExtraError
+    from flamma.experiments.table import layout
+    from flamma.reports.curves import save_curves
+    from flamma.reports.tables import text_table
+
+    try:
+        pictures = [str(path) for path in save_curves(out, comparison)]
+    except MissingExtraError as error:
+        pictures = []
+        print(f"flamma: no pictures: {error}", file=sys.stderr)
+    if as_json:
+        print((out / "table.json").read_text(encoding="utf-8"), end="")
+        return
+    for dataset, header, lines in layout(comparison, ("*", "")):
+        print(f"{dataset}\n{text_table(header, lines)}\n")
+    print(
+        "Mean over the last ten rounds ± standard deviation over seeds; * marks the best mean.\n"
+        "Accuracy: mean over clients, %. Variance: of the clients' accuracies, %².\n"
+    )
+    tables = ", ".join(str(out / f"table.{kind}") for kind in ("json", "csv", "md"))
+    print(f"Tables: {tables}")
+    if pictures:
+        print(f"Pictures: {', '.join(pictures)}")
+
+
+class _Display:
+    """One line on how far the comparison is, on standard error."""
+
+    def __init__(self) -> None:
+        self.live = sys.stderr.isatty()
+        self.started = time.monotonic()
+        self.first: int | None = None
+        self.last = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        from flamma.cli.live import duration
+
+        now = time.monotonic()
+        if self.first is None:
+            self.first = progress.rounds_done - 1
+        if now - self.last < (0.2 if self.live else 10) and progress.runs_done < progress.runs:
+            return
+        self.last = now
+        pace = (now - self.started) / max(1, progress.rounds_done - self.first)
+        left = duration(pace * (progress.rounds - progress.rounds_done))
+        text = (
+            f"{progress.runs_done} of {progress.runs} runs, "
+            f"{100 * progress.rounds_done / progress.rounds:.0f}% of the rounds, {left} left  "
+            f"({progress.latest})"
+        )
+        sys.stderr.write(f"\r{text}\x1b[K" if self.live else f"{text}\n")
+        sys.stderr.flush()
+
+    def __enter__(self) -> _Display:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,206 @@
+"""``flamma run``, ``resume`` and ``show``: one experiment from the command line."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flamma.cli.parser import Parser
+from flamma.errors import FlammaError
+
+if TYPE_CHECKING:
+    from flamma.experiments.run import Run
+
+EXAMPLES = """\
+examples:
+  flamma run --strategy flamma --dataset digits --split shards --clients 10 --per-round 3 \\
+             --rounds 30 --seed 0 --processes 2 --out runs/first
+  flamma run config.toml --set strategy.decay_start=0.4 --set costs.kind=lognormal
+  flamma run --dropout 0.3 --stragglers 0.2       simulated faults
+  flamma resume runs/first                        goes on where it was interrupted
+  flamma show runs/first --json
+
+A configuration file has the tables data, model, training, strategy, costs, engine, faults and
+evaluation, and rounds, per_round and seed; every run directory holds a complete one. Options on
+the command line win over the file. `flamma list` names strategies, datasets, models and splits;
+docs/reference/configuration.md explains every key.
+"""
+
+FLAGS: dict[str, tuple[str, type, str]] = {
+    "--strategy": ("strategy.name", str, "the federated algorithm (default flamma)"),
+    "--dataset": ("data.dataset", str, "the data (default digits, which needs no download)"),
+    "--split": ("data.split", str, "how data are dealt to clients (default shards)"),
+    "--clients": ("data.clients", int, "how many clients there are (default 10)"),
+    "--per-round": ("per_round", int, "how many are selected in a round (default 3)"),
+    "--rounds": ("rounds", int, "how many rounds (default 30)"),
+    "--seed": ("seed", int, "the seed of everything random (default 0)"),
+    "--model": ("model.name", str, "the model (default lenet5)"),
+    "--epochs": ("training.epochs", int, "local epochs of strategies that fix them (default 5)"),
+    "--batch-size": ("training.batch_size", int, "samples in a mini-batch (default 32)"),
+    "--learning-rate": ("training.learning_rate", float, "step size (default 0.05)"),
+    "--train-samples": ("data.train_samples", int, "train on so many samples in all (default all)"),
+    "--processes": ("engine.processes", int, "worker processes; the results are the same (1)"),
+    "--engine": ("engine.name", str, "where clients run (default local)"),
+    "--trainer": ("training.trainer", str, "how a client trains (default auto)"),
+    "--dropout": ("faults.dropout", float, "probability that a client is away in a round (0)"),
+    "--stragglers": ("faults.stragglers", float, "probability that a selected one is late (0)"),
+}
+SHOWN = (
+    ("accuracy", "accuracy, mean over clients, %"),
+    ("accuracy_variance", "accuracy variance, %^2"),
+    ("worst_10", "worst 10% of clients, %"),
+    ("best_10", "best 10% of clients, %"),
+    ("test_accuracy", "test accuracy, %"),
+    ("loss", "held-out loss"),
+)
+
+
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the commands to the command line."""
+    run = commands.add_parser(
+        "run",
+        help="run one experiment",
+        description="Run one federated experiment into a directory that can be resumed.",
+        epilog=EXAMPLES,
+    )
+    run.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="a configuration")
+    add_settings(run)
+    run.add_argument(
+        "--out", type=Path, metavar="DIR", help="the run directory (a new one in runs/)"
+    )
+    run.set_defaults(run=run_run)
+    resume = commands.add_parser(
+        "resume",
+        help="go on with an interrupted run",
+        description="Go on from the last checkpoint; the result is that of a run in one go.",
+    )
+    resume.add_argument("dir", type=Path, metavar="DIR", help="the run directory")
+    resume.add_argument("--processes", type=int, help="worker processes (as the run was begun)")
+    resume.set_defaults(run=run_resume)
+    show = commands.add_parser(
+        "show",
+        help="what a run came to",
+        description="Final and last-ten-rounds metrics of a run, and its worst certificate.",
+    )
+    show.add_argument("dir", type=Path, metavar="DIR", help="the run directory")
+    show.set_defaults(run=run_show)
+    for parser in (run, resume):
+        parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
+    for parser in (run, resume, show):
+        parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def add_settings(parser: Parser) -> None:
+    """Add the flags of the common options, and --set for all."""
+    common = parser.add_argument_group("the experiment")
+    for flag, (_, kind, text) in FLAGS.items():
+        common.add_argument(flag, type=kind, help=text, metavar=kind.__name__.upper())
+    common.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="TABLE.KEY=VALUE",
+        help="any option of the configuration, such as strategy.decay_start=0.4; repeatable",
+    )
+
+
+def settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what flags and --set ask for, as dotted settings."""
+    from flamma.experiments.options import parse_value
+
+    chosen = {}
+    for flag, (name, _, _) in FLAGS.items():
+        value = getattr(options, flag[2:].replace("-", "_"))
+        if value is not None:
+            chosen[name] = value
+    for text in options.set:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise FlammaError(f"--set takes TABLE.KEY=VALUE, not {text!r}.")
+        chosen[name.strip()] = parse_value(value.strip())
+    return chosen
+
+
+def run_run(options: argparse.Namespace) -> None:
+    """Run ``flamma run``."""
+    from flamma.cli.live import RoundDisplay
+    from flamma.experiments.config import make_config, read_config, with_settings
+    from flamma.experiments.run import run
+
+    tables = read_config(options.config) if options.config else {}
+    config = make_config(with_settings(tables, settings(options)))
+    with RoundDisplay(config.rounds) as display:
+        done = run(config, out=options.out, on_round=display, data_dir=options.data_dir)
+    _print_run(done, options.json)
+
+
+def run_resume(options: argparse.Namespace) -> None:
+    """Run ``flamma resume``."""
+    from flamma.cli.live import RoundDisplay
+    from flamma.experiments.run import Run, resume
+
+    before = Run.load(options.dir)
+    with RoundDisplay(before.config.rounds) as display:
+        done = resume(
+            options.dir,
+            on_round=display,
+            data_dir=options.data_dir,
+            processes=options.processes,
+        )
+    _print_run(done, options.json)
+
+
+def run_show(options: argparse.Namespace) -> None:
+    """Run ``flamma show``."""
+    from flamma.experiments.run import Run
+
+    _print_run(Run.load(options.dir), options.json)
+
+
+def _print_run(run: Run, as_json: bool) -> None:
+    import json
+
+    summary = run.summary()
+    if as_json:
+        about = {
+            "path": str(run.path),
+            "strategy": run.config.strategy.name,
+            "finished": run.finished,
+            "params_sha256": run.params_sha256,
+        }
+        print(json.dumps(about | summary, indent=2, allow_nan=False))
+        return
+    from flamma.reports.tables import text_table
+
+    config = run.config
+    print(
+        f"{config.strategy.name} on {config.data.dataset} ({config.data.split}), "
+        f"{config.data.clients} clients, {config.per_round} a round, seed {config.seed}: "
+        f"{summary['rounds']} of {config.rounds} rounds\n"
+    )
+    rows = [
+        [text, _number(summary[name]), _number(summary[f"last_10_{name}"])] for name, text in SHOWN
+    ]
+    print(text_table(["", "final", "last ten rounds"], rows))
+    certificate = summary["certificate"]
+    print(
+        f"\nlocal epochs {summary['epochs_total']}, failures {summary['failures']}, "
+        f"abstentions {summary['abstentions']}, {summary['seconds']:.1f} s"
+    )
+    if certificate["follower_gap"] is not None:
+        print(
+            f"worst certificate of a round: follower gap {_number(certificate['follower_gap'])}, "
+            f"leader regret {_number(certificate['leader_regret'])}, individual rationality "
+            f"slack {_number(certificate['individual_rationality_slack'])}"
+        )
+    if run.params_sha256:
+        print(f"params_sha256 {run.params_sha256}\nrun directory {run.path}")
+    else:
+        print(f"not finished: flamma resume {run.path}")
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return "0" if abs(value) < 1e-9 else f"{value:.4g}"

@@ -1,0 +1,144 @@
+"""A suite: strategies x datasets x splits x seeds, and what differs between strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from flamma.errors import ConfigError
+from flamma.experiments.config import Config, make_config, read_config, with_settings
+from flamma.experiments.options import from_table
+from flamma.files import read_text
+from flamma.names import unknown
+from flamma.strategies import strategy_class
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a suite."""
+
+    dataset: str
+    split: str
+    strategy: str
+    seed: int
+    config: Config
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is, under the comparison's directory."""
+        return Path("runs") / self.dataset / self.split / self.strategy / f"seed-{self.seed}"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What a comparison compares.
+
+    ``run`` is the configuration all runs share; ``overrides`` has, per dataset, split or
+    strategy, tables that are put over it, such as a step size tuned for one strategy.
+    """
+
+    name: str = "suite"
+    seeds: int = 3
+    datasets: tuple[str, ...] = ("digits",)
+    splits: tuple[str, ...] = ("iid", "shards")
+    strategies: tuple[str, ...] = ("fedavg", "flamma")
+    run: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ConfigError(f"seeds must be at least 1, not {self.seeds}.")
+        for kind in ("datasets", "splits", "strategies"):
+            chosen = getattr(self, kind)
+            if not chosen or len(set(chosen)) != len(chosen):
+                raise ConfigError(f"{kind} of a suite must name at least one, and each once.")
+        known = (*self.datasets, *self.splits, *self.strategies)
+        for name in self.overrides:
+            if name not in known:
+                raise ConfigError(unknown("name in overrides", name, known))
+
+    def cells(self) -> list[Cell]:
+        """Return all runs; their configurations are checked before the first one starts."""
+        return [
+            Cell(dataset, split, strategy, seed, self._config(dataset, split, strategy, seed))
+            for dataset in self.datasets
+            for split in self.splits
+            for seed in range(self.seeds)
+            for strategy in self.strategies
+        ]
+
+    def _config(self, dataset: str, split: str, strategy: str, seed: int) -> Config:
+        strategy_class(strategy)
+        tables: dict[str, Any] = dict(self.run)
+        for name in (dataset, split, strategy):
+            tables = with_settings(tables, _dotted(self.overrides.get(name, {})))
+        chosen = {
+            "data.dataset": dataset,
+            "data.split": split,
+            "strategy.name": strategy,
+            "seed": seed,
+        }
+        return make_config(with_settings(tables, chosen))
+
+
+def read_suite(source: str | Path | Mapping[str, Any] | None = None) -> Suite:
+    """Return a suite: one of ours by name, from a TOML file, or from tables.
+
+    Examples
+    --------
+    >>> read_suite("quick").datasets
+    ('digits',)
+    """
+    if source is None:
+        source = "quick"
+    tables = dict(source) if isinstance(source, Mapping) else read_config(_suite_file(source))
+    return Suite(**from_table(Suite, tables, "suite"))
+
+
+def narrowed(
+    suite: Suite,
+    seeds: int | None = None,
+    strategies: Sequence[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Suite:
+    """Return the suite with other seeds, only some strategies, or other settings."""
+    return replace(
+        suite,
+        seeds=suite.seeds if seeds is None else seeds,
+        strategies=suite.strategies if strategies is None else tuple(strategies),
+        run=with_settings(suite.run, settings or {}),
+    )
+
+
+def suite_text(source: str | Path) -> str:
+    """Return a suite as it is written."""
+    return read_text(_suite_file(source))
+
+
+def suite_names() -> list[str]:
+    """Return the names of the suites that come with the package."""
+    folder = files("flamma.experiments") / "suites"
+    return sorted(
+        p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")
+    )
+
+
+def _suite_file(source: str | Path) -> Path:
+    if source in suite_names():
+        return Path(str(files("flamma.experiments") / "suites" / f"{source}.toml"))
+    if not Path(source).exists() and not str(source).endswith(".toml"):
+        raise ConfigError(unknown("suite", str(source), suite_names()))
+    return Path(source)
+
+
+def _dotted(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            flat |= _dotted(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

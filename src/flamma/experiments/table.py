@@ -1,0 +1,169 @@
+"""The table of a comparison: the paper's Table I, as data and as text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flamma.experiments.run import Run
+from flamma.experiments.suite import Cell
+from flamma.files import write_atomically
+
+MEASURES = {
+    "accuracy": "last_10_accuracy",
+    "variance": "last_10_accuracy_variance",
+    "test_accuracy": "last_10_test_accuracy",
+    "worst_10": "last_10_worst_10",
+    "best_10": "last_10_best_10",
+    "epochs_total": "epochs_total",
+    "bytes_up": "bytes_up",
+    "seconds": "seconds",
+}
+LABELS = {
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "qffl": "q-FFL",
+    "incentive": "Incentivization",
+    "flamma": "FLamma",
+    "flamma-plus": "FLamma-plus",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One strategy on one dataset and split; every measure as a mean and a spread over seeds."""
+
+    dataset: str
+    split: str
+    strategy: str
+    seeds: int
+    mean: dict[str, float]
+    std: dict[str, float]
+    values: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows of a comparison, and the runs they come from."""
+
+    name: str
+    rows: list[Row]
+    folders: list[str]
+
+    def row(self, dataset: str, split: str, strategy: str) -> Row:
+        """Return one row."""
+        for row in self.rows:
+            if (row.dataset, row.split, row.strategy) == (dataset, split, strategy):
+                return row
+        raise KeyError((dataset, split, strategy))
+
+    def best(self, dataset: str, split: str, measure: str) -> str:
+        """Return the strategy with the highest accuracy, or the lowest variance."""
+        rows = [r for r in self.rows if (r.dataset, r.split) == (dataset, split)]
+        sign = -1 if measure == "variance" else 1
+        return max(rows, key=lambda r: sign * r.mean[measure]).strategy
+
+
+def compared(name: str, runs: Sequence[tuple[Cell, Run]]) -> Comparison:
+    """Return the comparison of finished runs."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for cell, run in runs:
+        groups.setdefault((cell.dataset, cell.split, cell.strategy), []).append(run.summary())
+    rows = []
+    for (dataset, split, strategy), summaries in groups.items():
+        values = {
+            measure: [float(summary[key] or 0.0) for summary in summaries]
+            for measure, key in MEASURES.items()
+        }
+        rows.append(
+            Row(
+                dataset,
+                split,
+                strategy,
+                len(summaries),
+                {m: float(np.mean(v)) for m, v in values.items()},
+                {m: float(np.std(v, ddof=1)) if len(v) > 1 else 0.0 for m, v in values.items()},
+                values,
+            )
+        )
+    return Comparison(name, rows, [str(cell.folder) for cell, _ in runs])
+
+
+def write_tables(comparison: Comparison, folder: Path) -> None:
+    """Write table.json, table.csv and table.md."""
+    texts = {
+        "table.json": json.dumps(asdict(comparison), indent=1, allow_nan=False) + "\n",
+        "table.csv": _as_csv(comparison),
+        "table.md": as_markdown(comparison),
+    }
+    for name, text in texts.items():
+        write_atomically(folder / name, text.encode())
+
+
+def layout(
+    comparison: Comparison, bold: tuple[str, str]
+) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Return the paper's layout: per dataset a header and one line of cells per strategy.
+
+    Accuracy is the mean over clients in percent, variance is in percent squared; both are means
+    over the last ten rounds, ± the standard deviation over seeds. The best mean is bold.
+    """
+    tables = []
+    for dataset in dict.fromkeys(row.dataset for row in comparison.rows):
+        rows = [row for row in comparison.rows if row.dataset == dataset]
+        splits = list(dict.fromkeys(row.split for row in rows))
+        header = ["Algorithm"]
+        for split in splits:
+            header += [f"Accuracy ({split})", f"Variance ({split})"]
+        header.append("Local epochs")
+        lines = []
+        for strategy in dict.fromkeys(row.strategy for row in rows):
+            line = [LABELS.get(strategy, strategy)]
+            epochs = 0.0
+            for split in splits:
+                row = comparison.row(dataset, split, strategy)
+                for measure in ("accuracy", "variance"):
+                    text = f"{row.mean[measure]:.2f} ± {row.std[measure]:.2f}"
+                    if comparison.best(dataset, split, measure) == strategy:
+                        text = f"{bold[0]}{text}{bold[1]}"
+                    line.append(text)
+                epochs += row.mean["epochs_total"] / len(splits)
+            lines.append([*line, f"{epochs:.0f}"])
+        tables.append((dataset, header, lines))
+    return tables
+
+
+def as_markdown(comparison: Comparison) -> str:
+    """Return the tables as Markdown."""
+    parts = []
+    for dataset, header, lines in layout(comparison, ("**", "**")):
+        rule = ["---"] + ["---:"] * (len(header) - 1)
+        rows = [header, rule, *lines]
+        parts.append(f"### {dataset}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
+    note = (
+        "Mean over the last ten rounds, ± standard deviation over seeds. Accuracy: mean over "
+        "clients, in percent. Variance: of the clients' accuracies, in percent squared."
+    )
+    return "\n\n".join([*parts, note]) + "\n"
+
+
+def _as_csv(comparison: Comparison) -> str:
+    buffer = io.StringIO()
+    columns = ["dataset", "split", "strategy", "seeds"]
+    for measure in MEASURES:
+        columns += [f"{measure}_mean", f"{measure}_std"]
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    for row in comparison.rows:
+        cells: list[object] = [row.dataset, row.split, row.strategy, row.seeds]
+        for measure in MEASURES:
+            cells += [row.mean[measure], row.std[measure]]
+        writer.writerow(cells)
+    return buffer.getvalue()

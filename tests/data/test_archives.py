@@ -1,0 +1,133 @@
+"""Packages are not trusted: only wanted bare names come out, and not too much of them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import shutil
+import subprocess
+import tarfile
+import zipfile
+
+import pytest
+
+from flamma.data import archives
+from flamma.data.archives import gunzip, unpack
+from flamma.errors import DataError
+
+
+def make_tar(path, members, mode="w:gz"):
+    with tarfile.open(path, mode) as tar:
+        for name, content in members:
+            if isinstance(content, tarfile.TarInfo):
+                tar.addfile(content)
+            else:
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def make_zip(path, members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return path
+
+
+def link(name, target, kind=tarfile.SYMTYPE):
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return name, member
+
+
+@pytest.mark.parametrize("make", [make_tar, make_zip])
+def test_wanted_names_come_out_flat_and_nothing_else(tmp_path, make):
+    ending = "tgz" if make is make_tar else "zip"
+    members = [
+        ("package/data/wanted", b"right"),
+        ("package/other", b"unwanted"),
+        ("../../wanted-too", b"outside"),
+        ("/etc/passwd", b"root"),
+    ]
+    package = make(tmp_path / f"p.{ending}", members)
+    into = tmp_path / "a" / "into"
+    found = unpack(package, {"wanted", "wanted-too"}, into)
+    assert {path.name: path.read_bytes() for path in found} == {
+        "wanted": b"right",
+        "wanted-too": b"outside",
+    }
+    assert sorted(into.iterdir()) == sorted(found)
+    assert {path.name for path in tmp_path.iterdir()} == {"a", package.name}
+
+
+def test_links_are_not_followed(tmp_path):
+    members = [link("wanted", "/etc/passwd"), link("also", "/etc/passwd", tarfile.LNKTYPE)]
+    package = make_tar(tmp_path / "p.tgz", members)
+    assert unpack(package, {"wanted", "also"}, tmp_path / "into") == []
+
+
+@pytest.mark.parametrize("make", [make_tar, make_zip])
+def test_giants_are_refused(tmp_path, make, monkeypatch):
+    monkeypatch.setattr(archives, "MOST_BYTES", 1000)
+    ending = "tgz" if make is make_tar else "zip"
+    package = make(tmp_path / f"p.{ending}", [("wanted", bytes(1001))])
+    with pytest.raises(DataError, match="wanted is larger than the 1,000 bytes"):
+        unpack(package, {"wanted"}, tmp_path / "into")
+
+
+def test_a_tar_that_holds_too_much_in_all_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "MOST_TOTAL", 1000)
+    package = make_tar(tmp_path / "p.tgz", [("a", bytes(600)), ("b", bytes(600))])
+    with pytest.raises(DataError, match=r"p\.tgz is larger"):
+        unpack(package, {"wanted"}, tmp_path / "into")
+
+
+@pytest.mark.parametrize("ending", ["tgz", "zip", "deb"])
+def test_damaged_packages_are_refused(tmp_path, ending):
+    if ending == "deb" and shutil.which("dpkg-deb") is None:
+        pytest.skip("there is no dpkg-deb")
+    package = tmp_path / f"p.{ending}"
+    package.write_bytes(b"this is not a package" * 100)
+    with pytest.raises(DataError, match=f"p.{ending} cannot be unpacked"):
+        unpack(package, {"wanted"}, tmp_path / "into")
+
+
+def test_a_package_cut_short_is_refused(tmp_path):
+    package = make_tar(tmp_path / "p.tgz", [("wanted", bytes(range(256)) * 1000)])
+    package.write_bytes(package.read_bytes()[:-200])
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        unpack(package, {"wanted"}, tmp_path / "into")
+
+
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="there is no dpkg-deb")
+def test_a_debian_package(tmp_path):
+    root = tmp_path / "root"
+    (root / "DEBIAN").mkdir(parents=True)
+    (root / "DEBIAN" / "control").write_text(
+        "Package: tiny\nVersion: 1\nArchitecture: all\nMaintainer: A <a@b.c>\nDescription: tiny\n"
+    )
+    (root / "usr").mkdir()
+    (root / "usr" / "wanted").write_bytes(b"right")
+    subprocess.run(
+        ["dpkg-deb", "--build", str(root), str(tmp_path / "p.deb")], check=True, capture_output=True
+    )
+    (found,) = unpack(tmp_path / "p.deb", {"wanted"}, tmp_path / "into")
+    assert found.read_bytes() == b"right"
+    assert list((tmp_path / "into").iterdir()) == [found]
+
+
+def test_a_debian_package_without_its_tool(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "p.deb").write_bytes(b"!<arch>\n")
+    with pytest.raises(DataError, match="dpkg-deb is not installed"):
+        unpack(tmp_path / "p.deb", {"wanted"}, tmp_path / "into")
+
+
+def test_gunzip_stops_after_what_is_expected(tmp_path):
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(bytes(10_000_000)))
+    assert len(gunzip(path, 5000)) == 5001
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        gunzip(path, 20_000_000)

@@ -1,0 +1,115 @@
+"""Federations: disjoint parts, the same distribution, and quick for very many clients."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flamma.data.build import build_federation, partition
+from flamma.data.splits import SPLITS, SplitOptions
+from flamma.errors import DataError
+
+LABELS = np.arange(400) % 10
+
+
+@settings(max_examples=50)
+@given(
+    split=st.sampled_from(list(SPLITS)),
+    clients=st.integers(5, 20),
+    seed=st.integers(0, 2**40),
+    pool=st.one_of(st.none(), st.integers(200, 350)),
+    validation=st.integers(0, 50),
+    held_out=st.floats(0.05, 0.6),
+)
+def test_no_sample_is_in_two_places(split, clients, seed, pool, validation, held_out):
+    options = SplitOptions(clients, seed, alpha=2.0)
+    part = partition(LABELS, 10, split, options, pool, validation, held_out)
+    everything = np.concatenate([part.train, part.held, part.validation])
+    assert np.unique(everything).size == everything.size
+    assert everything.size == validation + (400 - validation if pool is None else pool)
+    assert part.validation.size == validation
+    for offsets, samples in ((part.train_offsets, part.train), (part.held_offsets, part.held)):
+        assert offsets[0] == 0
+        assert offsets[-1] == samples.size
+        assert (np.diff(offsets) >= 1).all()
+
+
+def rows(array):
+    return {row.tobytes() for row in array.reshape(len(array), -1)}
+
+
+@pytest.mark.parametrize("split", list(SPLITS))
+def test_the_arrays_of_a_federation_share_nothing(split):
+    # Rows of normal noise are all different, so equal rows would be the same sample.
+    data = build_federation("synthetic", split, 10, 1, validation_samples=100, train_samples=2000)
+    parts = [data.train_x, data.held_x, data.validation_x, data.test_x]
+    assert [len(part) for part in parts[2:]] == [100, 2000]
+    assert sum(len(part) for part in parts) == len(set().union(*map(rows, parts)))
+    assert len(data.train_x) == pytest.approx(2000, abs=10)
+    assert len(data.train_x) + len(data.held_x) == 2500
+    for x in parts:
+        assert x.dtype == np.float32
+
+
+def test_digits_by_one_class_shards():
+    data = build_federation("digits", "shards", 10, seed=0, train_samples=1000)
+    assert data.samples.tolist() == [100] * 10
+    assert np.diff(data.held_offsets).tolist() == [25] * 10
+    for client in range(10):
+        train = data.train_y[data.train_offsets[client] : data.train_offsets[client + 1]]
+        held = data.held_y[data.held_offsets[client] : data.held_offsets[client + 1]]
+        assert len({*train.tolist(), *held.tolist()}) == 1
+    assert data.train_x.shape == (1000, 1, 28, 28)
+    assert abs(float(data.train_x.mean())) < 0.01
+
+
+def test_the_test_set_depends_on_no_seed():
+    one, two = (build_federation("digits", "iid", 5, seed, test_samples=50) for seed in (0, 1))
+    assert np.array_equal(one.test_x, two.test_x)
+    assert np.bincount(one.test_y).tolist() == [5] * 10
+    assert not np.array_equal(one.train_y, two.train_y)
+    again = build_federation("digits", "iid", 5, 0, test_samples=50)
+    assert np.array_equal(one.train_x, again.train_x)
+    assert np.array_equal(one.held_x, again.held_x)
+
+
+def test_validation_and_training_samples_are_balanced():
+    data = build_federation("digits", "iid", 4, 0, train_samples=800, validation_samples=200)
+    assert np.bincount(data.validation_y).tolist() == [20] * 10
+    assert np.bincount(np.concatenate([data.train_y, data.held_y])).tolist() == [100] * 10
+
+
+def test_a_hundred_thousand_clients_take_seconds():
+    start = time.process_time()
+    data = build_federation("synthetic", "classes", 100_000, 0)
+    assert data.clients == 100_000
+    assert data.samples.min() >= 7
+    assert time.process_time() - start < 10  # measured: 2 s on two cores
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"train_samples": 1400}, "digits has 1442 training samples, .* 1750 for the clients"),
+        ({"train_samples": 0}, "train_samples must be at least 1"),
+        ({"test_samples": 356}, "digits has 355 test samples, not 356"),
+        ({"test_samples": 0}, "test_samples must be at least 1"),
+        ({"validation_samples": -1}, "validation_samples must be at least 0"),
+        ({"validation_samples": 1443}, "asked for: 1443 for validation"),
+        ({"validation_samples": 1440}, "10 clients need at least 20 samples"),
+        ({"held_out": 0.0}, "held_out must lie between 0 and 1"),
+        ({"held_out": 1.0}, "held_out must lie between 0 and 1"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"clients": 1000}, "1000 clients need at least 2000 samples"),
+        ({"split": "irid"}, "did you mean 'iid'"),
+        ({"dataset": "digit"}, "did you mean 'digits'"),
+    ],
+)
+def test_what_cannot_be_built_says_why(options, what):
+    asked = {"dataset": "digits", "split": "iid", "clients": 10, "seed": 0, **options}
+    with pytest.raises(DataError, match=what):
+        build_federation(**asked)

@@ -1,0 +1,129 @@
+"""Datasets by name: what they are, and that they load without a network."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from flamma.data import registry
+from flamma.data.bundled import synthetic
+from flamma.data.datasets import DATASETS, fetch_dataset, load_dataset, where
+from flamma.data.records import Dataset, DatasetEntry
+from flamma.data.store import data_folder
+from flamma.errors import DataError
+
+OTHERS = DatasetEntry("another package's", (1,), ("0",), 1, 1, lambda folder, samples: None)
+
+
+def test_digits_load_offline():
+    digits = load_dataset("digits")
+    assert digits.train_x.shape[1:] == DATASETS["digits"].shape
+    assert (len(digits.train_x), len(digits.test_x)) == (1442, 355)
+    assert digits.train_x.max() == digits.full_scale == 16
+    # Every pixel is repeated three times each way, inside a margin of two.
+    assert not digits.train_x[:, :, :2].any()
+    blocks = digits.train_x[:, 0, 2:26, 2:26].reshape(-1, 8, 3, 8, 3)
+    assert (blocks == blocks[:, :, :1, :, :1]).all()
+    x = digits.standardised(digits.train_x)
+    assert abs(float(x.mean())) < 1e-3
+    assert float(x.std()) == pytest.approx(1, abs=1e-3)
+    assert np.bincount(digits.test_y).tolist() == [35, 36, 35, 36, 36, 36, 36, 35, 34, 36]
+
+
+def test_the_entries_say_what_is_loaded():
+    for name in ("digits", "synthetic"):
+        entry, data = DATASETS[name], load_dataset(name)
+        assert (entry.train, entry.test) == (len(data.train_x), len(data.test_x))
+        assert entry.class_names == data.class_names
+        assert entry.shape == data.train_x.shape[1:]
+
+
+def test_synthetic_is_standardised_balanced_and_grows():
+    small, large = synthetic(1000, 500), synthetic(100_000, 500)
+    assert np.array_equal(large.train_x[:1000], small.train_x)
+    assert np.array_equal(large.test_x, small.test_x)
+    assert np.bincount(large.train_y).tolist() == [20_000] * 5
+    assert np.abs(large.train_x.mean(axis=0)).max() < 0.02
+    assert np.abs(large.train_x.std(axis=0) - 1).max() < 0.02
+
+
+def test_synthetic_can_be_learnt_but_not_perfectly():
+    data = synthetic(5000, 2000)
+    centres = np.stack([data.train_x[data.train_y == k].mean(axis=0) for k in range(5)])
+    distances = ((data.test_x[:, None] - centres) ** 2).sum(axis=2)
+    assert 0.8 < (distances.argmin(axis=1) == data.test_y).mean() < 0.97
+
+
+def test_synthetic_takes_parameters():
+    data = synthetic(30, 6, features=4, classes=3)
+    assert data.train_x.shape == (30, 4)
+    assert data.classes == 3
+
+
+def test_unknown_names_are_answered_with_the_nearest():
+    with pytest.raises(DataError, match="no dataset named 'mnst'; did you mean 'mnist'"):
+        load_dataset("mnst")
+    with pytest.raises(DataError, match="choose from digits, mnist"):
+        load_dataset("zzzzz")
+
+
+def test_missing_data_say_how_to_get_them(tmp_path):
+    with pytest.raises(DataError) as caught:
+        load_dataset("cifar10", tmp_path)
+    assert f"flamma data fetch cifar10 --data-dir {tmp_path}`" in str(caught.value)
+    assert where("cifar10", tmp_path) == "not fetched"
+    assert where("digits", tmp_path) == "built in"
+
+
+def test_what_is_built_in_is_not_fetched():
+    with pytest.raises(DataError, match="digits needs no download"):
+        fetch_dataset("digits")
+
+
+@pytest.mark.parametrize(
+    ("labels", "what"),
+    [([0, 1], "3 test samples, but 2 labels"), ([0, 1, 2], "labels from 0 to 2"), ([], "0 labels")],
+)
+def test_samples_and_labels_must_fit(labels, what):
+    x, y = np.zeros((3, 4), dtype=np.float32), np.array([0, 1, 0])
+    with pytest.raises(DataError, match=what):
+        Dataset("odd", x, y, x, np.array(labels, dtype=np.int64), ("a", "b"))
+
+
+def test_other_packages_add_datasets(monkeypatch):
+    others = ModuleType("others")
+    others.ENTRY = OTHERS
+    monkeypatch.setitem(sys.modules, "others", others)
+    points = [
+        EntryPoint("theirs", "others:ENTRY", "flamma.datasets"),
+        EntryPoint("digits", "others:ENTRY", "flamma.datasets"),
+        EntryPoint("broken", "others:NOTHING", "flamma.datasets"),
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    assert list(DATASETS)[-2:] == ["broken", "theirs"]
+    assert list(DATASETS).count("digits") == 1
+    assert DATASETS["theirs"].about == OTHERS.about
+    assert DATASETS["digits"].about != OTHERS.about
+    with pytest.raises(DataError, match="'broken' of others:NOTHING cannot be loaded"):
+        DATASETS["broken"]
+
+
+def test_where_data_are_kept(monkeypatch):
+    home = Path("/home/me")
+    monkeypatch.setattr(Path, "home", lambda: home)
+    for environment, platform, expected in [
+        ({}, "linux", home / ".cache/flamma/data"),
+        ({"XDG_CACHE_HOME": "/c"}, "linux", Path("/c/flamma/data")),
+        ({"XDG_CACHE_HOME": "relative"}, "linux", home / ".cache/flamma/data"),
+        ({}, "darwin", home / "Library/Caches/flamma/data"),
+        ({"LOCALAPPDATA": "/local"}, "win32", Path("/local/flamma/data")),
+        ({}, "win32", home / "AppData/Local/flamma/data"),
+        ({"FLAMMA_DATA": "/d", "XDG_CACHE_HOME": "/c"}, "linux", Path("/d")),
+    ]:
+        assert data_folder(None, environment, platform) == expected
+    assert data_folder(Path("/chosen"), {"FLAMMA_DATA": "/d"}) == Path("/chosen")

@@ -1,0 +1,272 @@
+"""Identities between algorithms, and golden values computed by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from flamma.errors import StrategyError
+from flamma.game import certify, solve
+from flamma.seeding import stream
+from flamma.strategies.base import Offer
+from flamma.strategies.fedavg import FedAvg
+from flamma.strategies.fedprox import FedProx
+from flamma.strategies.flamma import Flamma, contribution
+from flamma.strategies.flamma_plus import FlammaPlus
+from flamma.strategies.incentive import Incentive
+from flamma.strategies.qffl import QFFL
+from flamma.types import Plan, Population, Profile, Report, Terms
+
+PLAN = Plan(rounds=20, per_round=2, epochs=3, learning_rate=0.5)
+
+
+def population(clients=3, costs=0.1):
+    return Population(np.arange(1, clients + 1) * 10, np.full(clients, costs), trainable_size=2)
+
+
+def vector(*numbers):
+    return np.array(numbers, dtype=np.float32)
+
+
+def report(client, params, samples, loss=float("nan"), epochs=3):
+    return Report(client, vector(*params), samples, epochs, loss)
+
+
+def offer(*clients, number=1, **options):
+    return Offer(number, tuple(Terms(c, number) for c in clients), **options)
+
+
+def test_fedavg_weighs_by_data():
+    strategy = FedAvg(PLAN)
+    state = strategy.init(vector(0, 0), population())
+    after, _ = strategy.aggregate(
+        state, offer(0, 1), [report(0, (3, 0), 10), report(1, (0, 3), 20)]
+    )
+    np.testing.assert_array_equal(after.params, vector(1, 2))
+
+
+def test_qffl_with_q_0_is_the_unweighted_mean():
+    strategy = QFFL(PLAN, q=0.0)
+    state = strategy.init(vector(1, 1), population())
+    reports = [report(0, (3, 0), 10, loss=0.3), report(1, (0, 3), 90, loss=5.0)]
+    after, _ = strategy.aggregate(state, offer(0, 1), reports)
+    np.testing.assert_allclose(after.params, vector(1.5, 1.5), rtol=1e-6)
+
+
+def test_qffl_by_hand():
+    # η = 0.5, so L = 2; w = (0, 0), w_1 = (1, 0), w_2 = (0, 2): g = (-2, 0), (0, -4).
+    # q = 1, F = 2 and 3: Δ = (-4, 0), (0, -12); h = 4 + 4 = 8 and 16 + 6 = 22.
+    # w - ΣΔ / Σh = (4/30, 12/30).
+    strategy = QFFL(PLAN, q=1.0)
+    state = strategy.init(vector(0, 0), population())
+    reports = [report(0, (1, 0), 10, loss=2.0), report(1, (0, 2), 10, loss=3.0)]
+    after, _ = strategy.aggregate(state, offer(0, 1), reports)
+    np.testing.assert_allclose(after.params, vector(4 / 30, 12 / 30), rtol=1e-6)
+
+
+def test_qffl_asks_for_the_loss_of_the_received_model():
+    strategy = QFFL(PLAN)
+    state = strategy.init(vector(0, 0), population())
+    made = strategy.offer(state, np.arange(3), stream(0, "select", 1))
+    assert all(terms.wants_loss for terms in made.terms)
+    assert strategy.respond(made.terms[0], Profile(0, 0.1, 10)).wants_loss
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.3])
+def test_fedprox_differs_from_fedavg_in_the_proximal_weight_only(mu):
+    states = [s.init(vector(0, 0), population()) for s in (FedAvg(PLAN), FedProx(PLAN, mu=mu))]
+    plain = FedAvg(PLAN).offer(states[0], np.arange(3), stream(0, "select", 1))
+    prox = FedProx(PLAN, mu=mu).offer(states[1], np.arange(3), stream(0, "select", 1))
+    assert [replace(t, proximal=0.0) for t in prox.terms] == list(plain.terms)
+    assert {t.proximal for t in prox.terms} == {mu}
+
+
+def test_incentive_by_hand():
+    # Validation loss is (x - 1)²; models at 1 and 0, equal data, mean 0.5 (loss 0.25).
+    # Without the first: 0, loss 1, gain 0.75; without the second: 1, loss 0, gain -0.25.
+    # So the first has all the weight, and the averages are half the gains (memory 0.5).
+    strategy = Incentive(PLAN)
+    state = strategy.init(vector(0, 0), population())
+    reports = [report(0, (1, 0), 10), report(1, (0, 0), 10)]
+    after, _ = strategy.aggregate(
+        state, offer(0, 1), reports, judge=lambda w: (float((w[0] - 1) ** 2), 0.0)
+    )
+    np.testing.assert_allclose(after.params, vector(1, 0))
+    np.testing.assert_allclose(after.gain, [0.375, -0.125, 0.0])
+
+
+def test_incentive_without_a_validation_set_says_what_to_do():
+    strategy = Incentive(PLAN)
+    state = strategy.init(vector(0, 0), population())
+    with pytest.raises(StrategyError, match="validation_samples"):
+        strategy.aggregate(state, offer(0), [report(0, (1, 0), 10)])
+
+
+def test_contribution_by_hand():
+    assert contribution(vector(3, 0), vector(3, 4)) == pytest.approx(1 - 4 / 5)
+    assert contribution(vector(3, 4), vector(3, 4)) == 1
+    assert contribution(vector(-30, 0), vector(3, 4)) == 0  # clipped, it would be negative
+    assert contribution(vector(1, 0), vector(0, 0)) == 0
+
+
+FIXED = {
+    "selection": "uniform",
+    "epoch_bounds": (3, 3),
+    "warmup_iterations": 0,
+    "decay_floor": 1.0,
+}
+
+
+def test_flamma_with_gamma_1_uniform_selection_and_fixed_epochs_is_fedavg():
+    flamma, fedavg = Flamma(PLAN, **FIXED), FedAvg(PLAN)
+    ours = flamma.init(vector(1, 2), population(8, costs=0.01))
+    theirs = fedavg.init(vector(1, 2), population(8, costs=0.01))
+    for number in range(1, 13):
+        rng = [stream(4, "select", number) for _ in range(2)]
+        ours_offer = flamma.offer(ours, np.arange(8), rng[0])
+        theirs_offer = fedavg.offer(theirs, np.arange(8), rng[1])
+        assert ours_offer.selected == theirs_offer.selected
+        tasks = [
+            (flamma.respond(a, Profile(a.client, 0.01, 9)), fedavg.respond(b, Profile(0, 0.01, 9)))
+            for a, b in zip(ours_offer.terms, theirs_offer.terms, strict=True)
+        ]
+        assert all(a == b for a, b in tasks)
+        noise = stream(number, "noise").normal(size=(8, 2)).astype(np.float32)
+        reports = [Report(t.client, ours.params + noise[t.client], 7, 3) for t, _ in tasks]
+        ours, _ = flamma.aggregate(ours, ours_offer, reports)
+        theirs, _ = fedavg.aggregate(theirs, theirs_offer, reports)
+        np.testing.assert_array_equal(ours.params, theirs.params)
+
+
+def warm(strategy, clients=6, costs=0.1):
+    """A state after a warm-up in which client i ends i percent away from the mean."""
+    state = strategy.init(vector(10, 0), population(clients, costs))
+    made = strategy.offer(state, np.arange(clients), stream(0, "select", 0))
+    assert made.round == 0
+    assert {t.iterations for t in made.terms} == {10}
+    assert made.selected == tuple(range(clients))
+    reports = [Report(c, vector(10, 0.1 * (-1) ** c * (c + 1)), 10, 0) for c in range(clients)]
+    return strategy.aggregate(state, made, reports)[0]
+
+
+def test_flamma_measures_contributions_in_the_warm_up():
+    state = warm(Flamma(PLAN))
+    mean = np.mean([0.1 * (-1) ** c * (c + 1) for c in range(6)])
+    expected = [1 - abs(0.1 * (-1) ** c * (c + 1) - mean) / np.hypot(10, mean) for c in range(6)]
+    np.testing.assert_allclose(state.contributions, expected, rtol=1e-5)
+    np.testing.assert_array_equal(state.effective, state.contributions)
+
+
+def test_flamma_selects_the_largest_effective_contributions():
+    strategy = Flamma(PLAN)
+    state = warm(strategy)
+    made = strategy.offer(state, np.arange(6), stream(0, "select", 1))
+    assert set(made.selected) == set(np.argsort(-state.effective)[:2].tolist())
+
+
+def test_flamma_announces_the_certified_equilibrium_of_those_selected():
+    strategy = Flamma(PLAN, decay_start=0.1)
+    state = replace(warm(strategy), round=9)
+    made = strategy.offer(state, np.arange(6), stream(0, "select", 10))
+    assert made.game is not None
+    equilibrium = solve(made.game)
+    assert made.decay_factor == equilibrium.decay_factor < 1
+    epochs = [strategy.respond(t, Profile(t.client, 0.1, 10)).epochs for t in made.terms]
+    assert epochs == equilibrium.local_epochs.tolist()
+    found = certify(made.game, made.decay_factor, epochs)
+    assert max(abs(found.follower_gap), abs(found.leader_regret)) < 1e-9
+    assert {t.step_scale for t in made.terms} == {made.decay_factor}
+
+
+def test_gamma_leaves_1_where_decay_start_says():
+    strategy = Flamma(PLAN, decay_start=0.5)
+    state = warm(strategy)
+    factors = []
+    for number in range(1, 21):
+        made = strategy.offer(replace(state, round=number - 1), np.arange(6), stream(0, "s", 1))
+        factors.append(made.decay_factor)
+    assert factors[:10] == [1.0] * 10
+    assert factors[10] < 1
+    assert sorted(factors, reverse=True) == factors
+
+
+def test_the_selected_are_decayed_until_the_refresh():
+    strategy = Flamma(PLAN, rotation=0.5, refresh_every=10)
+    state = warm(strategy)
+    made = strategy.offer(state, np.arange(6), stream(0, "select", 1))
+    reports = [Report(c, state.params.copy(), 10, 3) for c in made.selected]
+    after, _ = strategy.aggregate(state, made, reports)
+    chosen = list(made.selected)
+    np.testing.assert_allclose(after.effective[chosen], 0.5 * state.effective[chosen])
+    np.testing.assert_array_equal(after.contributions, state.contributions)
+    due = replace(made, round=10)
+    refreshed, _ = strategy.aggregate(state, due, reports)
+    assert refreshed.contributions[chosen].tolist() == [1.0, 1.0]  # they are at the new mean
+    np.testing.assert_array_equal(refreshed.effective, refreshed.contributions)
+
+
+def test_decay_on_the_server_moves_gamma_of_the_way():
+    strategy = Flamma(PLAN, decay_acts_on="server")
+    state = warm(strategy)
+    made = replace(strategy.offer(state, np.arange(6), stream(0, "select", 1)), decay_factor=0.25)
+    reports = [Report(c, state.params + vector(4, 0), 10, 3) for c in made.selected]
+    after, _ = strategy.aggregate(state, made, reports)
+    np.testing.assert_allclose(after.params - state.params, vector(1, 0), atol=1e-5)
+    assert {t.step_scale for t in made.terms} == {1.0}
+
+
+def test_a_client_whose_cost_is_too_high_abstains():
+    strategy = Flamma(PLAN)
+    task = strategy.respond(Terms(0, 5, 0.5, 0.9), Profile(0, cost=0.6, samples=10))
+    assert task.abstains
+
+
+def test_revealed_costs_close_in_on_the_true_ones():
+    true = np.array([0.05, 0.08, 0.11, 0.15, 0.2, 0.3])
+    strategy = Flamma(PLAN, server_costs="revealed", decay_start=0.2, rotation=0.3)
+    state = replace(warm(strategy), costs=np.full(6, np.nan))
+    for number in range(1, 21):
+        made = strategy.offer(state, np.arange(6), stream(0, "select", number))
+        reports = []
+        for terms in made.terms:
+            task = strategy.respond(terms, Profile(terms.client, true[terms.client], 10))
+            params = None if task.abstains else state.params + vector(0.01, terms.client / 50)
+            reports.append(Report(terms.client, params, 10, task.epochs))
+        state, _ = strategy.aggregate(state, made, reports)
+    assert np.all(state.cost_lower <= true * (1 + 1e-9))
+    assert np.all(true <= state.cost_upper * (1 + 1e-9))
+    seen = state.cost_upper < np.inf
+    assert seen.sum() >= 4
+    np.testing.assert_allclose(strategy.known_costs(state)[seen], true[seen], rtol=0.3)
+
+
+def test_memory_steps_by_what_everybody_said_last():
+    # m = 0.5, equal data of two clients. Round 1: client 0 says (2, 0): step by it alone.
+    # Round 2: client 1 says (0, 2): step by half of it plus half of 0.5 * (2, 0).
+    strategy = FlammaPlus(PLAN, memory=0.5, warmup_iterations=0)
+    state = strategy.init(vector(0, 0), Population(np.array([10, 10]), np.full(2, 0.1), 2))
+    after, _ = strategy.aggregate(state, offer(0, number=1), [report(0, (2, 0), 10)])
+    np.testing.assert_allclose(after.params, vector(2, 0))
+    second, _ = strategy.aggregate(after, offer(1, number=2), [report(1, (2, 2), 10)])
+    np.testing.assert_allclose(second.params, vector(2.5, 1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (FedProx, {"mu": -1.0}),
+        (QFFL, {"q": float("nan")}),
+        (Incentive, {"floor": 2.0}),
+        (Flamma, {"decay_start": 0.0}),
+        (Flamma, {"rotation": 2.0}),
+        (Flamma, {"price": -1.0}),
+        (Flamma, {"refresh_every": 0}),
+        (Flamma, {"epoch_bounds": (3, 1)}),
+        (FlammaPlus, {"memory": 1.5}),
+    ],
+)
+def test_options_that_cannot_work_are_refused(kind, options):
+    with pytest.raises(ValueError, match="must"):
+        kind(PLAN, **options)
