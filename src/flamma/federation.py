@@ -115,6 +115,7 @@ class Federation:
         game = offer.game.replace(
             contributions=offer.game.contributions[answered],
             costs=offer.game.costs[answered] if self.costs is None else self.costs[clients],
+            whole_epochs=True,  # what clients really play, whatever the server took it for
         )
         epochs = np.array(outcome.local_epochs)[answered]
         gamma = outcome.decay_factor

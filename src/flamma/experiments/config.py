@@ -24,7 +24,7 @@ class DataConfig:
     dataset: str = "digits"
     split: str = "shards"
     clients: int = 10
-    shards_per_client: int = 1
+    shards_per_client: int = 2
     classes_per_client: int = 2
     alpha: float = 0.5
     uneven: float = 0.0

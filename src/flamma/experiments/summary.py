@@ -26,15 +26,15 @@ Record = Mapping[str, Any]
 def summarise_run(records: Sequence[Record], clients: int) -> dict[str, Any]:
     """Return final and last-ten-rounds metrics, totals, participation and the worst certificate.
 
-    Everything is None that the rounds do not tell. Last-ten means are over the last ten *judged*
-    rounds; each is marked by the prefix ``last_10_``.
+    Everything is None that the rounds do not tell. Means over the last ten rounds, of those that
+    were judged, are marked by the prefix ``last_10_``.
     """
     judged = [record for record in records if record.get("accuracy") is not None]
     final = judged[-1] if judged else {}
     return {
         "rounds": len(records),
         **{name: final.get(name) for name in AVERAGED},
-        **{f"last_10_{name}": _mean(name, judged[-LAST:]) for name in AVERAGED},
+        **{f"last_10_{name}": _mean(name, records[-LAST:]) for name in AVERAGED},
         "epochs_total": sum(record["epochs_total"] for record in records),
         "bytes_up": _total("bytes_up", records),
         "bytes_down": _total("bytes_down", records),

@@ -88,6 +88,10 @@ class Flamma(Strategy):
         Whether the server knows the costs, or estimates them from the clients' play.
     prior_cost : float
         What the server assumes of a client that has not revealed anything yet.
+    server_epochs : {"whole", "continuous"}
+        Whether the server solves for the whole epochs that clients play, or, as the paper's
+        derivation does, for continuous ones. Then γ falls at once instead of in steps, and what
+        the rounding costs the server shows as regret.
     """
 
     name: ClassVar[str] = "flamma"
@@ -104,6 +108,7 @@ class Flamma(Strategy):
     decay_floor: float | Literal["participation"] = "participation"
     server_costs: Literal["given", "revealed"] = "given"
     prior_cost: float = 0.1
+    server_epochs: Literal["whole", "continuous"] = "whole"
 
     def __post_init__(self) -> None:
         check_epoch_bounds(self.epoch_bounds, whole_epochs=True)
@@ -208,7 +213,12 @@ class Flamma(Strategy):
                 entry = self.epoch_bounds[0] * costs / omega
             floor = float(np.max(entry[entry <= 1], initial=0.0))
         game = Game(
-            omega, costs, number, 1.0, self.epoch_bounds, whole_epochs=True, decay_bounds=(floor, 1)
+            omega,
+            costs,
+            number,
+            epoch_bounds=self.epoch_bounds,
+            whole_epochs=self.server_epochs == "whole",
+            decay_bounds=(floor, 1),
         )
         works = best_response(game, 1.0).any()
         if self.price is not None:

@@ -1,0 +1,289 @@
+"""The local engine: the same bits whatever the processes, and scores as by a plain loop."""
+
+from __future__ import annotations
+
+import math
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from engines.federations import CLASSES, FEATURES, Faulty, federation, make, make_faulty, tasks
+from flamma.engines import Engine
+from flamma.engines.local import LocalEngine
+from flamma.errors import ConfigError, FlammaError
+from flamma.models import FlatModel, build_model
+from flamma.seeding import stream
+from flamma.training import TorchTrainer
+from flamma.training.torch_trainer import CHUNK
+from flamma.types import LocalTask
+
+IMAGES = (2, 16, 16)
+
+
+def noisy(shape, classes):
+    return nn.Sequential(
+        nn.Conv2d(shape[0], 4, 3),
+        nn.BatchNorm2d(4),
+        nn.Dropout(0.3),
+        nn.Flatten(),
+        nn.Linear(4 * 14 * 14, classes),
+    )
+
+
+@pytest.mark.parametrize(
+    "make_model", [make("lenet5", IMAGES), make(noisy, IMAGES)], ids=["lenet5", "noisy"]
+)
+def test_the_bits_do_not_depend_on_the_processes(make_model):
+    # A process that has used several threads before it forks is the hard case.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    torch.randn(700, 700, requires_grad=True).mm(torch.randn(700, 700)).sum().backward()
+    sizes = [40, 1, 9, 33, 70, 8]
+    data = federation(
+        sizes, held=[3, 0, 500, 60, 1, 9], shape=IMAGES, test=CHUNK + 20, validation=30
+    )
+    mixed = [
+        LocalTask(client, 4, 1 + client % 3, 0.05, proximal=0.1 * (client % 2), wants_loss=True)
+        for client in (3, 0, 5, 1, 4, 2)
+    ]
+    results = []
+    for processes in (1, 2, 3):
+        with LocalEngine(
+            data, make_model, seed=5, batch_size=8, momentum=0.9, processes=processes
+        ) as engine:
+            assert engine.processes == processes
+            params = engine.initial_params
+            reports = engine.train(params, mixed)
+            assert [report.client for report in reports] == [3, 0, 5, 1, 4, 2]
+            assert not any(report.failure for report in reports)
+            scores = engine.evaluate(reports[0].params)
+            results.append(
+                (
+                    [report.params.tobytes() for report in reports],
+                    [(r.client, r.samples, r.epochs, r.loss) for r in reports],
+                    scores.accuracy.tobytes(),
+                    scores.loss.tobytes(),
+                    (scores.test_accuracy, scores.test_loss),
+                    engine.validate(reports[0].params),
+                )
+            )
+            again = engine.train(params, mixed[:2])
+            assert [r.params.tobytes() for r in again] == results[-1][0][:2]
+    assert results[0] == results[1] == results[2]
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(threads)
+
+
+def test_a_client_trains_with_its_own_stream():
+    data = federation([12, 20])
+    with LocalEngine(data, make("logistic"), seed=11, batch_size=8) as engine:
+        trainer = TorchTrainer(make("logistic"), batch_size=8)
+        [task] = tasks([1], round=3, epochs=2)
+        [report] = engine.train(engine.initial_params, [task])
+        expected, _ = trainer.train(
+            engine.initial_params,
+            data.train_x[12:32],
+            data.train_y[12:32],
+            task,
+            stream(11, "train", 3, 1),
+        )
+    assert report.params.tobytes() == expected.tobytes()
+    assert (report.client, report.samples, report.epochs, report.failure) == (1, 20, 2, "")
+    assert math.isnan(report.loss)
+    assert report.seconds > 0
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_reports_are_in_the_order_of_the_tasks_and_share_no_memory(processes):
+    data = federation([5, 50, 20, 10])
+    with LocalEngine(data, make("logistic"), seed=0, processes=processes) as engine:
+        reports = engine.train(engine.initial_params, tasks([2, 0, 3, 1]))
+        kept = [report.params.copy() for report in reports]
+        engine.train(reports[0].params, tasks([1, 0, 2, 3], round=2))
+    assert [report.client for report in reports] == [2, 0, 3, 1]
+    assert [report.samples for report in reports] == [20, 5, 10, 50]
+    assert all(np.array_equal(r.params, k) for r, k in zip(reports, kept, strict=True))
+    assert len({k.tobytes() for k in kept}) == 4
+
+
+def test_the_largest_tasks_come_first():
+    seen = []
+
+    class Notes(nn.Linear):
+        def forward(self, x):
+            if not seen or seen[-1] != x.shape[0]:
+                seen.append(x.shape[0])
+            return super().forward(x)
+
+    data = federation([5, 50, 20, 30])
+    with LocalEngine(data, lambda: Notes(FEATURES, CLASSES), seed=0, batch_size=100) as engine:
+        work = [
+            LocalTask(client, 1, epochs, 0.1) for client, epochs in [(0, 1), (1, 1), (2, 4), (3, 2)]
+        ]
+        engine.train(engine.initial_params, work)
+    assert seen == [20, 30, 50, 5]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_who_abstains_or_has_nothing_does_not_train(processes):
+    data = federation([10, 0, 10])
+    with LocalEngine(data, make("logistic"), seed=0, processes=processes) as engine:
+        abstains = LocalTask(client=0, round=1, epochs=0, learning_rate=0.1)
+        reports = engine.train(engine.initial_params, [abstains, *tasks([1, 2])])
+        assert engine.train(engine.initial_params, []) == []
+    first, empty, last = reports
+    assert (first.abstained, first.params, first.epochs, first.failure) == (True, None, 0, "")
+    assert (empty.params, empty.samples, empty.failure) == (None, 0, "no training data")
+    assert last.params is not None
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_weights_that_are_not_finite_come_back_as_they_are(processes):
+    data = federation([10, 10])
+    with LocalEngine(data, make("logistic"), seed=0, processes=processes) as engine:
+        [report] = engine.train(engine.initial_params, tasks([0], learning_rate=1e38, epochs=20))
+    assert report.failure == ""
+    assert not np.isfinite(report.params).all()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("test", [None, 40])
+@pytest.mark.parametrize(
+    "held",
+    [
+        [3, 4, 5],
+        [0, 4, 1],
+        [3, 0, 0],
+        [0, 0, 7],
+        [0, 0, 0],
+        [CHUNK, 2 * CHUNK + 3, 1],
+    ],
+)
+def test_scores_equal_a_loop_over_clients(held, test, processes):
+    data = federation([4, 4, 4], held=held, test=test, validation=11)
+    build = make("mlp", hidden=[6])
+    with LocalEngine(data, build, seed=0, processes=processes) as engine:
+        params = np.random.default_rng(1).standard_normal(engine.layout.size).astype(np.float32)
+        scores = engine.evaluate(params)
+        validation = engine.validate(params)
+    model = FlatModel(build())
+    model.load(params)
+
+    def naive(x, y):
+        if y.size == 0:
+            return math.nan, math.nan
+        with torch.no_grad():
+            logits = model.module(torch.tensor(x))
+        right = (logits.argmax(1).numpy() == y).mean()
+        return cross_entropy(logits, torch.tensor(y)).item(), 100 * right
+
+    offsets = data.held_offsets
+    expected = [
+        naive(data.held_x[start:stop], data.held_y[start:stop]) for start, stop in pairwise(offsets)
+    ]
+    np.testing.assert_allclose(scores.loss, [loss for loss, _ in expected], rtol=1e-5)
+    np.testing.assert_allclose(scores.accuracy, [right for _, right in expected], rtol=1e-12)
+    assert scores.samples.tolist() == held
+    loss, right = naive(data.test_x, data.test_y)
+    np.testing.assert_allclose((scores.test_loss, scores.test_accuracy), (loss, right), rtol=1e-5)
+    np.testing.assert_allclose(validation, naive(data.validation_x, data.validation_y), rtol=1e-5)
+
+
+def test_without_a_validation_set_there_is_nothing_to_say():
+    with LocalEngine(federation([4]), make("logistic"), seed=0) as engine:
+        assert all(map(math.isnan, engine.validate(engine.initial_params)))
+
+
+def test_the_engine_starts_from_the_models_weights_and_leaves_the_model_alone():
+    module = make("logistic")()
+    before = [parameter.detach().clone() for parameter in module.parameters()]
+    data = federation([10, 10])
+    engines: list[Engine] = [LocalEngine(data, lambda: module, seed=0) for _ in range(2)]
+    params = engines[0].initial_params
+    assert np.array_equal(params, torch.cat([b.flatten() for b in before]).numpy())
+    params += 1
+    assert not np.array_equal(engines[0].initial_params, params)
+    first, second = (engine.train(engine.initial_params, tasks([0, 1])) for engine in engines)
+    assert first[1].params.tobytes() == second[1].params.tobytes()
+    assert all(torch.equal(p, b) for p, b in zip(module.parameters(), before, strict=True))
+    assert engines[0].layout.names == ("1.weight", "1.bias")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch size must be at least 1"),
+        ({"momentum": 1.0}, "momentum must be at least 0 and below 1"),
+        ({"processes": 0}, "at least 1 process"),
+        ({"time_limit": 0.0}, "time limit must be a positive"),
+        ({"time_limit": math.nan}, "time limit must be a positive"),
+    ],
+)
+def test_numbers_that_cannot_work_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        LocalEngine(federation([4]), make("logistic"), seed=0, **options)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_weights_of_another_size_are_refused(processes):
+    with (
+        LocalEngine(federation([4]), make("logistic"), seed=0, processes=processes) as engine,
+        pytest.raises(FlammaError, match="weights of shape"),
+    ):
+        engine.train(engine.initial_params[:-1], tasks([0]))
+
+
+def test_an_error_of_the_model_in_evaluation_is_raised_here():
+    data = federation([10, 10], held=300)
+    data.held_x[450, 0] = 2000.0
+    with LocalEngine(data, make_faulty, seed=0, processes=2) as engine:
+        with pytest.raises(ValueError, match="this sample is broken"):
+            engine.evaluate(engine.initial_params)
+        # And the engine is not the worse for it.
+        assert not engine.train(engine.initial_params, tasks([0]))[0].failure
+    assert issubclass(Faulty, nn.Module)
+
+
+def test_a_hundred_thousand_clients_cost_little():
+    clients, each = 100_000, 10
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((clients * each, FEATURES)).astype(np.float32)
+    y = rng.integers(0, CLASSES, clients * each)
+    data = federation([1])
+    changes = {"train_x": x, "train_y": y, "held_x": x[:clients], "held_y": y[:clients]}
+    changes |= {"train_offsets": each * np.arange(clients + 1)}
+    changes |= {"held_offsets": np.arange(clients + 1)}
+    for key, value in changes.items():
+        object.__setattr__(data, key, value)
+
+    def build():
+        return build_model("logistic", (FEATURES,), CLASSES, 0)
+
+    work = tasks(rng.integers(0, clients, 200).tolist())
+    trainer = TorchTrainer(build, batch_size=32)
+    with LocalEngine(data, build, seed=0) as engine:
+        params = engine.initial_params
+        extra, judging = [], []
+        for _ in range(4):
+            begin = time.process_time()
+            reports = engine.train(params, work)
+            whole = time.process_time() - begin
+            begin = time.process_time()
+            for report, task in zip(reports, work, strict=True):
+                rows = slice(each * task.client, each * (task.client + 1))
+                rng_ = stream(0, "train", 1, task.client)
+                expected, _ = trainer.train(params, x[rows], y[rows], task, rng_)
+                assert report.params.tobytes() == expected.tobytes()
+            extra.append((whole - (time.process_time() - begin)) / len(work))
+            begin = time.process_time()
+            scores = engine.evaluate(params)
+            judging.append(time.process_time() - begin)
+    assert scores.accuracy.shape == (clients,)
+    assert min(extra) < 0.3e-3
+    # A loop over clients would take several times as long.
+    assert min(judging) < 0.5
