@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from documented import PAGES, ROOT, commands, output
 
 COMMANDS = [command for page in PAGES for command in commands(page)]

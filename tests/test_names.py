@@ -29,14 +29,14 @@ def test_nearest_forgives_slips_and_case_but_not_everything(typed, meant):
 def test_a_sentence_names_the_kind_the_nearest_and_all():
     assert unknown("strategy", "flama", KNOWN) == (
         "unknown strategy 'flama': did you mean flamma? "
-        "(known: fedavg, fedprox, flamma, flamma-plus, q-ffl)"
+        "(known: fedavg, fedprox, flamma, flamma-plus, q-ffl)."
     )
 
 
 def test_nothing_is_suggested_where_nothing_is_near():
-    assert unknown("model", "zzz", ["lenet"]) == "unknown model 'zzz' (known: lenet)"
-    assert unknown("model", "zzz", []) == "unknown model 'zzz' (known: none)"
+    assert unknown("model", "zzz", ["lenet"]) == "unknown model 'zzz' (known: lenet)."
+    assert unknown("model", "zzz", []) == "unknown model 'zzz' (known: none)."
 
 
 def test_the_known_names_may_come_from_an_iterator():
-    assert unknown("model", "lnet", iter(["lenet"])).endswith("lenet? (known: lenet)")
+    assert unknown("model", "lnet", iter(["lenet"])).endswith("lenet? (known: lenet).")

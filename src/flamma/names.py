@@ -31,12 +31,12 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     Examples
     --------
     >>> unknown("strategy", "flama", ["fedavg", "flamma"])
-    "unknown strategy 'flama': did you mean flamma? (known: fedavg, flamma)"
+    "unknown strategy 'flama': did you mean flamma? (known: fedavg, flamma)."
     """
     names = tuple(known)
     guess = nearest(name, names)
     hint = f": did you mean {guess}?" if guess else ""
-    return f"unknown {kind} {name!r}{hint} (known: {', '.join(names) or 'none'})"
+    return f"unknown {kind} {name!r}{hint} (known: {', '.join(names) or 'none'})."
 
 
 def _plain(name: str) -> str:

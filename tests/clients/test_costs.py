@@ -113,7 +113,7 @@ def test_an_unknown_kind_names_its_nearest():
     with pytest.raises(ConfigError) as caught:
         draw_costs("log-normal", 3, seed=0)
     assert str(caught.value) == (
-        f"unknown kind of costs 'log-normal': did you mean lognormal? (known: {', '.join(KINDS)})"
+        f"unknown kind of costs 'log-normal': did you mean lognormal? (known: {', '.join(KINDS)})."
     )
 
 

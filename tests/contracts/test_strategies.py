@@ -9,7 +9,7 @@ import pytest
 
 from flamma.experiments.checkpoint import Checkpoints
 from flamma.seeding import stream
-from flamma.strategies import strategy_class, strategy_names
+from flamma.strategies import STRATEGIES
 from flamma.types import Plan, Population, Profile, Report
 
 CLIENTS, SIZE, ROUNDS = 8, 40, 25
@@ -18,11 +18,11 @@ COSTS = np.linspace(0.06, 0.2, CLIENTS)
 TARGETS = stream(0, "targets").normal(size=(CLIENTS, SIZE)).astype(np.float32)
 EVERYBODY = np.arange(CLIENTS)
 
-pytestmark = pytest.mark.parametrize("name", strategy_names())
+pytestmark = pytest.mark.parametrize("name", list(STRATEGIES))
 
 
 def make(name):
-    return strategy_class(name)(plan=PLAN)
+    return STRATEGIES[name](plan=PLAN)
 
 
 def begin(strategy):

@@ -10,12 +10,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from flamma.data import registry
+from flamma import registry
 from flamma.data.bundled import synthetic
 from flamma.data.datasets import DATASETS, fetch_dataset, load_dataset, where
 from flamma.data.records import Dataset, DatasetEntry
 from flamma.data.store import data_folder
-from flamma.errors import DataError
+from flamma.errors import ConfigError, DataError
 
 OTHERS = DatasetEntry("another package's", (1,), ("0",), 1, 1, lambda folder, samples: None)
 
@@ -66,9 +66,9 @@ def test_synthetic_takes_parameters():
 
 
 def test_unknown_names_are_answered_with_the_nearest():
-    with pytest.raises(DataError, match="no dataset named 'mnst'; did you mean 'mnist'"):
+    with pytest.raises(ConfigError, match=r"unknown dataset 'mnst': did you mean mnist\?"):
         load_dataset("mnst")
-    with pytest.raises(DataError, match="choose from digits, mnist"):
+    with pytest.raises(ConfigError, match="known: digits, mnist"):
         load_dataset("zzzzz")
 
 
@@ -109,7 +109,7 @@ def test_other_packages_add_datasets(monkeypatch):
     assert list(DATASETS).count("digits") == 1
     assert DATASETS["theirs"].about == OTHERS.about
     assert DATASETS["digits"].about != OTHERS.about
-    with pytest.raises(DataError, match="'broken' of others:NOTHING cannot be loaded"):
+    with pytest.raises(ConfigError, match="'broken' of others:NOTHING cannot be loaded"):
         DATASETS["broken"]
 
 

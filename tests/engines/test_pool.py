@@ -94,23 +94,23 @@ def test_an_exception_is_told_in_one_line(processes):
 def test_a_slow_client_is_late(processes):
     data = faulty([0, DAWDLE, 0])
     with LocalEngine(
-        data, make_faulty, seed=0, batch_size=1, processes=processes, time_limit=0.25
+        data, make_faulty, seed=0, batch_size=1, processes=processes, time_limit=0.6
     ) as engine:
         reports = engine.train(engine.initial_params, tasks(range(3)))
-    assert failures(reports) == {1: "late: over 0.25 s"}
+    assert failures(reports) == {1: "late: over 0.6 s"}
     # It gave up by itself, long before it would have been killed.
-    assert 0.25 <= reports[1].seconds < 5
+    assert 0.6 <= reports[1].seconds < 5
 
 
 def test_a_client_that_hangs_is_killed(monkeypatch):
     monkeypatch.setattr(pool, "GRACE", 0.3)
     data = faulty([HANG, 0, 0, 0])
-    with LocalEngine(data, make_faulty, seed=0, processes=2, time_limit=0.5) as engine:
+    with LocalEngine(data, make_faulty, seed=0, processes=2, time_limit=1.0) as engine:
         pids = engine._runner.pids
         begin = time.monotonic()
         reports = engine.train(engine.initial_params, tasks(range(4)))
-        assert 1.3 <= time.monotonic() - begin < 20
-        assert failures(reports) == {0: "late: over 0.5 s"}
+        assert 2.3 <= time.monotonic() - begin < 20
+        assert failures(reports) == {0: "late: over 1 s"}
         assert len(set(pids) & set(engine._runner.pids)) == 1
 
 
@@ -216,15 +216,15 @@ def test_a_worker_that_dies_at_once_is_a_reason_to_use_one_process(monkeypatch):
 
 
 def test_the_data_are_not_copied_to_the_workers():
-    # 200 MB of samples: two workers with their own copy would show in their private memory.
+    # 160 MB of samples: a worker with its own copy would show in its private memory.
     data = federation([4, 4])
-    big = np.ones((50_000_000 // 4, 4), dtype=np.float32)
+    big = np.ones((10_000_000, 4), dtype=np.float32)
     object.__setattr__(data, "train_x", big)
     object.__setattr__(data, "train_y", np.zeros(len(big), dtype=np.int64))
-    object.__setattr__(data, "train_offsets", np.array([0, 4, len(big)]))
+    object.__setattr__(data, "train_offsets", np.array([0, 4, 1000, len(big)]))
     with LocalEngine(data, make("logistic"), seed=0, processes=2) as engine:
-        assert failures(engine.train(engine.initial_params, tasks([0, 1], iterations=3))) == {}
+        assert failures(engine.train(engine.initial_params, tasks([0, 1]))) == {}
         for pid in engine._runner.pids:
-            rollup = Path(f"/proc/{pid}/smaps_rollup")
-            private = [row.split() for row in rollup.read_text().splitlines() if "Private" in row]
-            assert sum(int(row[1]) for row in private) < 150_000  # kB
+            rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            private = sum(int(row.split()[1]) for row in rows if row.startswith("Private"))
+            assert 0 < private < 100_000  # kB

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from flamma.errors import ConfigError
-from flamma.models import FlatModel, build_model, model_names
+from flamma.models import MODELS, FlatModel, build_model
 
 
 def parameters(module: nn.Module) -> int:
@@ -109,7 +109,7 @@ def test_models_of_other_packages_are_found(tmp_path, monkeypatch):
     (metadata / "METADATA").write_text("Name: other\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[flamma.models]\ntiny = other:tiny\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert "tiny" in model_names()
+    assert "tiny" in MODELS
     assert parameters(build_model("tiny", (3,), 2, seed=0)) == 8
 
 

@@ -24,10 +24,10 @@ def run_list(options: argparse.Namespace) -> None:
     from flamma.data.splits import SPLITS
     from flamma.experiments.suite import suite_names
     from flamma.models import MODELS
-    from flamma.strategies import strategy_lines
+    from flamma.strategies import STRATEGIES
 
     found = {
-        "strategies": strategy_lines(),
+        "strategies": {name: STRATEGIES[name].summary for name in STRATEGIES},
         "datasets": {name: DATASETS[name].about for name in DATASETS},
         "models": {name: _first_line(MODELS[name]) for name in MODELS},
         "splits": {name: _first_line(SPLITS[name]) for name in SPLITS},

@@ -12,9 +12,9 @@ from flamma.data.bundled import CLASSES, FEATURES, load_digits, load_synthetic
 from flamma.data.catalogue import CIFAR10, DIGIT_NAMES, FASHION_MNIST, MNIST
 from flamma.data.fetching import Delivery, Say, fetch
 from flamma.data.records import Dataset, DatasetEntry
-from flamma.data.registry import Registry
 from flamma.data.store import data_folder, looks_present
 from flamma.errors import DataError
+from flamma.registry import Registry
 
 DIGITS = DatasetEntry(
     about="handwritten digits, 8x8 enlarged to 28x28, inside scikit-learn",

@@ -14,8 +14,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from flamma.data.registry import Registry
 from flamma.errors import DataError
+from flamma.registry import Registry
 from flamma.seeding import stream
 from flamma.types import Floats, Ints
 

@@ -15,8 +15,8 @@ from torch import nn
 
 from flamma.data.federated import FederatedData
 from flamma.engines.pool import CannotForkError, Pool
-from flamma.engines.work import InProcess, Job, Outcome, Workbench, one_thread
-from flamma.errors import ConfigError
+from flamma.engines.work import Done, InProcess, Job, Outcome, Workbench, one_thread
+from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
 from flamma.training.torch_trainer import TorchTrainer, pick_device
 from flamma.types import Floats, Ints, Layout, LocalTask, Params, Report, Scores
@@ -155,7 +155,7 @@ class LocalEngine:
                 failure=outcome.failure,
             )
 
-        self._runner.run(params, [tasks[place] for place in order], done)
+        self._run(params, [tasks[place] for place in order], done)
         return [reports[place] for place in range(len(tasks))]
 
     def evaluate(self, params: Params) -> Scores:
@@ -214,7 +214,15 @@ class LocalEngine:
                 with one_thread():
                     self._bench.judge(span, params)
 
-        self._runner.run(params, spans, done)
+        self._run(params, spans, done)
+
+    def _run(self, params: Params, jobs: Sequence[Job], done: Done) -> None:
+        if params.shape != self._initial.shape:
+            raise FlammaError(
+                f"the model is a vector of {self._initial.size} numbers, "
+                f"but weights of shape {params.shape} were given."
+            )
+        self._runner.run(params, jobs, done)
 
 
 def _means(values: NDArray[np.generic], offsets: Ints) -> Floats:

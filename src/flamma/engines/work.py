@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,7 @@ class Span(NamedTuple):
 class Outcome(NamedTuple):
     """What became of a job; the weights or scores themselves are in shared memory."""
 
-    loss: float = float("nan")
+    loss: float = math.nan
     seconds: float = 0.0
     failure: str = ""
 
@@ -81,17 +82,17 @@ class Workbench:
     def do(self, job: Job, params: Params) -> Outcome:
         """Do one job; what it raises becomes the outcome's failure."""
         begin = time.monotonic()
+        loss, failure = math.nan, ""
         try:
-            loss = self._train(job, params, begin) if isinstance(job, LocalTask) else None
-            if isinstance(job, Span):
+            if isinstance(job, LocalTask):
+                loss = self._train(job, params, begin)
+            else:
                 self.judge(job, params)
         except TooSlow:
             failure = late(self.time_limit)
         except Exception as error:
             failure = one_line(error)
-        else:
-            return Outcome(float("nan") if loss is None else loss, time.monotonic() - begin)
-        return Outcome(seconds=time.monotonic() - begin, failure=failure)
+        return Outcome(loss, time.monotonic() - begin, failure)
 
     def judge(self, span: Span, params: Params) -> None:
         """Judge a span of samples, in the chunks it is made of."""

@@ -13,7 +13,7 @@ from flamma.clients.faults import Faults
 from flamma.errors import ConfigError
 from flamma.experiments.options import convert, from_table, to_toml
 from flamma.files import read_text
-from flamma.strategies import Strategy, strategy_class
+from flamma.strategies import STRATEGIES, Strategy
 from flamma.types import Plan
 
 
@@ -149,7 +149,7 @@ class Config:
 
     def build_strategy(self) -> Strategy:
         """Return the strategy with its options, checked."""
-        kind = strategy_class(self.strategy.name)
+        kind = STRATEGIES[self.strategy.name]
         known = {f.name: f for f in fields(kind) if f.name != "plan"}
         options = from_table(kind, self.strategy.options, "strategy", set(known))
         return kind(plan=self.plan, **options)
@@ -188,7 +188,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
     Traceback (most recent call last):
     ...
     flamma.errors.ConfigError: unknown key 'ruonds': did you mean rounds? (known: rounds,
-    per_round, seed, data, model, training, strategy, costs, engine, faults, evaluation)
+    per_round, seed, data, model, training, strategy, costs, engine, faults, evaluation).
     """
     tables = dict(tables)
     strategy = tables.get("strategy", {})

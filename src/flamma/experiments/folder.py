@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -46,6 +47,7 @@ class RunFolder:
         except ImportError:  # no such locks on this platform
             pass
         except OSError as error:
+            self.close()
             raise RunError(f"{self.path} is in use by another process: wait or end it.") from error
 
     def write(self, name: str, text: str) -> None:
@@ -114,7 +116,8 @@ class RunFolder:
         """Close the files and let others write here."""
         for file in (self._rounds, self._clients, self._lock):
             if file is not None:
-                file.close()
+                with contextlib.suppress(OSError):  # what could not be written was told before
+                    file.close()
         self._rounds = self._clients = self._lock = None
 
     def _client_lines(self, last_round: int) -> str:

@@ -13,7 +13,6 @@ from flamma.experiments.config import Config, make_config, read_config, with_set
 from flamma.experiments.options import from_table
 from flamma.files import read_text
 from flamma.names import unknown
-from flamma.strategies import strategy_class
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,8 @@ class Suite:
     """What a comparison compares.
 
     ``run`` is the configuration all runs share; ``overrides`` has, per dataset, split or
-    strategy, tables that are put over it, such as a step size tuned for one strategy.
+    strategy, tables that are put over it, such as a step size tuned for one strategy. A strategy
+    whose override names another one (``strategy.name``) is a variant of that under its own label.
     """
 
     name: str = "suite"
@@ -71,14 +71,14 @@ class Suite:
         ]
 
     def _config(self, dataset: str, split: str, strategy: str, seed: int) -> Config:
-        strategy_class(strategy)
         tables: dict[str, Any] = dict(self.run)
         for name in (dataset, split, strategy):
             tables = with_settings(tables, _dotted(self.overrides.get(name, {})))
+        named = tables.get("strategy", {}).get("name", strategy)
         chosen = {
             "data.dataset": dataset,
             "data.split": split,
-            "strategy.name": strategy,
+            "strategy.name": named,
             "seed": seed,
         }
         return make_config(with_settings(tables, chosen))

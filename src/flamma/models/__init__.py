@@ -11,4 +11,3 @@ Examples
 from flamma.models.flat import FlatModel as FlatModel
 from flamma.models.registry import MODELS as MODELS
 from flamma.models.registry import build_model as build_model
-from flamma.models.registry import model_names as model_names

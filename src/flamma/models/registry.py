@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import Any
 
 import torch
@@ -16,24 +15,18 @@ from flamma.models.logistic import logistic
 from flamma.models.mlp import mlp
 from flamma.models.resnet import resnet18
 from flamma.names import unknown
+from flamma.registry import Registry
 from flamma.seeding import stream
 
 ModelFactory = Callable[..., nn.Module]
 """``(shape, classes, **options) -> module``, with the shape of one sample."""
 
-ENTRY_POINTS = "flamma.models"
-
-MODELS: dict[str, ModelFactory] = {
-    "lenet5": lenet5,
-    "logistic": logistic,
-    "mlp": mlp,
-    "resnet18": resnet18,
-}
-
-
-def model_names() -> list[str]:
-    """Return the names of all models, those of other installed packages included."""
-    return sorted({*MODELS, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+MODELS: Registry[ModelFactory] = Registry(
+    "model",
+    "flamma.models",
+    {"lenet5": lenet5, "resnet18": resnet18, "mlp": mlp, "logistic": logistic},
+)
+"""All models by name."""
 
 
 def build_model(
@@ -44,7 +37,7 @@ def build_model(
     Parameters
     ----------
     model : str or callable
-        A name of :func:`model_names`, or your own ``(shape, classes, **options) -> module``.
+        A name of :data:`MODELS`, or your own ``(shape, classes, **options) -> module``.
     shape : tuple of int
         The shape of one sample: (channels, height, width) or (features,).
     classes : int
@@ -71,9 +64,9 @@ def build_model(
     Traceback (most recent call last):
     ...
     flamma.errors.ConfigError: unknown model 'lenet': did you mean lenet5?
-    (known: lenet5, logistic, mlp, resnet18)
+    (known: lenet5, resnet18, mlp, logistic).
     """
-    factory = _find(model) if isinstance(model, str) else model
+    factory = MODELS[model] if isinstance(model, str) else model
     label = model if isinstance(model, str) else getattr(model, "__name__", "the given one")
     _check_options(label, factory, options)
     if classes < 1 or not shape or min(shape) < 1:
@@ -91,15 +84,6 @@ def build_model(
             f"the model {label!r} must be made as a torch.nn.Module, not a {type(built).__name__}."
         )
     return built
-
-
-def _find(name: str) -> ModelFactory:
-    if name in MODELS:
-        return MODELS[name]
-    for point in entry_points(group=ENTRY_POINTS, name=name):
-        factory: ModelFactory = point.load()
-        return factory
-    raise ConfigError(unknown("model", name, model_names()))
 
 
 def _check_options(label: str, factory: ModelFactory, options: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class FlammaPlus(Flamma):
     name: ClassVar[str] = "flamma-plus"
     summary: ClassVar[str] = "FLamma with a fading memory of every client's last update"
 
-    decay_start: float = 0.6
+    rotation: float | Literal["gamma"] = 0.5
     memory: float = 0.9
 
     def __post_init__(self) -> None:

@@ -52,7 +52,7 @@ class TorchTrainer:
         model: Callable[[], nn.Module] | FlatModel,
         batch_size: int,
         momentum: float = 0.0,
-        device: str = "auto",
+        device: str = "cpu",
     ) -> None:
         if not isinstance(model, FlatModel):
             model = FlatModel(model(), pick_device(device))
@@ -165,7 +165,7 @@ class TorchTrainer:
         left = task.epochs * per_epoch if task.iterations is None else task.iterations
         while left > 0:
             order = torch.from_numpy(rng.permutation(samples)).to(self.model.device)
-            yield from torch.split(order, self.batch_size)[:left]
+            yield from torch.split(order[: left * self.batch_size], self.batch_size)
             left -= per_epoch
 
     def _set_mode(self, training: bool) -> None:
@@ -191,7 +191,7 @@ class TorchTrainer:
 def _likes_channels_last(module: nn.Module) -> bool:
     """Return whether images shall lie in memory with their channels last.
 
-    Convolution and pooling are then much faster on CPUs, LeNet-5 as a whole by a fifth or more.
+    Convolution and pooling are then much faster on CPUs, LeNet-5 as a whole by a third or more.
     Modules that others wrote may rely on the usual order (by ``view``), so theirs are left alone.
     """
     parts = list(module.modules())

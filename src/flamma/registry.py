@@ -1,13 +1,14 @@
-"""Things by name: ours, and those that other packages register through entry points."""
+"""Things by name: ours, one line each, and those other packages bring through entry points."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
-from flamma.errors import DataError
+from flamma.errors import ConfigError
+from flamma.names import unknown
 
 Entry = TypeVar("Entry")
 
@@ -23,10 +24,11 @@ class Registry(Generic[Entry]):
         The entry-point group of other packages, such as ``flamma.datasets``. Names of ours win
         over theirs, so that a name always means the same thing.
     entries : mapping
-        Our own, in the order in which they are listed.
+        Our own, in the order in which they are listed: the entry itself, or ``module:name``,
+        which is imported when it is asked for.
     """
 
-    def __init__(self, kind: str, group: str, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, kind: str, group: str, entries: Mapping[str, Entry | str]) -> None:
         self.kind = kind
         self.group = group
         self._ours = dict(entries)
@@ -37,11 +39,19 @@ class Registry(Generic[Entry]):
 
     def __getitem__(self, name: str) -> Entry:
         if name in self._ours:
-            return self._ours[name]
+            found = self._ours[name]
+            if not isinstance(found, str):
+                return found
+            module, _, attribute = found.partition(":")
+            return cast(Entry, getattr(import_module(module), attribute))
         theirs = self._theirs()
         if name in theirs:
             return self._loaded(theirs[name])
-        raise DataError(self._unknown(name))
+        raise ConfigError(unknown(self.kind, name, self))
+
+    def add(self, name: str, entry: Entry) -> None:
+        """Add an entry of your own for as long as this process lives."""
+        self._ours[name] = entry
 
     def _theirs(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group=self.group)}
@@ -50,13 +60,7 @@ class Registry(Generic[Entry]):
         try:
             entry: Entry = point.load()
         except Exception as error:  # whatever another package may do
-            raise DataError(
+            raise ConfigError(
                 f"the {self.kind} {point.name!r} of {point.value} cannot be loaded: {error}."
             ) from error
         return entry
-
-    def _unknown(self, name: str) -> str:
-        known = list(self)
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}."
-        return f"there is no {self.kind} named {name!r}; {hint}"

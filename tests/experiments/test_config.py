@@ -1,0 +1,95 @@
+"""Configurations: complete, re-readable, and frank about what is wrong."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from flamma.errors import ConfigError
+from flamma.experiments.config import Config, make_config, read_config, with_settings
+from flamma.experiments.options import parse_value, to_toml
+from flamma.strategies import STRATEGIES
+
+
+@pytest.mark.parametrize("name", list(STRATEGIES))
+def test_a_written_configuration_reads_back_the_same(tmp_path, name):
+    tables = {"rounds": 7, "strategy": {"name": name}, "model": {"width": 0.5}}
+    config = make_config(tables)
+    file = tmp_path / "config.toml"
+    file.write_text(config.as_toml(), encoding="utf-8")
+    again = make_config(read_config(file))
+    assert again.as_tables() == config.as_tables()
+    assert again.build_strategy() == config.build_strategy()
+
+
+def test_it_is_complete():
+    tables = tomllib.loads(Config().as_toml())
+    assert tables["strategy"]["decay_start"] == 0.3
+    assert tables["strategy"]["epoch_bounds"] == [1, 10]
+    assert set(tables) == {
+        *("rounds", "per_round", "seed", "data", "model", "training", "strategy"),
+        *("costs", "engine", "faults", "evaluation"),
+    }
+
+
+def test_text_survives_toml():
+    text = 'quote " backslash \\ tab \t newline \n umlaut ü emoji 🙂'
+    assert tomllib.loads(to_toml({"t": {"x": text}}))["t"]["x"] == text
+
+
+BAD = {
+    "unknown key": ({"ruonds": 5}, "did you mean rounds?"),
+    "unknown key in a table": ({"data": {"clinets": 5}}, "did you mean clients?"),
+    "unknown option": ({"strategy": {"name": "flamma", "decay_strat": 1}}, "decay_start?"),
+    "option of another": ({"strategy": {"name": "fedavg", "mu": 1}}, "unknown key in strategy"),
+    "unknown strategy": ({"strategy": {"name": "flama"}}, "did you mean flamma?"),
+    "text for a number": ({"rounds": "many"}, "rounds must be a whole number"),
+    "fraction for a count": ({"rounds": 2.5}, "rounds must be a whole number"),
+    "truth for a count": ({"rounds": True}, "rounds must be a whole number"),
+    "number for a text": ({"data": {"dataset": 3}}, "data.dataset must be a text"),
+    "value for a table": ({"data": 3}, "data must be a table"),
+    "not finite": ({"training": {"learning_rate": float("nan")}}, "finite"),
+    "no rounds": ({"rounds": 0}, "rounds must be at least 1"),
+    "more selected than there are": ({"per_round": 11}, "there are only 10 clients"),
+    "negative seed": ({"seed": -1}, "seed"),
+    "negative step": ({"training": {"learning_rate": -0.1}}, "learning_rate must be positive"),
+    "momentum": ({"training": {"momentum": 1.0}}, "momentum"),
+    "no processes": ({"engine": {"processes": 0}}, "engine.processes"),
+    "engine": ({"engine": {"name": "flwer"}}, "engine.name must be local"),
+    "choice": ({"strategy": {"selection": "best"}}, "top, sample or uniform, not 'best'"),
+    "two kinds": ({"strategy": {"rotation": "half"}}, "a number or gamma, not 'half'"),
+    "pair": ({"strategy": {"epoch_bounds": [1, 2, 3]}}, "2 entries"),
+    "dropout": ({"faults": {"dropout": 1.5}}, "dropout"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_work_is_said_in_one_sentence(case):
+    tables, expected = BAD[case]
+    with pytest.raises(ConfigError) as caught:
+        make_config(tables)
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_win_over_tables_and_do_not_change_them():
+    tables = {"data": {"clients": 4}}
+    merged = with_settings(tables, {"data.clients": 5, "strategy.name": "qffl"})
+    assert merged == {"data": {"clients": 5}, "strategy": {"name": "qffl"}}
+    assert tables == {"data": {"clients": 4}}
+    with pytest.raises(ConfigError, match="not a table"):
+        with_settings({"rounds": 5}, {"rounds.deep": 1})
+
+
+def test_values_on_the_command_line():
+    assert [parse_value(t) for t in ("1", "1.5", "true", "[1, 5]", "top", '"3"', "a=b")] == [
+        *(1, 1.5, True, [1, 5], "top", "3", "a=b"),
+    ]
+
+
+def test_broken_toml_names_the_file(tmp_path):
+    file = tmp_path / "broken.toml"
+    file.write_text("rounds = = 3")
+    with pytest.raises(ConfigError, match="is not valid TOML"):
+        read_config(file)

@@ -1,0 +1,416 @@
+"""Runs on real data and a real engine: records, resume, faults, determinism, bad places."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import flamma
+from flamma.data.federated import federated_from_arrays
+from flamma.errors import FlammaError, RunError
+from flamma.experiments import checkpoint
+from flamma.experiments.run import Run, resume, run
+from flamma.game import Game, best_response
+from flamma.seeding import stream
+
+SMALL = {
+    "rounds": 6,
+    "per_round": 3,
+    "data": {"dataset": "digits", "clients": 6, "train_samples": 200, "validation_samples": 60},
+    "model": {"name": "mlp"},
+    "training": {"learning_rate": 0.1, "epochs": 2},
+}
+KEYS = {
+    *("round", "selected", "abstained", "failed", "decay_factor", "local_epochs"),
+    *("contributions", "accuracy", "test_accuracy", "accuracy_variance", "loss"),
+    *("follower_gap", "leader_regret", "individual_rationality_slack", "server_utility"),
+    *("client_utilities", "epochs_total", "bytes_up", "bytes_down", "seconds"),
+}
+
+
+def small(**settings):
+    return {**SMALL, **settings}
+
+
+@pytest.mark.parametrize(
+    "name", ["fedavg", "fedprox", "qffl", "incentive", "flamma", "flamma-plus"]
+)
+def test_every_strategy_runs_and_records(tmp_path, name):
+    done = run(small(strategy={"name": name}), out=tmp_path / "run")
+    assert [record["round"] for record in done.history] == [1, 2, 3, 4, 5, 6]
+    for record in done.history:
+        assert record.keys() >= KEYS
+        assert len(record["selected"]) == len(record["local_epochs"]) == 3
+        assert 0 <= record["accuracy"] <= 100
+        assert record["accuracy_variance"] >= 0
+        if name.startswith("flamma"):
+            assert abs(record["follower_gap"]) < 1e-9
+            assert abs(record["leader_regret"]) < 1e-9
+            assert record["individual_rationality_slack"] >= -1e-12
+        else:
+            assert record["follower_gap"] is None
+    assert done.finished
+    assert len(done.params_sha256) == 64
+    again = Run.load(tmp_path / "run")
+    assert again.history == done.history
+    table = (tmp_path / "run" / "clients.csv").read_text().splitlines()
+    assert table[0] == "round,client,accuracy,loss,held_out"
+    assert len(table) == 1 + 6 * 6
+
+
+def sha(tmp_path, name, tables, **options):
+    return run(tables, out=tmp_path / name, **options).params_sha256
+
+
+def test_the_same_configuration_gives_the_same_bits_whatever_the_processes(tmp_path):
+    tables = small(strategy={"name": "flamma"})
+    digests = {
+        sha(tmp_path, f"p{processes}", tables, engine__processes=processes)
+        for processes in (1, 2, 3)
+    }
+    assert len(digests) == 1
+    histories = [
+        [{k: v for k, v in r.items() if "seconds" not in k and k != "warmup"} for r in h]
+        for h in (Run.load(tmp_path / f"p{p}").history for p in (1, 2))
+    ]
+    assert histories[0] == histories[1]
+    assert sha(tmp_path, "other", tables, seed=1) not in digests
+
+
+def test_fedprox_with_mu_0_is_fedavg_bit_for_bit(tmp_path):
+    fedavg = sha(tmp_path, "a", small(strategy={"name": "fedavg"}))
+    assert fedavg == sha(tmp_path, "b", small(strategy={"name": "fedprox", "mu": 0.0}))
+    assert fedavg != sha(tmp_path, "c", small(strategy={"name": "fedprox", "mu": 0.1}))
+
+
+def test_flamma_without_game_is_fedavg_bit_for_bit(tmp_path):
+    fixed = {
+        "name": "flamma",
+        "selection": "uniform",
+        "epoch_bounds": [2, 2],
+        "warmup_iterations": 0,
+        "decay_floor": 1.0,
+    }
+    plain = small(costs={"value": 0.01})
+    fedavg = sha(tmp_path, "a", {**plain, "strategy": {"name": "fedavg"}})
+    assert fedavg == sha(tmp_path, "b", {**plain, "strategy": fixed})
+
+
+def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path):
+    tables = small(strategy={"name": "flamma-plus"})
+    whole = run(tables, out=tmp_path / "whole")
+
+    class StopError(Exception):
+        pass
+
+    for stop in (1, 4):
+
+        def interrupt(record, stop=stop):
+            if record["round"] == stop:
+                raise StopError
+
+        with pytest.raises(StopError):
+            run(tables, out=tmp_path / f"cut{stop}", on_round=interrupt)
+        assert not Run.load(tmp_path / f"cut{stop}").finished
+        resumed = resume(tmp_path / f"cut{stop}")
+        assert resumed.params_sha256 == whole.params_sha256
+        same = ("selected", "decay_factor", "accuracy", "local_epochs", "contributions")
+        for ours, theirs in zip(resumed.history, whole.history, strict=True):
+            assert {k: ours[k] for k in same} == {k: theirs[k] for k in same}
+        assert (tmp_path / f"cut{stop}" / "clients.csv").read_text() == (
+            tmp_path / "whole" / "clients.csv"
+        ).read_text()
+
+
+COMMAND = [
+    *(sys.executable, "-m", "flamma", "run", "--strategy", "flamma", "--dataset", "digits"),
+    *("--clients", "6", "--per-round", "3", "--rounds", "12", "--model", "mlp"),
+    *("--train-samples", "200", "--set", "data.validation_samples=60", "--processes", "2"),
+]
+
+
+def test_killed_at_any_moment_and_resumed_it_ends_the_same(tmp_path):
+    subprocess.run([*COMMAND, "--out", tmp_path / "whole"], check=True, capture_output=True)
+    whole = Run.load(tmp_path / "whole").params_sha256
+    for number, moment in enumerate((0, 1, 1.5, 4, 7.25, 11)):
+        place = tmp_path / f"killed{number}"
+        victim = subprocess.Popen(
+            [*COMMAND, "--out", place], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        rounds = place / "rounds.jsonl"
+        deadline = time.monotonic() + 60
+        while victim.poll() is None and time.monotonic() < deadline:
+            lines = rounds.read_bytes().count(b"\n") if rounds.exists() else -1
+            if lines >= int(moment):
+                time.sleep((moment % 1) * 0.02)
+                break
+        victim.kill()
+        victim.wait()
+        if not (place / "config.toml").exists():
+            continue  # killed before there was anything to resume
+        subprocess.run(
+            [sys.executable, "-m", "flamma", "resume", place], check=True, capture_output=True
+        )
+        assert Run.load(place).params_sha256 == whole
+
+
+def test_faults_are_survived_and_recorded(tmp_path):
+    done = run(
+        small(strategy={"name": "flamma"}, rounds=15),
+        out=tmp_path / "run",
+        faults__dropout=0.4,
+        faults__stragglers=0.4,
+        faults__failures=0.2,
+    )
+    reasons = {reason for record in done.history for reason in record["failed"].values()}
+    assert reasons == {"late (simulated)", "failed (simulated)"}
+    assert min(len(record["selected"]) for record in done.history) < 3  # too few available
+    for record in done.history:
+        assert set(record["failed"]) <= {str(c) for c in record["selected"]}
+        assert record["epochs_total"] == sum(
+            e
+            for c, e in zip(record["selected"], record["local_epochs"], strict=True)
+            if str(c) not in record["failed"]
+        )
+    assert done.summary()["failures"] == sum(len(r["failed"]) for r in done.history)
+
+
+def test_a_client_slower_than_the_limit_is_late(tmp_path):
+    done = run(
+        small(strategy={"name": "fedavg"}, rounds=1),
+        out=tmp_path / "run",
+        engine__time_limit=1e-9,
+    )
+    assert all("late" in reason for reason in done.history[0]["failed"].values())
+    assert len(done.history[0]["failed"]) == 3
+
+
+@pytest.mark.parametrize("kind", ["lognormal", "measured"])
+def test_other_costs_change_what_clients_choose(tmp_path, kind):
+    value = {"lognormal": 0.02, "measured": 20.0}[kind]
+    done = run(small(), out=tmp_path / "run", costs__kind=kind, costs__value=value, rounds=2)
+    costs = np.loadtxt(tmp_path / "run" / "population.csv", delimiter=",", skiprows=1)[:, 3]
+    assert (costs > 0).all()
+    if kind == "lognormal":
+        assert len(set(costs)) == 6
+        for record in done.history:  # everybody answers by its own cost
+            game = Game(record["contributions"], costs[record["selected"]])
+            best = best_response(game, record["decay_factor"]).tolist()
+            assert record["local_epochs"] == best
+            assert len(set(best)) > 1
+
+
+def test_costs_from_a_file(tmp_path):
+    file = tmp_path / "costs.csv"
+    file.write_text("cost\n" + "\n".join(str(0.05 * (i + 1)) for i in range(6)))
+    run(small(), out=tmp_path / "run", costs__kind="csv", costs__file=str(file), rounds=1)
+    costs = np.loadtxt(tmp_path / "run" / "population.csv", delimiter=",", skiprows=1)[:, 3]
+    np.testing.assert_allclose(costs, 0.05 * np.arange(1, 7))
+
+
+def test_the_price_of_not_knowing_costs_shows_as_a_gap(tmp_path):
+    tables = small(rounds=10, costs={"kind": "lognormal", "value": 0.1, "spread": 0.8})
+    given = run(tables, out=tmp_path / "given", strategy__decay_start=0.2)
+    blind = run(
+        tables,
+        out=tmp_path / "blind",
+        strategy__decay_start=0.2,
+        strategy__server_costs="revealed",
+        strategy__prior_cost=0.02,
+    )
+    assert given.summary()["certificate"]["leader_regret"] < 1e-9
+    assert blind.summary()["certificate"]["leader_regret"] > 1e-6
+    assert blind.summary()["certificate"]["follower_gap"] < 1e-9  # clients know their own costs
+
+
+def own_data():
+    rng = stream(1, "own")
+    parts = []
+    for _ in range(4):
+        x = rng.normal(size=(40, 5)).astype(np.float32)
+        parts.append((x, (x[:, 0] > 0).astype(int)))
+    return federated_from_arrays(
+        [(x[:30], y[:30]) for x, y in parts], [(x[30:], y[30:]) for x, y in parts]
+    )
+
+
+def test_own_arrays_and_own_model(tmp_path):
+    from torch import nn
+
+    def model(shape, classes):
+        return nn.Sequential(nn.Linear(shape[0], 8), nn.Tanh(), nn.Linear(8, classes))
+
+    done = flamma.run(
+        data=own_data(),
+        model=model,
+        out=tmp_path / "run",
+        rounds=15,
+        per_round=2,
+        training__learning_rate=0.5,
+    )
+    assert done.history[-1]["accuracy"] > 80
+    (tmp_path / "run" / "run.json").write_text("{}")  # as if it had not finished
+    with pytest.raises(RunError, match="own data"):
+        resume(tmp_path / "run")
+
+
+def test_an_own_strategy_is_one_class(tmp_path):
+    from flamma.strategies import STRATEGIES
+    from flamma.strategies.fedavg import FedAvg
+
+    class Twice(FedAvg):
+        name = "twice"
+
+        def respond(self, terms, profile):
+            from dataclasses import replace
+
+            return replace(super().respond(terms, profile), epochs=2 * self.plan.epochs)
+
+    STRATEGIES.add("twice", Twice)
+    done = run(small(strategy={"name": "twice"}, rounds=1), out=tmp_path / "run")
+    assert done.history[0]["local_epochs"] == [4, 4, 4]
+
+
+def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path):
+    run(small(rounds=1), out=tmp_path)
+    with pytest.raises(RunError, match="already holds a run"):
+        run(small(rounds=1), out=tmp_path)
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FlammaError, match="cannot write"):
+        run(small(rounds=1), out=tmp_path / "file" / "run")
+
+
+def test_a_full_disk_loses_nothing_written_before(tmp_path, monkeypatch):
+    from flamma.experiments.folder import RunFolder
+
+    append = RunFolder.append
+
+    def fill(self, record, rows):
+        if record["round"] == 4:
+            self._rounds.close()
+            self._rounds = open("/dev/full", "w")  # noqa: SIM115 - a disk without room
+        append(self, record, rows)
+
+    monkeypatch.setattr(RunFolder, "append", fill)
+    with pytest.raises(RunError, match="No space left"):
+        run(small(), out=tmp_path / "run")
+    monkeypatch.undo()
+    assert len(Run.load(tmp_path / "run").history) == 3
+    whole = run(small(), out=tmp_path / "whole")
+    assert resume(tmp_path / "run").params_sha256 == whole.params_sha256
+
+
+def interrupted(place, monkeypatch=None):
+    if monkeypatch is not None:  # a checkpoint every round, however quick the rounds are
+        monkeypatch.setattr(checkpoint, "SHARE_OF_TIME", 1e9)
+    with pytest.raises(KeyboardInterrupt):
+        run(small(), out=place, on_round=_stop_at_4)
+    return place
+
+
+def _stop_at_4(record):
+    if record["round"] == 4:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("harm", ["cut", "flip", "gone"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, monkeypatch, harm):
+    whole = run(small(), out=tmp_path / "whole").params_sha256
+    place = interrupted(tmp_path / "run", monkeypatch)
+    latest = json.loads((place / "checkpoint" / "latest.json").read_text())["checkpoints"]
+    damage(place / "checkpoint" / latest[0]["file"], harm)
+    assert resume(place).params_sha256 == whole
+
+
+def test_without_any_intact_checkpoint_it_says_so(tmp_path):
+    place = interrupted(tmp_path / "run")
+    for file in (place / "checkpoint").glob("*.safetensors"):
+        damage(file, "flip")
+    before = (place / "rounds.jsonl").read_bytes()
+    with pytest.raises(RunError, match="damaged"):
+        resume(place)
+    assert (place / "rounds.jsonl").read_bytes() == before
+
+
+def damage(file: Path, harm: str):
+    content = file.read_bytes()
+    if harm == "cut":
+        file.write_bytes(content[: len(content) // 2])
+    elif harm == "flip":
+        file.write_bytes(content[:-5] + bytes([content[-5] ^ 1]) + content[-4:])
+    else:
+        file.unlink()
+
+
+def test_a_torn_last_line_is_left_out(tmp_path):
+    place = interrupted(tmp_path / "run")
+    with open(place / "rounds.jsonl", "a") as file:
+        file.write('{"round": 5, "sel')
+    assert len(Run.load(place).history) == 4
+
+
+def test_two_processes_cannot_write_to_one_run(tmp_path):
+    from flamma.experiments.folder import RunFolder
+
+    place = interrupted(tmp_path / "run")
+    holder = RunFolder(place)
+    holder.lock()
+    with pytest.raises(RunError, match="in use"):
+        resume(place)
+    holder.close()
+    assert resume(place).finished
+
+
+def test_no_run_here(tmp_path):
+    with pytest.raises(RunError, match="holds no run"):
+        Run.load(tmp_path)
+
+
+def test_evaluation_every_few_rounds_and_at_the_end(tmp_path):
+    done = run(small(rounds=5), out=tmp_path / "run", evaluation__every=2)
+    assert [r["accuracy"] is not None for r in done.history] == [False, True, False, True, True]
+
+
+def test_killed_parent_leaves_no_workers(tmp_path):
+    parent = subprocess.Popen(
+        [*COMMAND, "--rounds", "500", "--out", tmp_path / "run"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    rounds = tmp_path / "run" / "rounds.jsonl"
+    while not rounds.exists() or not rounds.stat().st_size:
+        assert parent.poll() is None
+        time.sleep(0.05)
+    children = _children(parent.pid)
+    assert len(children) == 2
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and any(_alive(pid) for pid in children):
+        time.sleep(0.1)
+    assert not any(_alive(pid) for pid in children)
+
+
+def _children(pid):
+    import psutil
+
+    return [child.pid for child in psutil.Process(pid).children()]
+
+
+def _alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
