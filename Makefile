@@ -9,17 +9,14 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 .PHONY: run test check clean
 
 run: $(VENV)/.installed
-	@mkdir -p $(OUT)
-	$(BIN)/flamma game path --rounds 100 --decay-start 0.3 \
-	  --contributions 0.95,0.9,0.8,0.7,0.5 --costs 0.05,0.06,0.08,0.1,0.12 \
-	  --plot $(OUT)/path.png
+	$(BIN)/flamma compare --out $(OUT)/quick
 
 test: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 # One stamp per set of packages, renewed when the requirements change.
 $(VENV)/bin/python:

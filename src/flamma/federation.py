@@ -64,18 +64,21 @@ class Federation:
             present = np.flatnonzero(self.faults.available(self.seed, number, self.population))
             rng = stream(self.seed, "select", number)
             offer = self.strategy.offer(state, present, rng)
+            offered = time.perf_counter()
             reports = self._answers(state.params, offer)
             trained = time.perf_counter()
             judge = self.clients.validate if self.strategy.needs_validation else None
             state, outcome = self.strategy.aggregate(state, offer, reports, judge)
             aggregated = time.perf_counter()
             scores = self.clients.evaluate(state.params) if self._due(offer.round) else None
+            judgement = _judgement(scores)
             judged = time.perf_counter()
             record = {
-                **_record(outcome, scores),
+                **_record(outcome),
+                **judgement,
                 **self._certificate(offer, outcome),
                 **_traffic(outcome, state.params),
-                "seconds_train": trained - started,
+                "seconds_train": trained - offered,
                 "seconds_evaluate": judged - aggregated,
             }
             record["seconds"] = time.perf_counter() - started
@@ -145,13 +148,13 @@ CERTIFICATE = (
 )
 
 
-def _record(outcome: RoundOutcome, scores: Scores | None) -> dict[str, Any]:
+def _record(outcome: RoundOutcome) -> dict[str, Any]:
     failed = outcome.failed
     done = [
         0 if c in failed else e for c, e in zip(outcome.selected, outcome.local_epochs, strict=True)
     ]
     known = [omega for omega in outcome.contributions if omega == omega]
-    record: dict[str, Any] = {
+    return {
         "round": outcome.round,
         "selected": list(outcome.selected),
         "abstained": list(outcome.abstained),
@@ -160,19 +163,18 @@ def _record(outcome: RoundOutcome, scores: Scores | None) -> dict[str, Any]:
         "local_epochs": list(outcome.local_epochs),
         "contributions": list(outcome.contributions) if known else None,
         "epochs_total": sum(done),
-        "accuracy": None,
-        "test_accuracy": None,
-        "accuracy_variance": None,
-        "loss": None,
     }
-    if scores is not None:
-        summary = metrics.summarise(scores.accuracy, scores.samples)
-        record |= {name: _finite(value) for name, value in summary.items()}
-        record |= {
-            "test_accuracy": _finite(scores.test_accuracy),
-            "loss": _finite(float(np.nanmean(scores.loss))),
-        }
-    return record
+
+
+def _judgement(scores: Scores | None) -> dict[str, float | None]:
+    if scores is None:
+        return dict.fromkeys(("accuracy", "test_accuracy", "accuracy_variance", "loss"))
+    summary = metrics.summarise(scores.accuracy, scores.samples)
+    scored = scores.loss[~np.isnan(scores.accuracy)]
+    return {name: _finite(value) for name, value in summary.items()} | {
+        "test_accuracy": _finite(scores.test_accuracy),
+        "loss": _finite(float(np.mean(scored))) if scored.size else None,
+    }
 
 
 def _finite(value: float) -> float | None:

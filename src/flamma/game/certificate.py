@@ -6,7 +6,8 @@ leader's best utility by evaluating it densely and refining where it could still
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,9 @@ from flamma.game.utilities import client_utility, server_utility, takes_part
 
 ROUNDING = 4e-15
 """Relative error of a few operations in double precision."""
+
+PARTS = 8
+"""Into how many parts an interval is cut that is not settled yet."""
 
 EFFORT = 50_000_000
 """Responses evaluated at the most; with very many clients the uncertainty grows instead."""
@@ -186,7 +190,7 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
     Between two decay factors a < b no client works more than at b, so U_s(γ) is at most
     γ·offer(b) - λ t γ², a parabola whose maximum is known. Intervals whose bound is below the
     best value found are done; where every client keeps its phase, U_s is one parabola and the
-    interval is settled by three evaluations; the others are halved.
+    interval is settled by three evaluations; the others are cut into parts.
     """
     budget = max(64, EFFORT // game.clients)
     grid = np.union1d(np.linspace(*game.decay_bounds, num=min(129, budget // 4)), [gamma])
@@ -201,29 +205,27 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
         bound = _upper_bound(game, left, right)
         open_ = bound > best + tolerance
         left, right, bound = _take(left, open_), _take(right, open_), bound[open_]
-        middle = (left.gamma + right.gamma) / 2
-        width = right.gamma - left.gamma
-        done = width <= 4 * np.finfo(float).eps * right.gamma
-        room = max(0, (budget - spent) // 2)
-        if middle.size > room:  # only the most promising can still be refined
-            done[np.argsort(bound)[: middle.size - room]] = True
+        done = right.gamma - left.gamma <= 4 * np.finfo(float).eps * right.gamma
+        room = max(0, (budget - spent) // PARTS)
+        if done.size > room:  # only the most promising can still be refined
+            done[np.argsort(bound)[: done.size - room]] = True
         if done.any():
             upper = max(upper, float(np.max(bound[done])))
-            left, right, middle = _take(left, ~done), _take(right, ~done), middle[~done]
-        if not middle.size:
+            left, right = _take(left, ~done), _take(right, ~done)
+        if not left.gamma.size:
             break
-        centre = _evaluate(game, middle)
         single = left.phases == right.phases
-        vertex = _vertex(_take(left, single), _take(centre, single), _take(right, single))
-        tops = _evaluate(game, vertex)
-        spent += middle.size + vertex.size
-        for found in (centre, tops):
-            if found.gamma.size and np.max(found.utility) > best:
-                best = float(np.max(found.utility))
-                where = float(found.gamma[np.argmax(found.utility)])
-        split = ~single
-        left = _join(_take(left, split), _take(centre, split))
-        right = _join(_take(centre, split), _take(right, split))
+        vertex = _vertex(game, _take(left, single), _take(right, single))
+        left, right = _take(left, ~single), _take(right, ~single)
+        share = np.arange(1, PARTS) / PARTS
+        inner = left.gamma[:, None] + (right.gamma - left.gamma)[:, None] * share
+        found = _evaluate(game, np.concatenate((inner.ravel(), vertex)))
+        spent += found.gamma.size
+        if np.max(found.utility) > best:
+            best = float(np.max(found.utility))
+            where = float(found.gamma[np.argmax(found.utility)])
+        cuts = _take(found, slice(0, inner.size))
+        left, right = _cut(left, cuts, right)
     return best, max(upper, best), where
 
 
@@ -236,7 +238,9 @@ def _upper_bound(game: Game, left: _Points, right: _Points) -> Vector:
     return bound
 
 
-def _vertex(left: _Points, middle: _Points, right: _Points) -> Vector:
+def _vertex(game: Game, left: _Points, right: _Points) -> Vector:
+    """Return the peak of each interval on which the utility is one parabola."""
+    middle = _evaluate(game, (left.gamma + right.gamma) / 2)
     bend = left.utility - 2 * middle.utility + right.utility
     half = (right.gamma - left.gamma) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -250,10 +254,14 @@ def _take(points: _Points, which: slice | NDArray[np.bool_]) -> _Points:
     )
 
 
-def _join(first: _Points, second: _Points) -> _Points:
-    return _Points(
-        np.concatenate((first.gamma, second.gamma)),
-        np.concatenate((first.utility, second.utility)),
-        np.concatenate((first.offer, second.offer)),
-        np.concatenate((first.phases, second.phases)),
-    )
+def _cut(left: _Points, cuts: _Points, right: _Points) -> tuple[_Points, _Points]:
+    """Return the left and the right ends of all parts that the cuts make of the intervals."""
+
+    def ends(name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+        inner = getattr(cuts, name).reshape(left.gamma.size, PARTS - 1)
+        first, last = getattr(left, name)[:, None], getattr(right, name)[:, None]
+        line = np.concatenate((first, inner, last), axis=1)
+        return line[:, :-1].ravel(), line[:, 1:].ravel()
+
+    pairs = [ends(field.name) for field in fields(_Points)]
+    return _Points(*(pair[0] for pair in pairs)), _Points(*(pair[1] for pair in pairs))

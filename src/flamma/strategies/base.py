@@ -17,6 +17,7 @@ import numpy as np
 
 from flamma.game import Game
 from flamma.types import (
+    Floats,
     Ints,
     LocalTask,
     Params,
@@ -134,6 +135,14 @@ class Strategy(ABC):
 def uniform_choice(available: Ints, count: int, rng: np.random.Generator) -> Ints:
     """Return ``count`` of the available clients (all if there are fewer), in order."""
     return np.sort(rng.choice(available, size=min(count, available.size), replace=False))
+
+
+def largest(values: Floats, count: int, rng: np.random.Generator) -> Ints:
+    """Return the places of the ``count`` largest values, ties broken at random."""
+    bar = np.partition(values, values.size - count)[values.size - count]
+    above = np.flatnonzero(values > bar)
+    ties = np.flatnonzero(values == bar)
+    return np.concatenate((above, rng.choice(ties, count - above.size, replace=False)))
 
 
 def weighted_mean(accepted: Sequence[Report], weights: Sequence[float]) -> Params:

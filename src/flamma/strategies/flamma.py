@@ -24,6 +24,7 @@ from flamma.strategies.base import (
     State,
     Strategy,
     data_shares,
+    largest,
     uniform_choice,
     weighted_mean,
 )
@@ -198,15 +199,14 @@ class Flamma(Strategy):
             return uniform_choice(available, count, rng)
         effective = state.effective[available]
         if self.selection == "top":
-            order = np.lexsort((rng.random(available.size), -effective))  # ties at random
-        else:
-            with np.errstate(divide="ignore"):
-                order = np.argsort(-(np.log(effective) + rng.gumbel(size=available.size)))
-        return np.sort(available[order[:count]])
+            return np.sort(available[largest(effective, count, rng)])
+        with np.errstate(divide="ignore"):
+            keys = np.log(effective) + rng.gumbel(size=available.size)
+        return np.sort(available[largest(keys, count, rng)])
 
     def game(self, state: FlammaState, chosen: Ints, number: int) -> Game:
         """Return the game that the selected clients play this round, as the server knows it."""
-        omega, costs = state.contributions[chosen], self.known_costs(state)[chosen]
+        omega, costs = state.contributions[chosen], self.known_costs(state, chosen)
         floor = self.decay_floor
         if isinstance(floor, str):
             with np.errstate(divide="ignore"):
@@ -227,11 +227,12 @@ class Flamma(Strategy):
             return game.replace(price=0.0)
         return game.replace(price=price_for(self.decay_start, self.plan.rounds, game))
 
-    def known_costs(self, state: FlammaState) -> Floats:
-        """Return the costs as the server knows them: given, revealed, or assumed."""
-        revealed = middle_cost(state.cost_lower, state.cost_upper)
+    def known_costs(self, state: FlammaState, clients: Ints) -> Floats:
+        """Return these clients' costs as the server knows them: given, revealed, or assumed."""
+        given = state.costs[clients]
+        revealed = middle_cost(state.cost_lower[clients], state.cost_upper[clients])
         estimate = np.where(np.isfinite(revealed), revealed, self.prior_cost)
-        return np.where(np.isnan(state.costs), estimate, state.costs)
+        return np.where(np.isnan(given), estimate, given)
 
     def step(self, state: FlammaState, offer: Offer, accepted: Sequence[Report]) -> FlammaState:
         """Return the state with the new global model."""

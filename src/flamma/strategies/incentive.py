@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.strategies.base import Answers, Offer, State, data_shares, weighted_mean
+from flamma.strategies.base import Answers, Offer, State, data_shares, largest, weighted_mean
 from flamma.strategies.fedavg import FedAvg
 from flamma.types import Floats, Ints, Params, Population
 
@@ -62,7 +62,7 @@ class Incentive(FedAvg):
         # Without replacement in proportion: the largest of log(chance) + Gumbel noise.
         keys = np.log(chance) + rng.gumbel(size=chance.size)
         count = min(self.plan.per_round, available.size)
-        chosen = np.sort(available[np.argsort(-keys, kind="stable")[:count]])
+        chosen = np.sort(available[largest(keys, count, rng)])
         number = state.round + 1
         return Offer(number, tuple(self.terms(int(client), number) for client in chosen))
 

@@ -1,0 +1,125 @@
+// One vector: the same number of W clients, one client in each lane.
+//
+// Everything here works lane by lane, so what a client gets cannot depend on its neighbours.
+// All names are in an unnamed namespace, for the same text is compiled once per instruction set.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#define LANES_INLINE inline __attribute__((always_inline))
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int W = 16;
+#elif defined(__AVX2__)
+constexpr int W = 8;
+#else
+constexpr int W = 4;
+#endif
+
+typedef float V __attribute__((vector_size(4 * W), may_alias));
+typedef int32_t I __attribute__((vector_size(4 * W), may_alias));
+typedef uint32_t U __attribute__((vector_size(4 * W), may_alias));
+
+// The only product and sum that is rounded once. The compiler is told to fuse none of its own
+// (-ffp-contract=off), or the bits would depend on which block of a loop a number falls in.
+LANES_INLINE V fma(V a, V b, V c) {
+#if defined(__AVX512F__)
+    return (V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+    return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+
+LANES_INLINE V splat(float x) {
+    V v;
+    for (int lane = 0; lane < W; ++lane) v[lane] = x;
+    return v;
+}
+
+LANES_INLINE V zero() { return V{}; }
+
+LANES_INLINE I splat_int(int32_t x) {
+    I v;
+    for (int lane = 0; lane < W; ++lane) v[lane] = x;
+    return v;
+}
+
+// a where the mask is set, else b.
+LANES_INLINE V select(I mask, V a, V b) { return (V)((mask & (I)a) | (~mask & (I)b)); }
+
+LANES_INLINE I select(I mask, I a, I b) { return (mask & a) | (~mask & b); }
+
+// Written so that what is not a number stays so, as torch has it.
+LANES_INLINE V relu(V x) { return select(x <= zero(), zero(), x); }
+
+// exp of Cephes (Moshier), to about one unit in the last place.
+LANES_INLINE V exponential(V x) {
+    x = select(x > splat(88.3762626f), splat(88.3762626f), x);
+    x = select(x < splat(-87.3365447f), splat(-87.3365447f), x);
+    const V magic = splat(12582912.0f);  // adding it rounds to a whole number in the low bits
+    const V shifted = fma(x, splat(1.44269504f), magic);
+    const V whole = shifted - magic;
+    V r = fma(whole, splat(-0.693359375f), x);
+    r = fma(whole, splat(2.12194440e-4f), r);
+    V p = splat(1.9875691500e-4f);
+    p = fma(p, r, splat(1.3981999507e-3f));
+    p = fma(p, r, splat(8.3334519073e-3f));
+    p = fma(p, r, splat(4.1665795894e-2f));
+    p = fma(p, r, splat(1.6666665459e-1f));
+    p = fma(p, r, splat(5.0000001201e-1f));
+    p = fma(p, r * r, r + splat(1.0f));
+    return p * (V)(((U)shifted + 127u) << 23);
+}
+
+// tanh of Cephes: a polynomial near zero, else by exp.
+LANES_INLINE V tangent(V x) {
+    const U sign = (U)x & 0x80000000u;
+    const V size = (V)((U)x & 0x7fffffffu);
+    const V z = x * x;
+    V p = splat(-5.70498872745e-3f);
+    p = fma(p, z, splat(2.06390887954e-2f));
+    p = fma(p, z, splat(-5.37397155531e-2f));
+    p = fma(p, z, splat(1.33314422036e-1f));
+    p = fma(p, z, splat(-3.33332819422e-1f));
+    p = fma(p * z, x, x);
+    const V far = splat(1.0f) - splat(2.0f) / (exponential(size + size) + splat(1.0f));
+    return select(size < splat(0.625f), p, (V)((U)far | sign));
+}
+
+// Zeroed memory for numbers of any vector kind, freed with its owner.
+template <class T>
+class Block {
+   public:
+    Block() = default;
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+    ~Block() { std::free(data_); }
+
+    void resize(int64_t count) {
+        std::free(data_);
+        const size_t bytes = sizeof(T) * static_cast<size_t>(count > 0 ? count : 1);
+        const size_t whole = (bytes + 63) / 64 * 64;
+        data_ = static_cast<T*>(std::aligned_alloc(64, whole));
+        if (data_ == nullptr) throw std::bad_alloc();
+        std::memset(static_cast<void*>(data_), 0, whole);
+    }
+
+    T* get() const { return data_; }
+    T& operator[](int64_t i) const { return data_[i]; }
+
+   private:
+    T* data_ = nullptr;
+};
+
+}  // namespace
