@@ -53,8 +53,6 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_compare(options: argparse.Namespace) -> None:
     """Run ``flamma compare``."""
-    from dataclasses import replace
-
     from flamma.experiments.compare import compare
     from flamma.experiments.suite import narrowed, read_suite, suite_text
 
@@ -64,13 +62,13 @@ def run_compare(options: argparse.Namespace) -> None:
         return
     chosen = settings(options)
     processes = chosen.pop("engine.processes", None)
-    names = options.strategies.split(",") if options.strategies else None
-    only = chosen.pop("strategy.name", None)
-    suite = narrowed(read_suite(source), options.seeds, names or (only and [only]), chosen)
-    if dataset := chosen.get("data.dataset"):
-        suite = replace(suite, datasets=(dataset,))
-    if splits := options.splits or chosen.get("data.split"):
-        suite = replace(suite, splits=tuple(splits.split(",")))
+    lists = {
+        "strategies": options.strategies or chosen.pop("strategy.name", None),
+        "splits": options.splits or chosen.pop("data.split", None),
+        "datasets": chosen.pop("data.dataset", None),
+    }
+    names = {kind: text.split(",") if text else None for kind, text in lists.items()}
+    suite = narrowed(read_suite(source), options.seeds, chosen, **names)
     out = options.out or Path("out") / suite.name
     with _Display() as display:
         comparison = compare(

@@ -15,6 +15,9 @@ from flamma.files import read_text
 from flamma.names import unknown
 
 
+KINDS = ("datasets", "splits", "strategies")
+
+
 @dataclass(frozen=True)
 class Cell:
     """One run of a suite."""
@@ -51,7 +54,7 @@ class Suite:
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ConfigError(f"seeds must be at least 1, not {self.seeds}.")
-        for kind in ("datasets", "splits", "strategies"):
+        for kind in KINDS:
             chosen = getattr(self, kind)
             if not chosen or len(set(chosen)) != len(chosen):
                 raise ConfigError(f"{kind} of a suite must name at least one, and each once.")
@@ -101,15 +104,23 @@ def read_suite(source: str | Path | Mapping[str, Any] | None = None) -> Suite:
 def narrowed(
     suite: Suite,
     seeds: int | None = None,
-    strategies: Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
+    **lists: Sequence[str] | None,
 ) -> Suite:
-    """Return the suite with other seeds, only some strategies, or other settings."""
+    """Return the suite with other seeds and settings, or with other lists of its three kinds.
+
+    ``datasets``, ``splits`` and ``strategies`` replace the suite's own; overrides of what is no
+    longer in it go too.
+    """
+    chosen = {kind: tuple(names) for kind, names in lists.items() if names}
+    left = {kind: chosen.get(kind, getattr(suite, kind)) for kind in KINDS}
+    names = {name for kind in left.values() for name in kind}
     return replace(
         suite,
         seeds=suite.seeds if seeds is None else seeds,
-        strategies=suite.strategies if strategies is None else tuple(strategies),
         run=with_settings(suite.run, settings or {}),
+        overrides={name: o for name, o in suite.overrides.items() if name in names},
+        **left,
     )
 
 

@@ -1,0 +1,84 @@
+// A whole net: its memory, and a step of SGD for all lanes at once.
+//
+// Up to the first linear layer one sample after the other goes through, so that its images stay
+// in the cache; from there on all samples of the mini-batch go together, so that every weight is
+// loaded once for several of them.
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "api.hpp"
+#include "conv.hpp"
+#include "gemm.hpp"
+#include "pool.hpp"
+
+namespace {
+
+// Values or gradients between two operations: of every sample, or of one at a time.
+struct Slot {
+    Grid grid;
+    bool each = false;
+    Block<V> data;
+
+    void make(int64_t samples) { data.resize(grid.size() * (each ? samples : 1)); }
+    V* at(int64_t sample) const { return data.get() + (each ? sample * grid.size() : 0); }
+};
+
+struct Operation {
+    int64_t kind = 0, argument[WORDS - 1] = {};
+    int64_t in = 0, out = 0;      // slots; the same for an activation, which works in place
+    int64_t weights = 0, bias = 0;  // the first parameter of each
+    Block<I> which;               // where a maximum was, for every sample
+    Conv conv{};
+
+    Window window() const { return Window{argument[0], argument[1], argument[2], argument[3]}; }
+    bool pair() const {
+        return argument[0] == 2 && argument[1] == 2 && argument[2] == 2 && argument[3] == 2;
+    }
+    bool has_params() const { return kind == CONV || kind == LINEAR; }
+};
+
+class Net final : public Machine {
+   public:
+    Net(const int64_t* plan, int64_t batch);
+
+    int64_t params() const override { return params_; }
+    void receive(const float* params) override;
+    void put(int lane, const float* params, Rates rates) override;
+    void take(int lane, float* params) const override;
+    int64_t run(Lane* lanes, int64_t steps) override;
+    void load(const float* params) override;
+    void judge(const float* x, const int64_t* y, int64_t samples, float* losses,
+               uint8_t* right) override;
+
+   private:
+    void shape(const int64_t* plan);
+    void allocate();
+    void step(Lane* lanes);
+    void fill(const float* const* images, int64_t sample);
+    void forward(int64_t samples, const V* weights, const float* const* images);
+    void loss_gradient(int64_t samples, const I* labels, const V* scales);
+    void backward(int64_t samples);
+    void backward_images(int64_t sample);
+    void one_forward(Operation& op, int64_t sample, const V* weights);
+    void one_backward(Operation& op, int64_t sample);
+    void update(int64_t j, V gradient, bool has_velocity);
+
+    std::vector<std::unique_ptr<Operation>> ops_;
+    std::vector<std::unique_ptr<Slot>> value_, gradient_, batched_;
+    int64_t batch_, capacity_, params_ = 0;
+    int64_t tail_ = 0;   // the first operation on whole mini-batches
+    int64_t first_ = 0;  // the first operation with parameters: gradients stop here
+    Block<V> weights_, velocity_, judged_, room_, scales_;
+    Block<I> labels_;
+    Block<float> received_;
+    V rate_ = zero(), momentum_ = zero(), proximal_ = zero(), now_ = zero();
+    bool any_momentum_ = false, any_proximal_ = false;
+};
+
+}  // namespace
+
+#include "build.hpp"
+#include "train.hpp"

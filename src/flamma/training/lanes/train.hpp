@@ -1,0 +1,245 @@
+// Forwards, backwards, and the step between two mini-batches.
+#pragma once
+
+#include "net.hpp"
+
+namespace {
+
+// Runs up to `steps` mini-batches, and stops early after one that left a lane nothing to do.
+inline int64_t Net::run(Lane* lanes, int64_t steps) {
+    for (int64_t done = 0; done < steps; ++done) {
+        bool busy = false, finished = false;
+        for (int l = 0; l < W; ++l) busy |= lanes[l].left > 0;
+        if (!busy) return done;
+        bool before[W];
+        for (int l = 0; l < W; ++l) before[l] = lanes[l].left > 0;
+        step(lanes);
+        for (int l = 0; l < W; ++l) finished |= before[l] && lanes[l].left == 0;
+        if (finished) return done + 1;
+    }
+    return steps;
+}
+
+inline void Net::step(Lane* lanes) {
+    int64_t sizes[W], samples = 0;
+    for (int l = 0; l < W; ++l) {
+        sizes[l] = lanes[l].left < batch_ ? lanes[l].left : batch_;
+        samples = sizes[l] > samples ? sizes[l] : samples;
+        // A lane that rests keeps its weights.
+        now_[l] = sizes[l] > 0 ? rate_[l] : 0.0f;
+    }
+    const Grid& grid = value_[0]->grid;
+    const int64_t features = grid.c * grid.h * grid.w;
+    std::vector<const float*> images(static_cast<size_t>(samples * W));
+    for (int64_t s = 0; s < samples; ++s)
+        for (int l = 0; l < W; ++l) {
+            // Where a lane's mini-batch is smaller than others, its first sample fills the gap,
+            // and counts nothing.
+            const int64_t n = sizes[l] == 0 ? -1 : lanes[l].order[s < sizes[l] ? s : 0];
+            images[s * W + l] = n < 0 ? nullptr : lanes[l].x + n * features;
+            labels_[s][l] = n < 0 ? 0 : static_cast<int32_t>(lanes[l].y[n]);
+            scales_[s][l] = s < sizes[l] ? 1.0f / static_cast<float>(sizes[l]) : 0.0f;
+        }
+    forward(samples, weights_.get(), images.data());
+    loss_gradient(samples, labels_.get(), scales_.get());
+    backward(samples);
+    for (int l = 0; l < W; ++l) {
+        lanes[l].order += sizes[l];
+        lanes[l].left -= sizes[l];
+    }
+}
+
+// Puts one sample of every lane side by side.
+inline void Net::fill(const float* const* images, int64_t sample) {
+    const Grid& g = value_[0]->grid;
+    static const float nothing = 0.0f;
+    const float* source[W];
+    int64_t stride[W];
+    for (int l = 0; l < W; ++l) {
+        const float* image = images[sample * W + l];
+        source[l] = image ? image : &nothing;
+        stride[l] = image ? 1 : 0;
+    }
+    V* to = value_[0]->at(sample);
+    int64_t pixel = 0;
+    for (int64_t c = 0; c < g.c; ++c)
+        for (int64_t r = 0; r < g.h; ++r) {
+            V* row = to + g.row(c, r);
+            for (int64_t n = 0; n < g.w; ++n, ++pixel) {
+                V v;
+                for (int l = 0; l < W; ++l) v[l] = source[l][pixel * stride[l]];
+                row[n] = v;
+            }
+        }
+}
+
+inline void Net::one_forward(Operation& op, int64_t sample, const V* weights) {
+    const Slot &in = *value_[op.in], &out = *value_[op.out];
+    const V* x = in.at(sample);
+    V* y = out.at(sample);
+    if (op.kind == CONV) {
+        const V *w = weights + op.weights, *bias = weights + op.bias;
+        V* start = y + out.grid.origin();
+        if (op.conv.kw == 5)
+            conv_forward<5>(op.conv, x, w, bias, start);
+        else if (op.conv.kw == 3)
+            conv_forward<3>(op.conv, x, w, bias, start);
+        else
+            conv_forward<0>(op.conv, x, w, bias, start);
+    } else if (op.kind == MAX_POOL) {
+        I* which = op.which.get() + sample * out.grid.c * out.grid.h * out.grid.w;
+        (op.pair() ? max_forward<2> : max_forward<0>)(op.window(), in.grid, x, out.grid, y, which,
+                                                      op.argument[4] != 0);
+    } else if (op.kind == AVG_POOL) {
+        (op.pair() ? mean_forward<2> : mean_forward<0>)(op.window(), in.grid, x, out.grid, y);
+    } else {
+        activate(op.kind == RELU_OP ? RELU : TANH, y, out.grid.size());
+    }
+}
+
+inline void Net::forward(int64_t samples, const V* weights, const float* const* images) {
+    for (int64_t s = 0; s < samples; ++s) {
+        fill(images, s);
+        for (int64_t k = 0; k < tail_; ++k) one_forward(*ops_[k], s, weights);
+    }
+    for (int64_t k = tail_; k < static_cast<int64_t>(ops_.size()); ++k) {
+        const Operation& op = *ops_[k];
+        const Slot &in = *value_[op.in], &out = *value_[op.out];
+        if (op.kind == LINEAR)
+            linear_forward(in.at(0), weights + op.weights, weights + op.bias, out.at(0), samples,
+                           in.grid.size(), out.grid.size(), room_.get());
+        else
+            activate(op.kind == RELU_OP ? RELU : TANH, out.at(0), samples * out.grid.size());
+    }
+}
+
+// The gradient of the mean cross-entropy with respect to the logits.
+inline void Net::loss_gradient(int64_t samples, const I* labels, const V* scales) {
+    const Slot &logits = *value_.back(), &gradient = *batched_.back();
+    const int64_t classes = logits.grid.size();
+    for (int64_t s = 0; s < samples; ++s) {
+        const V* z = logits.at(s);
+        V* d = gradient.at(s);
+        V top = z[0], sum = zero();
+        for (int64_t c = 1; c < classes; ++c) top = select(z[c] > top, z[c], top);
+        for (int64_t c = 0; c < classes; ++c) sum += d[c] = exponential(z[c] - top);
+        for (int64_t c = 0; c < classes; ++c) {
+            const I hit = labels[s] == splat_int(static_cast<int32_t>(c));
+            d[c] = (d[c] / sum - (V)((I)splat(1.0f) & hit)) * scales[s];
+        }
+    }
+}
+
+// v <- m v + gradient + proximal (w - received); w <- w - rate v. Where the gradient was added to
+// the velocity already, m v is in it.
+LANES_INLINE void Net::update(int64_t j, V gradient, bool has_velocity) {
+    V w = weights_[j];
+    if (any_momentum_ && !has_velocity) gradient = fma(momentum_, velocity_[j], gradient);
+    if (any_proximal_) gradient = fma(proximal_, w - splat(received_[j]), gradient);
+    if (any_momentum_) velocity_[j] = gradient;
+    weights_[j] = fma(-now_, gradient, w);
+}
+
+inline void Net::backward(int64_t samples) {
+    const int64_t count = static_cast<int64_t>(ops_.size());
+    for (int64_t k = 0; k < tail_; ++k)
+        if (ops_[k]->kind == CONV)
+            for (int64_t j = ops_[k]->weights; j < ops_[k]->bias + ops_[k]->conv.out; ++j)
+                velocity_[j] = any_momentum_ ? momentum_ * velocity_[j] : zero();
+    for (int64_t k = count - 1; k >= tail_; --k) {
+        const Operation& op = *ops_[k];
+        const Slot &in = *value_[op.in], &out = *value_[op.out];
+        V* dy = batched_[op.out]->at(0);
+        if (op.kind == LINEAR) {
+            const int64_t inputs = in.grid.size(), outputs = out.grid.size();
+            if (k > first_)  // before the weights change
+                linear_backward_data(dy, weights_.get() + op.weights, batched_[op.in]->at(0),
+                                     samples, inputs, outputs, room_.get());
+            const int64_t start = op.weights;
+            linear_backward_weights(dy, in.at(0), samples, inputs, outputs, room_.get(),
+                                    [=](int64_t j, V g) { update(start + j, g, false); });
+        } else if (k > first_) {
+            const Grid all{samples, out.grid.size(), 1, 0, 0};
+            activate_backward(op.kind == RELU_OP ? RELU : TANH, all, out.at(0), all, dy);
+        }
+    }
+    if (first_ >= tail_) return;
+    for (int64_t s = 0; s < samples; ++s) backward_images(s);
+    for (int64_t k = first_; k < tail_; ++k)
+        if (ops_[k]->kind == CONV)
+            for (int64_t j = ops_[k]->weights; j < ops_[k]->bias + ops_[k]->conv.out; ++j)
+                update(j, velocity_[j], true);
+}
+
+inline void Net::backward_images(int64_t sample) {
+    const Operation& last = *ops_[tail_ - 1];
+    const Grid &from = value_[last.out]->grid, &to = gradient_[last.out]->grid;
+    const V* source = batched_[last.out]->at(sample);
+    for (int64_t c = 0; c < from.c; ++c)
+        for (int64_t r = 0; r < from.h; ++r)
+            std::memcpy(static_cast<void*>(gradient_[last.out]->at(0) + to.row(c, r)),
+                        source + from.row(c, r), sizeof(V) * from.w);
+    for (int64_t k = tail_ - 1; k >= first_; --k) one_backward(*ops_[k], sample);
+}
+
+inline void Net::one_backward(Operation& op, int64_t sample) {
+    const Slot &in = *value_[op.in], &out = *value_[op.out];
+    const Slot &d_in = *gradient_[op.in], &d_out = *gradient_[op.out];
+    V *dx = d_in.at(0), *dy = d_out.at(0);
+    if (op.kind == CONV) {
+        const V* start = dy + d_out.grid.origin();
+        conv_backward_weights(op.conv, start, in.at(sample), velocity_.get() + op.weights,
+                              velocity_.get() + op.bias);
+        if (&op == ops_[first_].get()) return;
+        const V* w = weights_.get() + op.weights;
+        V* target = dx + d_in.grid.origin();
+        if (op.conv.kw == 5)
+            conv_backward_data<5>(op.conv, start, w, target);
+        else if (op.conv.kw == 3)
+            conv_backward_data<3>(op.conv, start, w, target);
+        else
+            conv_backward_data<0>(op.conv, start, w, target);
+    } else if (op.kind == MAX_POOL) {
+        const I* which = op.which.get() + sample * out.grid.c * out.grid.h * out.grid.w;
+        (op.pair() ? max_backward<2> : max_backward<0>)(op.window(), d_in.grid, dx, d_out.grid, dy,
+                                                        out.grid, out.at(sample), which,
+                                                        op.argument[4] != 0);
+    } else if (op.kind == AVG_POOL) {
+        (op.pair() ? mean_backward<2> : mean_backward<0>)(op.window(), d_in.grid, dx, d_out.grid,
+                                                          dy);
+    } else {
+        activate_backward(op.kind == RELU_OP ? RELU : TANH, out.grid, out.at(sample), d_out.grid,
+                          dy);
+    }
+}
+
+// The same weights in every lane, and a sample of its own in each.
+inline void Net::judge(const float* x, const int64_t* y, int64_t samples, float* losses,
+                       uint8_t* right) {
+    const Grid& grid = value_[0]->grid;
+    const int64_t features = grid.c * grid.h * grid.w;
+    const int64_t classes = value_.back()->grid.size();
+    std::vector<const float*> images(static_cast<size_t>(capacity_ * W));
+    for (int64_t from = 0; from < samples; from += capacity_ * W) {
+        const int64_t rest = samples - from, wanted = (rest + W - 1) / W;
+        const int64_t rows = wanted < capacity_ ? wanted : capacity_;
+        for (int64_t i = 0; i < rows * W; ++i)
+            images[i] = i < rest ? x + (from + i) * features : nullptr;
+        forward(rows, judged_.get(), images.data());
+        for (int64_t i = 0; i < rows * W && i < rest; ++i) {
+            const V* z = value_.back()->at(i / W);
+            const int lane = static_cast<int>(i % W);
+            int64_t best = 0;
+            for (int64_t c = 1; c < classes; ++c)
+                if (z[c][lane] > z[best][lane]) best = c;
+            double sum = 0.0;
+            for (int64_t c = 0; c < classes; ++c)
+                sum += std::exp(static_cast<double>(z[c][lane]) - z[best][lane]);
+            const double loss = std::log(sum) + z[best][lane] - z[y[from + i]][lane];
+            losses[from + i] = static_cast<float>(loss);
+            right[from + i] = best == y[from + i] && !std::isnan(loss);
+        }
+    }
+}
+
+}  // namespace

@@ -1,0 +1,164 @@
+"""``flamma run``, ``resume``, ``show``, ``compare`` and ``list`` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from flamma.cli import main
+
+SMALL = [
+    *("--dataset", "digits", "--clients", "5", "--per-round", "2", "--rounds", "3"),
+    *("--model", "logistic", "--train-samples", "150", "--set", "data.validation_samples=50"),
+]
+
+
+def call(capsys, *arguments):
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        code = stop.code
+    return code, *capsys.readouterr()
+
+
+def test_run_shows_progress_and_a_summary(capsys, tmp_path):
+    out = tmp_path / "run"
+    code, shown, progress = call(capsys, "run", *SMALL, "--strategy", "flamma", "--out", out)
+    assert code == 0
+    lines = progress.splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("round 1/3  γ ")
+    assert "accuracy" in lines[2]
+    assert "variance" in lines[2]
+    assert "left" in lines[2]
+    assert "last ten rounds" in shown
+    assert "follower gap 0" in shown
+    assert "params_sha256" in shown
+    code, again, _ = call(capsys, "show", out, "--json")
+    record = json.loads(again)
+    assert code == 0
+    assert record["finished"] is True
+    assert record["params_sha256"] in shown
+    assert record["rounds"] == 3
+    assert {"last_10_accuracy", "accuracy_variance", "epochs_total", "certificate"} <= record.keys()
+
+
+def test_a_file_and_settings_over_it(capsys, tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text('rounds = 2\nper_round = 2\n[strategy]\nname = "fedprox"\n')
+    out = tmp_path / "run"
+    code, _, _ = call(
+        capsys, "run", file, *SMALL, "--rounds", 1, "--set", "strategy.mu=0.5", "--out", out
+    )
+    assert code == 0
+    config = (out / "config.toml").read_text()
+    assert "rounds = 1" in config
+    assert "mu = 0.5" in config
+
+
+def test_resume_of_a_finished_run_shows_it(capsys, tmp_path):
+    call(capsys, "run", *SMALL, "--strategy", "fedavg", "--out", tmp_path / "run")
+    code, shown, _ = call(capsys, "resume", tmp_path / "run")
+    assert code == 0
+    assert "3 of 3 rounds" in shown
+
+
+def test_without_out_a_new_directory_is_made(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("fedavg-digits-iid-seed7", "fedavg-digits-iid-seed7-2"):
+        code, shown, _ = call(
+            capsys, "run", *SMALL, "--strategy", "fedavg", "--split", "iid", "--seed", 7
+        )
+        assert code == 0
+        assert f"run directory runs/{name}\n" in shown
+        assert (tmp_path / "runs" / name / "config.toml").exists()
+
+
+BAD = {
+    "unknown strategy": (["--strategy", "flama"], "did you mean flamma?"),
+    "unknown dataset": (["--dataset", "minst"], "did you mean mnist?"),
+    "unknown split": (["--split", "shard"], "did you mean shards?"),
+    "unknown model": (["--model", "lenet"], "did you mean lenet5?"),
+    "unknown key": (["--set", "strategy.decay_strat=1"], "did you mean decay_start?"),
+    "unknown table": (["--set", "stratgy.mu=1"], "did you mean strategy?"),
+    "no value": (["--set", "rounds"], "TABLE.KEY=VALUE"),
+    "wrong type": (["--set", "rounds=many"], "rounds must be a whole number"),
+    "too many a round": (["--per-round", "9"], "only 5 clients"),
+    "no rounds": (["--rounds", "0"], "at least 1"),
+    "engine": (["--engine", "flwr"], "engine.name must be"),
+    "missing file": (["nowhere.toml"], "cannot read nowhere.toml"),
+    "split impossible": (["--clients", "5000"], "samples"),
+    "costs": (["--set", "costs.kind=dear"], "unknown kind of costs"),
+    "costs file": (["--set", "costs.kind=csv", "--set", "costs.file=no.csv"], "cannot read no.csv"),
+    "model too small": (["--dataset", "synthetic", "--model", "lenet5"], "lenet5"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence_and_exit_2(capsys, tmp_path, case):
+    extra, expected = BAD[case]
+    place = tmp_path / "run"
+    code, _, err = call(capsys, "run", *SMALL, *extra, "--out", place)
+    assert code == 2
+    assert expected in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_missing_dataset_says_how_to_get_it(capsys, tmp_path):
+    code, _, err = call(
+        capsys, "run", *SMALL, "--dataset", "mnist", "--data-dir", tmp_path, "--out", tmp_path / "r"
+    )
+    assert code == 2
+    assert "flamma data fetch mnist" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_an_unwritable_place(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = call(capsys, "run", *SMALL, "--out", tmp_path / "file" / "run")
+    assert code == 2
+    assert "cannot write" in err
+
+
+def test_show_of_nothing(capsys, tmp_path):
+    code, _, err = call(capsys, "show", tmp_path / "nowhere")
+    assert code == 2
+    assert "holds no run" in err
+
+
+def test_compare_prints_the_table_and_draws(capsys, tmp_path):
+    out = tmp_path / "comparison"
+    arguments = [
+        *("compare", "--out", out, "--seeds", 1, "--strategies", "fedavg,flamma"),
+        *("--splits", "shards", *SMALL),
+    ]
+    code, shown, progress = call(capsys, *arguments)
+    assert code == 0
+    assert "2 of 2 runs, 100% of the rounds" in progress
+    assert "FedAvg" in shown
+    assert "FLamma" in shown
+    assert "*" in shown
+    assert (out / "curves-digits.png").read_bytes().startswith(b"\x89PNG")
+    code, again, _ = call(capsys, *arguments, "--json")
+    assert code == 0
+    assert json.loads(again) == json.loads((out / "table.json").read_text())
+
+
+def test_compare_shows_its_suite(capsys):
+    code, shown, _ = call(capsys, "compare", "--show-suite")
+    assert code == 0
+    assert 'name = "quick"' in shown
+
+
+def test_list_names_everything(capsys):
+    code, shown, _ = call(capsys, "list", "--json")
+    found = json.loads(shown)
+    assert code == 0
+    assert {"fedavg", "fedprox", "qffl", "incentive", "flamma", "flamma-plus"} <= set(
+        found["strategies"]
+    )
+    assert {"digits", "mnist", "fashion-mnist", "cifar10"} <= set(found["datasets"])
+    assert {"lenet5", "resnet18", "mlp", "logistic"} <= set(found["models"])
+    assert {"iid", "shards", "classes", "dirichlet"} <= set(found["splits"])
+    assert all(line for lines in found.values() for line in lines.values())

@@ -1,0 +1,170 @@
+"""Comparisons: complete, resumable, and the table is that of the runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+import pytest
+
+from flamma.errors import ConfigError, FlammaError, RunError
+from flamma.experiments.compare import compare
+from flamma.experiments.run import Run
+from flamma.experiments.suite import narrowed, read_suite, suite_names
+
+SUITE = {
+    "name": "small",
+    "seeds": 2,
+    "splits": ["iid", "shards"],
+    "strategies": ["fedavg", "flamma", "eager"],
+    "run": {
+        "rounds": 4,
+        "per_round": 2,
+        "data": {"clients": 5, "train_samples": 150, "validation_samples": 50},
+        "model": {"name": "logistic"},
+    },
+    "overrides": {
+        "fedavg": {"training": {"learning_rate": 0.2}},
+        "eager": {"strategy": {"name": "flamma", "decay_start": 0.1}},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    out = tmp_path_factory.mktemp("comparison")
+    return compare(SUITE, out=out, processes=2), out
+
+
+def test_the_table_is_that_of_the_runs(done):
+    comparison, out = done
+    assert len(comparison.rows) == 6
+    row = comparison.row("digits", "shards", "flamma")
+    summaries = [
+        Run.load(out / f"runs/digits/shards/flamma/seed-{seed}").summary() for seed in (0, 1)
+    ]
+    accuracies = [summary["last_10_accuracy"] for summary in summaries]
+    assert row.values["accuracy"] == accuracies
+    assert row.mean["accuracy"] == pytest.approx(statistics.mean(accuracies))
+    assert row.std["accuracy"] == pytest.approx(statistics.stdev(accuracies))
+    written = json.loads((out / "table.json").read_text())
+    assert written["rows"][0]["mean"] == comparison.rows[0].mean
+    with open(out / "table.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert float(lines[0]["accuracy_mean"]) == comparison.rows[0].mean["accuracy"]
+    best = comparison.best("digits", "shards", "variance")
+    assert comparison.row("digits", "shards", best).mean["variance"] == min(
+        r.mean["variance"] for r in comparison.rows if r.split == "shards"
+    )
+    markdown = (out / "table.md").read_text()
+    assert markdown.count("**") == 2 * 4  # the best of two measures on two splits
+    assert f"{row.mean['accuracy']:.2f} ± {row.std['accuracy']:.2f}" in markdown
+
+
+def test_all_strategies_see_the_same_clients(done):
+    _, out = done
+    tables = {
+        (out / f"runs/digits/shards/{strategy}/seed-1/population.csv").read_text()
+        for strategy in SUITE["strategies"]
+    }
+    assert len(tables) == 1
+
+
+def test_overrides_and_variants_are_in_force(done):
+    _, out = done
+    configs = {s: Run.load(out / f"runs/digits/iid/{s}/seed-0").config for s in SUITE["strategies"]}
+    assert configs["fedavg"].training.learning_rate == 0.2
+    assert configs["flamma"].training.learning_rate == 0.05
+    assert configs["eager"].strategy.name == "flamma"
+    assert configs["eager"].build_strategy().decay_start == 0.1
+
+
+def test_started_again_it_keeps_what_is_finished(done, tmp_path):
+    comparison, out = done
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    shutil.rmtree(copy / "runs/digits/iid/flamma/seed-1")
+    kept = copy / "runs/digits/iid/flamma/seed-0/rounds.jsonl"
+    before = kept.stat().st_mtime_ns
+    told = []
+    again = compare(SUITE, out=copy, processes=1, on_progress=told.append)
+    assert kept.stat().st_mtime_ns == before
+    for ours, theirs in zip(again.rows, comparison.rows, strict=True):
+        assert ours.mean["accuracy"] == theirs.mean["accuracy"]
+    assert told[-1].rounds_done == told[-1].rounds == 12 * 4
+    assert told[-1].runs_done == told[-1].runs == 12
+
+
+def test_another_suite_in_the_same_place_is_refused(done):
+    _, out = done
+    changed = {**SUITE, "run": {**SUITE["run"], "rounds": 5}}
+    with pytest.raises(RunError, match="another configuration"):
+        compare(changed, out=out)
+
+
+def test_killed_and_started_again_it_ends_the_same(done, tmp_path):
+    comparison, _ = done
+    file = tmp_path / "suite.json"
+    file.write_text(json.dumps(SUITE))
+    script = (
+        "import json, sys; from flamma.experiments.compare import compare\n"
+        "compare(json.load(open(sys.argv[1])), out=sys.argv[2], processes=2)"
+    )
+    out = tmp_path / "killed"
+    victim = subprocess.Popen([sys.executable, "-c", script, file, out])
+    deadline = time.monotonic() + 60
+    while len(list(out.rglob("rounds.jsonl"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    victim.kill()
+    victim.wait()
+    time.sleep(1.2)  # its workers notice within a second
+    again = compare(SUITE, out=out, processes=2)
+    assert [row.mean["accuracy"] for row in again.rows] == [
+        row.mean["accuracy"] for row in comparison.rows
+    ]
+
+
+def test_an_error_in_a_run_names_the_run(tmp_path):
+    suite = {**SUITE, "datasets": ["digits"], "run": {**SUITE["run"], "per_round": 2}}
+    suite["run"] = {**suite["run"], "data": {"clients": 5, "train_samples": 100_000}}
+    with pytest.raises(FlammaError, match=r"seed-0: digits has"):
+        compare(suite, out=tmp_path, processes=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"seeds": 0}, "seeds"),
+        ({"strategies": []}, "at least one"),
+        ({"strategies": ["fedavg", "fedavg"]}, "each once"),
+        ({"strategies": ["fedavgg"], "overrides": {}}, "did you mean fedavg"),
+        ({"overrides": {"fedavgg": {}}}, "did you mean fedavg"),
+        ({"run": {"ruonds": 3}}, "did you mean rounds"),
+        ({"sedes": 3}, "did you mean seeds"),
+    ],
+)
+def test_a_suite_that_cannot_work_is_refused_before_anything_runs(tmp_path, change, expected):
+    with pytest.raises(ConfigError, match=expected):
+        compare({**SUITE, **change}, out=tmp_path / "out")
+    assert not list(tmp_path.rglob("config.toml"))
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_our_suites_are_valid(name):
+    suite = read_suite(name)
+    cells = suite.cells()
+    per_seed = len(suite.datasets) * len(suite.splits) * len(suite.strategies)
+    assert len(cells) == suite.seeds * per_seed
+    assert len(narrowed(suite, seeds=1, strategies=["fedavg"]).cells()) == (
+        len(suite.datasets) * len(suite.splits)
+    )
+
+
+def test_an_unknown_suite_names_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean quick"):
+        read_suite("quik")
