@@ -12,7 +12,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 HOME = "src/flamma/training/lanes"
-FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi"]
+FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-g0"]
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
 OF_SOURCE = {"avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f"]} if X86 else {}
 """Flags of the sources that are only called where the processor knows these instructions."""
@@ -22,6 +22,7 @@ class BuildLanes(build_ext):
     """Compiles every source with its own flags."""
 
     def build_extension(self, extension: Extension) -> None:
+        """Compile and link the only extension there is."""
         objects = []
         for source in extension.sources:
             objects += self.compiler.compile(

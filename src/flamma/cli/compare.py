@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flamma.cli.live import LiveLine
 from flamma.cli.parser import Parser
 from flamma.cli.run import add_settings, settings
 
@@ -107,38 +107,20 @@ def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
         print(f"Pictures: {', '.join(pictures)}")
 
 
-class _Display:
-    """One line on how far the comparison is, on standard error."""
+class _Display(LiveLine):
+    """One line on how far the comparison is."""
 
     def __init__(self) -> None:
-        self.live = sys.stderr.isatty()
-        self.started = time.monotonic()
+        super().__init__(pause=10.0)
         self.first: int | None = None
-        self.last = 0.0
 
     def __call__(self, progress: Progress) -> None:
-        from flamma.cli.live import duration
-
-        now = time.monotonic()
         if self.first is None:
             self.first = progress.rounds_done - 1
-        if now - self.last < (0.2 if self.live else 10) and progress.runs_done < progress.runs:
-            return
-        self.last = now
-        pace = (now - self.started) / max(1, progress.rounds_done - self.first)
-        left = duration(pace * (progress.rounds - progress.rounds_done))
-        text = (
+        left = self.left(progress.rounds_done - self.first, progress.rounds - progress.rounds_done)
+        self.show(
             f"{progress.runs_done} of {progress.runs} runs, "
-            f"{100 * progress.rounds_done / progress.rounds:.0f}% of the rounds, {left} left  "
-            f"({progress.latest})"
+            f"{100 * progress.rounds_done / progress.rounds:.0f}% of the rounds, {left}  "
+            f"({progress.latest})",
+            force=progress.runs_done == progress.runs,
         )
-        sys.stderr.write(f"\r{text}\x1b[K" if self.live else f"{text}\n")
-        sys.stderr.flush()
-
-    def __enter__(self) -> _Display:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.live:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from flamma.cli.parser import Parser, bounds, numbers
 from flamma.errors import FlammaError
 
 if TYPE_CHECKING:
-    from flamma.game import Certificate, Equilibrium, Game, Statics
+    from flamma.game import Game
 
 EXAMPLES = """\
 examples:
@@ -22,7 +21,6 @@ examples:
 A client's contribution lies between 0 and 1; its cost is what one epoch costs it, and grows with
 the square of the epochs. The price is the weight of the server's own cost of influence.
 """
-MOST_COLUMNS = 8
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -99,14 +97,15 @@ def run_solve(options: argparse.Namespace) -> None:
     """Run ``flamma game solve``."""
     _check_plot(options)
     names, game = _read_game(options, options.round)
+    from flamma.cli.game_output import print_json, print_solution, solve_record
     from flamma.game import certify, solve
 
     equilibrium = solve(game)
     certificate = certify(game, equilibrium.decay_factor, equilibrium.local_epochs)
     if options.json:
-        _print_json(_solve_record(names, game, equilibrium, certificate))
+        print_json(solve_record(names, game, equilibrium, certificate))
     else:
-        _print_solution(names, game, equilibrium, certificate)
+        print_solution(names, game, equilibrium, certificate)
     if options.plot:
         from flamma.reports.game_figures import draw_equilibrium
 
@@ -119,15 +118,16 @@ def run_path(options: argparse.Namespace) -> None:
     if options.rounds < 1:
         raise FlammaError(f"--rounds must be at least 1, not {options.rounds}.")
     names, game = _read_game(options, 1)
-    from flamma.cli.progress import progress
+    from flamma.cli.game_output import path_record, print_json, print_path
+    from flamma.cli.live import progress
     from flamma.game import comparative_statics
 
     rounds = progress(range(1, options.rounds + 1), "solving rounds")
     path = comparative_statics(game, "round", rounds)
     if options.json:
-        _print_json(_path_record(names, game, path))
+        print_json(path_record(names, game, path))
     else:
-        _print_path(names, game, path)
+        print_path(names, game, path)
     if options.plot:
         from flamma.reports.game_figures import draw_path
 
@@ -179,134 +179,3 @@ def _save(figure: Any, options: argparse.Namespace) -> None:
     save(figure, options.plot)
     if not options.json:
         print(f"\nPicture: {options.plot}")
-
-
-def _print_json(record: dict[str, Any]) -> None:
-    import json
-
-    print(json.dumps(record, indent=2, allow_nan=False))
-
-
-def _game_record(names: list[str], game: Game) -> dict[str, Any]:
-    return {
-        "names": names,
-        "contributions": game.contributions.tolist(),
-        "costs": game.costs.tolist(),
-        "price": game.price,
-        "epoch_bounds": [b if math.isfinite(b) else None for b in game.epoch_bounds],
-        "whole_epochs": game.whole_epochs,
-        "decay_bounds": list(game.decay_bounds),
-    }
-
-
-def _solve_record(
-    names: list[str], game: Game, equilibrium: Equilibrium, certificate: Certificate
-) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {
-        "decay_factor": equilibrium.decay_factor,
-        "local_epochs": equilibrium.local_epochs.tolist(),
-        "abstains": equilibrium.abstains.tolist(),
-        "client_utilities": equilibrium.client_utilities.tolist(),
-        "server_utility": equilibrium.server_utility,
-        "certificate": asdict(certificate),
-        "game": {**_game_record(names, game), "round": game.round},
-    }
-
-
-def _path_record(names: list[str], game: Game, path: Statics) -> dict[str, Any]:
-    rows = zip(
-        path.values.astype(int).tolist(),
-        path.decay_factors.tolist(),
-        path.local_epochs.tolist(),
-        path.abstains.tolist(),
-        path.client_utilities.tolist(),
-        path.server_utilities.tolist(),
-        strict=True,
-    )
-    keys = (
-        "round",
-        "decay_factor",
-        "local_epochs",
-        "abstains",
-        "client_utilities",
-        "server_utility",
-    )
-    return {
-        "rounds": [dict(zip(keys, row, strict=True)) for row in rows],
-        "game": _game_record(names, game),
-    }
-
-
-def _print_solution(
-    names: list[str], game: Game, equilibrium: Equilibrium, certificate: Certificate
-) -> None:
-    from flamma.reports.tables import text_table
-
-    print(
-        f"Round {game.round}, price {game.price:.6g}: decay factor {equilibrium.decay_factor:.6g}, "
-        f"server utility {equilibrium.server_utility:.6g}\n"
-    )
-    shown = range(min(game.clients, 40))
-    print(
-        text_table(
-            ["client", "contribution", "cost", "local epochs", "utility", ""],
-            [
-                [
-                    names[i],
-                    f"{game.contributions[i]:.4g}",
-                    f"{game.costs[i]:.4g}",
-                    f"{equilibrium.local_epochs[i]:.4g}",
-                    f"{equilibrium.client_utilities[i]:.4g}",
-                    "abstains" if equilibrium.abstains[i] else "",
-                ]
-                for i in shown
-            ],
-        )
-    )
-    if game.clients > len(shown):
-        print(f"... and {game.clients - len(shown)} more (--json prints all)")
-    rounding = 1e-12 * max(1.0, game.influence_price, game.clients)
-    gaps = (certificate.follower_gap, certificate.leader_regret)
-    follower_gap, leader_regret = (0.0 if abs(gap) < rounding else gap for gap in gaps)
-    print(
-        "\nCertificate (independent of the solver, in units of utility)\n"
-        f"  follower gap                  {follower_gap:.3g}\n"
-        f"  leader regret                 {leader_regret:.3g}"
-        f"  (uncertainty {certificate.leader_regret_uncertainty:.2g})\n"
-        f"  individual rationality slack  {certificate.individual_rationality_slack:.3g}\n"
-        f"  abstaining share              {certificate.abstaining_share:.3g}"
-    )
-
-
-def _print_path(names: list[str], game: Game, path: Statics) -> None:
-    from flamma.reports.tables import text_table
-
-    few = game.clients <= MOST_COLUMNS
-    columns = names if few else ["fewest", "mean", "most"]
-    header = ["round", "decay factor", "server utility", "least client utility"]
-    rows = []
-    for k, number in enumerate(path.values):
-        epochs = path.local_epochs[k]
-        cells = epochs if few else (epochs.min(), epochs.mean(), epochs.max())
-        rows.append(
-            [
-                f"{number:.0f}",
-                f"{path.decay_factors[k]:.4f}",
-                f"{path.server_utilities[k]:.4g}",
-                f"{path.client_utilities[k].min():.4g}",
-                *(
-                    "out" if few and path.abstains[k, i] else f"{cell:.4g}"
-                    for i, cell in enumerate(cells)
-                ),
-            ]
-        )
-    print(f"Price {game.price:.6g}; the columns on the right are local epochs.\n")
-    print(text_table([*header, *columns], rows, left=0))
-    if path.abstains[-1].all():
-        first = int(path.values[path.abstains.all(axis=1)][0])
-        print(
-            f"\nFrom round {first} on nobody takes part: the server would pay more for influence "
-            f"than it gains.\nKeep the game going with --decay-bounds 0.1:1 or --epochs 0:10."
-        )

@@ -1,51 +1,81 @@
-"""The display of a run as it goes: one live line on a terminal, plain lines elsewhere."""
+"""What is shown while something goes on: one live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
-from typing import Any, Self, TextIO
+from collections.abc import Iterator, Sequence
+from typing import Any, Self, TypeVar
+
+Item = TypeVar("Item")
+PATIENCE = 2.0
+"""Seconds that pass before anything is shown of a short piece of work."""
 
 
-class RoundDisplay:
-    """Shows every finished round on standard error: γ, epochs, accuracy, variance, time left."""
+class LiveLine:
+    """A line on standard error that is kept up to date; a context manager that clears it.
 
-    def __init__(self, rounds: int, stream: TextIO | None = None) -> None:
-        self.rounds = rounds
-        self.stream = stream or sys.stderr
+    Elsewhere than on a terminal every text is a line of its own, at most one in ``pause``
+    seconds.
+    """
+
+    def __init__(self, pause: float = 0.0) -> None:
+        self.stream = sys.stderr
         self.live = self.stream.isatty()
+        self.pause = 0.1 if self.live else pause
         self.started = time.monotonic()
+        self.last = -float("inf")
+
+    def show(self, text: str, force: bool = False) -> None:
+        """Show a text, unless the last one was shown just now."""
+        now = time.monotonic()
+        if not force and now - self.last < self.pause:
+            return
+        self.last = now
+        self.stream.write(f"\r{text}\x1b[K" if self.live else f"{text}\n")
+        self.stream.flush()
+
+    def left(self, done: int, of: int) -> str:
+        """Return how long the rest takes at the pace so far."""
+        pace = (time.monotonic() - self.started) / max(1, done)
+        return f"{duration(pace * of)} left"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self.live and self.last > 0:
+            self.stream.write("\r\x1b[K" if kind is None else "\n")
+            self.stream.flush()
+
+
+class RoundDisplay(LiveLine):
+    """Shows every finished round of a run: γ, epochs, accuracy, variance, time left."""
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__()
+        self.rounds = rounds
         self.first: int | None = None
         if self.live:
-            self._show("preparing")
+            self.show("preparing")
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Show one finished round."""
         number = record["round"]
         if self.first is None:
             self.first = number - 1
-        pace = (time.monotonic() - self.started) / (number - self.first)
-        self._show(
-            f"{describe(record, self.rounds)}  {duration(pace * (self.rounds - number))} left"
-        )
+        left = self.left(number - self.first, self.rounds - number)
+        self.show(f"{describe(record, self.rounds)}  {left}", force=number == self.rounds)
 
-    def _show(self, text: str) -> None:
-        self.stream.write(f"\r{text}\x1b[K" if self.live else f"{text}\n")
-        self.stream.flush()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self.live:
-            self.stream.write("\r\x1b[K" if error is None else "\n")
-            self.stream.flush()
+def progress(items: Sequence[Item], doing: str) -> Iterator[Item]:
+    """Yield the items; after two seconds tell how far it is, and how long more it takes."""
+    with LiveLine(pause=10.0) as line:
+        for done, item in enumerate(items):
+            if time.monotonic() - line.started > PATIENCE:
+                left = line.left(done, len(items) - done)
+                line.show(f"{doing}: {done} of {len(items)}, {left}")
+            yield item
 
 
 def describe(record: dict[str, Any], rounds: int) -> str:

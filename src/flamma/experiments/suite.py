@@ -14,7 +14,6 @@ from flamma.experiments.options import from_table
 from flamma.files import read_text
 from flamma.names import unknown
 
-
 KINDS = ("datasets", "splits", "strategies")
 
 

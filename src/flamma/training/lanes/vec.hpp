@@ -25,9 +25,9 @@ constexpr int W = 8;
 constexpr int W = 4;
 #endif
 
-typedef float V __attribute__((vector_size(4 * W), may_alias));
-typedef int32_t I __attribute__((vector_size(4 * W), may_alias));
-typedef uint32_t U __attribute__((vector_size(4 * W), may_alias));
+typedef float V __attribute__((vector_size(4 * W)));
+typedef int32_t I __attribute__((vector_size(4 * W)));
+typedef uint32_t U __attribute__((vector_size(4 * W)));
 
 // The only product and sum that is rounded once. The compiler is told to fuse none of its own
 // (-ffp-contract=off), or the bits would depend on which block of a loop a number falls in.

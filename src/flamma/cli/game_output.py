@@ -1,0 +1,141 @@
+"""What ``flamma game`` prints: tables for people, JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+from flamma.game import Certificate, Equilibrium, Game, Statics
+from flamma.reports.tables import text_table
+
+MOST_COLUMNS = 8
+
+
+def print_json(record: dict[str, Any]) -> None:
+    """Print a record as JSON."""
+    print(json.dumps(record, indent=2, allow_nan=False))
+
+
+def _game_record(names: list[str], game: Game) -> dict[str, Any]:
+    return {
+        "names": names,
+        "contributions": game.contributions.tolist(),
+        "costs": game.costs.tolist(),
+        "price": game.price,
+        "epoch_bounds": [b if math.isfinite(b) else None for b in game.epoch_bounds],
+        "whole_epochs": game.whole_epochs,
+        "decay_bounds": list(game.decay_bounds),
+    }
+
+
+def solve_record(
+    names: list[str], game: Game, equilibrium: Equilibrium, certificate: Certificate
+) -> dict[str, Any]:
+    """Return a solved game as a record."""
+    return {
+        "decay_factor": equilibrium.decay_factor,
+        "local_epochs": equilibrium.local_epochs.tolist(),
+        "abstains": equilibrium.abstains.tolist(),
+        "client_utilities": equilibrium.client_utilities.tolist(),
+        "server_utility": equilibrium.server_utility,
+        "certificate": asdict(certificate),
+        "game": {**_game_record(names, game), "round": game.round},
+    }
+
+
+def path_record(names: list[str], game: Game, path: Statics) -> dict[str, Any]:
+    """Return a path of games as a record."""
+    rows = zip(
+        path.values.astype(int).tolist(),
+        path.decay_factors.tolist(),
+        path.local_epochs.tolist(),
+        path.abstains.tolist(),
+        path.client_utilities.tolist(),
+        path.server_utilities.tolist(),
+        strict=True,
+    )
+    keys = (
+        "round",
+        "decay_factor",
+        "local_epochs",
+        "abstains",
+        "client_utilities",
+        "server_utility",
+    )
+    return {
+        "rounds": [dict(zip(keys, row, strict=True)) for row in rows],
+        "game": _game_record(names, game),
+    }
+
+
+def print_solution(
+    names: list[str], game: Game, equilibrium: Equilibrium, certificate: Certificate
+) -> None:
+    """Print a solved game as a table with its certificate."""
+    print(
+        f"Round {game.round}, price {game.price:.6g}: decay factor {equilibrium.decay_factor:.6g}, "
+        f"server utility {equilibrium.server_utility:.6g}\n"
+    )
+    shown = range(min(game.clients, 40))
+    print(
+        text_table(
+            ["client", "contribution", "cost", "local epochs", "utility", ""],
+            [
+                [
+                    names[i],
+                    f"{game.contributions[i]:.4g}",
+                    f"{game.costs[i]:.4g}",
+                    f"{equilibrium.local_epochs[i]:.4g}",
+                    f"{equilibrium.client_utilities[i]:.4g}",
+                    "abstains" if equilibrium.abstains[i] else "",
+                ]
+                for i in shown
+            ],
+        )
+    )
+    if game.clients > len(shown):
+        print(f"... and {game.clients - len(shown)} more (--json prints all)")
+    rounding = 1e-12 * max(1.0, game.influence_price, game.clients)
+    gaps = (certificate.follower_gap, certificate.leader_regret)
+    follower_gap, leader_regret = (0.0 if abs(gap) < rounding else gap for gap in gaps)
+    print(
+        "\nCertificate (independent of the solver, in units of utility)\n"
+        f"  follower gap                  {follower_gap:.3g}\n"
+        f"  leader regret                 {leader_regret:.3g}"
+        f"  (uncertainty {certificate.leader_regret_uncertainty:.2g})\n"
+        f"  individual rationality slack  {certificate.individual_rationality_slack:.3g}\n"
+        f"  abstaining share              {certificate.abstaining_share:.3g}"
+    )
+
+
+def print_path(names: list[str], game: Game, path: Statics) -> None:
+    """Print a path of games as a table."""
+    few = game.clients <= MOST_COLUMNS
+    columns = names if few else ["fewest", "mean", "most"]
+    header = ["round", "decay factor", "server utility", "least client utility"]
+    rows = []
+    for k, number in enumerate(path.values):
+        epochs = path.local_epochs[k]
+        cells = epochs if few else (epochs.min(), epochs.mean(), epochs.max())
+        rows.append(
+            [
+                f"{number:.0f}",
+                f"{path.decay_factors[k]:.4f}",
+                f"{path.server_utilities[k]:.4g}",
+                f"{path.client_utilities[k].min():.4g}",
+                *(
+                    "out" if few and path.abstains[k, i] else f"{cell:.4g}"
+                    for i, cell in enumerate(cells)
+                ),
+            ]
+        )
+    print(f"Price {game.price:.6g}; the columns on the right are local epochs.\n")
+    print(text_table([*header, *columns], rows, left=0))
+    if path.abstains[-1].all():
+        first = int(path.values[path.abstains.all(axis=1)][0])
+        print(
+            f"\nFrom round {first} on nobody takes part: the server would pay more for influence "
+            f"than it gains.\nKeep the game going with --decay-bounds 0.1:1 or --epochs 0:10."
+        )

@@ -1,0 +1,93 @@
+"""The compiled kernels: where they are, and how they are called."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+from flamma.errors import FlammaError
+
+PORTABLE, AVX2, AVX512 = 0, 1, 2
+"""The instruction sets, as the kernels number them."""
+
+NAMES = ("portable", "AVX2", "AVX-512")
+
+
+class LaneState(ctypes.Structure):
+    """What one lane has to do next: the kernels' ``Lane``."""
+
+    _fields_ = (
+        ("x", ctypes.c_void_p),
+        ("y", ctypes.c_void_p),
+        ("order", ctypes.c_void_p),
+        ("left", ctypes.c_int64),
+    )
+
+
+def available() -> bool:
+    """Return whether the compiled part is here and can be loaded."""
+    return not why_not()
+
+
+def why_not() -> str:
+    """Return why the compiled part cannot be used, empty if it can."""
+    try:
+        library()
+    except FlammaError as error:
+        return str(error)
+    return ""
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """Return the loaded kernels.
+
+    Raises
+    ------
+    FlammaError
+        If they were not compiled or cannot be loaded.
+    """
+    folder = Path(__file__).parent
+    files = [folder / f"_kernels{suffix}" for suffix in EXTENSION_SUFFIXES]
+    found = next((file for file in files if file.exists()), None)
+    if found is None:
+        raise FlammaError(
+            "training in lanes was not compiled: install the package where there is a C++ compiler."
+        )
+    try:
+        return declare(ctypes.CDLL(str(found)))
+    except (OSError, AttributeError) as error:
+        raise FlammaError(
+            f"training in lanes was compiled for another machine or version, install the package "
+            f"again: {error}"
+        ) from error
+
+
+def declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
+    """Tell ctypes what the functions take and return."""
+    net, array, count = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
+    number, real = ctypes.c_int, ctypes.c_float
+    signatures = {
+        "lanes_width": (number, [number]),
+        "lanes_new": (net, [number, array, count]),
+        "lanes_delete": (None, [net]),
+        "lanes_params": (count, [net]),
+        "lanes_receive": (None, [net, array]),
+        "lanes_put": (None, [net, number, array, real, real, real]),
+        "lanes_take": (None, [net, number, array]),
+        "lanes_run": (count, [net, ctypes.POINTER(LaneState), count]),
+        "lanes_load": (None, [net, array]),
+        "lanes_judge": (None, [net, array, array, count, array, array]),
+        "lanes_peak": (count, [number, count, array]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(kernels, name)
+        function.restype, function.argtypes = result, arguments
+    return kernels
+
+
+def best_set() -> int:
+    """Return the widest instruction set that this processor has."""
+    return max(kind for kind in (PORTABLE, AVX2, AVX512) if library().lanes_width(kind))

@@ -1,0 +1,246 @@
+"""Local training of many clients at once, with plain SGD."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from flamma.errors import FlammaError
+from flamma.training.lanes.library import NAMES, LaneState, best_set, library
+from flamma.training.lanes.plan import plan_of
+from flamma.training.torch_trainer import TooSlow
+from flamma.types import Ints, LocalTask, Params
+
+STEPS = 64
+"""Mini-batches between two looks at Python's signals; a time limit has one look at each."""
+
+Floats32 = NDArray[np.float32]
+
+
+class LaneJob(NamedTuple):
+    """One client's training: what to do, its samples and labels, and what shuffles them."""
+
+    task: LocalTask
+    x: Floats32
+    y: Ints
+    rng: np.random.Generator
+
+
+class Trained(NamedTuple):
+    """What became of a job: the weights and the loss of the received ones, or what went wrong.
+
+    ``seconds`` passed while it had a lane, which it shares the processor with.
+    """
+
+    params: Params | None
+    loss: float = math.nan
+    seconds: float = 0.0
+    error: Exception | None = None
+
+
+@dataclass
+class _Seat:
+    """A client in its lane."""
+
+    number: int
+    job: LaneJob
+    loss: float
+    begin: float
+    batches: int
+    order: Ints
+
+
+class LanesTrainer:
+    """Trains as many clients at once as a vector register has lanes.
+
+    It does what :class:`~flamma.training.torch_trainer.TorchTrainer` does, with the same
+    mini-batches in the same order; the weights differ by rounding only. A client's result is the
+    same bits in any lane, beside any neighbours and in any order of the jobs.
+
+    Parameters
+    ----------
+    model : torch.nn.Sequential
+        Only its structure is used.
+    shape : sequence of int
+        That of one sample.
+    batch_size : int
+        Samples of a mini-batch; the last one of an epoch may be smaller.
+    momentum : float
+        Momentum of SGD, from zero velocity for every client.
+    instructions : int, optional
+        Which instruction set to use; by default the widest that the processor has.
+
+    Raises
+    ------
+    FlammaError
+        If the compiled part is missing, or the model has a layer that it does not know.
+    """
+
+    def __init__(
+        self,
+        model: nn.Sequential,
+        shape: Sequence[int],
+        batch_size: int,
+        momentum: float = 0.0,
+        instructions: int | None = None,
+    ) -> None:
+        plan, reason = plan_of(model, shape)
+        if plan is None:
+            raise FlammaError(f"the model cannot be trained in lanes: {reason}; use torch.")
+        self._kernels = kernels = library()
+        chosen = best_set() if instructions is None else instructions
+        self.width: int = kernels.lanes_width(chosen)
+        if not self.width:
+            raise FlammaError(f"this processor has no {NAMES[chosen]}; use another.")
+        self.shape = tuple(shape)
+        self.batch_size = batch_size
+        self.momentum = momentum
+        self._classes = int(plan[3])
+        self._net = kernels.lanes_new(chosen, plan.ctypes.data, batch_size)
+        if not self._net:
+            raise FlammaError("there is not enough memory to train in lanes; use torch.")
+        weakref.finalize(self, kernels.lanes_delete, self._net)
+        self.size: int = kernels.lanes_params(self._net)
+        self._lanes = (LaneState * self.width)()
+
+    def train_many(
+        self, params: Params, jobs: Sequence[LaneJob], time_limit: float | None = None
+    ) -> list[Trained]:
+        """Return what became of every job, in their order.
+
+        Parameters
+        ----------
+        params : Params
+            The weights that all clients received.
+        jobs : sequence of LaneJob
+            Who trains how; all are independent of each other.
+        time_limit : float, optional
+            Seconds in its lane after which a client's result is the error
+            :class:`~flamma.training.torch_trainer.TooSlow`.
+        """
+        results = dict(self.train_each(params, jobs, time_limit))
+        return [results[number] for number in range(len(jobs))]
+
+    def train_each(
+        self, params: Params, jobs: Sequence[LaneJob], time_limit: float | None = None
+    ) -> Iterator[tuple[int, Trained]]:
+        """Yield every job's number and what became of it, as soon as it is done.
+
+        The largest jobs begin first, and whenever a lane is free the next one takes it. All has
+        to be consumed, or given up, before the trainer is used again.
+        """
+        params = self._checked(params)
+        self._kernels.lanes_receive(self._net, params.ctypes.data)
+        if any(job.task.wants_loss for job in jobs):
+            self._kernels.lanes_load(self._net, params.ctypes.data)
+        waiting = deque(sorted(range(len(jobs)), key=lambda k: (-self._effort(jobs[k]), k)))
+        seats: dict[int, _Seat] = {}
+        ctypes.memset(self._lanes, 0, ctypes.sizeof(self._lanes))
+        while waiting or seats:
+            for lane in range(self.width):
+                while waiting and lane not in seats:
+                    number = waiting.popleft()
+                    try:
+                        seat = self._seat(number, jobs[number])
+                    except FlammaError as error:
+                        yield number, Trained(None, error=error)
+                        continue
+                    task = seat.job.task
+                    rates = (task.learning_rate, self.momentum, task.proximal)
+                    self._kernels.lanes_put(self._net, lane, params.ctypes.data, *rates)
+                    if self._next_order(lane, seat):
+                        seats[lane] = seat
+                    else:
+                        yield number, self._finished(lane, seat)
+            if seats:
+                self._kernels.lanes_run(self._net, self._lanes, 1 if time_limit else STEPS)
+            now = time.monotonic()
+            for lane, seat in list(seats.items()):
+                if time_limit is not None and now > seat.begin + time_limit:
+                    self._lanes[lane].left = 0
+                    del seats[lane]
+                    seconds = now - seat.begin
+                    yield seat.number, Trained(None, seat.loss, seconds, TooSlow())
+                elif self._lanes[lane].left == 0 and not self._next_order(lane, seat):
+                    del seats[lane]
+                    yield seat.number, self._finished(lane, seat)
+
+    def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
+        """Return each sample's loss under the given weights, and whether it is classified right."""
+        params = self._checked(params)
+        x, y = self._samples(x, y)
+        self._kernels.lanes_load(self._net, params.ctypes.data)
+        return self._judge(x, y)
+
+    def _judge(self, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
+        losses = np.empty(y.size, dtype=np.float32)
+        right = np.empty(y.size, dtype=np.bool_)
+        self._kernels.lanes_judge(
+            self._net, x.ctypes.data, y.ctypes.data, y.size, losses.ctypes.data, right.ctypes.data
+        )
+        return losses, right
+
+    def _seat(self, number: int, job: LaneJob) -> _Seat:
+        """Return a client that is ready to train, with the loss it asked for."""
+        begin = time.monotonic()
+        x, y = self._samples(job.x, job.y)
+        if not y.size and not job.task.abstains:
+            raise FlammaError(f"client {job.task.client} has no training data.")
+        loss = math.nan
+        if job.task.wants_loss and y.size:
+            loss = float(np.mean(self._judge(x, y)[0], dtype=np.float64))
+        return _Seat(number, job._replace(x=x, y=y), loss, begin, self._batches(job), y[:0])
+
+    def _next_order(self, lane: int, seat: _Seat) -> bool:
+        """Shuffle a client's samples for its next epoch; return False if there is none."""
+        if seat.batches <= 0:
+            return False
+        x, y = seat.job.x, seat.job.y
+        order = seat.job.rng.permutation(y.size)[: seat.batches * self.batch_size]
+        seat.order = np.ascontiguousarray(order, dtype=np.int64)
+        seat.batches -= -(-y.size // self.batch_size)
+        self._lanes[lane] = LaneState(
+            x.ctypes.data, y.ctypes.data, seat.order.ctypes.data, seat.order.size
+        )
+        return True
+
+    def _finished(self, lane: int, seat: _Seat) -> Trained:
+        weights = np.empty(self.size, dtype=np.float32)
+        self._kernels.lanes_take(self._net, lane, weights.ctypes.data)
+        return Trained(weights, seat.loss, time.monotonic() - seat.begin)
+
+    def _batches(self, job: LaneJob) -> int:
+        if job.task.iterations is not None:
+            return job.task.iterations
+        return job.task.epochs * -(-job.y.size // self.batch_size)
+
+    def _effort(self, job: LaneJob) -> int:
+        return self._batches(job) * min(self.batch_size, job.y.size)
+
+    def _samples(self, x: Floats32, y: Ints) -> tuple[Floats32, Ints]:
+        """Return samples and labels as the kernels read them."""
+        if x.shape != (y.size, *self.shape):
+            raise FlammaError(
+                f"{y.size} samples of shape {self.shape} were expected, not {x.shape}."
+            )
+        if y.size and not (y.min() >= 0 and y.max() < self._classes):
+            raise FlammaError(f"labels must be from 0 to {self._classes - 1}.")
+        return np.ascontiguousarray(x, np.float32), np.ascontiguousarray(y, np.int64)
+
+    def _checked(self, params: Params) -> Params:
+        if params.shape != (self.size,):
+            raise FlammaError(
+                f"the model is a vector of {self.size} numbers, "
+                f"but weights of shape {params.shape} were given."
+            )
+        return np.ascontiguousarray(params, np.float32)
