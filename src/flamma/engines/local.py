@@ -15,7 +15,17 @@ from torch import nn
 
 from flamma.data.federated import FederatedData
 from flamma.engines.pool import CannotForkError, Pool
-from flamma.engines.work import Done, InProcess, Job, Outcome, Workbench, one_thread
+from flamma.engines.work import (
+    Batch,
+    Done,
+    InProcess,
+    Job,
+    Outcome,
+    Span,
+    Weights,
+    Workbench,
+    one_thread,
+)
 from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
 from flamma.training.torch_trainer import TorchTrainer, pick_device
@@ -98,7 +108,9 @@ class LocalEngine:
             (data.validation_x, data.validation_y),
         ]
         trainer = TorchTrainer(model, batch_size, momentum)
-        bench = Workbench(data, trainer, seed, time_limit, judged)
+        bench = Workbench(
+            data, trainer, seed, time_limit, judged, model.layout.size, model.device.type
+        )
         self._bench = bench
         self._runner: InProcess | Pool = InProcess(bench)
         if processes > 1:
@@ -130,32 +142,28 @@ class LocalEngine:
         not finite are returned as they are. ``epochs`` of a report are those of the task, 0 if
         it failed.
         """
-        samples = self.data.samples[[task.client for task in tasks]] if tasks else np.empty(0)
+        samples = self.data.samples[np.array([task.client for task in tasks], dtype=np.int64)]
         reports: dict[int, Report] = {}
         for place, (task, size) in enumerate(zip(tasks, samples.tolist(), strict=True)):
             if task.abstains or size == 0:
                 failure = "" if task.abstains else "no training data"
                 reports[place] = Report(task.client, None, int(size), epochs=0, failure=failure)
-        # The largest first, so that no process is left with a long one at the end.
-        order = sorted(
-            set(range(len(tasks))) - reports.keys(),
-            key=lambda place: (-self._size(tasks[place], int(samples[place])), place),
-        )
+        batches = self._batches(tasks, samples, sorted(set(range(len(tasks))) - reports.keys()))
 
-        def done(number: int, outcome: Outcome, weights: Params) -> None:
-            place = order[number]
-            task, failed = tasks[place], bool(outcome.failure)
-            reports[place] = Report(
-                client=task.client,
-                params=None if failed else weights.copy(),
-                samples=int(samples[place]),
-                epochs=0 if failed else task.epochs,
-                loss=outcome.loss,
-                seconds=outcome.seconds,
-                failure=outcome.failure,
-            )
+        def done(number: int, outcomes: list[Outcome], weights: Weights) -> None:
+            for row, (place, outcome) in enumerate(zip(batches[number], outcomes, strict=True)):
+                task, failed = tasks[place], bool(outcome.failure)
+                reports[place] = Report(
+                    client=task.client,
+                    params=None if failed else weights[row].copy(),
+                    samples=int(samples[place]),
+                    epochs=0 if failed else task.epochs,
+                    loss=outcome.loss,
+                    seconds=outcome.seconds,
+                    failure=outcome.failure,
+                )
 
-        self._run(params, [tasks[place] for place in order], done)
+        self._run(params, [Batch(tuple(tasks[p] for p in places)) for places in batches], done)
         return [reports[place] for place in range(len(tasks))]
 
     def evaluate(self, params: Params) -> Scores:
@@ -199,17 +207,34 @@ class LocalEngine:
     ) -> None:
         self.close()
 
-    def _size(self, task: LocalTask, samples: int) -> int:
-        if task.iterations is None:
-            return task.epochs * samples
-        return task.iterations * min(self._bench.trainer.batch_size, samples)
+    def _batches(
+        self, tasks: Sequence[LocalTask], samples: Ints, places: list[int]
+    ) -> list[list[int]]:
+        """Return which tasks are trained together, the largest first.
+
+        One at a time goes to whichever process is free. Many at once are dealt out so that
+        every process has about the same work, in as few batches as there is room for.
+        """
+
+        def size(place: int) -> int:
+            task, own = tasks[place], int(samples[place])
+            if task.iterations is None:
+                return task.epochs * own
+            return task.iterations * min(self._bench.trainer.batch_size, own)
+
+        order = sorted(places, key=lambda place: (-size(place), place))
+        if self._bench.trainer.width == 1:
+            return [[place] for place in order]
+        room = self._bench.room
+        count = max(min(self.processes, len(order)), -(-len(order) // room))
+        return [order[first::count] for first in range(count) if order[first::count]]
 
     def _judge(self, params: Params, parts: Sequence[int]) -> None:
         spans: list[Job] = list(self._bench.spans(parts, SPANS_PER_PROCESS * self.processes))
 
-        def done(number: int, outcome: Outcome, weights: Params) -> None:
+        def done(number: int, outcomes: list[Outcome], weights: Weights) -> None:
             span = spans[number]
-            if outcome.failure and not isinstance(span, LocalTask):
+            if outcomes[0].failure and isinstance(span, Span):
                 # Once more here: either it goes well, or it raises where the user can see it.
                 with one_thread():
                     self._bench.judge(span, params)

@@ -22,10 +22,12 @@ import numpy as np
 import torch
 
 from flamma.engines.work import (
+    Batch,
     Done,
     Job,
     Outcome,
     Span,
+    Weights,
     Workbench,
     late,
     one_line,
@@ -33,7 +35,7 @@ from flamma.engines.work import (
     shared_zeros,
 )
 from flamma.errors import FlammaError
-from flamma.types import LocalTask, Params
+from flamma.types import Params
 
 DIED = "the worker died"
 
@@ -53,11 +55,11 @@ class CannotForkError(FlammaError):
 
 @dataclass(frozen=True, eq=False)
 class Worker:
-    """One worker process: where it listens, and where it leaves its weights."""
+    """One worker process: where it listens, and where it leaves the weights of a batch."""
 
     process: ForkProcess
     connection: Connection
-    slot: Params
+    slots: Weights
 
     def kill(self) -> None:
         """End the process now; it owns nothing that could be lost."""
@@ -90,13 +92,16 @@ class Pool:
         _check_fork(bench)
         self.bench = bench
         self.processes = processes
-        size = bench.trainer.model.layout.size
-        self._params = shared_zeros(size, np.float32)
+        self._params = shared_zeros(bench.size, np.float32)
         self._workers: list[Worker] = []
         self._end = weakref.finalize(self, _kill_all, self._workers, os.getpid())
         try:
             for _ in range(processes):
-                self._workers.append(self._fork(shared_zeros(size, np.float32)))
+                self._workers.append(
+                    self._fork(
+                        shared_zeros(bench.room * bench.size, np.float32).reshape(bench.room, -1)
+                    )
+                )
             for worker in self._workers:
                 _greet(worker)
         except FlammaError as error:
@@ -122,8 +127,8 @@ class Pool:
                     place, number = idle.pop(), waiting.popleft()
                     busy[place] = Assignment(number, self._patience(jobs[number]))
                     self._send(place, jobs[number])
-                for place, outcome in self._finished(busy):
-                    done(busy.pop(place).number, outcome, self._workers[place].slot)
+                for place, outcomes in self._finished(busy, jobs):
+                    done(busy.pop(place).number, outcomes, self._workers[place].slots)
                     idle.append(place)
         except BaseException:
             # Whatever they would answer later belongs to nobody; the next job replaces them.
@@ -139,7 +144,8 @@ class Pool:
         """Return when a worker that is silent until then shall be killed."""
         if self.bench.time_limit is None or isinstance(job, Span):
             return math.inf
-        return time.monotonic() + 2 * self.bench.time_limit + GRACE
+        turns = -(-len(job.tasks) // self.bench.trainer.width)
+        return time.monotonic() + 2 * self.bench.time_limit * turns + GRACE
 
     def _send(self, place: int, job: Job) -> None:
         try:
@@ -149,40 +155,47 @@ class Pool:
             self._replace(place)
             self._workers[place].connection.send(job)
 
-    def _finished(self, busy: dict[int, Assignment]) -> list[tuple[int, Outcome]]:
+    def _finished(
+        self, busy: dict[int, Assignment], jobs: Sequence[Job]
+    ) -> list[tuple[int, list[Outcome]]]:
         """Wait until a worker answers, dies or is overdue, and return what became of its job."""
         places = {self._workers[place].connection: place for place in busy}
         soonest = min(assignment.until for assignment in busy.values())
         timeout = None if math.isinf(soonest) else max(0.0, soonest - time.monotonic())
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, list[Outcome]] = {}
+
+        def failed(place: int, reason: str) -> list[Outcome]:
+            job = jobs[busy[place].number]
+            return [Outcome(failure=reason)] * (len(job.tasks) if isinstance(job, Batch) else 1)
+
         for connection in wait(list(places), timeout):
             assert isinstance(connection, Connection)
             place = places[connection]
             try:
                 outcomes[place] = connection.recv()
             except (EOFError, OSError):
-                outcomes[place] = Outcome(failure=DIED)
+                outcomes[place] = failed(place, DIED)
                 self._replace(place)
         for place, assignment in busy.items():
             if place not in outcomes and time.monotonic() >= assignment.until:
-                outcomes[place] = Outcome(failure=late(self.bench.time_limit))
+                outcomes[place] = failed(place, late(self.bench.time_limit))
                 self._replace(place)
         return list(outcomes.items())
 
     def _replace(self, place: int) -> None:
         worker = self._workers[place]
         worker.kill()
-        self._workers[place] = self._fork(worker.slot)
+        self._workers[place] = self._fork(worker.slots)
         _greet(self._workers[place])
 
-    def _fork(self, slot: Params) -> Worker:
+    def _fork(self, slots: Weights) -> Worker:
         context = multiprocessing.get_context("fork")
         here, there = context.Pipe()
         # A worker must not hold the parent's ends, or the others would not see the parent die.
         parents = [here, *(worker.connection for worker in self._workers)]
         process = context.Process(
             target=_serve,
-            args=(self.bench, self._params, slot, there, parents, os.getpid()),
+            args=(self.bench, self._params, slots, there, parents, os.getpid()),
             name="flamma-worker",
             daemon=True,
         )
@@ -192,13 +205,13 @@ class Pool:
             warnings.filterwarnings("ignore", category=DeprecationWarning)
             process.start()
         there.close()
-        return Worker(process, here, slot)
+        return Worker(process, here, slots)
 
 
 def _serve(
     bench: Workbench,
     params: Params,
-    slot: Params,
+    slots: Weights,
     connection: Connection,
     parents: Sequence[Connection],
     parent: int,
@@ -214,10 +227,7 @@ def _serve(
         connection.send(_problem())
         while True:
             job = connection.recv()
-            outcome = bench.do(job, params)
-            if isinstance(job, LocalTask) and not outcome.failure:
-                slot[:] = bench.trainer.model.view()
-            connection.send(outcome)
+            connection.send(bench.do(job, params, slots.__setitem__))
     except (EOFError, OSError):
         return
 
@@ -250,7 +260,7 @@ def _greet(worker: Worker) -> None:
 
 
 def _check_fork(bench: Workbench) -> None:
-    device = bench.trainer.model.device.type
+    device = bench.device
     if sys.platform != "linux":
         raise CannotForkError("worker processes need Linux.")
     if device != "cpu":

@@ -15,10 +15,18 @@ from numpy.typing import NDArray
 
 from flamma.data.federated import FederatedData, Images
 from flamma.seeding import stream
-from flamma.training.torch_trainer import CHUNK, TooSlow, TorchTrainer
+from flamma.training.jobs import TooSlow, Trained, Trainer, TrainingJob
+from flamma.training.torch_trainer import CHUNK
 from flamma.types import Ints, LocalTask, Params
 
+ROOM = 2**25
+"""Bytes that the weights of a batch may take, if it is of more clients than there are lanes."""
+
 Kind = TypeVar("Kind", bound=np.generic)
+
+
+Weights = NDArray[np.float32]
+"""A row of weights for each part of a job."""
 
 
 class Span(NamedTuple):
@@ -37,11 +45,20 @@ class Outcome(NamedTuple):
     failure: str = ""
 
 
-Job = LocalTask | Span
-Done = Callable[[int, Outcome, Params], None]
-"""Called for each finished job with its number, its outcome, and the weights it left behind.
+class Batch(NamedTuple):
+    """Clients that are trained together."""
 
-The weights are those of a training only, and are gone after the call: copy them.
+    tasks: tuple[LocalTask, ...]
+
+
+Job = Batch | Span
+Keep = Callable[[int, Params], None]
+"""Called with a task's place in its batch and its weights, which are gone after the call."""
+
+Done = Callable[[int, list[Outcome], Weights], None]
+"""Called for each finished job with its number, the outcomes of its parts, and their weights.
+
+The weights are those of a training only, one row each, and are gone after the call: copy them.
 """
 
 
@@ -52,7 +69,7 @@ class Workbench:
     ----------
     data : FederatedData
         Whose training data are trained on.
-    trainer : TorchTrainer
+    trainer : Trainer
         What trains and judges.
     seed : int
         A client's stream is ``stream(seed, "train", round, client)``, wherever it runs.
@@ -60,39 +77,45 @@ class Workbench:
         Seconds after which a client is late.
     judged : sequence of (x, y)
         The data sets that spans speak of.
+    size : int
+        How many numbers the weights are.
+    device : str
+        Where the trainer trains.
     """
 
     def __init__(
         self,
         data: FederatedData,
-        trainer: TorchTrainer,
+        trainer: Trainer,
         seed: int,
         time_limit: float | None,
         judged: Sequence[tuple[Images, Ints]],
+        size: int,
+        device: str,
     ) -> None:
         self.data = data
         self.trainer = trainer
         self.seed = seed
         self.time_limit = time_limit
         self.judged = judged
+        self.size = size
+        self.device = device
+        self.room = 1 if trainer.width == 1 else max(trainer.width, ROOM // (4 * size))
         self._first = np.concatenate(([0], np.cumsum([y.size for _, y in judged]))).tolist()
         self._losses = shared_zeros(self._first[-1], np.float32)
         self._right = shared_zeros(self._first[-1], np.bool_)
 
-    def do(self, job: Job, params: Params) -> Outcome:
-        """Do one job; what it raises becomes the outcome's failure."""
+    def do(self, job: Job, params: Params, keep: Keep) -> list[Outcome]:
+        """Do one job; what it raises becomes the failure of its parts."""
         begin = time.monotonic()
-        loss, failure = math.nan, ""
+        if isinstance(job, Batch):
+            return self._train(job, params, keep)
+        failure = ""
         try:
-            if isinstance(job, LocalTask):
-                loss = self._train(job, params, begin)
-            else:
-                self.judge(job, params)
-        except TooSlow:
-            failure = late(self.time_limit)
+            self.judge(job, params)
         except Exception as error:
             failure = one_line(error)
-        return Outcome(loss, time.monotonic() - begin, failure)
+        return [Outcome(seconds=time.monotonic() - begin, failure=failure)]
 
     def judge(self, span: Span, params: Params) -> None:
         """Judge a span of samples, in the chunks it is made of."""
@@ -120,16 +143,30 @@ class Workbench:
             for start in range(0, size, length)
         ]
 
-    def _train(self, task: LocalTask, params: Params, begin: float) -> float:
+    def _train(self, batch: Batch, params: Params, keep: Keep) -> list[Outcome]:
+        outcomes = [Outcome()] * len(batch.tasks)
+        jobs = [self._job(task) for task in batch.tasks]
+        for number, trained in self.trainer.train_each(params, jobs, self.time_limit):
+            if trained.params is not None:
+                keep(number, trained.params)
+            outcomes[number] = Outcome(trained.loss, trained.seconds, self._failure(trained))
+        return outcomes
+
+    def _job(self, task: LocalTask) -> TrainingJob:
         start, stop = self.data.train_offsets[task.client : task.client + 2]
-        return self.trainer.train_in_place(
-            params,
+        return TrainingJob(
+            task,
             self.data.train_x[start:stop],
             self.data.train_y[start:stop],
-            task,
             stream(self.seed, "train", task.round, task.client),
-            None if self.time_limit is None else begin + self.time_limit,
         )
+
+    def _failure(self, trained: Trained) -> str:
+        if trained.error is None:
+            return ""
+        if isinstance(trained.error, TooSlow):
+            return late(self.time_limit)
+        return one_line(trained.error)
 
 
 class InProcess:
@@ -143,8 +180,9 @@ class InProcess:
         """Do all jobs with the given weights."""
         with one_thread():
             for number, job in enumerate(jobs):
-                outcome = self.bench.do(job, params)
-                done(number, outcome, self.bench.trainer.model.view())
+                parts = len(job.tasks) if isinstance(job, Batch) else 0
+                weights = np.empty((parts, params.size), dtype=np.float32)
+                done(number, self.bench.do(job, params, weights.__setitem__), weights)
 
     def close(self) -> None:
         """There is nothing to give back."""

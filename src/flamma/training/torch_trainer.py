@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,16 +14,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from flamma.models.flat import FlatModel
+from flamma.training.jobs import Floats32, TooSlow, Trained, TrainingJob
 from flamma.types import Ints, LocalTask, Params
 
 CHUNK = 512
 """Samples judged at once. Fixed, because the bits of a result may depend on the batch."""
-
-Floats32 = NDArray[np.float32]
-
-
-class TooSlow(Exception):  # noqa: N818 - a client's fate, not the user's mistake
-    """The deadline passed before the training was done."""
 
 
 class TorchTrainer:
@@ -46,6 +41,9 @@ class TorchTrainer:
     FedProx's local objective f(w) + μ/2 ||w - w_received||² (Li et al., Federated optimization
     in heterogeneous networks, MLSys 2020).
     """
+
+    name = "torch"
+    width = 1
 
     def __init__(
         self,
@@ -136,6 +134,20 @@ class TorchTrainer:
         if deadline is not None and time.monotonic() > deadline:
             raise TooSlow
         return loss
+
+    def train_each(
+        self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None
+    ) -> Iterator[tuple[int, Trained]]:
+        """Yield every job's number and what became of it, one after the other."""
+        for number, job in enumerate(jobs):
+            begin = time.monotonic()
+            deadline = None if time_limit is None else begin + time_limit
+            try:
+                loss = self.train_in_place(params, job.x, job.y, job.task, job.rng, deadline)
+                done = Trained(self.model.view(), loss, time.monotonic() - begin)
+            except Exception as error:
+                done = Trained(None, seconds=time.monotonic() - begin, error=error)
+            yield number, done
 
     def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
         """Return each sample's loss under the given weights, and whether it is classified right."""

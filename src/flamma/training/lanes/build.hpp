@@ -69,10 +69,16 @@ inline void Net::allocate() {
         if (op.kind == CONV) {
             const Grid &x = value_[op.in]->grid, &y = value_[op.out]->grid;
             const Grid &dx = gradient_[op.in]->grid, &dy = gradient_[op.out]->grid;
-            op.conv = Conv{x.c,       x.h,        x.w,        y.c,        op.argument[1],
-                           op.argument[2], op.argument[3], op.argument[4], y.h, y.w,
-                           x.pitch(), x.plane(),  y.pitch(),  y.plane(),  dx.pitch(),
-                           dx.plane(), dy.pitch(), dy.plane()};
+            const int64_t* a = op.argument;
+            op.taps.resize(x.c * a[1] * a[2]);
+            for (int64_t c = 0, tap = 0; c < x.c; ++c)
+                for (int64_t ky = 0; ky < a[1]; ++ky)
+                    for (int64_t kx = 0; kx < a[2]; ++kx)
+                        op.taps[tap++] = c * x.plane() + ky * x.pitch() + kx;
+            op.conv = Conv{x.c,        x.h,        x.w,        y.c,        a[1],      a[2],
+                           a[3],       a[4],       y.h,        y.w,        x.pitch(), x.plane(),
+                           y.pitch(),  y.plane(),  dx.pitch(), dx.plane(), dy.pitch(),
+                           dy.plane(), op.taps.get()};
         }
     }
     const int64_t border = tail_ < count ? ops_[tail_]->in : ops_.back()->out;

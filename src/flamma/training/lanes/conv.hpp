@@ -19,6 +19,7 @@ struct Conv {
     int64_t y_pitch, y_plane;   // the output
     int64_t dx_pitch, dx_plane; // the gradient of the input
     int64_t dy_pitch, dy_plane; // that of the output, with kw - 1 columns of zeros on each side
+    const int64_t* taps;        // where the pixel of each tap is, from that of the first
 };
 
 constexpr int64_t NEAR = 12 * 1024;  // bytes of weights that shall stay in the first cache
@@ -81,51 +82,45 @@ void over_channels(int64_t channels, int64_t columns, F f) {
     }
 }
 
-template <int B, int N, int K>
+// One loop over all taps, whose places are in a table: with nested short ones the compiler keeps
+// pixels for the next tap and runs out of registers.
+template <int B, int N>
 LANES_INLINE void forward_block(const Conv& s, const V* x, const V* w, int64_t from, int64_t to,
                                 const V* bias, V* y) {
-    const int64_t kw = K ? K : s.kw, taps = s.kh * kw, w_step = s.in * taps;
+    const int64_t w_step = s.in * s.kh * s.kw;
     V sum[B][N];
     for (int b = 0; b < B; ++b)
         for (int n = 0; n < N; ++n) sum[b][n] = from == 0 ? bias[b] : y[b * s.y_plane + n];
-    w += from * taps;
-    for (int64_t i = from; i < to; ++i)
-        for (int64_t ky = 0; ky < s.kh; ++ky) {
-            const V* row = x + i * s.x_plane + ky * s.x_pitch;
-#pragma GCC unroll 5
-            for (int64_t kx = 0; kx < kw; ++kx) {
-                V t[B];
-                for (int b = 0; b < B; ++b) t[b] = w[b * w_step + kx];
-                for (int n = 0; n < N; ++n) {
-                    const V pixel = row[n + kx];
-                    for (int b = 0; b < B; ++b) sum[b][n] = fma(t[b], pixel, sum[b][n]);
-                }
-            }
-            w += kw;
+    for (int64_t tap = from; tap < to; ++tap) {
+        const V* first = x + s.taps[tap];
+        V t[B];
+        for (int b = 0; b < B; ++b) t[b] = w[b * w_step + tap];
+        for (int n = 0; n < N; ++n) {
+            const V pixel = first[n];
+            for (int b = 0; b < B; ++b) sum[b][n] = fma(t[b], pixel, sum[b][n]);
         }
+    }
     for (int b = 0; b < B; ++b)
         for (int n = 0; n < N; ++n) y[b * s.y_plane + n] = sum[b][n];
 }
 
-template <int K>
-void conv_forward(const Conv& s, const V* x, const V* w, const V* bias, V* y) {
-    const int64_t taps = s.kh * s.kw;
+inline void conv_forward(const Conv& s, const V* x, const V* w, const V* bias, V* y) {
+    const int64_t taps = s.in * s.kh * s.kw;
     over_channels(s.out, s.ow, [&](int64_t o, auto b, auto n) {
         constexpr int B = decltype(b)::value, N = decltype(n)::value, L = N > 1 ? N - 1 : 1;
-        const int64_t bytes = B * taps * static_cast<int64_t>(sizeof(V));
-        const int64_t part = bytes < NEAR ? NEAR / bytes : 1;
+        const int64_t part = cut(taps, NEAR / (B * static_cast<int64_t>(sizeof(V)))).size;
         const int64_t large = cut(s.ow, N).large * N;
-        for (int64_t from = 0; from < s.in; from += part) {
-            const int64_t to = from + part < s.in ? from + part : s.in;
+        for (int64_t from = 0; from < taps; from += part) {
+            const int64_t to = from + part < taps ? from + part : taps;
             for (int64_t row = 0; row < s.oh; ++row) {
                 const V* px = x + row * s.x_pitch;
-                const V* pw = w + o * s.in * taps;
+                const V* pw = w + o * taps;
                 V* py = y + o * s.y_plane + row * s.y_pitch;
                 int64_t c = 0;
                 for (; c < large; c += N)
-                    forward_block<B, N, K>(s, px + c, pw, from, to, bias + o, py + c);
+                    forward_block<B, N>(s, px + c, pw, from, to, bias + o, py + c);
                 for (; c < s.ow; c += L)
-                    forward_block<B, L, K>(s, px + c, pw, from, to, bias + o, py + c);
+                    forward_block<B, L>(s, px + c, pw, from, to, bias + o, py + c);
             }
         }
     });

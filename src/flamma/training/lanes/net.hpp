@@ -31,6 +31,7 @@ struct Operation {
     int64_t in = 0, out = 0;      // slots; the same for an activation, which works in place
     int64_t weights = 0, bias = 0;  // the first parameter of each
     Block<I> which;               // where a maximum was, for every sample
+    Block<int64_t> taps;
     Conv conv{};
 
     Window window() const { return Window{argument[0], argument[1], argument[2], argument[3]}; }

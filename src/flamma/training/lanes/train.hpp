@@ -79,13 +79,7 @@ inline void Net::one_forward(Operation& op, int64_t sample, const V* weights) {
     V* y = out.at(sample);
     if (op.kind == CONV) {
         const V *w = weights + op.weights, *bias = weights + op.bias;
-        V* start = y + out.grid.origin();
-        if (op.conv.kw == 5)
-            conv_forward<5>(op.conv, x, w, bias, start);
-        else if (op.conv.kw == 3)
-            conv_forward<3>(op.conv, x, w, bias, start);
-        else
-            conv_forward<0>(op.conv, x, w, bias, start);
+        conv_forward(op.conv, x, w, bias, y + out.grid.origin());
     } else if (op.kind == MAX_POOL) {
         I* which = op.which.get() + sample * out.grid.c * out.grid.h * out.grid.w;
         (op.pair() ? max_forward<2> : max_forward<0>)(op.window(), in.grid, x, out.grid, y, which,
