@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Commands that need neither a dataset nor more than a moment.
-QUICK = ("flamma game ", "flamma list", "flamma data list")
+QUICK = ("flamma game ", "flamma list")
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CSV = re.compile(r"^```csv\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -84,12 +84,22 @@ class Federation:
             record["seconds"] = time.perf_counter() - started
             if offer.round == 0:  # told with the first round, so that there is one line a round
                 warmup = {
-                    key: record[key] for key in ("failed", "bytes_up", "bytes_down", "seconds")
+                    **{key: record[key] for key in ("failed", "bytes_up", "bytes_down", "seconds")},
+                    "epochs": self._warmup_epochs(offer, outcome, state),
                 }
                 continue
             if warmup:
                 record, warmup = {**record, "warmup": warmup}, None
             yield Finished(state, record, scores, outcome)
+
+    def _warmup_epochs(self, offer: Offer, outcome: RoundOutcome, state: State) -> float:
+        """Return the work of a warm-up in epochs, so that it can be counted with the rest."""
+        batch = self.strategy.plan.batch_size
+        return sum(
+            (terms.iterations or 0) * min(batch, own) / own
+            for terms in offer.terms
+            if terms.client not in outcome.failed and (own := int(state.samples[terms.client]))
+        )
 
     def _due(self, number: int) -> bool:
         last = number == self.strategy.plan.rounds

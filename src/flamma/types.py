@@ -50,6 +50,7 @@ class Plan:
     per_round: int
     epochs: int = 5
     learning_rate: float = 0.05
+    batch_size: int = 32
 
 
 @dataclass(frozen=True, eq=False)

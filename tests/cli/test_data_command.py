@@ -49,7 +49,9 @@ def test_list_as_json(capsys):
 
 
 def test_show_prints_who_holds_what(capsys):
-    code, out, _ = run(capsys, "show", "digits", "--clients", 10, "--train-samples", 1000)
+    code, out, _ = run(
+        capsys, "show", "digits", "--clients", 10, "--train-samples", 1000, "--shards-per-client", 1
+    )
     assert code == 0
     assert "1000 training samples, 250 held out, 355 in the test set" in out
     table = [line.split() for line in out.splitlines()[2:]]

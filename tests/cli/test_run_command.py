@@ -27,11 +27,12 @@ def test_run_shows_progress_and_a_summary(capsys, tmp_path):
     code, shown, progress = call(capsys, "run", *SMALL, "--strategy", "flamma", "--out", out)
     assert code == 0
     lines = progress.splitlines()
-    assert len(lines) == 3
-    assert lines[0].startswith("round 1/3  γ ")
-    assert "accuracy" in lines[2]
-    assert "variance" in lines[2]
-    assert "left" in lines[2]
+    assert lines[0] == f"run directory {out}"
+    assert len(lines) == 4
+    assert lines[1].startswith("round 1/3  γ ")
+    assert "accuracy" in lines[3]
+    assert "variance" in lines[3]
+    assert "left" in lines[3]
     assert "last ten rounds" in shown
     assert "follower gap 0" in shown
     assert "params_sha256" in shown
@@ -112,6 +113,32 @@ def test_a_missing_dataset_says_how_to_get_it(capsys, tmp_path):
     assert code == 2
     assert "flamma data fetch mnist" in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_what_cannot_run_leaves_nothing_behind(capsys, tmp_path):
+    place = tmp_path / "run"
+    code, _, _ = call(
+        capsys, "run", *SMALL, "--dataset", "synthetic", "--model", "lenet5", "--out", place
+    )
+    assert code == 2
+    code, _, _ = call(capsys, "run", *SMALL, "--out", place)
+    assert code == 0
+
+
+def test_incentive_needs_a_validation_set(capsys, tmp_path):
+    code, _, err = call(
+        capsys,
+        "run",
+        *SMALL,
+        "--strategy",
+        "incentive",
+        "--set",
+        "data.validation_samples=0",
+        "--out",
+        tmp_path / "run",
+    )
+    assert code == 2
+    assert "data.validation_samples" in err
 
 
 def test_an_unwritable_place(capsys, tmp_path):

@@ -82,7 +82,7 @@ def test_the_bits_do_not_depend_on_the_processes(make_model):
 
 def test_a_client_trains_with_its_own_stream():
     data = federation([12, 20])
-    with LocalEngine(data, make("logistic"), seed=11, batch_size=8) as engine:
+    with LocalEngine(data, make("logistic"), seed=11, batch_size=8, trainer="torch") as engine:
         trainer = TorchTrainer(make("logistic"), batch_size=8)
         [task] = tasks([1], round=3, epochs=2)
         [report] = engine.train(engine.initial_params, [task])
@@ -274,7 +274,7 @@ def test_a_hundred_thousand_clients_cost_little():
 
     work = tasks(rng.integers(0, clients, 200).tolist())
     trainer = TorchTrainer(build, batch_size=32)
-    with one_thread(), LocalEngine(data, build, seed=0) as engine:
+    with one_thread(), LocalEngine(data, build, seed=0, trainer="torch") as engine:
         params = engine.initial_params
         extra, judging = [], []
         for _ in range(4):

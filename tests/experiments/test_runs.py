@@ -208,6 +208,13 @@ def test_other_costs_change_what_clients_choose(tmp_path, kind):
             assert len(set(best)) > 1
 
 
+def test_who_abstains_makes_room_for_others(tmp_path):
+    tables = small(rounds=8, costs={"kind": "lognormal", "value": 0.6, "spread": 1.5})
+    done = run(tables, out=tmp_path / "run")
+    assert done.summary()["abstentions"] > 0
+    assert done.summary()["epochs_total"] > done.summary()["epochs_warmup"]
+
+
 def test_costs_from_a_file(tmp_path):
     file = tmp_path / "costs.csv"
     file.write_text("cost\n" + "\n".join(str(0.05 * (i + 1)) for i in range(6)))
@@ -254,12 +261,17 @@ def test_own_arrays_and_own_model(tmp_path):
         out=tmp_path / "run",
         rounds=15,
         per_round=2,
+        strategy="flamma",
         training__learning_rate=0.5,
     )
     assert done.history[-1]["accuracy"] > 80
     (tmp_path / "run" / "run.json").write_text("{}")  # as if it had not finished
     with pytest.raises(RunError, match="own data"):
-        resume(tmp_path / "run")
+        resume(tmp_path / "run", model=model)
+    with pytest.raises(RunError, match="own model"):
+        resume(tmp_path / "run", data=own_data())
+    resumed = resume(tmp_path / "run", data=own_data(), model=model)
+    assert resumed.params_sha256 == done.params_sha256
 
 
 def test_an_own_strategy_is_one_class(tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import TextIO
 
 from flamma.errors import FlammaError
 
@@ -14,7 +16,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     options = command_line().parse_args(arguments)
     try:
-        options.run(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            options.run(options)
         sys.stdout.flush()
     except FlammaError as error:
         print(f"flamma: {error}", file=sys.stderr)
@@ -26,3 +30,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     return 0
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Show a warning as one line, without the place in the code that a user has no use for."""
+    print(f"flamma: {message}", file=file or sys.stderr)

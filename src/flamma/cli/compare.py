@@ -47,7 +47,10 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--json", action="store_true", help="print table.json instead of a table")
     parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
     parser.add_argument("--show-suite", action="store_true", help="print the suite and stop")
-    add_settings(parser)
+    parser.add_argument(
+        "--processes", type=int, help="runs at the same time (default as many as there are cores)"
+    )
+    add_settings(parser, leave_out=("--seed", "--processes"))
     parser.set_defaults(run=run_compare)
 
 
@@ -61,7 +64,6 @@ def run_compare(options: argparse.Namespace) -> None:
         print(suite_text(source))
         return
     chosen = settings(options)
-    processes = chosen.pop("engine.processes", None)
     lists = {
         "strategies": options.strategies or chosen.pop("strategy.name", None),
         "splits": options.splits or chosen.pop("data.split", None),
@@ -74,7 +76,7 @@ def run_compare(options: argparse.Namespace) -> None:
         comparison = compare(
             suite,
             out=out,
-            processes=processes,
+            processes=options.processes,
             on_progress=display,
             data_dir=options.data_dir,
         )
@@ -112,15 +114,12 @@ class _Display(LiveLine):
 
     def __init__(self) -> None:
         super().__init__(pause=10.0)
-        self.first: int | None = None
 
     def __call__(self, progress: Progress) -> None:
-        if self.first is None:
-            self.first = progress.rounds_done - 1
-        left = self.left(progress.rounds_done - self.first, progress.rounds - progress.rounds_done)
+        left = self.left(progress.rounds_done, progress.rounds - progress.rounds_done)
         self.show(
             f"{progress.runs_done} of {progress.runs} runs, "
-            f"{100 * progress.rounds_done / progress.rounds:.0f}% of the rounds, {left}  "
+            f"{100 * progress.rounds_done / progress.rounds:.0f}% of the rounds{left}  "
             f"({progress.latest})",
             force=progress.runs_done == progress.runs,
         )

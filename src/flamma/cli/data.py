@@ -82,7 +82,7 @@ def _add_split_arguments(parser: Parser) -> None:
     parser.add_argument("--clients", type=int, default=10, metavar="N", help="default 10")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="default 0")
     parser.add_argument(
-        "--shards-per-client", type=int, default=1, metavar="N", help="of shards (default 1)"
+        "--shards-per-client", type=int, default=2, metavar="N", help="of shards (default 2)"
     )
     parser.add_argument(
         "--classes-per-client", type=int, default=2, metavar="N", help="of classes (default 2)"

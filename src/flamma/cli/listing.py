@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from flamma.cli.parser import Parser
+from flamma.errors import FlammaError
+
+if TYPE_CHECKING:
+    from flamma.registry import Registry
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -27,10 +33,10 @@ def run_list(options: argparse.Namespace) -> None:
     from flamma.strategies import STRATEGIES
 
     found = {
-        "strategies": {name: STRATEGIES[name].summary for name in STRATEGIES},
-        "datasets": {name: DATASETS[name].about for name in DATASETS},
-        "models": {name: _first_line(MODELS[name]) for name in MODELS},
-        "splits": {name: _first_line(SPLITS[name]) for name in SPLITS},
+        "strategies": _lines(STRATEGIES, lambda strategy: strategy.summary),
+        "datasets": _lines(DATASETS, lambda dataset: dataset.about),
+        "models": _lines(MODELS, _first_line),
+        "splits": _lines(SPLITS, _first_line),
         "suites": dict.fromkeys(suite_names(), "for flamma compare"),
     }
     if options.json:
@@ -46,5 +52,17 @@ def run_list(options: argparse.Namespace) -> None:
     print("\n\n".join(blocks))
 
 
+def _lines(registry: Registry[Any], describe: Callable[[Any], str]) -> dict[str, str]:
+    """Return a line for every entry; what another package broke hides nothing else."""
+    lines = {}
+    for name in registry:
+        try:
+            lines[name] = describe(registry[name])
+        except FlammaError as error:
+            lines[name] = str(error)
+    return lines
+
+
 def _first_line(described: object) -> str:
-    return (described.__doc__ or "").strip().partition("\n")[0]
+    line = (described.__doc__ or "").strip().partition("\n")[0]
+    return line.removeprefix("Return ").replace("``", "").rstrip(".")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 Item = TypeVar("Item")
+CLEAR = "\r\x1b[K"
 PATIENCE = 2.0
 """Seconds that pass before anything is shown of a short piece of work."""
 
@@ -25,6 +27,7 @@ class LiveLine:
         self.pause = 0.1 if self.live else pause
         self.started = time.monotonic()
         self.last = -float("inf")
+        self.first: tuple[float, int] | None = None
 
     def show(self, text: str, force: bool = False) -> None:
         """Show a text, unless the last one was shown just now."""
@@ -36,36 +39,39 @@ class LiveLine:
         self.stream.flush()
 
     def left(self, done: int, of: int) -> str:
-        """Return how long the rest takes at the pace so far."""
-        pace = (time.monotonic() - self.started) / max(1, done)
-        return f"{duration(pace * of)} left"
+        """Return how long the rest takes at the pace since this was asked first."""
+        now = time.monotonic()
+        if self.first is None:
+            self.first = (now, done)
+        since, before = self.first
+        return f"  {duration((now - since) / (done - before) * of)} left" if done > before else ""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self.live and self.last > 0:
-            self.stream.write("\r\x1b[K" if kind is None else "\n")
+            self.stream.write(CLEAR if kind is None else "\n")
             self.stream.flush()
 
 
 class RoundDisplay(LiveLine):
     """Shows every finished round of a run: γ, epochs, accuracy, variance, time left."""
 
-    def __init__(self, rounds: int) -> None:
+    def __init__(self, rounds: int, folder: Path) -> None:
         super().__init__()
         self.rounds = rounds
-        self.first: int | None = None
+        self.folder = folder
         if self.live:
             self.show("preparing")
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Show one finished round."""
         number = record["round"]
-        if self.first is None:
-            self.first = number - 1
-        left = self.left(number - self.first, self.rounds - number)
-        self.show(f"{describe(record, self.rounds)}  {left}", force=number == self.rounds)
+        if self.first is None:  # whoever interrupts it knows what to resume
+            self.stream.write(f"{CLEAR if self.live else ''}run directory {self.folder}\n")
+        left = self.left(number, self.rounds - number)
+        self.show(f"{describe(record, self.rounds)}{left}", force=number == self.rounds)
 
 
 def progress(items: Sequence[Item], doing: str) -> Iterator[Item]:
@@ -74,7 +80,7 @@ def progress(items: Sequence[Item], doing: str) -> Iterator[Item]:
         for done, item in enumerate(items):
             if time.monotonic() - line.started > PATIENCE:
                 left = line.left(done, len(items) - done)
-                line.show(f"{doing}: {done} of {len(items)}, {left}")
+                line.show(f"{doing}: {done} of {len(items)}{left}")
             yield item
 
 

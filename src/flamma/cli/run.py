@@ -45,6 +45,7 @@ FLAGS: dict[str, tuple[str, type, str]] = {
     "--trainer": ("training.trainer", str, "how a client trains (default auto)"),
     "--dropout": ("faults.dropout", float, "probability that a client is away in a round (0)"),
     "--stragglers": ("faults.stragglers", float, "probability that a selected one is late (0)"),
+    "--failures": ("faults.failures", float, "probability that a selected one fails (0)"),
 }
 SHOWN = (
     ("accuracy", "accuracy, mean over clients, %"),
@@ -91,10 +92,12 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
-def add_settings(parser: Parser) -> None:
+def add_settings(parser: Parser, leave_out: tuple[str, ...] = ()) -> None:
     """Add the flags of the common options, and --set for all."""
     common = parser.add_argument_group("the experiment")
     for flag, (_, kind, text) in FLAGS.items():
+        if flag in leave_out:
+            continue
         common.add_argument(flag, type=kind, help=text, metavar=kind.__name__.upper())
     common.add_argument(
         "--set",
@@ -111,7 +114,7 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
 
     chosen = {}
     for flag, (name, _, _) in FLAGS.items():
-        value = getattr(options, flag[2:].replace("-", "_"))
+        value = getattr(options, flag[2:].replace("-", "_"), None)
         if value is not None:
             chosen[name] = value
     for text in options.set:
@@ -126,12 +129,13 @@ def run_run(options: argparse.Namespace) -> None:
     """Run ``flamma run``."""
     from flamma.cli.live import RoundDisplay
     from flamma.experiments.config import make_config, read_config, with_settings
-    from flamma.experiments.run import run
+    from flamma.experiments.run import default_folder, run
 
     tables = read_config(options.config) if options.config else {}
     config = make_config(with_settings(tables, settings(options)))
-    with RoundDisplay(config.rounds) as display:
-        done = run(config, out=options.out, on_round=display, data_dir=options.data_dir)
+    out = options.out or default_folder(config)
+    with RoundDisplay(config.rounds, out) as display:
+        done = run(config, out=out, on_round=display, data_dir=options.data_dir)
     _print_run(done, options.json)
 
 
@@ -141,7 +145,7 @@ def run_resume(options: argparse.Namespace) -> None:
     from flamma.experiments.run import Run, resume
 
     before = Run.load(options.dir)
-    with RoundDisplay(before.config.rounds) as display:
+    with RoundDisplay(before.config.rounds, options.dir) as display:
         done = resume(
             options.dir,
             on_round=display,
@@ -185,7 +189,7 @@ def _print_run(run: Run, as_json: bool) -> None:
     print(text_table(["", "final", "last ten rounds"], rows))
     certificate = summary["certificate"]
     print(
-        f"\nlocal epochs {summary['epochs_total']}, failures {summary['failures']}, "
+        f"\nlocal epochs {summary['epochs_total']:.0f}, failures {summary['failures']}, "
         f"abstentions {summary['abstentions']}, {summary['seconds']:.1f} s"
     )
     if certificate["follower_gap"] is not None:

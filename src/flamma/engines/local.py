@@ -28,7 +28,8 @@ from flamma.engines.work import (
 )
 from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
-from flamma.training.torch_trainer import TorchTrainer, pick_device
+from flamma.training.choose import pick_trainer
+from flamma.training.torch_trainer import pick_device
 from flamma.types import Floats, Ints, Layout, LocalTask, Params, Report, Scores
 
 HELD, TEST, VALIDATION = 0, 1, 2
@@ -57,6 +58,8 @@ class LocalEngine:
         GPU), a warning says so and everything runs in this process.
     device : str
         ``auto`` is the GPU if there is one, else the CPU.
+    trainer : {"auto", "torch", "lanes"}
+        How clients are trained; see :func:`~flamma.training.choose.pick_trainer`.
     time_limit : float, optional
         Seconds after which a client is late: its report is a failure.
 
@@ -92,6 +95,7 @@ class LocalEngine:
         momentum: float = 0.0,
         processes: int = 1,
         device: str = "auto",
+        trainer: str = "auto",
         time_limit: float | None = None,
     ) -> None:
         _check(batch_size, momentum, processes, time_limit)
@@ -107,9 +111,9 @@ class LocalEngine:
             (data.test_x, data.test_y),
             (data.validation_x, data.validation_y),
         ]
-        trainer = TorchTrainer(model, batch_size, momentum)
+        chosen = pick_trainer(trainer, model, data.shape, batch_size, momentum)
         bench = Workbench(
-            data, trainer, seed, time_limit, judged, model.layout.size, model.device.type
+            data, chosen, seed, time_limit, judged, model.layout.size, model.device.type
         )
         self._bench = bench
         self._runner: InProcess | Pool = InProcess(bench)
@@ -128,6 +132,11 @@ class LocalEngine:
     def initial_params(self) -> Params:
         """The weights before the first round."""
         return self._initial.copy()
+
+    @property
+    def trainer(self) -> str:
+        """What trains the clients: torch or lanes."""
+        return self._bench.trainer.name
 
     @property
     def processes(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from flamma.engines import Engine
 from flamma.strategies.base import Strategy
@@ -20,13 +20,9 @@ class RationalClients:
     samples: Ints
 
     def play(self, params: Params, terms: Sequence[Terms]) -> list[Report]:
-        """Let each client decide and train; a failed one still tells what it had chosen."""
-        tasks = {t.client: self.strategy.respond(t, self._profile(t.client)) for t in terms}
-        reports = self.engine.train(params, list(tasks.values()))
-        return [
-            replace(report, epochs=tasks[report.client].epochs) if report.failure else report
-            for report in reports
-        ]
+        """Let each client decide and train."""
+        tasks = [self.strategy.respond(t, self._profile(t.client)) for t in terms]
+        return self.engine.train(params, tasks)
 
     def evaluate(self, params: Params) -> Scores:
         """Score the model on everybody's held-out data."""

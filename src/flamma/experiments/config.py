@@ -51,7 +51,7 @@ class TrainingConfig:
     batch_size: int = 32
     learning_rate: float = 0.05
     momentum: float = 0.0
-    trainer: Literal["auto", "torch"] = "auto"
+    trainer: Literal["auto", "torch", "lanes"] = "auto"
     device: str = "auto"
 
 
@@ -145,7 +145,13 @@ class Config:
     def plan(self) -> Plan:
         """What the strategy is told of the experiment."""
         training = self.training
-        return Plan(self.rounds, self.per_round, training.epochs, training.learning_rate)
+        return Plan(
+            self.rounds,
+            self.per_round,
+            training.epochs,
+            training.learning_rate,
+            training.batch_size,
+        )
 
     def build_strategy(self) -> Strategy:
         """Return the strategy with its options, checked."""
@@ -191,6 +197,9 @@ def make_config(tables: Mapping[str, Any]) -> Config:
     per_round, seed, data, model, training, strategy, costs, engine, faults, evaluation).
     """
     tables = dict(tables)
+    for short in ("strategy", "model"):  # a bare name is short for a table with that name
+        if isinstance(tables.get(short), str):
+            tables[short] = {"name": tables[short]}
     strategy = tables.get("strategy", {})
     if isinstance(strategy, Mapping):
         own = dict(strategy)

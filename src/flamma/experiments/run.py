@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import flamma
-from flamma.errors import RunError
+from flamma.errors import ConfigError, RunError
 from flamma.experiments.checkpoint import Checkpoints
 from flamma.experiments.config import Config, make_config, read_config, with_settings
 from flamma.experiments.folder import ABOUT, CHECKPOINT, CONFIG, POPULATION, RunFolder, free_folder
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from flamma.strategies.base import State
 
 OnRound = Callable[[dict[str, Any]], None]
+OWN = "own"
+"""What a configuration calls data or a model that was given from Python."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +107,12 @@ def run(
     FlammaError
         If the configuration cannot work, or the directory holds another run.
     """
-    chosen = _configured(config, settings)
     if data is not None:
-        chosen = replace(chosen, data=replace(chosen.data, dataset="own", clients=data.clients))
-    folder = RunFolder(Path(out) if out is not None else _default_folder(chosen))
+        settings |= {"data.dataset": OWN, "data.clients": data.clients}
+    if model is not None:
+        settings |= {"model.name": OWN}
+    chosen = _configured(config, settings)
+    folder = RunFolder(Path(out) if out is not None else default_folder(chosen))
     if folder.exists:
         raise RunError(
             f"{folder.path} already holds a run: flamma resume {folder.path}, "
@@ -116,8 +120,6 @@ def run(
         )
     folder.lock()
     try:
-        folder.write(CONFIG, chosen.as_toml())
-        folder.write(ABOUT, json.dumps(_about(), indent=1))
         return _execute(chosen, folder, data, model, on_round, data_dir)
     finally:
         folder.close()
@@ -140,8 +142,12 @@ def resume(
     if before.finished and before.params_sha256:
         return before
     config = before.config
-    if config.data.dataset == "own" and data is None:
-        raise RunError(f"{path} is a run of your own data: resume it from Python, with data=...")
+    for kind, given, name in (
+        ("data", data, config.data.dataset),
+        ("model", model, config.model.name),
+    ):
+        if name == OWN and given is None:
+            raise RunError(f"{path} is a run of your own {kind}: resume it from Python, {kind}=...")
     if processes is not None:
         config = replace(config, engine=replace(config.engine, processes=processes))
     folder = RunFolder(Path(path))
@@ -169,8 +175,15 @@ def _execute(
     with build_engine(config, data, model) as engine:
         known = _known_costs(folder)
         costs = true_costs(config, data, engine) if known is None else known
-        if known is None:
+        if strategy.needs_validation and not data.validation_y.size:
+            raise ConfigError(
+                f"{strategy.name} judges updates on the server's own data: set "
+                f"data.validation_samples, or give your own data a validation set."
+            )
+        if not folder.exists:  # only now, so that what cannot run leaves nothing behind
             folder.write(POPULATION, _population_table(data, costs))
+            folder.write(ABOUT, json.dumps(_about(), indent=1))
+            folder.write(CONFIG, config.as_toml())
         population = Population(data.samples, costs, engine.layout.trainable_size)
         checkpoints = Checkpoints(folder.path / CHECKPOINT)
         state: State = strategy.init(engine.initial_params, population)
@@ -186,6 +199,7 @@ def _execute(
             faults=config.build_faults(),
             evaluate_every=config.evaluation.every,
         )
+        trainer = engine.trainer
         for finished in federation.rounds(state):
             state = finished.state
             folder.append(finished.record, _client_rows(finished.record["round"], finished.scores))
@@ -193,7 +207,11 @@ def _execute(
             if on_round is not None:
                 on_round(finished.record)
     digest = hashlib.sha256(state.params.tobytes()).hexdigest()
-    about = folder.read_json(ABOUT) | {"finished": _now(), "params_sha256": digest}
+    about = folder.read_json(ABOUT) | {
+        "finished": _now(),
+        "params_sha256": digest,
+        "trainer": trainer,
+    }
     folder.write(ABOUT, json.dumps(about, indent=1))
     return Run.load(folder.path)
 
@@ -211,7 +229,8 @@ def _configured(
     return make_config(with_settings(tables, dotted))
 
 
-def _default_folder(config: Config) -> Path:
+def default_folder(config: Config) -> Path:
+    """Return the directory of a run that none was named for."""
     name = f"{config.strategy.name}-{config.data.dataset}-{config.data.split}-seed{config.seed}"
     return free_folder(Path("runs"), name)
 

@@ -12,7 +12,6 @@ from flamma.clients.costs import draw_costs
 from flamma.data.build import build_federation
 from flamma.data.federated import FederatedData
 from flamma.engines.local import LocalEngine
-from flamma.errors import ConfigError
 from flamma.experiments.config import Config
 from flamma.models import build_model
 from flamma.types import Floats, LocalTask
@@ -51,8 +50,6 @@ def build_engine(
         for name in ("width", "norm", "hidden")
         if (value := getattr(table, name)) is not None and model is None
     }
-    if config.training.trainer not in ("auto", "torch"):
-        raise ConfigError(f"unknown trainer {config.training.trainer!r}.")
     return LocalEngine(
         data,
         lambda: build_model(model or table.name, data.shape, data.classes, config.seed, **options),
@@ -61,6 +58,7 @@ def build_engine(
         momentum=config.training.momentum,
         processes=config.engine.processes,
         device=config.training.device,
+        trainer=config.training.trainer,
         time_limit=config.engine.time_limit or None,
     )
 

@@ -31,11 +31,13 @@ def summarise_run(records: Sequence[Record], clients: int) -> dict[str, Any]:
     """
     judged = [record for record in records if record.get("accuracy") is not None]
     final = judged[-1] if judged else {}
+    warmup = {"epochs": 0.0} | (records[0].get("warmup", {}) if records else {})
     return {
         "rounds": len(records),
         **{name: final.get(name) for name in AVERAGED},
         **{f"last_10_{name}": _mean(name, records[-LAST:]) for name in AVERAGED},
-        "epochs_total": sum(record["epochs_total"] for record in records),
+        "epochs_total": sum(record["epochs_total"] for record in records) + warmup["epochs"],
+        "epochs_warmup": warmup["epochs"],
         "bytes_up": _total("bytes_up", records),
         "bytes_down": _total("bytes_down", records),
         "seconds": _total("seconds", records),
@@ -71,8 +73,8 @@ def _participation(records: Sequence[Record], clients: int) -> dict[str, float |
     counts, epochs = np.zeros(clients), np.zeros(clients)
     for record in records:
         for client, done in zip(record["selected"], record["local_epochs"], strict=True):
+            counts[client] += 1
             if str(client) not in record["failed"]:
-                counts[client] += done > 0
                 epochs[client] += done
     found = metrics.participation(counts, epochs)
     return {name: float(v) if np.isfinite(v) else None for name, v in found.items()}

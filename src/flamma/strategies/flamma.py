@@ -187,6 +187,7 @@ class Flamma(Strategy):
             factor = offer.decay_factor if self.rotation == "gamma" else float(self.rotation)
             effective = state.effective.copy()
             effective[selected] *= factor
+            effective[list(answers.abstained)] = 0.0  # asked again after the next refresh
             state = self.observe(replace(state, effective=effective), answers)
         if offer.round % self.refresh_every == 0:
             state = replace(state, contributions=measured, effective=measured)

@@ -9,43 +9,19 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
 from flamma.errors import FlammaError
+from flamma.training.jobs import Floats32, TooSlow, Trained, TrainingJob
 from flamma.training.lanes.library import NAMES, LaneState, best_set, library
 from flamma.training.lanes.plan import plan_of
-from flamma.training.torch_trainer import TooSlow
-from flamma.types import Ints, LocalTask, Params
+from flamma.types import Ints, Params
 
 STEPS = 64
 """Mini-batches between two looks at Python's signals; a time limit has one look at each."""
-
-Floats32 = NDArray[np.float32]
-
-
-class LaneJob(NamedTuple):
-    """One client's training: what to do, its samples and labels, and what shuffles them."""
-
-    task: LocalTask
-    x: Floats32
-    y: Ints
-    rng: np.random.Generator
-
-
-class Trained(NamedTuple):
-    """What became of a job: the weights and the loss of the received ones, or what went wrong.
-
-    ``seconds`` passed while it had a lane, which it shares the processor with.
-    """
-
-    params: Params | None
-    loss: float = math.nan
-    seconds: float = 0.0
-    error: Exception | None = None
 
 
 @dataclass
@@ -53,7 +29,7 @@ class _Seat:
     """A client in its lane."""
 
     number: int
-    job: LaneJob
+    job: TrainingJob
     loss: float
     begin: float
     batches: int
@@ -86,6 +62,8 @@ class LanesTrainer:
         If the compiled part is missing, or the model has a layer that it does not know.
     """
 
+    name = "lanes"
+
     def __init__(
         self,
         model: nn.Sequential,
@@ -114,7 +92,7 @@ class LanesTrainer:
         self._lanes = (LaneState * self.width)()
 
     def train_many(
-        self, params: Params, jobs: Sequence[LaneJob], time_limit: float | None = None
+        self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None
     ) -> list[Trained]:
         """Return what became of every job, in their order.
 
@@ -122,7 +100,7 @@ class LanesTrainer:
         ----------
         params : Params
             The weights that all clients received.
-        jobs : sequence of LaneJob
+        jobs : sequence of TrainingJob
             Who trains how; all are independent of each other.
         time_limit : float, optional
             Seconds in its lane after which a client's result is the error
@@ -132,7 +110,7 @@ class LanesTrainer:
         return [results[number] for number in range(len(jobs))]
 
     def train_each(
-        self, params: Params, jobs: Sequence[LaneJob], time_limit: float | None = None
+        self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None
     ) -> Iterator[tuple[int, Trained]]:
         """Yield every job's number and what became of it, as soon as it is done.
 
@@ -190,7 +168,7 @@ class LanesTrainer:
         )
         return losses, right
 
-    def _seat(self, number: int, job: LaneJob) -> _Seat:
+    def _seat(self, number: int, job: TrainingJob) -> _Seat:
         """Return a client that is ready to train, with the loss it asked for."""
         begin = time.monotonic()
         x, y = self._samples(job.x, job.y)
@@ -219,12 +197,12 @@ class LanesTrainer:
         self._kernels.lanes_take(self._net, lane, weights.ctypes.data)
         return Trained(weights, seat.loss, time.monotonic() - seat.begin)
 
-    def _batches(self, job: LaneJob) -> int:
+    def _batches(self, job: TrainingJob) -> int:
         if job.task.iterations is not None:
             return job.task.iterations
         return job.task.epochs * -(-job.y.size // self.batch_size)
 
-    def _effort(self, job: LaneJob) -> int:
+    def _effort(self, job: TrainingJob) -> int:
         return self._batches(job) * min(self.batch_size, job.y.size)
 
     def _samples(self, x: Floats32, y: Ints) -> tuple[Floats32, Ints]:

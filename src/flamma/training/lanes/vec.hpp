@@ -13,7 +13,9 @@
 #include <immintrin.h>
 #endif
 
+#ifndef LANES_INLINE
 #define LANES_INLINE inline __attribute__((always_inline))
+#endif
 
 namespace {
 
