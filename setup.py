@@ -5,7 +5,9 @@ Without a compiler the package installs all the same, and trains with PyTorch al
 
 from __future__ import annotations
 
+import os
 import platform
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -23,14 +25,20 @@ class BuildLanes(build_ext):
 
     def build_extension(self, extension: Extension) -> None:
         """Compile and link the only extension there is."""
-        objects = []
-        for source in extension.sources:
-            objects += self.compiler.compile(
+
+        def compiled(source: str) -> list[str]:
+            return self.compiler.compile(
                 [source],
                 output_dir=self.build_temp,
                 extra_postargs=FLAGS + OF_SOURCE.get(Path(source).stem, []),
                 depends=extension.depends,
             )
+
+        # The first one alone, so that it finds out whether there is a compiler at all.
+        first, *others = extension.sources
+        objects = compiled(first)
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            objects += sum(threads.map(compiled, others), [])  # noqa: RUF017 - three short ones
         self.compiler.link_shared_object(
             objects,
             self.get_ext_fullpath(extension.name),

@@ -21,6 +21,15 @@ SHAPE = (1, 28, 28)
 pytestmark = pytest.mark.skipif(not available(), reason=why_not())
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Keep torch's threads from waiting for each other where other tests run beside."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def samples(count, shape=SHAPE, classes=10, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((count, *shape)).astype(np.float32)
@@ -272,13 +281,8 @@ def test_eight_clients_train_at_least_twice_as_fast_as_with_torch():
     module = build_model("lenet5", SHAPE, 10, seed=1)
     params, jobs = initial(module), [job(client, 128) for client in range(8)]
     one, many = TorchTrainer(FlatModel(module), 32), LanesTrainer(module, SHAPE, 32)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        alone, together = fastest(
-            lambda: [one.train(params, each.x, each.y, each.task, each.rng) for each in jobs],
-            lambda: many.train_many(params, jobs),
-        )
-    finally:
-        torch.set_num_threads(threads)
+    alone, together = fastest(
+        lambda: [one.train(params, each.x, each.y, each.task, each.rng) for each in jobs],
+        lambda: many.train_many(params, jobs),
+    )
     assert alone >= 2 * together

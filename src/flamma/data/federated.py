@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ class FederatedData:
         """How many clients there are."""
         return int(self.train_offsets.size) - 1
 
-    @property
+    @cached_property
     def samples(self) -> Ints:
         """How many training samples each client has."""
         return np.diff(self.train_offsets)

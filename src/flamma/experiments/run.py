@@ -263,13 +263,13 @@ def _known_costs(folder: RunFolder) -> Floats | None:
 
 
 def _population_table(data: FederatedData, costs: Floats) -> str:
-    held = np.diff(data.held_offsets)
-    counts = data.class_counts()
     header = ["client", "samples", "held_out", "cost", *(f"class_{k}" for k in range(data.classes))]
-    rows = (
-        f"{i},{data.samples[i]},{held[i]},{float(costs[i])!r},{','.join(map(str, counts[i]))}"
-        for i in range(data.clients)
-    )
+    held, classes = np.diff(data.held_offsets).tolist(), data.class_counts().tolist()
+    columns = zip(data.samples.tolist(), held, costs.tolist(), classes, strict=True)
+    rows = [
+        f"{client},{samples},{held_out},{cost!r},{','.join(map(str, counts))}"
+        for client, (samples, held_out, cost, counts) in enumerate(columns)
+    ]
     return "\n".join([",".join(header), *rows]) + "\n"
 
 

@@ -3,7 +3,26 @@
 
 #include <exception>
 
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
 namespace {
+
+// Takes numbers too small to be normal for zero while it lives: they count nothing, and some
+// processors are a hundred times slower with them.
+class NoTinyNumbers {
+   public:
+#if defined(__SSE2__)
+    NoTinyNumbers() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040u); }
+    ~NoTinyNumbers() { _mm_setcsr(before_); }
+
+   private:
+    unsigned before_;
+#else
+    NoTinyNumbers() {}
+#endif
+};
 
 const Variant* variant_of(int set) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -50,12 +69,16 @@ void lanes_put(void* net, int lane, const float* params, float learning_rate, fl
 
 void lanes_take(void* net, int lane, float* params) { machine(net)->take(lane, params); }
 
-int64_t lanes_run(void* net, Lane* lanes, int64_t steps) { return machine(net)->run(lanes, steps); }
+int64_t lanes_run(void* net, Lane* lanes, int64_t steps) {
+    const NoTinyNumbers guard;
+    return machine(net)->run(lanes, steps);
+}
 
 void lanes_load(void* net, const float* params) { machine(net)->load(params); }
 
 void lanes_judge(void* net, const float* x, const int64_t* y, int64_t samples, float* losses,
                  uint8_t* right) {
+    const NoTinyNumbers guard;
     machine(net)->judge(x, y, samples, losses, right);
 }
 

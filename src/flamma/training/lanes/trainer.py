@@ -141,7 +141,8 @@ class LanesTrainer:
                     else:
                         yield number, self._finished(lane, seat)
             if seats:
-                self._kernels.lanes_run(self._net, self._lanes, 1 if time_limit else STEPS)
+                steps = STEPS if time_limit is None else 1
+                self._kernels.lanes_run(self._net, self._lanes, steps)
             now = time.monotonic()
             for lane, seat in list(seats.items()):
                 if time_limit is not None and now > seat.begin + time_limit:

@@ -68,7 +68,9 @@ LANES_INLINE V relu(V x) { return select(x <= zero(), zero(), x); }
 // exp of Cephes (Moshier), to about one unit in the last place.
 LANES_INLINE V exponential(V x) {
     x = select(x > splat(88.3762626f), splat(88.3762626f), x);
-    x = select(x < splat(-87.3365447f), splat(-87.3365447f), x);
+    // Beneath there would be numbers too small to be normal, which are slow and count nothing.
+    const I tiny = x < splat(-87.3365447f);
+    x = select(tiny, splat(-87.3365447f), x);
     const V magic = splat(12582912.0f);  // adding it rounds to a whole number in the low bits
     const V shifted = fma(x, splat(1.44269504f), magic);
     const V whole = shifted - magic;
@@ -81,7 +83,7 @@ LANES_INLINE V exponential(V x) {
     p = fma(p, r, splat(1.6666665459e-1f));
     p = fma(p, r, splat(5.0000001201e-1f));
     p = fma(p, r * r, r + splat(1.0f));
-    return p * (V)(((U)shifted + 127u) << 23);
+    return select(tiny, zero(), p * (V)(((U)shifted + 127u) << 23));
 }
 
 // tanh of Cephes: a polynomial near zero, else by exp.
