@@ -70,6 +70,7 @@ def main() -> None:
     print(f"first round, with its warm-up, s  {ends[0] - started:.1f}")
     print(f"training, median of rounds, ms    {1e3 * statistics.median(train):.1f}")
     print(f"loop's own overhead, median, ms   {1e3 * statistics.median(own):.1f}")
+    print(f"loop's own overhead, least, ms    {1e3 * min(own):.1f}")
     print(f"loop's own overhead, largest, ms  {1e3 * max(own):.1f}")
     print(f"peak memory of a process, GB      {peak / 1e6:.2f}")
 
