@@ -19,7 +19,8 @@ from torch import nn
 from flamma.models import FlatModel, build_model
 from flamma.reports.tables import text_table
 from flamma.training import TorchTrainer
-from flamma.training.lanes import LaneJob, LanesTrainer, library
+from flamma.training.jobs import TrainingJob
+from flamma.training.lanes import LanesTrainer, library
 from flamma.types import LocalTask
 
 SHAPE, CLASSES = (1, 28, 28), 10
@@ -66,7 +67,7 @@ def main() -> None:
     params = one.model.read()
     rng = np.random.default_rng(0)
     jobs = [
-        LaneJob(
+        TrainingJob(
             LocalTask(client, 1, epochs=1, learning_rate=0.01),
             rng.standard_normal((options.samples, *SHAPE)).astype(np.float32),
             rng.integers(0, CLASSES, options.samples),

@@ -13,7 +13,8 @@ from torch import nn
 from flamma.errors import FlammaError
 from flamma.models import FlatModel, build_model
 from flamma.training import TooSlow, TorchTrainer
-from flamma.training.lanes import LaneJob, LanesTrainer, Trained, available, library, why_not
+from flamma.training.jobs import Trained, TrainingJob
+from flamma.training.lanes import LanesTrainer, available, library, why_not
 from flamma.types import LocalTask
 
 SHAPE = (1, 28, 28)
@@ -39,7 +40,7 @@ def samples(count, shape=SHAPE, classes=10, seed=0):
 def job(client, count, shape=SHAPE, classes=10, **changes):
     chosen = {"epochs": 1, "learning_rate": 0.05, **changes}
     x, y = samples(count, shape, classes, seed=client)
-    return LaneJob(LocalTask(client, 1, **chosen), x, y, np.random.default_rng([7, client]))
+    return TrainingJob(LocalTask(client, 1, **chosen), x, y, np.random.default_rng([7, client]))
 
 
 def again(jobs):
@@ -246,6 +247,22 @@ def test_all_instruction_sets_agree():
     for one, other in zip(portable, best, strict=True):
         moved = np.linalg.norm(one.params - params)
         assert np.linalg.norm(one.params - other.params) <= 1e-4 * moved
+
+
+def test_a_lane_that_rests_keeps_its_weights():
+    params = initial(build_model("lenet5", SHAPE, 10, seed=1))
+    trainer, kernels, busy = make_trainer(), library.library(), job(0, 16)
+    received, order = np.zeros_like(params), np.arange(16)
+    kernels.lanes_receive(trainer._net, received.ctypes.data)
+    for lane in range(trainer.width):
+        kernels.lanes_put(trainer._net, lane, params.ctypes.data, 0.1, 0.9, 0.5)
+    lanes = (library.LaneState * trainer.width)()
+    lanes[2] = library.LaneState(busy.x.ctypes.data, busy.y.ctypes.data, order.ctypes.data, 16)
+    assert kernels.lanes_run(trainer._net, lanes, 5) == 1
+    for lane in range(trainer.width):
+        weights = np.empty_like(params)
+        kernels.lanes_take(trainer._net, lane, weights.ctypes.data)
+        assert np.array_equal(weights, params) == (lane != 2)
 
 
 def test_a_model_that_cannot_is_refused_with_the_reason():

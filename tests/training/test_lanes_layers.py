@@ -14,7 +14,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from flamma.models import FlatModel, build_model
-from flamma.training.lanes import LaneJob, LanesTrainer, available, library, plan_of, why_not
+from flamma.training.jobs import TrainingJob
+from flamma.training.lanes import LanesTrainer, available, library, plan_of, why_not
 from flamma.types import LocalTask
 
 needs_kernels = pytest.mark.skipif(not available(), reason=why_not())
@@ -90,7 +91,7 @@ def check(module, shape, classes, sizes, seed, **options):
     for client, size in enumerate(sizes):
         x = rng.standard_normal((size, *shape)).astype(np.float32)
         task = LocalTask(client, 1, epochs=1, learning_rate=1.0)
-        jobs.append(LaneJob(task, x, rng.integers(0, classes, size), rng))
+        jobs.append(TrainingJob(task, x, rng.integers(0, classes, size), rng))
     for job, result in zip(jobs, trainer.train_many(params, jobs), strict=True):
         expected = gradient(module, job.x, job.y)
         scale = np.abs(expected).max() + np.abs(params).max()
@@ -139,7 +140,7 @@ def test_saturated_activations():
     losses, _ = trainer.predict(params, x, y)
     expected = cross_entropy(net(torch.from_numpy(x)), torch.from_numpy(y), reduction="none")
     np.testing.assert_allclose(losses, expected.detach().numpy(), rtol=1e-5)
-    job = LaneJob(LocalTask(0, 1, epochs=1, learning_rate=1.0), x, y, np.random.default_rng(0))
+    job = TrainingJob(LocalTask(0, 1, epochs=1, learning_rate=1.0), x, y, np.random.default_rng(0))
     [result] = trainer.train_many(params, [job])
     np.testing.assert_allclose(params - result.params, gradient(net, x, y), rtol=1e-4, atol=1e-5)
 

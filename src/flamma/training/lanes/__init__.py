@@ -10,8 +10,6 @@ This needs a compiled part, which is optional: :func:`available` says whether it
 
 from __future__ import annotations
 
-from flamma.training.jobs import Trained as Trained
-from flamma.training.jobs import TrainingJob as LaneJob  # noqa: F401
 from flamma.training.lanes.library import available as available
 from flamma.training.lanes.library import why_not as why_not
 from flamma.training.lanes.plan import plan_of as plan_of
