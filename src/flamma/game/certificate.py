@@ -19,8 +19,8 @@ from flamma.game.utilities import client_utility, server_utility, takes_part
 ROUNDING = 4e-15
 """Relative error of a few operations in double precision."""
 
-PARTS = 8
-"""Into how many parts an interval is cut that is not settled yet."""
+MANY = 10_000
+"""From so many clients on, evaluations are dear, and intervals are halved one by one."""
 
 EFFORT = 50_000_000
 """Responses evaluated at the most; with very many clients the uncertainty grows instead."""
@@ -193,6 +193,7 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
     interval is settled by three evaluations; the others are cut into parts.
     """
     budget = max(64, EFFORT // game.clients)
+    parts = 2 if game.clients > MANY else 8
     grid = np.union1d(np.linspace(*game.decay_bounds, num=min(129, budget // 4)), [gamma])
     points = _evaluate(game, grid)
     best_index = int(np.argmax(points.utility))
@@ -206,7 +207,7 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
         open_ = bound > best + tolerance
         left, right, bound = _take(left, open_), _take(right, open_), bound[open_]
         done = right.gamma - left.gamma <= 4 * np.finfo(float).eps * right.gamma
-        room = max(0, (budget - spent) // PARTS)
+        room = max(0, (budget - spent) // parts)
         if done.size > room:  # only the most promising can still be refined
             done[np.argsort(bound)[: done.size - room]] = True
         if done.any():
@@ -217,7 +218,7 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
         single = left.phases == right.phases
         vertex = _vertex(game, _take(left, single), _take(right, single))
         left, right = _take(left, ~single), _take(right, ~single)
-        share = np.arange(1, PARTS) / PARTS
+        share = np.arange(1, parts) / parts
         inner = left.gamma[:, None] + (right.gamma - left.gamma)[:, None] * share
         found = _evaluate(game, np.concatenate((inner.ravel(), vertex)))
         spent += found.gamma.size
@@ -225,7 +226,7 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
             best = float(np.max(found.utility))
             where = float(found.gamma[np.argmax(found.utility)])
         cuts = _take(found, slice(0, inner.size))
-        left, right = _cut(left, cuts, right)
+        left, right = _cut(left, cuts, right, parts)
     return best, max(upper, best), where
 
 
@@ -254,11 +255,11 @@ def _take(points: _Points, which: slice | NDArray[np.bool_]) -> _Points:
     )
 
 
-def _cut(left: _Points, cuts: _Points, right: _Points) -> tuple[_Points, _Points]:
+def _cut(left: _Points, cuts: _Points, right: _Points, parts: int) -> tuple[_Points, _Points]:
     """Return the left and the right ends of all parts that the cuts make of the intervals."""
 
     def ends(name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-        inner = getattr(cuts, name).reshape(left.gamma.size, PARTS - 1)
+        inner = getattr(cuts, name).reshape(left.gamma.size, parts - 1)
         first, last = getattr(left, name)[:, None], getattr(right, name)[:, None]
         line = np.concatenate((first, inner, last), axis=1)
         return line[:, :-1].ravel(), line[:, 1:].ravel()

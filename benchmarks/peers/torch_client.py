@@ -1,0 +1,68 @@
+"""One client's training in ordinary PyTorch, for every contender that leaves it to the user."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from workload import Workload
+
+
+def lenet5() -> nn.Sequential:
+    """Return flamma's lenet5, layer for layer."""
+    return nn.Sequential(
+        nn.Conv2d(1, 6, kernel_size=5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, kernel_size=5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(400, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, 10),
+    )
+
+
+def load(model: nn.Module, weights: list[np.ndarray]) -> None:
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), weights, strict=True):
+            parameter.copy_(torch.from_numpy(value))
+
+
+def read(model: nn.Module) -> list[np.ndarray]:
+    return [parameter.detach().numpy().copy() for parameter in model.parameters()]
+
+
+def mean(parts: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """Return the mean of the clients' weights; all have as many samples."""
+    return [np.mean(same, axis=0, dtype=np.float64).astype(np.float32) for same in zip(*parts)]
+
+
+class Client:
+    """Trains any client of the workload; a process keeps one.
+
+    Batches are picked by index from a client's tensors, which costs less than a ``DataLoader``.
+    """
+
+    def __init__(self, work: Workload) -> None:
+        torch.set_num_threads(1)
+        self.work = work
+        self.model = lenet5()
+
+    def train(self, weights: list[np.ndarray], number: int, client: int) -> list[np.ndarray]:
+        """Return a client's weights after its training in round ``number``."""
+        settings = self.work.settings
+        x, y = map(torch.from_numpy, self.work.client(client))
+        load(self.model, weights)
+        self.model.train()
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=settings.learning_rate)
+        for order in torch.from_numpy(self.work.orders(number, client)):
+            for batch in order.split(settings.batch_size):
+                optimizer.zero_grad()
+                cross_entropy(self.model(x[batch]), y[batch]).backward()
+                optimizer.step()
+        return read(self.model)
