@@ -149,6 +149,9 @@ class Pool:
 
     def _send(self, place: int, job: Job) -> None:
         try:
+            # What is sent to one that just died may still go into its pipe, and be lost.
+            if not self._workers[place].process.is_alive():
+                raise BrokenPipeError
             self._workers[place].connection.send(job)
         except OSError:
             # It died with nothing to do, which is nobody's failure.

@@ -1,0 +1,94 @@
+"""How a round's cost grows: with the clients of a round, with all clients, with processes.
+
+Logistic regression on 20 features and 10 samples a client, two epochs. Training is that of the
+engine; the rest of the round (selecting, the game, aggregating, certifying) is in
+``many_clients.py``.
+
+    python benchmarks/growth.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+
+from flamma.data.federated import FederatedData
+from flamma.engines.local import LocalEngine
+from flamma.models import build_model
+from flamma.reports.tables import text_table
+from flamma.types import LocalTask
+
+FEATURES, CLASSES, EACH, HELD = 20, 5, 10, 2
+
+
+def federation(clients: int) -> FederatedData:
+    rng = np.random.default_rng(0)
+    total, held = clients * EACH, clients * HELD
+    x = rng.standard_normal((total + held, FEATURES), dtype=np.float32)
+    y = rng.integers(0, CLASSES, total + held)
+    return FederatedData(
+        train_x=x[:total],
+        train_y=y[:total],
+        train_offsets=EACH * np.arange(clients + 1),
+        held_x=x[total:],
+        held_y=y[total:],
+        held_offsets=HELD * np.arange(clients + 1),
+        test_x=x[total : total + 100],
+        test_y=y[total : total + 100],
+        validation_x=x[:0],
+        validation_y=y[:0],
+        classes=CLASSES,
+    )
+
+
+def measure(data: FederatedData, per_round: int, processes: int, trainer: str) -> list[float]:
+    def model():
+        return build_model("logistic", data.shape, data.classes, 0)
+
+    chosen = np.random.default_rng(1).choice(data.clients, per_round, replace=False)
+    tasks = [LocalTask(int(c), 1, epochs=2, learning_rate=0.1) for c in np.sort(chosen)]
+    with LocalEngine(data, model, 0, processes=processes, trainer=trainer) as engine:
+        params = engine.initial_params
+        train, judge = [], []
+        for _ in range(4):
+            start = time.perf_counter()
+            engine.train(params, tasks)
+            train.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            engine.evaluate(params)
+            judge.append(time.perf_counter() - start)
+    return [statistics.median(train[1:]), statistics.median(judge[1:])]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--most", type=int, default=6, help="largest power of ten of clients")
+    options = parser.parse_args()
+    rows = []
+    cases = [(10_000, 10**k) for k in range(1, 5)]
+    cases += [(10**k, 100) for k in range(2, options.most + 1)]
+    for clients, per_round in dict.fromkeys(cases):
+        data = federation(clients)
+        for processes in (1, 2):
+            for trainer in ("torch", "lanes"):
+                train, judge = measure(data, per_round, processes, trainer)
+                rows.append(
+                    [
+                        f"{clients:,}",
+                        f"{per_round:,}",
+                        str(processes),
+                        trainer,
+                        f"{1e3 * train:.1f}",
+                        f"{1e6 * train / per_round:.0f}",
+                        f"{1e3 * judge:.1f}",
+                    ]
+                )
+    header = ["clients", "a round", "processes", "trainer", "train ms", "us/client", "judge all ms"]
+    print(text_table(header, rows, left=0))
+
+
+if __name__ == "__main__":
+    main()
