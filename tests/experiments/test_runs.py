@@ -384,6 +384,17 @@ def test_two_processes_cannot_write_to_one_run(tmp_path):
     assert resume(place).finished
 
 
+def test_a_run_goes_on_with_the_trainer_it_began_with(tmp_path):
+    done = run(small(), out=tmp_path / "whole", training__trainer="torch")
+    place = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run(small(), out=place, on_round=_stop_at_4, training__trainer="torch")
+    config = (place / "config.toml").read_text()
+    (place / "config.toml").write_text(config.replace('trainer = "torch"', 'trainer = "auto"'))
+    assert resume(place).params_sha256 == done.params_sha256
+    assert Run.load(place).about["trainer"] == "torch"
+
+
 def test_no_run_here(tmp_path):
     with pytest.raises(RunError, match="holds no run"):
         Run.load(tmp_path)

@@ -148,6 +148,8 @@ def resume(
     ):
         if name == OWN and given is None:
             raise RunError(f"{path} is a run of your own {kind}: resume it from Python, {kind}=...")
+    if trainer := before.about.get("trainer"):  # the other one would round differently
+        config = replace(config, training=replace(config.training, trainer=trainer))
     if processes is not None:
         config = replace(config, engine=replace(config.engine, processes=processes))
     folder = RunFolder(Path(path))
@@ -173,7 +175,7 @@ def _execute(
     strategy = config.build_strategy()
     data = build_data(config, data_dir) if data is None else data
     with build_engine(config, data, model) as engine:
-        known = _known_costs(folder)
+        known = _known_costs(folder) if folder.exists else None
         costs = true_costs(config, data, engine) if known is None else known
         if strategy.needs_validation and not data.validation_y.size:
             raise ConfigError(
@@ -182,7 +184,7 @@ def _execute(
             )
         if not folder.exists:  # only now, so that what cannot run leaves nothing behind
             folder.write(POPULATION, _population_table(data, costs))
-            folder.write(ABOUT, json.dumps(_about(), indent=1))
+            folder.write(ABOUT, json.dumps(_about(engine.trainer), indent=1))
             folder.write(CONFIG, config.as_toml())
         population = Population(data.samples, costs, engine.layout.trainable_size)
         checkpoints = Checkpoints(folder.path / CHECKPOINT)
@@ -199,7 +201,6 @@ def _execute(
             faults=config.build_faults(),
             evaluate_every=config.evaluation.every,
         )
-        trainer = engine.trainer
         for finished in federation.rounds(state):
             state = finished.state
             folder.append(finished.record, _client_rows(finished.record["round"], finished.scores))
@@ -207,11 +208,7 @@ def _execute(
             if on_round is not None:
                 on_round(finished.record)
     digest = hashlib.sha256(state.params.tobytes()).hexdigest()
-    about = folder.read_json(ABOUT) | {
-        "finished": _now(),
-        "params_sha256": digest,
-        "trainer": trainer,
-    }
+    about = folder.read_json(ABOUT) | {"finished": _now(), "params_sha256": digest}
     folder.write(ABOUT, json.dumps(about, indent=1))
     return Run.load(folder.path)
 
@@ -235,7 +232,7 @@ def default_folder(config: Config) -> Path:
     return free_folder(Path("runs"), name)
 
 
-def _about() -> dict[str, Any]:
+def _about(trainer: str) -> dict[str, Any]:
     from importlib.metadata import version
 
     return {
@@ -243,6 +240,7 @@ def _about() -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "torch": version("torch"),
+        "trainer": trainer,
         "machine": f"{platform.system()} {platform.machine()}",
         "command": sys.argv,
         "started": _now(),
