@@ -19,9 +19,7 @@ if __name__ == "__main__":
         selected.append(finished["selected"])
 
     pairs = [work.client(client) for client in range(settings.clients)]
-    data = flamma.federated_from_arrays(
-        clients=pairs, held_out=[(x[:1], y[:1]) for x, y in pairs]
-    )
+    data = flamma.federated_from_arrays(clients=pairs, held_out=[(x[:1], y[:1]) for x, y in pairs])
     del pairs
     run = flamma.run(
         out=Path(record.out) / "run",

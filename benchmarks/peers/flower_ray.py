@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -70,7 +71,7 @@ class FixedClients(FedAvg):
 def nodes_of(grid: Grid, clients: int) -> dict[int, int]:
     """Ask every node which client it is."""
     while len(nodes := list(grid.get_node_ids())) < clients:
-        pass
+        time.sleep(0.05)
     asked = [Message(RecordDict(), dst_node_id=node, message_type="query") for node in nodes]
     replies = grid.send_and_receive(asked)
     return {r.content["which"]["partition-id"]: r.metadata.src_node_id for r in replies}
@@ -87,8 +88,6 @@ def serve(grid: Grid, context: Context) -> None:
 if __name__ == "__main__":
     os.environ["PEERS_ARGUMENTS"] = "\n".join(sys.argv[1:4])
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
-    os.environ |= {"FLWR_HOME": str(Path(sys.argv[2]) / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
-    os.environ |= {"FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     # Ray's actors import the apps by name, which the main script has not.
     import flower_ray
 

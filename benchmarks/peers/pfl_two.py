@@ -22,14 +22,14 @@ def work_as(rank: int) -> None:
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams
     from pfl.algorithm.federated_averaging import FederatedAveraging
-    from pfl.callback import TrainingProcessCallback
+    from pfl.callback.base import TrainingProcessCallback
     from pfl.data.federated_dataset import FederatedDataset
     from pfl.data.pytorch import PyTorchTensorDataset
     from pfl.hyperparam import NNTrainHyperParams
     from pfl.metrics import Metrics
     from pfl.model.pytorch import PyTorchModel
     from torch.nn.functional import cross_entropy
-    from torch_client import lenet5, load, read
+    from torch_client import Batches, lenet5, load, read
     from workload import started
 
     logging.disable(logging.WARNING)
@@ -42,12 +42,11 @@ def work_as(rank: int) -> None:
         """A client whose every epoch has the workload's batches."""
 
         def __init__(self, number: int, client: int) -> None:
-            super().__init__(tuple(map(torch.from_numpy, work.client(client))))
-            self._epochs = iter(torch.from_numpy(work.orders(number, client)))
+            self.batches = Batches(work, client, since=number)
+            super().__init__(self.batches.tensors)
 
         def iter(self, batch_size):
-            for batch in next(self._epochs).split(batch_size):
-                yield [part[batch] for part in self.raw_data]
+            return iter(self.batches)
 
     class Net(torch.nn.Module):
         def __init__(self) -> None:

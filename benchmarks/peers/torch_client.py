@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import nn
@@ -39,7 +41,8 @@ def read(model: nn.Module) -> list[np.ndarray]:
 
 def mean(parts: list[list[np.ndarray]]) -> list[np.ndarray]:
     """Return the mean of the clients' weights; all have as many samples."""
-    return [np.mean(same, axis=0, dtype=np.float64).astype(np.float32) for same in zip(*parts)]
+    stacked = [np.stack(same) for same in zip(*parts, strict=True)]
+    return [same.mean(axis=0, dtype=np.float64).astype(np.float32) for same in stacked]
 
 
 class Client:
@@ -66,3 +69,26 @@ class Client:
                 cross_entropy(self.model(x[batch]), y[batch]).backward()
                 optimizer.step()
         return read(self.model)
+
+
+class Batches:
+    """A client's loader: every pass over it is its next epoch, from round ``since`` on."""
+
+    def __init__(self, work: Workload, client: int, since: int = 1) -> None:
+        self.tensors = tuple(map(torch.from_numpy, work.client(client)))
+        self._size = work.settings.batch_size
+        self._epochs = self._all_epochs(work, client, since)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        x, y = self.tensors
+        for batch in next(self._epochs).split(self._size):
+            yield x[batch], y[batch]
+
+    def __len__(self) -> int:
+        return -(-len(self.tensors[1]) // self._size)
+
+    @staticmethod
+    def _all_epochs(work: Workload, client: int, since: int) -> Iterator[torch.Tensor]:
+        for number, selected in enumerate(work.selected, start=1):
+            if number >= since and client in selected:
+                yield from torch.from_numpy(work.orders(number, client))
