@@ -255,6 +255,16 @@ def test_memory_steps_by_what_everybody_said_last():
     np.testing.assert_allclose(second.params, vector(2.5, 1))
 
 
+def test_memory_leaves_what_is_not_trained_a_mean():
+    strategy = FlammaPlus(PLAN, memory=1.0, warmup_iterations=0)
+    state = strategy.init(vector(0, 5), Population(np.array([10, 10]), np.full(2, 0.1), 1))
+    for number in (1, 2, 3):  # client 0 once lowered the carried number by 4; that is not repeated
+        client, carried = (0, 1) if number == 1 else (1, 1)
+        reports = [report(client, (state.params[0] + 1, carried), 10)]
+        state, _ = strategy.aggregate(state, offer(client, number=number), reports)
+    assert state.params[1] == 1
+
+
 @pytest.mark.parametrize(
     ("kind", "options"),
     [

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.strategies.base import Offer
+from flamma.strategies.base import Offer, data_shares, weighted_mean
 from flamma.strategies.flamma import Flamma, FlammaState
 from flamma.types import Floats, Ints, Params, Population, Report
 
@@ -70,5 +70,9 @@ class FlammaPlus(Flamma):
         fading: Floats = self.memory ** (offer.round - heard[known]).astype(np.float64)
         move = (shares * fading) @ updates[known].astype(np.float64)
         target = (state.params + move).astype(np.float32)
+        # What is not trained, such as a running variance, must stay a mean of such: an old
+        # difference could take it below zero.
+        carried = slice(state.trainable_size, None)
+        target[carried] = weighted_mean(accepted, data_shares(accepted))[carried]
         params = self.damped(state.params, target, offer)
         return replace(state, params=params, updates=updates, heard=heard)
