@@ -37,7 +37,6 @@ class Finished:
     state: State
     record: dict[str, Any]
     scores: Scores | None
-    outcome: RoundOutcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +89,7 @@ class Federation:
                 continue
             if warmup:
                 record, warmup = {**record, "warmup": warmup}, None
-            yield Finished(state, record, scores, outcome)
+            yield Finished(state, record, scores)
 
     def _warmup_epochs(self, offer: Offer, outcome: RoundOutcome, state: State) -> float:
         """Return the work of a warm-up in epochs, so that it can be counted with the rest."""

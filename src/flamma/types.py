@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,5 +161,3 @@ class RoundOutcome:
     local_epochs: tuple[int, ...]
     decay_factor: float = 1.0
     contributions: tuple[float, ...] = ()
-    losses: tuple[float, ...] = ()
-    extra: Mapping[str, float] = field(default_factory=dict)

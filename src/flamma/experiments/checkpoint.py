@@ -1,4 +1,4 @@
-"""A strategy's state on disk: safetensors for arrays, JSON for numbers, never pickle.
+"""A strategy's state on disk: safetensors for arrays, JSON for numbers.
 
 ``checkpoint/latest.json`` names the newest file with its SHA-256; the one before it is kept, so
 a damaged file costs some rounds and not the run.
@@ -31,7 +31,7 @@ class Checkpoints:
         self._wrote_at = -float("inf")
         self._took = 0.0
 
-    def save(self, state: State, extra: dict[str, Any], force: bool = False) -> None:
+    def save(self, state: State, force: bool = False) -> None:
         """Write the state, unless the last one was written just now."""
         started = time.monotonic()
         if not force and started - self._wrote_at < self._took / SHARE_OF_TIME:
@@ -47,7 +47,6 @@ class Checkpoints:
             "sha256": hashlib.sha256(content).hexdigest(),
             "round": state.round,
             "numbers": numbers,
-            **extra,
         }
         before = self._index()
         entries = [latest, *(e for e in before if e["file"] != name)][:2]
@@ -60,7 +59,7 @@ class Checkpoints:
         self._wrote_at = time.monotonic()
         self._took = self._wrote_at - started
 
-    def load(self, like: State) -> tuple[State, dict[str, Any]] | None:
+    def load(self, like: State) -> State | None:
         """Return the newest intact state of the same kind as ``like``; None if none was written.
 
         Raises
@@ -72,7 +71,7 @@ class Checkpoints:
         for entry in entries:
             content = _read(self.folder / Path(entry["file"]).name)
             if content is not None and hashlib.sha256(content).hexdigest() == entry["sha256"]:
-                return _restored(like, content, entry["numbers"]), entry
+                return _restored(like, content, entry["numbers"])
         if entries or (self.folder / LATEST).exists():
             raise RunError(
                 f"every checkpoint in {self.folder} is damaged: remove that folder to start the "

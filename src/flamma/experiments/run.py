@@ -189,8 +189,7 @@ def _execute(
         population = Population(data.samples, costs, engine.layout.trainable_size)
         checkpoints = Checkpoints(folder.path / CHECKPOINT)
         state: State = strategy.init(engine.initial_params, population)
-        if saved := checkpoints.load(state):
-            state = saved[0]
+        state = checkpoints.load(state) or state
         folder.open_at(state.round)
         federation = Federation(
             strategy=strategy,
@@ -204,7 +203,7 @@ def _execute(
         for finished in federation.rounds(state):
             state = finished.state
             folder.append(finished.record, _client_rows(finished.record["round"], finished.scores))
-            checkpoints.save(state, {}, force=state.round == config.rounds)
+            checkpoints.save(state, force=state.round == config.rounds)
             if on_round is not None:
                 on_round(finished.record)
     digest = hashlib.sha256(state.params.tobytes()).hexdigest()

@@ -123,7 +123,6 @@ class Strategy(ABC):
             local_epochs=tuple(r.epochs for r in answers),
             decay_factor=offer.decay_factor,
             contributions=tuple(terms.contribution for terms in offer.terms),
-            losses=tuple(r.loss for r in answers),
         )
         return replace(after, round=offer.round), outcome
 
