@@ -62,7 +62,9 @@ def main() -> None:
     torch.set_num_threads(1)
     module = build_model(options.model, SHAPE, CLASSES, seed=0)
     products = products_of(module)
-    many = LanesTrainer(module, SHAPE, options.batch_size, options.momentum)
+    many = LanesTrainer(
+        module, SHAPE, options.batch_size, options.momentum, clients=options.clients
+    )
     one = TorchTrainer(FlatModel(module), options.batch_size, options.momentum)
     params = one.model.read()
     rng = np.random.default_rng(0)

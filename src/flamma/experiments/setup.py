@@ -16,8 +16,6 @@ from flamma.experiments.config import Config
 from flamma.models import build_model
 from flamma.types import Floats, LocalTask
 
-FEWEST_IN_LANES = 3
-
 
 def build_data(config: Config, data_dir: Path | None = None) -> FederatedData:
     """Return the data of a run, split over its clients.
@@ -60,15 +58,10 @@ def build_engine(
         momentum=config.training.momentum,
         processes=config.engine.processes,
         device=config.training.device,
-        trainer=_trainer(config),
+        trainer=config.training.trainer,
+        per_round=config.per_round,
         time_limit=config.engine.time_limit or None,
     )
-
-
-def _trainer(config: Config) -> str:
-    """Return the kind of trainer: lanes pay from three clients at once, whatever the processes."""
-    chosen = config.training.trainer
-    return "torch" if chosen == "auto" and config.per_round < FEWEST_IN_LANES else chosen
 
 
 def true_costs(config: Config, data: FederatedData, engine: LocalEngine) -> Floats:
