@@ -12,10 +12,12 @@ from flamma.game import certify, solve
 from flamma.seeding import stream
 from flamma.strategies.base import Offer
 from flamma.strategies.fedavg import FedAvg
+from flamma.strategies.fedavg_decay import FedAvgDecay
 from flamma.strategies.fedprox import FedProx
 from flamma.strategies.flamma import Flamma, contribution
 from flamma.strategies.flamma_plus import FlammaPlus
 from flamma.strategies.incentive import Incentive
+from flamma.strategies.mifa import Mifa
 from flamma.strategies.qffl import QFFL
 from flamma.types import Plan, Population, Profile, Report, Terms
 
@@ -282,3 +284,39 @@ def test_memory_leaves_what_is_not_trained_a_mean():
 def test_options_that_cannot_work_are_refused(kind, options):
     with pytest.raises(ValueError, match="must"):
         kind(PLAN, **options)
+
+
+def test_mifa_by_hand():
+    # Round 1: client 0 (10 samples) moves by (3, 0), the only one known: w = (3, 0).
+    # Round 2: client 1 (20 samples) moves by (0, 3); the first one's update is one round old.
+    for memory, fading in ((1.0, 1.0), (0.5, 0.5)):
+        strategy = Mifa(PLAN, memory=memory)
+        state = strategy.init(vector(0, 0), population())
+        state, _ = strategy.aggregate(state, offer(0), [report(0, (3, 0), 10)])
+        np.testing.assert_array_equal(state.params, vector(3, 0))
+        state, _ = strategy.aggregate(state, offer(1, number=2), [report(1, (3, 3), 20)])
+        np.testing.assert_allclose(state.params, vector(3 + fading, 2), rtol=1e-6)
+
+
+def test_mifa_that_hears_from_everybody_is_fedavg():
+    reports = [report(k, (k, 1 - k), 10 * (k + 1)) for k in range(3)]
+    made = offer(0, 1, 2)
+    after = [
+        strategy.aggregate(strategy.init(vector(0.5, 0), population()), made, reports)[0].params
+        for strategy in (Mifa(PLAN, memory=0.3), FedAvg(PLAN))
+    ]
+    np.testing.assert_allclose(*after, rtol=1e-6)
+
+
+def test_fedavg_with_decay_has_the_gamma_of_flamma_and_nothing_else_of_it():
+    ours, flamma = FedAvgDecay(PLAN), Flamma(PLAN, selection="uniform")
+    state = replace(flamma.init(vector(1, 2), population(8)), round=17)
+    decayed, played = (
+        strategy.offer(state, np.arange(8), stream(4, "select", 18)) for strategy in (ours, flamma)
+    )
+    assert decayed.terms == played.terms
+    assert decayed.game is None
+    assert decayed.decay_factor < 1
+    task = ours.respond(decayed.terms[0], Profile(0, 0.1, 9))
+    assert task.epochs == PLAN.epochs
+    assert task.learning_rate == PLAN.learning_rate * decayed.decay_factor

@@ -28,6 +28,8 @@ MEASURES = {
 }
 LABELS = {
     "fedavg": "FedAvg",
+    "fedavg-decay": "FedAvg + decay",
+    "mifa": "FedAvg + memory",
     "fedprox": "FedProx",
     "qffl": "q-FFL",
     "incentive": "Incentivization",

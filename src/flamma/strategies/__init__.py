@@ -10,9 +10,11 @@ STRATEGIES: Registry[type[Strategy]] = Registry(
     "flamma.strategies",
     {
         "fedavg": "flamma.strategies.fedavg:FedAvg",
+        "fedavg-decay": "flamma.strategies.fedavg_decay:FedAvgDecay",
         "fedprox": "flamma.strategies.fedprox:FedProx",
         "qffl": "flamma.strategies.qffl:QFFL",
         "incentive": "flamma.strategies.incentive:Incentive",
+        "mifa": "flamma.strategies.mifa:Mifa",
         "flamma": "flamma.strategies.flamma:Flamma",
         "flamma-plus": "flamma.strategies.flamma_plus:FlammaPlus",
     },

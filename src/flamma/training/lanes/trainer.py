@@ -56,9 +56,9 @@ def best_share(lanes: int, batch_size: int, clients: int) -> int:
         for processes in (1, 2, 4, 8):
             each = -(-clients // processes)
             busy += each / (-(-each // seats) * seats) / 4
-        return busy * batch_size / (rows * share) * 0.96 ** math.log2(share)
+        return busy * batch_size / (rows * share) * math.pow(0.96, math.log2(share))
 
-    return max((2**n for n in range(lanes.bit_length())), key=speed)
+    return max((1 << n for n in range(lanes.bit_length())), key=speed)
 
 
 class LanesTrainer:
@@ -113,7 +113,7 @@ class LanesTrainer:
         if not lanes:
             raise FlammaError(f"this processor has no {NAMES[chosen]}; use another.")
         share = best_share(lanes, batch_size, clients) if share is None else share
-        if share not in [2**n for n in range(lanes.bit_length())]:
+        if share not in [1 << n for n in range(lanes.bit_length())]:
             raise FlammaError(f"a share of {lanes} lanes is a power of two, not {share}.")
         self.width = lanes // share
         self.shape = tuple(shape)
