@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -102,6 +102,12 @@ def federated_from_arrays(
         classes=int(labels.max()) + 1,
         name=name,
     )
+
+
+def pooled(data: FederatedData) -> FederatedData:
+    """Return the federation with all training data at client 0; the held-out ones stay."""
+    everything = np.full(data.clients, data.train_y.size, dtype=np.int64)
+    return replace(data, train_offsets=np.concatenate(([0], everything)))
 
 
 def _joined(parts: Sequence[tuple[Any, Any]], what: str) -> tuple[Images, Ints, Ints]:

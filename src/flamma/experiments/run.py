@@ -168,12 +168,14 @@ def _execute(
     on_round: OnRound | None,
     data_dir: Path | None,
 ) -> Run:
+    from flamma.data.federated import pooled
     from flamma.engines.respond import RationalClients
     from flamma.experiments.setup import build_data, build_engine, true_costs
     from flamma.federation import Federation
 
     strategy = config.build_strategy()
     data = build_data(config, data_dir) if data is None else data
+    data = pooled(data) if strategy.pools_data else data
     with build_engine(config, data, model) as engine:
         known = _known_costs(folder) if folder.exists else None
         costs = true_costs(config, data, engine) if known is None else known

@@ -35,6 +35,8 @@ LABELS = {
     "incentive": "Incentivization",
     "flamma": "FLamma",
     "flamma-plus": "FLamma-plus",
+    "flamma-adaptive": "FLamma-adaptive",
+    "central": "Central (ceiling)",
 }
 
 

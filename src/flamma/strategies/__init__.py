@@ -17,6 +17,8 @@ STRATEGIES: Registry[type[Strategy]] = Registry(
         "mifa": "flamma.strategies.mifa:Mifa",
         "flamma": "flamma.strategies.flamma:Flamma",
         "flamma-plus": "flamma.strategies.flamma_plus:FlammaPlus",
+        "flamma-adaptive": "flamma.strategies.flamma_adaptive:FlammaAdaptive",
+        "central": "flamma.strategies.central:Central",
     },
 )
 """All strategies by name."""
