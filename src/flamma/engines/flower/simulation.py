@@ -24,6 +24,7 @@ from flamma.engines.flower.handover import ENVIRONMENT, hand_over
 from flamma.errors import ConfigError, MissingExtraError, RunError
 from flamma.experiments.data import build_data
 from flamma.experiments.folder import RunFolder
+from flamma.experiments.follow import Follower
 from flamma.experiments.session import Assignment, OnRound
 
 QUIET = {
@@ -72,16 +73,14 @@ def simulate(assignment: Assignment, client_app: str = CLIENT_APP) -> None:
     with _temporary() as home:
         hand_over(data, home / "data")
         (home / "config.toml").write_text(config.as_toml(), encoding="utf-8")
-        log = home / LOG
+        log, folder = home / LOG, assignment.folder
+        follower = Follower(folder.path)
         try:
-            with (
-                open(log, "wb") as output,
-                _child(home, assignment.folder, client_app, output) as child,
-            ):
-                _follow(child, assignment.folder, assignment.on_round)
-            _check(child, home, assignment.folder)
+            with open(log, "wb") as output, _child(home, folder, client_app, output) as child:
+                _follow(child, follower, assignment.on_round)
+            _check(child, home, folder)
         finally:
-            _keep_log(log, assignment.folder)
+            _keep_log(log, folder)
 
 
 @contextmanager
@@ -132,18 +131,13 @@ def end_session(leader: int) -> None:
                 continue
 
 
-def _follow(child: subprocess.Popen[bytes], folder: RunFolder, on_round: OnRound | None) -> None:
+def _follow(child: subprocess.Popen[bytes], follower: Follower, on_round: OnRound | None) -> None:
     """Tell of every round that is finished, until the child ends."""
-    told: int | None = None
     while True:
         ended = child.poll() is not None
-        rounds = folder.rounds()
-        if told is None:  # the child drops what it will do again, and only then adds to it
-            told = len(rounds) if ended else None
-        for record in rounds[told:]:
+        for record in follower.new():
             if on_round is not None:
                 on_round(record)
-        told = len(rounds)
         if ended:
             return
         time.sleep(LOOK)
