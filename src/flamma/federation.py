@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -28,6 +28,19 @@ class Clients(Protocol):
 
     def validate(self, params: Params) -> tuple[float, float]:
         """Score the model on the server's validation set: loss, and accuracy in percent."""
+
+
+@runtime_checkable
+class FarClients(Clients, Protocol):
+    """Clients to whom the way is long, so that they judge the model they are sent to train.
+
+    The scores of a round then come with the answers of the next one, in one message each.
+    """
+
+    def play_and_evaluate(
+        self, params: Params, terms: Sequence[Terms]
+    ) -> tuple[list[Report], Scores]:
+        """Do what ``play`` and ``evaluate`` do, with the same weights and at one go."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +70,7 @@ class Federation:
     def rounds(self, state: State) -> Iterator[Finished]:
         """Go on from a state until the plan's last round, yielding every finished round."""
         warmup: dict[str, Any] | None = None
+        unjudged: _Unjudged | None = None
         while state.round < self.strategy.plan.rounds:
             started = time.perf_counter()
             number = state.round + 1
@@ -64,32 +78,42 @@ class Federation:
             rng = stream(self.seed, "select", number)
             offer = self.strategy.offer(state, present, rng)
             offered = time.perf_counter()
-            reports = self._answers(state.params, offer)
+            reports, scores = self._answers(state.params, offer, judge=unjudged is not None)
             trained = time.perf_counter()
+            if unjudged:
+                yield unjudged.finished(scores)
+                unjudged = None
+            resumed = time.perf_counter()
             judge = self.clients.validate if self.strategy.needs_validation else None
             state, outcome = self.strategy.aggregate(state, offer, reports, judge)
-            aggregated = time.perf_counter()
-            scores = self.clients.evaluate(state.params) if self._due(offer.round) else None
-            judgement = _judgement(scores)
-            judged = time.perf_counter()
-            record = {
-                **_record(outcome),
-                **judgement,
-                **self._certificate(offer, outcome),
-                **_traffic(outcome, state.params),
+            last: dict[str, Any] = {
                 "seconds_train": trained - offered,
-                "seconds_evaluate": judged - aggregated,
+                "seconds_evaluate": 0.0,
+                "seconds": trained - started,
             }
-            record["seconds"] = time.perf_counter() - started
+            if offer.round > 0 and warmup:
+                last["warmup"], warmup = warmup, None
+            done = _Unjudged(
+                state,
+                _record(outcome),
+                {**self._certificate(offer, outcome), **_traffic(outcome, state.params), **last},
+            )
+            due, scores = self._due(offer.round), None
+            if due and isinstance(self.clients, FarClients) and number < self.strategy.plan.rounds:
+                unjudged = done
+            elif due:
+                begun = time.perf_counter()
+                scores = self.clients.evaluate(state.params)
+                done.last["seconds_evaluate"] = time.perf_counter() - begun
+            done.last["seconds"] += time.perf_counter() - resumed
             if offer.round == 0:  # told with the first round, so that there is one line a round
+                record = done.finished(None).record
                 warmup = {
                     **{key: record[key] for key in ("failed", "bytes_up", "bytes_down", "seconds")},
                     "epochs": self._warmup_epochs(offer, outcome, state),
                 }
-                continue
-            if warmup:
-                record, warmup = {**record, "warmup": warmup}, None
-            yield Finished(state, record, scores)
+            elif not unjudged:
+                yield done.finished(scores)
 
     def _warmup_epochs(self, offer: Offer, outcome: RoundOutcome, state: State) -> float:
         """Return the work of a warm-up in epochs, so that it can be counted with the rest."""
@@ -104,7 +128,9 @@ class Federation:
         last = number == self.strategy.plan.rounds
         return number > 0 and (number % self.evaluate_every == 0 or last)
 
-    def _answers(self, params: Params, offer: Offer) -> list[Report]:
+    def _answers(
+        self, params: Params, offer: Offer, judge: bool
+    ) -> tuple[list[Report], Scores | None]:
         """Let the clients play, but for those whom simulated faults keep from answering."""
         number, selected = offer.round, np.array(offer.selected, dtype=np.int64)
         late = self.faults.late(self.seed, number, selected)
@@ -116,7 +142,10 @@ class Federation:
         }
         kept = [terms for terms in offer.terms if terms.client not in reasons]
         lost = [Report(c, None, 0, 0, failure=reason) for c, reason in reasons.items()]
-        return [*self.clients.play(params, kept), *lost]
+        if judge and isinstance(self.clients, FarClients):
+            reports, scores = self.clients.play_and_evaluate(params, kept)
+            return [*reports, *lost], scores
+        return [*self.clients.play(params, kept), *lost], None
 
     def _certificate(self, offer: Offer, outcome: RoundOutcome) -> dict[str, Any]:
         """Certify the game of those who answered, with their true costs where they are known."""
@@ -157,6 +186,18 @@ CERTIFICATE = (
 )
 
 
+@dataclass(frozen=True, eq=False)
+class _Unjudged:
+    """A round whose model is yet to be judged: its state, and its record in two parts."""
+
+    state: State
+    first: dict[str, Any]
+    last: dict[str, Any]
+
+    def finished(self, scores: Scores | None) -> Finished:
+        return Finished(self.state, {**self.first, **_judgement(scores), **self.last}, scores)
+
+
 def _record(outcome: RoundOutcome) -> dict[str, Any]:
     failed = outcome.failed
     done = [
@@ -175,7 +216,7 @@ def _record(outcome: RoundOutcome) -> dict[str, Any]:
     }
 
 
-def _judgement(scores: Scores | None) -> dict[str, float | None]:
+def _judgement(scores: Scores | None) -> dict[str, Any]:
     if scores is None:
         return dict.fromkeys(("accuracy", "test_accuracy", "accuracy_variance", "loss"))
     summary = metrics.summarise(scores.accuracy, scores.samples)
@@ -183,7 +224,14 @@ def _judgement(scores: Scores | None) -> dict[str, float | None]:
     return {name: _finite(value) for name, value in summary.items()} | {
         "test_accuracy": _finite(scores.test_accuracy),
         "loss": _finite(float(np.mean(scored))) if scored.size else None,
+        **_unscored(scores),
     }
+
+
+def _unscored(scores: Scores) -> dict[str, Any]:
+    """Return who gave no score and why, so that nobody takes the mean for that of all."""
+    missing = {str(client): reason for client, reason in sorted(scores.missing.items())}
+    return {"unscored": missing} if missing else {}
 
 
 def _finite(value: float) -> float | None:

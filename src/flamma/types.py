@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,7 +140,8 @@ class Report:
 class Scores:
     """The global model judged on every client's own held-out data, and on the common test set.
 
-    Accuracies are in percent; ``samples`` are the held-out samples of each client.
+    Accuracies are in percent; ``samples`` are the held-out samples of each client. A client that
+    gave no score has NaN, and ``missing`` says why; nobody is missing where all can be asked.
     """
 
     accuracy: Floats
@@ -148,6 +149,7 @@ class Scores:
     samples: Ints
     test_accuracy: float
     test_loss: float
+    missing: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,6 +31,7 @@ SUITE = {
     "overrides": {
         "fedavg": {"training": {"learning_rate": 0.2}},
         "eager": {"strategy": {"name": "flamma", "decay_start": 0.1}},
+        "digits/eager": {"training": {"learning_rate": 0.3}},
     },
 }
 
@@ -80,8 +81,27 @@ def test_overrides_and_variants_are_in_force(done):
     configs = {s: Run.load(out / f"runs/digits/iid/{s}/seed-0").config for s in SUITE["strategies"]}
     assert configs["fedavg"].training.learning_rate == 0.2
     assert configs["flamma"].training.learning_rate == 0.05
+    assert configs["eager"].training.learning_rate == 0.3
     assert configs["eager"].strategy.name == "flamma"
     assert configs["eager"].build_strategy().decay_start == 0.1
+
+
+def test_equal_work_is_that_of_the_run_with_the_fewest_epochs(done):
+    comparison, out = done
+    rows = [row for row in comparison.rows if row.split == "shards"]
+    budget = min(min(row.values["epochs_total"]) for row in rows)
+    thrifty = min(rows, key=lambda row: min(row.values["epochs_total"]))
+    seed = thrifty.values["epochs_total"].index(budget)
+    assert (
+        thrifty.values["equal_work_accuracy"][seed] == thrifty.values["accuracy"][seed]
+    )  # it spent all of it
+    history = Run.load(out / "runs/digits/shards/fedavg/seed-0").history
+    within = list(accumulate(record["epochs_total"] for record in history))
+    last = sum(spent <= budget for spent in within)
+    assert 0 < last < len(history)
+    mean = np.mean([record["accuracy"] for record in history[:last]])
+    row = comparison.row("digits", "shards", "fedavg")
+    assert row.values["equal_work_accuracy"][0] == pytest.approx(mean)
 
 
 def test_started_again_it_keeps_what_is_finished(done, tmp_path):

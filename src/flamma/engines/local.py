@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
 from flamma.data.federated import FederatedData
+from flamma.engines.outcomes import mean, means
 from flamma.engines.pool import CannotForkError, Pool
 from flamma.engines.work import (
     Batch,
@@ -30,7 +30,7 @@ from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
 from flamma.training.choose import pick_trainer
 from flamma.training.torch_trainer import pick_device
-from flamma.types import Floats, Ints, Layout, LocalTask, Params, Report, Scores
+from flamma.types import Ints, Layout, LocalTask, Params, Report, Scores
 
 HELD, TEST, VALIDATION = 0, 1, 2
 """The data sets that are judged, as the workbench numbers them."""
@@ -188,11 +188,11 @@ class LocalEngine:
         test_losses, test_right = self._bench.scores(self._test)
         offsets = self.data.held_offsets
         return Scores(
-            accuracy=100 * _means(right, offsets),
-            loss=_means(losses, offsets),
+            accuracy=100 * means(right, offsets),
+            loss=means(losses, offsets),
             samples=np.diff(offsets),
-            test_accuracy=100 * _mean(test_right),
-            test_loss=_mean(test_losses),
+            test_accuracy=100 * mean(test_right),
+            test_loss=mean(test_losses),
         )
 
     def validate(self, params: Params) -> tuple[float, float]:
@@ -202,7 +202,7 @@ class LocalEngine:
         """
         self._judge(params, [VALIDATION])
         losses, right = self._bench.scores(VALIDATION)
-        return _mean(losses), 100 * _mean(right)
+        return mean(losses), 100 * mean(right)
 
     def close(self) -> None:
         """End the worker processes."""
@@ -260,22 +260,6 @@ class LocalEngine:
                 f"but weights of shape {params.shape} were given."
             )
         self._runner.run(params, jobs, done)
-
-
-def _means(values: NDArray[np.generic], offsets: Ints) -> Floats:
-    """Return the mean of each client's values, NaN for a client without any."""
-    counts = np.diff(offsets)
-    means = np.full(counts.size, math.nan)
-    # reduceat takes an empty part for one of one value, so only the others are cut.
-    filled = counts > 0
-    if filled.any():
-        sums = np.add.reduceat(values.astype(np.float64), offsets[:-1][filled])
-        means[filled] = sums / counts[filled]
-    return means
-
-
-def _mean(values: NDArray[np.generic]) -> float:
-    return float(np.mean(values.astype(np.float64))) if values.size else math.nan
 
 
 def _check(batch_size: int, momentum: float, processes: int, time_limit: float | None) -> None:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from flamma.engines.outcomes import late, one_line
 from flamma.engines.work import (
     Batch,
     Done,
@@ -29,8 +30,6 @@ from flamma.engines.work import (
     Span,
     Weights,
     Workbench,
-    late,
-    one_line,
     one_thread,
     shared_zeros,
 )

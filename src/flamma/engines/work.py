@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from flamma.data.federated import FederatedData, Images
+from flamma.engines.outcomes import late, one_line
 from flamma.seeding import stream
 from flamma.training.jobs import TooSlow, Trained, Trainer, TrainingJob
 from flamma.training.torch_trainer import CHUNK
@@ -203,14 +204,3 @@ def shared_zeros(size: int, kind: type[Kind]) -> NDArray[Kind]:
     """Return an array that forked processes share; the memory is freed with its last user."""
     memory = mmap.mmap(-1, max(1, size * np.dtype(kind).itemsize))
     return np.frombuffer(memory, dtype=kind, count=size)
-
-
-def late(limit: float | None) -> str:
-    """Return what a report says of a client that was too slow."""
-    return f"late: over {limit:g} s"
-
-
-def one_line(error: BaseException) -> str:
-    """Return an exception as one short line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}"[:200] if lines else type(error).__name__

@@ -69,9 +69,10 @@ class CostsConfig:
 class EngineConfig:
     """Where clients run; 0 seconds mean no time limit."""
 
-    name: Literal["local"] = "local"
+    name: Literal["local", "flower"] = "local"
     processes: int = 1
     time_limit: float = 0.0
+    wait: float = 3600.0
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,14 @@ class Config:
             raise ConfigError("training.learning_rate must be positive.")
         if not 0 <= self.training.momentum < 1:
             raise ConfigError("training.momentum must lie in [0, 1).")
+        if not self.engine.wait > 0:
+            raise ConfigError("engine.wait must be a positive number of seconds.")
         self.build_faults()
-        self.build_strategy()
+        if self.build_strategy().pools_data and self.engine.name != "local":
+            raise ConfigError(
+                f"{self.strategy.name} trains on everybody's data in one place: use the local "
+                f"engine."
+            )
 
     @property
     def plan(self) -> Plan:

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import io
-import json
-import platform
-import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-import flamma
-from flamma.errors import ConfigError, RunError
-from flamma.experiments.checkpoint import Checkpoints
+from flamma.errors import RunError
 from flamma.experiments.config import Config, make_config, read_config, with_settings
-from flamma.experiments.folder import ABOUT, CHECKPOINT, CONFIG, POPULATION, RunFolder, free_folder
+from flamma.experiments.folder import ABOUT, CONFIG, RunFolder, free_folder
+from flamma.experiments.session import Assignment, OnRound
 from flamma.experiments.summary import summarise_run
-from flamma.types import Floats, Population, Scores
+from flamma.registry import Registry
 
 if TYPE_CHECKING:
     from flamma.data.federated import FederatedData
-    from flamma.strategies.base import State
 
-OnRound = Callable[[dict[str, Any]], None]
+ENGINES: Registry[Callable[[Assignment], None]] = Registry(
+    "engine",
+    "flamma.engines",
+    {
+        "local": "flamma.experiments.local:execute",
+        "flower": "flamma.engines.flower.simulation:execute",
+    },
+)
+"""What carries out a run, by the name of its engine."""
+
 OWN = "own"
 """What a configuration calls data or a model that was given from Python."""
 
@@ -118,11 +116,7 @@ def run(
             f"{folder.path} already holds a run: flamma resume {folder.path}, "
             f"or name another --out."
         )
-    folder.lock()
-    try:
-        return _execute(chosen, folder, data, model, on_round, data_dir)
-    finally:
-        folder.close()
+    return _execute(Assignment(chosen, folder, data, model, on_round, data_dir))
 
 
 def resume(
@@ -153,65 +147,12 @@ def resume(
     if processes is not None:
         config = replace(config, engine=replace(config.engine, processes=processes))
     folder = RunFolder(Path(path))
-    folder.lock()
-    try:
-        return _execute(config, folder, data, model, on_round, data_dir)
-    finally:
-        folder.close()
+    return _execute(Assignment(config, folder, data, model, on_round, data_dir))
 
 
-def _execute(
-    config: Config,
-    folder: RunFolder,
-    data: FederatedData | None,
-    model: Callable[..., Any] | None,
-    on_round: OnRound | None,
-    data_dir: Path | None,
-) -> Run:
-    from flamma.data.federated import pooled
-    from flamma.engines.respond import RationalClients
-    from flamma.experiments.setup import build_data, build_engine, true_costs
-    from flamma.federation import Federation
-
-    strategy = config.build_strategy()
-    data = build_data(config, data_dir) if data is None else data
-    data = pooled(data) if strategy.pools_data else data
-    with build_engine(config, data, model) as engine:
-        known = _known_costs(folder) if folder.exists else None
-        costs = true_costs(config, data, engine) if known is None else known
-        if strategy.needs_validation and not data.validation_y.size:
-            raise ConfigError(
-                f"{strategy.name} judges updates on the server's own data: set "
-                f"data.validation_samples, or give your own data a validation set."
-            )
-        if not folder.exists:  # only now, so that what cannot run leaves nothing behind
-            folder.write(POPULATION, _population_table(data, costs))
-            folder.write(ABOUT, json.dumps(_about(engine.trainer), indent=1))
-            folder.write(CONFIG, config.as_toml())
-        population = Population(data.samples, costs, engine.layout.trainable_size)
-        checkpoints = Checkpoints(folder.path / CHECKPOINT)
-        state: State = strategy.init(engine.initial_params, population)
-        state = checkpoints.load(state) or state
-        folder.open_at(state.round)
-        federation = Federation(
-            strategy=strategy,
-            clients=RationalClients(strategy, engine, costs, data.samples),
-            population=data.clients,
-            costs=costs,
-            seed=config.seed,
-            faults=config.build_faults(),
-            evaluate_every=config.evaluation.every,
-        )
-        for finished in federation.rounds(state):
-            state = finished.state
-            folder.append(finished.record, _client_rows(finished.record["round"], finished.scores))
-            checkpoints.save(state, force=state.round == config.rounds)
-            if on_round is not None:
-                on_round(finished.record)
-    digest = hashlib.sha256(state.params.tobytes()).hexdigest()
-    about = folder.read_json(ABOUT) | {"finished": _now(), "params_sha256": digest}
-    folder.write(ABOUT, json.dumps(about, indent=1))
-    return Run.load(folder.path)
+def _execute(assignment: Assignment) -> Run:
+    ENGINES[assignment.config.engine.name](assignment)
+    return Run.load(assignment.folder.path)
 
 
 def _configured(
@@ -231,52 +172,3 @@ def default_folder(config: Config) -> Path:
     """Return the directory of a run that none was named for."""
     name = f"{config.strategy.name}-{config.data.dataset}-{config.data.split}-seed{config.seed}"
     return free_folder(Path("runs"), name)
-
-
-def _about(trainer: str) -> dict[str, Any]:
-    from importlib.metadata import version
-
-    return {
-        "flamma": flamma.__version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "torch": version("torch"),
-        "trainer": trainer,
-        "machine": f"{platform.system()} {platform.machine()}",
-        "command": sys.argv,
-        "started": _now(),
-    }
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def _known_costs(folder: RunFolder) -> Floats | None:
-    """Return the costs a begun run was begun with; measured ones cannot be measured again."""
-    rows = list(csv.DictReader(io.StringIO(folder.text(POPULATION))))
-    try:
-        return np.array([float(row["cost"]) for row in rows]) if rows else None
-    except (KeyError, ValueError) as error:
-        raise RunError(f"{folder.path / POPULATION} is damaged: remove it to go on.") from error
-
-
-def _population_table(data: FederatedData, costs: Floats) -> str:
-    header = ["client", "samples", "held_out", "cost", *(f"class_{k}" for k in range(data.classes))]
-    held, classes = np.diff(data.held_offsets).tolist(), data.class_counts().tolist()
-    columns = zip(data.samples.tolist(), held, costs.tolist(), classes, strict=True)
-    rows = [
-        f"{client},{samples},{held_out},{cost!r},{','.join(map(str, counts))}"
-        for client, (samples, held_out, cost, counts) in enumerate(columns)
-    ]
-    return "\n".join([",".join(header), *rows]) + "\n"
-
-
-def _client_rows(number: int, scores: Scores | None) -> list[tuple[object, ...]]:
-    if scores is None:
-        return []
-    columns = (scores.accuracy.tolist(), scores.loss.tolist(), scores.samples.tolist())
-    return [
-        (number, client, f"{accuracy:.6g}", f"{loss:.6g}", held)
-        for client, (accuracy, loss, held) in enumerate(zip(*columns, strict=True))
-    ]

@@ -1,58 +1,31 @@
-"""From a configuration to the parts of a run: data, model, engine, costs."""
+"""From a configuration to the parts of a run that need torch: model, engine, measured costs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flamma.clients.costs import draw_costs
-from flamma.data.build import build_federation
 from flamma.data.federated import FederatedData
 from flamma.engines.local import LocalEngine
 from flamma.experiments.config import Config
+from flamma.experiments.data import build_data as build_data
 from flamma.models import build_model
 from flamma.types import Floats, LocalTask
 
-
-def build_data(config: Config, data_dir: Path | None = None) -> FederatedData:
-    """Return the data of a run, split over its clients.
-
-    The server's validation set is cut off whether the strategy needs it or not, so that all
-    strategies see the same clients.
-    """
-    data = config.data
-    return build_federation(
-        data.dataset,
-        data.split,
-        data.clients,
-        config.seed,
-        shards_per_client=data.shards_per_client,
-        classes_per_client=data.classes_per_client,
-        alpha=data.alpha,
-        uneven=data.uneven,
-        train_samples=data.train_samples,
-        validation_samples=data.validation_samples,
-        held_out=data.held_out,
-        data_dir=data_dir,
-    )
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def build_engine(
     config: Config, data: FederatedData, model: Callable[..., Any] | None = None
 ) -> LocalEngine:
     """Return the engine of a run, with the model's initial weights by the run's seed."""
-    table = config.model
-    options = {
-        name: value
-        for name in ("width", "norm", "hidden")
-        if (value := getattr(table, name)) is not None and model is None
-    }
     return LocalEngine(
         data,
-        lambda: build_model(model or table.name, data.shape, data.classes, config.seed, **options),
+        lambda: build_module(config, data.shape, data.classes, model),
         seed=config.seed,
         batch_size=config.training.batch_size,
         momentum=config.training.momentum,
@@ -62,6 +35,22 @@ def build_engine(
         per_round=config.per_round,
         time_limit=config.engine.time_limit or None,
     )
+
+
+def build_module(
+    config: Config,
+    shape: tuple[int, ...],
+    classes: int,
+    model: Callable[..., Any] | None = None,
+) -> nn.Module:
+    """Return the model of a run with its initial weights, for samples of the given shape."""
+    table = config.model
+    options = {
+        name: value
+        for name in ("width", "norm", "hidden")
+        if (value := getattr(table, name)) is not None and model is None
+    }
+    return build_model(model or table.name, shape, classes, config.seed, **options)
 
 
 def true_costs(config: Config, data: FederatedData, engine: LocalEngine) -> Floats:

@@ -29,6 +29,9 @@ from flamma.types import (
     Terms,
 )
 
+MOST_EPOCHS = 1_000_000
+"""More local epochs than anybody does in a round; who claims more is not believed."""
+
 Judge = Callable[[Params], tuple[float, float]]
 """Scores weights on the server's own validation set: (loss, accuracy in percent)."""
 
@@ -104,15 +107,30 @@ class Strategy(ABC):
             wants_loss=terms.wants_loss,
         )
 
+    def epoch_range(self, terms: Terms) -> tuple[int, int]:
+        """Return the fewest and the most epochs that a client may report with its weights.
+
+        Where clients decide as :meth:`respond` does here, there is one number. A strategy that
+        lets them choose says how far. Terms that count mini-batches say nothing of epochs.
+        """
+        if terms.iterations is not None or type(self).respond is not Strategy.respond:
+            return 0, MOST_EPOCHS
+        fixed = self.plan.epochs if terms.epochs is None else terms.epochs
+        return fixed, fixed
+
     def aggregate(
         self, state: State, offer: Offer, reports: Sequence[Report], judge: Judge | None = None
     ) -> tuple[State, RoundOutcome]:
         """Return the state after the round, and what came of it.
 
         Reports may come in any order and are reduced in client order. An update that is not
-        finite, or not of the model's size, is left out and recorded with its reason.
+        finite, or not of the model's size, or of epochs that were not on offer, is left out and
+        recorded with its reason.
         """
-        answers = [_inspected(r, state.params.size) for r in _one_each(offer, reports)]
+        answers = [
+            _inspected(report, state.params.size, self.epoch_range(terms))
+            for report, terms in zip(_one_each(offer, reports), offer.terms, strict=True)
+        ]
         accepted = tuple(r for r in answers if r.params is not None)
         abstained = tuple(r.client for r in answers if r.abstained)
         after = self.combine(state, Answers(offer, accepted, abstained, judge))
@@ -176,17 +194,26 @@ def _one_each(offer: Offer, reports: Sequence[Report]) -> list[Report]:
     ]
 
 
-def _inspected(report: Report, size: int) -> Report:
-    """Return the report as it is, or without its weights and with the reason."""
+def _inspected(report: Report, size: int, epochs: tuple[int, int]) -> Report:
+    """Return the report as it is, or without its weights and with the reason.
+
+    The epochs of a refused report are not to be believed either: they become 0.
+    """
     reason = ""
+    fewest, most = epochs
     if report.failure:
-        reason = report.failure
-    elif report.params is None:
-        return report
-    elif report.params.shape != (size,) or report.params.dtype != np.float32:
+        return replace(report, params=None)
+    if report.params is None:
+        return replace(report, epochs=0)
+    if report.params.shape != (size,) or report.params.dtype != np.float32:
         reason = f"refused: {report.params.dtype} weights of shape {report.params.shape}"
     elif not np.isfinite(report.params).all():
         reason = "refused: weights that are not finite"
-    elif report.samples <= 0 or report.epochs < 0:
-        reason = f"refused: {report.samples} samples, {report.epochs} epochs"
-    return replace(report, params=None, failure=reason) if reason else report
+    elif report.samples <= 0:
+        reason = f"refused: {report.samples} samples"
+    elif not fewest <= report.epochs <= most:
+        allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        reason = f"refused: {report.epochs} epochs where {allowed} were on offer"
+    elif report.loss < 0:
+        reason = f"refused: a loss of {report.loss:g}"
+    return replace(report, params=None, epochs=0, failure=reason) if reason else report

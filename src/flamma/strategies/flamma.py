@@ -169,6 +169,10 @@ class Flamma(Strategy):
         game = Game([terms.contribution], [profile.cost], epoch_bounds=self.epoch_bounds)
         return replace(task, epochs=int(best_response(game, terms.decay_factor)[0]))
 
+    def epoch_range(self, terms: Terms) -> tuple[int, int]:
+        """Return the bounds of the game; a warm-up has none."""
+        return self.epoch_bounds if terms.iterations is None else super().epoch_range(terms)
+
     def combine(self, state: State, answers: Answers) -> FlammaState:
         """Aggregate (line 14), measure contributions, rotate the selected, refresh when due."""
         assert isinstance(state, FlammaState)

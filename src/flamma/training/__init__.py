@@ -1,4 +1,18 @@
 """The local training of clients."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from flamma.training.jobs import TooSlow as TooSlow
-from flamma.training.torch_trainer import TorchTrainer as TorchTrainer
+
+if TYPE_CHECKING:
+    from flamma.training.torch_trainer import TorchTrainer as TorchTrainer
+
+
+def __getattr__(name: str) -> Any:
+    # Whoever trains in lanes does without torch, which takes seconds to import.
+    if name == "TorchTrainer":
+        return import_module("flamma.training.torch_trainer").TorchTrainer
+    raise AttributeError(f"module 'flamma.training' has no attribute {name!r}")

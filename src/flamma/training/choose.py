@@ -11,7 +11,8 @@ from flamma.errors import ConfigError
 from flamma.models.flat import FlatModel
 from flamma.names import unknown
 from flamma.training.jobs import Trainer
-from flamma.training.lanes import LanesTrainer, plan_of, why_not
+from flamma.training.lanes import LanesTrainer, why_not
+from flamma.training.lanes.plan import plan_of
 from flamma.training.torch_trainer import TorchTrainer
 
 TRAINERS = ("auto", "torch", "lanes")

@@ -10,7 +10,18 @@ This needs a compiled part, which is optional: :func:`available` says whether it
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from flamma.training.lanes.library import available as available
 from flamma.training.lanes.library import why_not as why_not
-from flamma.training.lanes.plan import plan_of as plan_of
 from flamma.training.lanes.trainer import LanesTrainer as LanesTrainer
+
+if TYPE_CHECKING:
+    from flamma.training.lanes.plan import plan_of as plan_of
+
+
+def __getattr__(name: str) -> Any:
+    if name == "plan_of":  # it needs torch, which whoever has a plan already can do without
+        return import_module("flamma.training.lanes.plan").plan_of
+    raise AttributeError(f"module 'flamma.training.lanes' has no attribute {name!r}")

@@ -9,16 +9,18 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from flamma.errors import FlammaError
 from flamma.training.jobs import Floats32, TooSlow, Trained, TrainingJob
 from flamma.training.lanes.library import NAMES, SeatState, best_set, library
-from flamma.training.lanes.plan import plan_of
 from flamma.types import Ints, Params
+
+if TYPE_CHECKING:
+    from torch import nn
 
 STEPS = 64
 """Mini-batches between two looks at Python's signals; a time limit has one look at each."""
@@ -70,8 +72,9 @@ class LanesTrainer:
 
     Parameters
     ----------
-    model : torch.nn.Sequential
-        Only its structure is used.
+    model : torch.nn.Sequential, or a plan
+        Only its structure is used, which is what :func:`~flamma.training.lanes.plan.plan_of`
+        makes a plan of. With a plan, torch is not needed; it has to be one of that function's.
     shape : sequence of int
         That of one sample.
     batch_size : int
@@ -96,7 +99,7 @@ class LanesTrainer:
 
     def __init__(
         self,
-        model: nn.Sequential,
+        model: nn.Sequential | Ints,
         shape: Sequence[int],
         batch_size: int,
         momentum: float = 0.0,
@@ -104,9 +107,7 @@ class LanesTrainer:
         share: int | None = None,
         instructions: int | None = None,
     ) -> None:
-        plan, reason = plan_of(model, shape)
-        if plan is None:
-            raise FlammaError(f"the model cannot be trained in lanes: {reason}; use torch.")
+        plan = model if isinstance(model, np.ndarray) else _plan(model, shape)
         self._kernels = kernels = library()
         chosen = best_set() if instructions is None else instructions
         lanes: int = kernels.lanes_width(chosen)
@@ -259,3 +260,12 @@ class LanesTrainer:
                 f"but weights of shape {params.shape} were given."
             )
         return np.ascontiguousarray(params, np.float32)
+
+
+def _plan(model: nn.Sequential, shape: Sequence[int]) -> Ints:
+    from flamma.training.lanes.plan import plan_of
+
+    plan, reason = plan_of(model, shape)
+    if plan is None:
+        raise FlammaError(f"the model cannot be trained in lanes: {reason}; use torch.")
+    return plan

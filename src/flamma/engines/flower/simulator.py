@@ -1,0 +1,104 @@
+"""The process in which a simulation runs: ``python -m flamma.engines.flower.simulator ...``.
+
+It ends when the run is done, when it is told to, or when the process that started it is gone, and
+takes Ray's processes along.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from flamma.errors import FlammaError
+
+LOOK = 0.5
+GRACE = 10.0
+"""Seconds that clients who hang have when the run is done."""
+
+RAY_PATH = 60
+"""Characters of the home's path beyond which Ray's sockets would have too long a name."""
+
+
+def main(arguments: list[str]) -> int:
+    """Simulate the run whose configuration lies in a temporary home."""
+    home, run_dir, client_app, parent = arguments
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+    threading.Thread(target=_leave_with, args=(int(parent), Path(home)), daemon=True).start()
+    from flwr.app import Context
+    from flwr.serverapp import Grid, ServerApp
+    from flwr.simulation import run_simulation
+
+    from flamma.engines.flower.handover import take_over
+    from flamma.engines.flower.server_app import serve
+    from flamma.experiments.config import make_config, read_config
+    from flamma.experiments.folder import RunFolder
+
+    config = make_config(read_config(Path(home) / "config.toml"))
+    outcome: list[BaseException | None] = []
+    app = ServerApp()
+
+    @app.main()
+    def simulate(grid: Grid, context: Context) -> None:
+        try:
+            data = take_over(Path(home) / "data")
+            serve(grid, config, RunFolder(Path(run_dir)), data=data)
+            outcome.append(None)
+        except BaseException as error:
+            outcome.append(error)
+        threading.Thread(target=_end_after, args=(GRACE, outcome, home), daemon=True).start()
+
+    module, _, name = client_app.partition(":")
+    processes = config.engine.processes
+    options: dict[str, object] = {"num_cpus": processes, "include_dashboard": False}
+    if len(home) < RAY_PATH:
+        options["_temp_dir"] = f"{home}/ray"
+    run_simulation(
+        app,
+        getattr(importlib.import_module(module), name),
+        num_supernodes=config.data.clients,
+        backend_config={
+            # A client's process that dies is started again; Flower would go on sending to it.
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0, "max_restarts": -1},
+            "init_args": options,  # type: ignore[dict-item]
+        },
+    )
+    return _told(outcome, home)
+
+
+def _told(outcome: list[BaseException | None], home: str) -> int:
+    """Return the exit code, having said what went wrong."""
+    error = outcome[0] if outcome else RuntimeError("the ServerApp did not run")
+    if error is None:
+        return 0
+    if isinstance(error, FlammaError):
+        text = json.dumps({"error": str(error)})
+        (Path(home) / "error.json").write_text(text, encoding="utf-8")
+    else:
+        traceback.print_exception(error)
+    return 1
+
+
+def _end_after(seconds: float, outcome: list[BaseException | None], home: str) -> None:
+    """End the process though clients hang, for whom Flower would wait."""
+    time.sleep(seconds)
+    os._exit(_told(outcome, home))
+
+
+def _leave_with(parent: int, home: Path) -> None:
+    """End this process soon after the one that started it is gone."""
+    while os.getppid() == parent:
+        time.sleep(LOOK)
+    shutil.rmtree(home, ignore_errors=True)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

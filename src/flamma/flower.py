@@ -1,0 +1,1 @@
+"""FLamma's strategies inside a Flower app of your own."""
