@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from flamma.cli.live import LiveLine
 from flamma.cli.parser import Parser
+from flamma.cli.report import report_at_end
 from flamma.cli.run import add_settings, settings
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def run_compare(options: argparse.Namespace) -> None:
             data_dir=options.data_dir,
         )
     _print(comparison, out, options.json)
+    report_at_end(out, options.json)
 
 
 def _print(comparison: Comparison, out: Path, as_json: bool) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.cli.parser import Parser
+from flamma.cli.report import announce, report_at_end
 from flamma.errors import FlammaError
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ examples:
   flamma run --dropout 0.3 --stragglers 0.2       simulated faults
   flamma resume runs/first                        goes on where it was interrupted
   flamma show runs/first --json
+  flamma run --rounds 100 --watch                 a page that follows it live
 
 A configuration file has the tables data, model, training, strategy, costs, engine, faults and
 evaluation, and rounds, per_round and seed; every run directory holds a complete one. Options on
@@ -70,6 +74,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     run.add_argument(
         "--out", type=Path, metavar="DIR", help="the run directory (a new one in runs/)"
     )
+    run.add_argument("--watch", action="store_true", help="serve a live page while it goes on")
     run.set_defaults(run=run_run)
     resume = commands.add_parser(
         "resume",
@@ -134,9 +139,23 @@ def run_run(options: argparse.Namespace) -> None:
     tables = read_config(options.config) if options.config else {}
     config = make_config(with_settings(tables, settings(options)))
     out = options.out or default_folder(config)
-    with RoundDisplay(config.rounds, out) as display:
+    with _watched(out, options.watch), RoundDisplay(config.rounds, out) as display:
         done = run(config, out=out, on_round=display, data_dir=options.data_dir)
     _print_run(done, options.json)
+    report_at_end(done.path, options.json)
+
+
+@contextmanager
+def _watched(out: Path, wanted: bool) -> Iterator[None]:
+    """Serve the live page of a run while it goes on, if that is wanted."""
+    if not wanted:
+        yield
+        return
+    from flamma.reports.live import LiveServer
+
+    with LiveServer(out) as server:
+        announce(server)
+        yield
 
 
 def run_resume(options: argparse.Namespace) -> None:
@@ -153,6 +172,7 @@ def run_resume(options: argparse.Namespace) -> None:
             processes=options.processes,
         )
     _print_run(done, options.json)
+    report_at_end(done.path, options.json)
 
 
 def run_show(options: argparse.Namespace) -> None:

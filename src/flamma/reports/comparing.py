@@ -14,7 +14,7 @@ import numpy as np
 from flamma.experiments.folder import CONFIG
 from flamma.experiments.summary import summarise_run
 from flamma.experiments.table import MEASURES, Comparison, Row
-from flamma.reports.reading import RunRecord, number, read_run
+from flamma.reports.reading import Inside, RunRecord, is_inside, number, read_run
 
 TABLE, RUNS = "table.json", "runs"
 Place = tuple[str, str, str]
@@ -56,13 +56,18 @@ def read_comparison(path: Path) -> ComparisonRecord:
     runs: dict[Place, list[RunRecord]] = {}
     for file in sorted((path / RUNS).glob(f"*/*/*/seed-*/{CONFIG}"), key=_by_seed):
         dataset, split, strategy, seed = file.parent.relative_to(path / RUNS).parts
+        if not is_inside(file.parent, path):
+            problems.append(f"{dataset} {split} {strategy} {seed} lies elsewhere and is not read")
+            continue
         run = read_run(file.parent)
         runs.setdefault((dataset, split, strategy), []).append(run)
         problems += [f"{dataset} {split} {strategy} {seed}: {text}" for text in run.problems]
     comparison = _read_table(path, runs, problems)
     lost = [row for row in comparison.rows if (row.dataset, row.split, row.strategy) not in runs]
     if lost:
-        problems.append(f"the runs of {len(lost)} rows of the table are not there, only its numbers")
+        problems.append(
+            f"the runs of {len(lost)} rows of the table are not there, only its numbers"
+        )
     return ComparisonRecord(path, comparison, runs, problems)
 
 
@@ -107,16 +112,16 @@ def _by_seed(file: Path) -> tuple[str, int, str]:
 def _read_table(
     path: Path, runs: Mapping[Place, list[RunRecord]], problems: list[str]
 ) -> Comparison:
+    text = Inside(path, problems).text(TABLE)
     try:
-        table = json.loads((path / TABLE).read_text(encoding="utf-8"))
+        table = json.loads(text)
         rows = [_row(row) for row in table["rows"]]
         return Comparison(str(table["name"]), rows, [str(name) for name in table["folders"]])
-    except FileNotFoundError:
-        problems.append(f"{TABLE} is not there yet; the table is of the runs that are finished")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        problems.append(f"{TABLE} is damaged; the table is worked out from the runs")
-    rows = [_worked_out(place, found) for place, found in runs.items()]
-    return Comparison(path.name, [row for row in rows if row is not None], [])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        what = "is damaged" if text else "is not there yet"
+        problems.append(f"{TABLE} {what}, so the table is of the runs that are finished")
+    worked_out = (_worked_out(place, found) for place, found in runs.items())
+    return Comparison(path.name, [row for row in worked_out if row is not None], [])
 
 
 def _row(table: Mapping[str, Any]) -> Row:
@@ -132,8 +137,8 @@ def _row(table: Mapping[str, Any]) -> Row:
     values = {m: [float(v) for v in table["values"][m]] for m in MEASURES}
     if any(len(v) != seeds or not all(map(math.isfinite, v)) for v in values.values()):
         raise ValueError("values")
-    names = (str(table[key]) for key in ("dataset", "split", "strategy"))
-    return Row(*names, seeds, parts["mean"], parts["std"], values)
+    dataset, split, strategy = (str(table[key]) for key in ("dataset", "split", "strategy"))
+    return Row(dataset, split, strategy, seeds, parts["mean"], parts["std"], values)
 
 
 def _worked_out(place: Place, runs: list[RunRecord]) -> Row | None:

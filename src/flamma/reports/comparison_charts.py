@@ -80,8 +80,9 @@ def plane(record: ComparisonRecord) -> Charts:
 
 
 PLANE_AID = (
-    "Right is more accurate, down is fairer; crosses are ± one standard deviation over seeds, small "
-    "points single seeds. The dotted line joins those that nobody beats in both (the Pareto front)."
+    "Right is more accurate, down is fairer; crosses are ± one standard deviation over seeds, "
+    "small points single seeds. The dotted line joins those that nobody beats in both (the Pareto "
+    "front)."
 )
 
 
@@ -172,7 +173,11 @@ def tails(record: ComparisonRecord) -> Charts:
             "type": "scatter",
             "mode": "lines",
             "name": "span",
-            "x": [v for row in rows for v in (*tidy([row.mean["worst_10"], row.mean["best_10"]]), None)],
+            "x": [
+                v
+                for row in rows
+                for v in (*tidy([row.mean["worst_10"], row.mean["best_10"]]), None)
+            ],
             "y": [v for name in names for v in (name, name, None)],
             "series": 7,
             "quiet": True,
@@ -212,9 +217,7 @@ def work(record: ComparisonRecord) -> Charts:
                         traces.append(line(label(strategy), scale * x, y, series))
                 measure = "accuracy" if key == "accuracy" else "variance"
                 name = f"{measure} by {'epochs' if scale == 1 else 'bytes'}"
-                views.append(
-                    View(traces, axes(spent_unit, unit, y_rangemode="tozero"), name)
-                )
+                views.append(View(traces, axes(spent_unit, unit, y_rangemode="tozero"), name))
         charts.append(
             Chart(
                 f"work-{dataset}-{split}",

@@ -76,6 +76,9 @@ def _facts(record: ComparisonRecord) -> Facts:
                 row = record.comparison.row(dataset, split, best[0])
                 value = f"{row.mean[measure]:.1f} ± {row.std[measure]:.1f} {unit}"
                 facts.append((f"{words}: {where}", label(best[0]), value))
+            elif len(best) == 2:
+                names = " or ".join(label(name) for name in best)
+                facts.append((f"{words}: {where}", names, "the spread allows both"))
             elif best:
                 names = ", ".join(label(name) for name in best)
                 facts.append((f"{words}: {where}", "not decided", f"the spread allows {names}"))
@@ -146,8 +149,10 @@ def _games(record: ComparisonRecord) -> list[dict[str, Any]]:
             if games:
                 chosen = {0: 0, len(games) // 2: 0, len(games) - 1: 0}
                 found += [
-                    {**games[k], "label": f"{dataset}, {split}, {label(strategy)}: "
-                     f"{games[k]['label']}"}
+                    {
+                        **games[k],
+                        "label": f"{dataset}, {split}, {label(strategy)}: {games[k]['label']}",
+                    }
                     for k in chosen
                 ]
                 break
@@ -223,7 +228,10 @@ def _again(record: ComparisonRecord) -> Section:
         if runs[0].config_text
     ]
     versions = {
-        tuple(str(run.about.get(key, "?")) for key in ("flamma", "python", "numpy", "torch", "trainer"))
+        tuple(
+            str(run.about.get(key, "?"))
+            for key in ("flamma", "python", "numpy", "torch", "trainer")
+        )
         for found in record.runs.values()
         for run in found
     }
@@ -231,7 +239,5 @@ def _again(record: ComparisonRecord) -> Section:
         header = ["flamma", "python", "numpy", "torch", "trainer"]
         items.append(Table("versions", "Versions", header, [list(row) for row in sorted(versions)]))
     if configs:
-        items.append(
-            Code("The configurations (seed 0 of each)", "\n".join(configs), folded=True)
-        )
+        items.append(Code("The configurations (seed 0 of each)", "\n".join(configs), folded=True))
     return Section("again", "Run it again", "Everything that determines these runs.", items)

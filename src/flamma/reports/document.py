@@ -159,7 +159,7 @@ def band(
 ) -> list[dict[str, Any]]:
     """Return the two edges of a band that belongs to the line called ``of``."""
     lowest, highest = name.split("/")
-    shared = {"series": series, "of": of, "band": True, "hoverinfo": "skip"}
+    shared: dict[str, Any] = {"series": series, "of": of, "band": True, "hoverinfo": "skip"}
     return [
         line(f"{of}, {lowest}", x, low, **shared),
         line(f"{of}, {highest}", x, high, **shared, fill="tonexty"),

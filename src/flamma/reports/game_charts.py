@@ -90,9 +90,7 @@ def decay(run: RunRecord) -> Charts:
     played = games(run)
     x = [game["round"] for game in played]
     free = [
-        closed_form_decay_factor(
-            game["contributions"], game["costs"], game["round"], game["price"]
-        )
+        closed_form_decay_factor(game["contributions"], game["costs"], game["round"], game["price"])
         for game in played
     ]
     traces = [
@@ -204,14 +202,14 @@ def certificate(run: RunRecord) -> Charts:
     x = run.numbers
     gap, regret = _settled(run, "follower_gap"), _settled(run, "leader_regret")
     unsure = _settled(run, "leader_regret_uncertainty")
-    upper = [
-        None if r is None else r + (u or 0) for r, u in zip(regret, unsure, strict=True)
-    ]
+    upper = [None if r is None else r + (u or 0) for r, u in zip(regret, unsure, strict=True)]
     traces = [
         *band("regret at least/regret at most", x, regret, upper, 1, "leader regret"),
         line("follower gap", x, gap, 0),
         line("leader regret", x, regret, 1),
     ]
+    rests = max((abs(v) for v in (*gap, *regret) if v is not None), default=0.0) == 0
+    room = {"y_range": [-0.05, 1.0]} if rests else {"y_rangemode": "tozero"}
     server = [line("server utility", x, run.series("server_utility"), 2)]
     return Charts(
         [
@@ -220,7 +218,7 @@ def certificate(run: RunRecord) -> Charts:
                 "Distance from equilibrium",
                 "What the best-placed client, and the server, could still have gained by another "
                 "move: at 0 the game is at rest. What is below 1e-12 is rounding and drawn as 0.",
-                [View(traces, axes("round", "utility", y_rangemode="tozero"))],
+                [View(traces, axes("round", "utility", **room))],
             ),
             Chart(
                 "server-utility",

@@ -13,11 +13,44 @@ from typing import Any
 
 import numpy as np
 
+from flamma.errors import RunError
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS, RunFolder
 from flamma.types import Floats, Ints
 
 MOST_CLIENTS = 1_000_000
 """A client number beyond this is damage, not a client."""
+
+
+class Inside(RunFolder):
+    """A run directory that is read without leaving it: no link out of it, nothing but files."""
+
+    def __init__(self, path: Path, problems: list[str]) -> None:
+        super().__init__(path)
+        self.problems = problems
+
+    def text(self, name: str) -> str:
+        """Return the text of a file of the directory, empty if it is missing or not inside."""
+        file = self.path / name
+        if not file.exists():
+            return ""
+        if not is_inside(file, self.path) or not file.is_file():
+            problem = f"{name} is not a file of this directory and is not read"
+            if problem not in self.problems:
+                self.problems.append(problem)
+            return ""
+        try:
+            return super().text(name)
+        except RunError as error:
+            self.problems.append(str(error).rstrip("."))
+            return ""
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Return whether a path, its links followed, lies in a folder."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # links in a circle
+        return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +130,8 @@ class RunRecord:
 
 def read_run(path: Path) -> RunRecord:
     """Read what can be read of a run directory."""
-    folder = RunFolder(path)
     problems: list[str] = []
+    folder = Inside(path, problems)
     config, text = _read_config(folder, problems)
     rounds = _read_rounds(folder, problems)
     about = folder.read_json(ABOUT)
@@ -150,7 +183,8 @@ def _read_rounds(folder: RunFolder, problems: list[str]) -> list[dict[str, Any]]
 
 def _whole_record(record: dict[str, Any]) -> dict[str, Any] | None:
     """Return a record whose lists fit together, or None."""
-    selected, epochs = record.get("selected"), record.get("local_epochs")
+    selected: Any = record.get("selected")
+    epochs = record.get("local_epochs")
     if not (_is_clients(selected) and isinstance(epochs, list) and len(epochs) == len(selected)):
         return None
     if any(number(value) is None for value in epochs) or number(record.get("decay_factor")) is None:
@@ -160,7 +194,7 @@ def _whole_record(record: dict[str, Any]) -> dict[str, Any] | None:
         return None
     whole = dict(record)
     for key in ("contributions", "client_utilities"):
-        values = record.get(key)
+        values: Any = record.get(key)
         fits = isinstance(values, list) and len(values) == len(selected)
         whole[key] = [number(value) for value in values] if fits and values else None
     for key in ("epochs_total", "bytes_up", "bytes_down", "seconds"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from flamma.reports.document import Chart, Charts, View, axes, band, heatmap, line, tidy
@@ -129,35 +131,38 @@ def client_accuracy(run: RunRecord) -> Charts:
 
 
 def epochs(run: RunRecord) -> Charts:
-    """Return the heat map of local epochs, and who abstained or failed."""
-    values = grid(run, "local_epochs")
-    counts = {
-        "failed": [len(record["failed"]) for record in run.rounds],
-        "abstained": [len(record["abstained"]) for record in run.rounds],
-    }
-    bars = [
-        {"type": "bar", "name": name, "x": run.numbers, "y": tidy(found), "series": k + 1}
-        for k, (name, found) in enumerate(counts.items())
+    """Return the heat map of local epochs and, if there were any, failures and abstentions."""
+    charts = [
+        Chart(
+            "epochs",
+            "Local epochs of every client",
+            "One cell a selected client and round; empty cells are clients that were not "
+            "selected, 0 is one that abstained." + sample_note(run),
+            [client_heatmap(run, grid(run, "local_epochs"), "epochs", zmin=0)],
+        )
     ]
-    layout = axes("round", "clients", y_rangemode="tozero", y_dtick=None)
-    return Charts(
-        [
-            Chart(
-                "epochs",
-                "Local epochs of every client",
-                "One cell a selected client and round; empty cells are clients that were not "
-                "selected, 0 is one that abstained." + sample_note(run),
-                [client_heatmap(run, values, "epochs", zmin=0)],
-            ),
+    bars: list[dict[str, Any]] = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": run.numbers,
+            "y": [len(record[name]) for record in run.rounds],
+            "series": series,
+        }
+        for series, name in ((1, "failed"), (2, "abstained"))
+    ]
+    if any(any(trace["y"]) for trace in bars):
+        layout = axes("round", "clients", y_rangemode="tozero")
+        charts.append(
             Chart(
                 "mishaps",
                 "Failures and abstentions",
                 "How many of the selected clients gave nothing usable, or chose to do nothing, in "
-                "each round; an empty chart is good news.",
+                "each round.",
                 [View(bars, {**layout, "barmode": "stack"})],
-            ),
-        ]
-    )
+            )
+        )
+    return Charts(charts)
 
 
 def participation(run: RunRecord) -> Charts:
@@ -212,9 +217,7 @@ def holdings(run: RunRecord) -> Charts:
     total = np.maximum(counts.sum(axis=1, keepdims=True), 1)
     classes = [str(k) for k in range(counts.shape[1])]
     names = [str(client) for client in rows]
-    layout = axes(
-        "class", "client", y_type="category", y_autorange="reversed", x_type="category"
-    )
+    layout = axes("class", "client", y_type="category", y_autorange="reversed", x_type="category")
     views = [
         View(
             [heatmap(classes, names, (counts / total).tolist(), "share", zmin=0, zmax=1)],

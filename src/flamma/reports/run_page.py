@@ -41,7 +41,8 @@ def document_of(run: RunRecord) -> Document:
     subtitle = (
         f"{model.get('name', 'unknown model')}, {run.clients} clients, "
         f"{run.config.get('per_round', 'some')} a round, "
-        f"{len(run.rounds)} of {run.planned_rounds} rounds, seed {run.config.get('seed', 'unknown')}"
+        f"{len(run.rounds)} of {run.planned_rounds} rounds, "
+        f"seed {run.config.get('seed', 'unknown')}"
     )
     return Document(
         kind="run",

@@ -113,8 +113,9 @@ function laidOut(view, theme) {
 
 // A chart card: what it shows can be replaced, drawn anew, and taken along.
 class ChartCard {
-  constructor(chart, hidden = new Set()) {
-    this.hidden = hidden;
+  constructor(chart, hidden = null) {
+    this.hidden = hidden ?? new Set(); // shared by a group with one legend
+    this.legend = hidden ? null : legendPlace();
     this.view = 0;
     this.plot = make("div", { class: "plot" });
     this.title = make("h3", { id: `title-${chart.name}` });
@@ -128,8 +129,8 @@ class ChartCard {
       tool("SVG", `Download “${chart.title}” as SVG`, () => this.saveImage("svg")));
     this.node = make("figure", { class: "card chart", "data-chart": chart.name,
       "aria-labelledby": `title-${chart.name}` },
-    make("div", { class: "chart-head" }, this.title, this.tools), this.views, this.plot,
-    this.caption);
+    make("div", { class: "chart-head" }, this.title, this.tools), this.views, this.legend ?? "",
+    this.plot, this.caption);
     this.take(chart);
   }
 
@@ -139,10 +140,15 @@ class ChartCard {
     this.caption.textContent = chart.aid;
     this.plot.style.height = `${chart.height ?? 340}px`;
     this.view = Math.min(this.view, chart.views.length - 1);
+    this.fillLegend();
     if (chart.views.length < 2 || this.views.childElementCount === chart.views.length) return;
     this.views.replaceChildren(...chart.views.map((view, k) =>
       make("button", { type: "button", "aria-pressed": String(k === this.view),
         onclick: () => this.show(k) }, view.label)));
+  }
+
+  fillLegend() {
+    if (this.legend) fillLegend(this.legend, [this], this.hidden);
   }
 
   show(k) {
@@ -222,25 +228,31 @@ function asCsv(view) {
   return `${rows.map((row) => row.map(cell).join(",")).join("\n")}\n`;
 }
 
-// A legend of buttons for all charts of a group; it toggles a series in each of them.
-function makeLegend(cards, hidden) {
+// The series of a chart that a legend names: not its bands, nor what a heat map's scale tells.
+function seriesOf(chart) {
   const entries = new Map();
-  for (const card of cards) {
-    for (const view of card.chart.views) {
-      for (const trace of view.traces) {
-        if (trace.type !== "heatmap" && !trace.of && trace.name) entries.set(trace.name, trace);
-      }
-    }
+  for (const trace of chart.views.flatMap((view) => view.traces)) {
+    if (trace.type !== "heatmap" && !trace.of && trace.name) entries.set(trace.name, trace);
   }
+  return entries;
+}
+
+// Buttons that show or hide a series in all these charts; none for a single series.
+function fillLegend(place, cards, hidden) {
+  const focused = [...place.children].indexOf(document.activeElement);
+  const entries = new Map(cards.flatMap((card) => [...seriesOf(card.chart)]));
   const buttons = [...entries].map(([name, trace]) =>
     make("button", { type: "button", "aria-pressed": String(!hidden.has(name)), onclick(event) {
       if (!hidden.delete(name)) hidden.add(name);
       event.currentTarget.setAttribute("aria-pressed", String(!hidden.has(name)));
       cards.forEach((card) => card.draw());
     } }, swatch(trace), name));
-  return make("div", { class: "legend", role: "group", "aria-label": "legend: show or hide a series" },
-    ...(buttons.length > 1 ? buttons : []));
+  place.replaceChildren(...(buttons.length > 1 ? buttons : []));
+  place.children[focused]?.focus();
 }
+
+const legendPlace = () =>
+  make("div", { class: "legend", role: "group", "aria-label": "legend: show or hide a series" });
 
 function swatch(trace) {
   const svg = (tag, attributes, ...children) => {

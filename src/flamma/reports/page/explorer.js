@@ -208,7 +208,8 @@ class GameExplorer {
           { type: "scatter", mode: "lines", name: this.game.clients[client], x: grid,
             y: answers.map((tau) => tau[client]), series, line: { shape: "hv" } },
           { type: "scatter", mode: "markers", name: `${this.game.clients[client]}, now`,
-            x: [play.decayFactor], y: [play.localEpochs[client]], series },
+            x: [play.decayFactor], y: [play.localEpochs[client]], series,
+            of: this.game.clients[client] },
         );
       });
     }

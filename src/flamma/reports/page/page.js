@@ -6,12 +6,13 @@ const Page = (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   let cards = []; // every chart, in the order of the page
   let updaters = [];
+  let legends = []; // what fills each legend anew, in the colours of the theme
   let shape = "";
   let drawing = Promise.resolve();
 
   function setTheme(name) {
     html.dataset.theme = name;
-    document.querySelectorAll(".legend").forEach((legend) => legend.rebuild?.());
+    legends.forEach((fill) => fill());
     return redraw();
   }
 
@@ -29,24 +30,23 @@ const Page = (() => {
 
   const makers = {
     charts(item) {
-      const hidden = new Set();
+      const names = item.charts.map((chart) => JSON.stringify([...seriesOf(chart).keys()]));
+      const shared = names.length > 1 && names.every((name) => name === names[0]);
+      const hidden = shared ? new Set() : null;
       const own = item.charts.map((chart) => new ChartCard(chart, hidden));
       cards.push(...own);
-      let legend = makeLegend(own, hidden);
+      const legend = shared ? legendPlace() : "";
       const place = make("div", { class: "group" }, legend,
         make("div", { class: "charts" }, ...own.map((card) => card.node)));
-      const rebuild = () => {
-        const focused = [...legend.children].indexOf(document.activeElement);
-        const next = makeLegend(own, hidden);
-        legend.replaceWith(next);
-        legend = next;
-        legend.rebuild = rebuild;
-        legend.children[focused]?.focus();
+      const fill = () => {
+        if (shared) fillLegend(legend, own, hidden);
+        else own.forEach((card) => card.fillLegend());
       };
-      legend.rebuild = rebuild;
+      fill();
+      legends.push(fill);
       return [place, (next) => {
         own.forEach((card, k) => card.take(next.charts[k]));
-        rebuild();
+        fill();
       }];
     },
     table: (item) => replaceable(item, makeTable),
@@ -144,6 +144,7 @@ const Page = (() => {
     cards.forEach((card) => Plotly.purge(card.plot));
     cards = [];
     updaters = [];
+    legends = [];
     const sections = item.sections.map((section) => {
       const made = section.items.map((part) => makers[part.kind](part));
       updaters.push(made.map(([, renew]) => renew));
