@@ -97,7 +97,7 @@ def _plane_traces(record: ComparisonRecord, rows: list[Row]) -> list[dict[str, A
             "Pareto front",
             [row.mean["accuracy"] for row in front],
             [row.mean["variance"] for row in front],
-            6,
+            7,
             mode="lines+markers",
             quiet=True,
         )
@@ -190,7 +190,7 @@ def tails(record: ComparisonRecord) -> Charts:
                 "x": tidy(row.mean[key] for row in rows),
                 "y": names,
                 "error_x": {"array": tidy(row.std[key] for row in rows)},
-                "series": (1, 6, 0)[k],
+                "series": (5, 4, 0)[k],
             }
             for k, (name, key) in enumerate(shown)
         ]

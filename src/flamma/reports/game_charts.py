@@ -95,8 +95,8 @@ def decay(run: RunRecord) -> Charts:
     ]
     traces = [
         line("played γ", run.numbers, run.series("decay_factor"), 0),
-        line("unconstrained optimum", x, free, 1),
-        line("lower bound", x, [game["decayBounds"][0] for game in played], 6),
+        line("unconstrained optimum", x, free, 5),
+        line("lower bound", x, [game["decayBounds"][0] for game in played], 7),
     ]
     prices = [line("price λ", run.numbers, run.series("price"), 2)]
     return Charts(
@@ -204,9 +204,9 @@ def certificate(run: RunRecord) -> Charts:
     unsure = _settled(run, "leader_regret_uncertainty")
     upper = [None if r is None else r + (u or 0) for r, u in zip(regret, unsure, strict=True)]
     traces = [
-        *band("regret at least/regret at most", x, regret, upper, 1, "leader regret"),
+        *band("regret at least/regret at most", x, regret, upper, 5, "leader regret"),
         line("follower gap", x, gap, 0),
-        line("leader regret", x, regret, 1),
+        line("leader regret", x, regret, 5),
     ]
     rests = max((abs(v) for v in (*gap, *regret) if v is not None), default=0.0) == 0
     room = {"y_range": [-0.05, 1.0]} if rests else {"y_rangemode": "tozero"}

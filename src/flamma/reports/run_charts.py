@@ -149,7 +149,7 @@ def epochs(run: RunRecord) -> Charts:
             "y": [len(record[name]) for record in run.rounds],
             "series": series,
         }
-        for series, name in ((1, "failed"), (2, "abstained"))
+        for series, name in ((5, "failed"), (2, "abstained"))
     ]
     if any(any(trace["y"]) for trace in bars):
         layout = axes("round", "clients", y_rangemode="tozero")
@@ -190,9 +190,9 @@ def participation(run: RunRecord) -> Charts:
         View(
             [
                 bars("trained", 0),
-                bars("failed", 1),
+                bars("failed", 5),
                 bars("abstained", 2),
-                line("even share", names, [even] * len(names), 6),
+                line("even share", names, [even] * len(names), 4),
             ],
             {**axes("client", "rounds", x_type="category"), "barmode": "stack"},
             "selections",

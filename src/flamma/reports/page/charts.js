@@ -5,12 +5,12 @@ const THEMES = {
   light: {
     ink: "#1a1d21", soft: "#5a626c", grid: "#e6e9ed", axis: "#aab2bb", empty: "#edf0f3",
     paper: "#ffffff",
-    series: ["#0072B2", "#D55E00", "#009E73", "#B7568F", "#3A9BDC", "#C98300", "#1a1d21", "#7F7F7F"],
+    series: ["#0072B2", "#C98300", "#009E73", "#B7568F", "#1a1d21", "#D55E00", "#3A9BDC", "#7F7F7F"],
   },
   dark: {
     ink: "#e8eaed", soft: "#a2abb6", grid: "#2d343d", axis: "#56606c", empty: "#2a3039",
     paper: "#1b1f25",
-    series: ["#56A8DE", "#F0884A", "#2FC79B", "#E29AC4", "#8FD0F7", "#F0BA3F", "#f4f5f6", "#9aa2ab"],
+    series: ["#56A8DE", "#F0BA3F", "#2FC79B", "#E29AC4", "#f4f5f6", "#F0884A", "#8FD0F7", "#9aa2ab"],
   },
 };
 const DASHES = ["solid", "dash", "dashdot", "dot", "longdash", "longdashdot", "4px,3px", "1px,3px"];
@@ -155,6 +155,7 @@ class ChartCard {
     this.view = k;
     [...this.views.children].forEach((button, index) =>
       button.setAttribute("aria-pressed", String(index === k)));
+    this.fillLegend();
     return this.draw(true);
   }
 
@@ -229,9 +230,10 @@ function asCsv(view) {
 }
 
 // The series of a chart that a legend names: not its bands, nor what a heat map's scale tells.
-function seriesOf(chart) {
+function seriesOf(chart, view = null) {
   const entries = new Map();
-  for (const trace of chart.views.flatMap((view) => view.traces)) {
+  const views = view === null ? chart.views : [chart.views[view]];
+  for (const trace of views.flatMap((shown) => shown.traces)) {
     if (trace.type !== "heatmap" && !trace.of && trace.name) entries.set(trace.name, trace);
   }
   return entries;
@@ -240,7 +242,8 @@ function seriesOf(chart) {
 // Buttons that show or hide a series in all these charts; none for a single series.
 function fillLegend(place, cards, hidden) {
   const focused = [...place.children].indexOf(document.activeElement);
-  const entries = new Map(cards.flatMap((card) => [...seriesOf(card.chart)]));
+  const entries = new Map(cards.flatMap((card) =>
+    [...seriesOf(card.chart, cards.length > 1 ? null : card.view)]));
   const buttons = [...entries].map(([name, trace]) =>
     make("button", { type: "button", "aria-pressed": String(!hidden.has(name)), onclick(event) {
       if (!hidden.delete(name)) hidden.add(name);
@@ -277,7 +280,7 @@ function swatch(trace) {
       cross: "13,1 17,1 17,4 20,4 20,8 17,8 17,11 13,11 13,8 10,8 10,4 13,4",
       x: "10,2 12,1 15,4 18,1 20,2 17,6 20,10 18,11 15,8 12,11 10,10 13,6",
       star: "15,0 16.5,4.5 21,4.5 17.5,7 19,12 15,9 11,12 12.5,7 9,4.5 13.5,4.5" };
-    const shape = SYMBOLS[series % 8];
+    const shape = trace.marker?.symbol ?? SYMBOLS[series % 8];
     if (trace.mode !== "lines" && !trace.quiet) {
       parts.push(points[shape] ? svg("polygon", { points: points[shape], fill: colour })
         : svg("circle", { cx: 15, cy: 6, r: 5, fill: colour }));

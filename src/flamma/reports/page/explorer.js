@@ -16,7 +16,7 @@ class GameExplorer {
     this.node.append(this.controls, make("div", {}, this.values,
       make("div", { class: "charts" }, ...this.cards.map((card) => card.node), clients)));
     this.offer(games);
-    this.start(games.findIndex((game) => game.played < 1));
+    this.start(games.findIndex((game) => game.played < 0.95));
   }
 
   // Take new games to start from; what is being explored stays.
@@ -182,11 +182,11 @@ class GameExplorer {
       traces.push(
         { type: "scatter", mode: "lines", name: "server utility", x: curve.x, y: curve.y, series: 0 },
         { type: "scatter", mode: "markers", name: "equilibrium", x: [best.decayFactor],
-          y: [best.serverUtility], series: 1, marker: { symbol: "star", size: 16 } },
+          y: [best.serverUtility], series: 5, marker: { symbol: "star", size: 16 } },
       );
       if (play !== best) {
         traces.push({ type: "scatter", mode: "markers", name: "played", x: [play.decayFactor],
-          y: [play.serverUtility], series: 6, marker: { symbol: "circle-open", size: 13 } });
+          y: [play.serverUtility], series: 4, marker: { symbol: "circle-open", size: 13 } });
       }
     }
     return { name: "leader-curve", title: "The server's utility over its decay factor", height: 280,
