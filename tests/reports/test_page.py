@@ -9,10 +9,11 @@ import time
 
 import pytest
 
+from browsing import until
 from flamma.experiments.run import Run, run
 from flamma.game import Game, certify, solve
 from flamma.reports.comparing import clear_best, read_comparison
-from flamma.reports.page import write_report
+from flamma.reports.page import as_json, read_document, write_report
 from made_runs import made_comparison, made_config, made_run
 
 STRATEGIES = ("fedavg", "fedprox", "qffl", "incentive", "flamma")
@@ -42,23 +43,53 @@ def comparison(tmp_path_factory):
     return made_comparison(tmp_path_factory.mktemp("reports") / "made", STRATEGIES)
 
 
+@pytest.fixture(scope="module")
+def run_page(trained, opened):
+    with opened(write_report(trained)) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def comparison_page(comparison, opened):
+    with opened(write_report(comparison)) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def shown(trained, opened):
+    """Show other directories in a page that is open already: what the live page does."""
+    with opened(write_report(trained)) as page:
+
+        def show(path):
+            page.evaluate("text => Page.render(JSON.parse(text))", as_json(read_document(path)))
+            return page
+
+        yield show
+
+
 def marks(page):
     """How many marks each chart has, in each of its views."""
-    found = {}
-    for card in page.query_selector_all("[data-chart]"):
-        name = card.get_attribute("data-chart")
-        views = card.query_selector_all(".views button")
-        for k in range(max(1, len(views))):
-            if views:
-                views[k].click()
-                page.wait_for_timeout(50)
-            found[name, k] = len(card.query_selector_all(MARKS))
-    return found
+    found = page.evaluate(
+        """async (marks) => {
+          const found = [];
+          for (const card of document.querySelectorAll("[data-chart]")) {
+            const views = [...card.querySelectorAll(".views button")];
+            for (let k = 0; k < Math.max(1, views.length); k++) {
+              views[k]?.click();
+              if (views.length) await new Promise((done) => setTimeout(done, 60));
+              found.push([card.dataset.chart, k, card.querySelectorAll(marks).length]);
+            }
+            views[0]?.click();
+          }
+          return found;
+        }""",
+        MARKS,
+    )
+    return {(name, k): amount for name, k, amount in found}
 
 
-def test_every_chart_of_a_run_has_marks(trained, opened):
-    with opened(write_report(trained)) as page:
-        found = marks(page)
+def test_every_chart_of_a_run_has_marks(run_page):
+    found = marks(run_page)
     names = {name for name, _ in found}
     assert names == {
         *("accuracy", "variance", "client-accuracy", "client-final", "decay", "price"),
@@ -68,11 +99,10 @@ def test_every_chart_of_a_run_has_marks(trained, opened):
     assert min(found.values()) > 0, found
 
 
-def test_a_run_tells_how_to_run_it_again(trained, opened):
-    with opened(write_report(trained)) as page:
-        text = page.inner_text("#again")
-        folded = page.text_content("#again details pre")
-        title, subtitle = page.inner_text("h1"), page.inner_text(".subtitle")
+def test_a_run_tells_how_to_run_it_again(trained, run_page):
+    text = run_page.inner_text("#again")
+    folded = run_page.text_content("#again details pre")
+    title, subtitle = run_page.inner_text("h1"), run_page.inner_text(".subtitle")
     assert f"flamma run {trained / 'config.toml'} --out runs/again" in text
     assert Run.load(trained).params_sha256 in text
     assert folded == (trained / "config.toml").read_text()
@@ -80,23 +110,21 @@ def test_a_run_tells_how_to_run_it_again(trained, opened):
     assert subtitle == "logistic, 6 clients, 3 a round, 8 of 8 rounds, seed 0"
 
 
-def test_every_chart_of_a_comparison_has_marks(comparison, opened):
-    with opened(write_report(comparison)) as page:
-        found = marks(page)
+def test_every_chart_of_a_comparison_has_marks(comparison_page):
+    found = marks(comparison_page)
     for kind in ("curve", "plane", "distribution", "tails", "work"):
         assert sum(name.startswith(kind) for name, _ in found) >= 2, kind
     assert min(found.values()) > 0, found
 
 
-def test_the_table_in_the_page_equals_table_json(comparison, opened):
-    with opened(write_report(comparison)) as page:
-        cells = page.eval_on_selector_all(
-            "[data-table=table-mnist] tbody tr",
-            "rows => rows.map(r => [...r.children].map(c => ({text: c.querySelector('.text')"
-            ".textContent, value: Number(c.dataset.value), spread: Number(c.dataset.spread), "
-            "mark: c.className, note: c.querySelector('.note')?.textContent ?? ''})))",
-        )
-        notes = page.inner_text("[data-table=table-mnist]")
+def test_the_table_in_the_page_equals_table_json(comparison, comparison_page):
+    cells = comparison_page.eval_on_selector_all(
+        "[data-table=table-mnist] tbody tr",
+        "rows => rows.map(r => [...r.children].map(c => ({text: c.querySelector('.text')"
+        ".textContent, value: Number(c.dataset.value), spread: Number(c.dataset.spread), "
+        "mark: c.className, note: c.querySelector('.note')?.textContent ?? ''})))",
+    )
+    notes = comparison_page.inner_text("[data-table=table-mnist]")
     table = json.loads((comparison / "table.json").read_text())
     record = read_comparison(comparison).comparison
     assert [line[0]["text"] for line in cells] == [
@@ -122,42 +150,42 @@ def test_the_table_in_the_page_equals_table_json(comparison, opened):
     assert "setting cannot be repeated" in notes
 
 
-def test_the_explorer_starts_from_the_runs_own_game_and_moves(trained, opened):
+def test_the_explorer_starts_from_the_runs_own_game_and_moves(trained, run_page):
     record = next(r for r in Run.load(trained).history if r["decay_factor"] < 0.95)
-    with opened(write_report(trained)) as page:
+    page = run_page
 
-        def value(name):
-            return float(page.get_attribute(f"[data-explorer] [data-name={name}]", "data-value"))
+    def value(name):
+        return float(page.get_attribute(f"[data-explorer] [data-name={name}]", "data-value"))
 
-        def slide(name, to):
-            page.locator(f"[data-explorer] input[name={name}]").evaluate(
-                "(node, to) => { node.value = to; node.dispatchEvent(new Event('input')); }", to
-            )
-
-        assert value("equilibrium") == pytest.approx(record["decay_factor"], abs=1e-9)
-        before = value("equilibrium"), value("server")
-        slide("round", 3)
-        slide("price", 200)
-        assert (value("equilibrium"), value("server")) != before
-        before = value("server")
-        slide("cost", 150)
-        slide("contribution", 900)
-        slide("most", 7)
-        slide("fewest", 2)
-        after = value("server")
-        assert after != before
-        assert value("regret") == pytest.approx(0, abs=1e-9)
-        game = page.evaluate(
-            "() => { const g = document.querySelector('[data-explorer]'); "
-            "return [...g.querySelectorAll('output')].map(o => [o.name, o.textContent]); }"
+    def slide(name, to):
+        page.locator(f"[data-explorer] input[name={name}]").evaluate(
+            "(node, to) => { node.value = to; node.dispatchEvent(new Event('input')); }", to
         )
-        shown = dict(game)
-        assert (shown["round"], shown["fewest"], shown["most"]) == ("3", "2", "7")
-        slide("gamma", 300)
-        assert value("server") < after
-        assert value("regret") == pytest.approx(after - value("server"), abs=1e-9)
-        page.click("[data-explorer] button[name=equilibrium]")
-        assert value("server") == pytest.approx(after)
+
+    assert value("equilibrium") == pytest.approx(record["decay_factor"], abs=1e-9)
+    before = value("equilibrium"), value("server")
+    slide("round", 3)
+    slide("price", 200)
+    assert (value("equilibrium"), value("server")) != before
+    before = value("server")
+    slide("cost", 150)
+    slide("contribution", 900)
+    slide("most", 7)
+    slide("fewest", 2)
+    after = value("server")
+    assert after != before
+    assert value("regret") == pytest.approx(0, abs=1e-9)
+    game = page.evaluate(
+        "() => { const g = document.querySelector('[data-explorer]'); "
+        "return [...g.querySelectorAll('output')].map(o => [o.name, o.textContent]); }"
+    )
+    shown = dict(game)
+    assert (shown["round"], shown["fewest"], shown["most"]) == ("3", "2", "7")
+    slide("gamma", 300)
+    assert value("server") < after
+    assert value("regret") == pytest.approx(after - value("server"), abs=1e-9)
+    page.click("[data-explorer] button[name=equilibrium]")
+    assert value("server") == pytest.approx(after)
 
 
 def random_games(amount):
@@ -182,7 +210,7 @@ def random_games(amount):
     return games
 
 
-def test_the_pages_solver_agrees_with_the_packages_to_1e_9(trained, opened):
+def test_the_pages_solver_agrees_with_the_packages_to_1e_9(run_page):
     games = random_games(500)
     plain = [
         {
@@ -196,12 +224,11 @@ def test_the_pages_solver_agrees_with_the_packages_to_1e_9(trained, opened):
         }
         for game in games
     ]
-    with opened(write_report(trained)) as page:
-        found = page.evaluate(
-            "games => games.map(g => { g.epochBounds[1] ??= Infinity; const e = Solver.solve(g);"
-            " return [e, Solver.certify(g, e)]; })",
-            plain,
-        )
+    found = run_page.evaluate(
+        "games => games.map(g => { g.epochBounds[1] ??= Infinity; const e = Solver.solve(g);"
+        " return [e, Solver.certify(g, e)]; })",
+        plain,
+    )
     within = {"abs": 1e-9, "rel": 1e-9}
     for game, (theirs, gaps) in zip(games, found, strict=True):
         ours = solve(game)
@@ -218,16 +245,15 @@ def test_the_pages_solver_agrees_with_the_packages_to_1e_9(trained, opened):
         assert gaps["abstainingShare"] == certificate.abstaining_share
 
 
-def test_a_play_beside_the_equilibrium_is_certified_alike(trained, opened):
+def test_a_play_beside_the_equilibrium_is_certified_alike(run_page):
     game = Game([0.9, 0.8], [0.1, 0.1], round=4)
-    with opened(write_report(trained)) as page:
-        found = page.evaluate(
-            "() => { const g = {contributions: [0.9, 0.8], costs: [0.1, 0.1], round: 4, price: 1,"
-            " epochBounds: [1, 10], wholeEpochs: true, decayBounds: [0, 1]};"
-            " const p = {decayFactor: 0.5, localEpochs: [1, 2], abstains: [false, false],"
-            " clientUtilities: [0.35, 0.4], serverUtility: 0.5 * 4.7 - 4 * 0.25};"
-            " return Solver.certify(g, p); }"
-        )
+    found = run_page.evaluate(
+        "() => { const g = {contributions: [0.9, 0.8], costs: [0.1, 0.1], round: 4, price: 1,"
+        " epochBounds: [1, 10], wholeEpochs: true, decayBounds: [0, 1]};"
+        " const p = {decayFactor: 0.5, localEpochs: [1, 2], abstains: [false, false],"
+        " clientUtilities: [0.35, 0.4], serverUtility: 0.5 * 4.7 - 4 * 0.25};"
+        " return Solver.certify(g, p); }"
+    )
     ours = certify(game, 0.5, [1, 2])
     assert found["followerGap"] == pytest.approx(ours.follower_gap, abs=1e-12)
     assert found["leaderRegret"] == pytest.approx(ours.leader_regret, abs=1e-9)
@@ -258,17 +284,17 @@ def test_hostile_text_stays_text(tmp_path, opened):
         assert page.evaluate("document.title").startswith("FLamma on </script>")
 
 
-def test_a_hostile_strategy_name_stays_text_in_a_comparison(tmp_path, opened):
+def test_a_hostile_strategy_name_stays_text_in_a_comparison(tmp_path, shown):
     path = made_comparison(tmp_path / "made", ["fedavg", "flamma"], splits=["iid"], seeds=2)
     name = "<img src=x onerror=alert(1)><b>x<"
     table = (path / "table.json").read_text().replace('"fedavg"', json.dumps(name))
     (path / "table.json").write_text(table)
     (path / "runs/mnist/iid/fedavg").rename(path / f"runs/mnist/iid/{name}")
-    with opened(write_report(path)) as page:
-        assert page.evaluate("document.images.length") == 0
-        assert page.inner_text("[data-table=table-mnist] tbody th") == name
-        assert name in page.text_content("[data-chart^=tails] .plot")
-        assert page.inner_text(".legend button >> nth=0") == name
+    page = shown(path)
+    assert page.evaluate("document.images.length") == 0
+    assert page.inner_text("[data-table=table-mnist] tbody th") == name
+    assert name in page.text_content("[data-chart^=tails] .plot")
+    assert page.inner_text(".legend button >> nth=0") == name
 
 
 def damage_config(path):
@@ -313,30 +339,30 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_of_a_damaged_run_the_rest_is_shown_and_the_loss_said(kind, tmp_path, opened):
+def test_of_a_damaged_run_the_rest_is_shown_and_the_loss_said(kind, tmp_path, shown):
     damage, said, charts = DAMAGES[kind]
     path = made_run(tmp_path / "run")
     damage(path)
-    with opened(write_report(path)) as page:
-        assert said in page.inner_text("#notices")
-        found = marks(page)
+    page = shown(path)
+    assert said in page.inner_text("#notices")
+    found = marks(page)
     assert charts <= {name for name, _ in found}
     assert min(found.values()) > 0, found
 
 
-def test_an_unfinished_run_and_an_unfinished_comparison_say_so(tmp_path, opened):
+def test_an_unfinished_run_and_an_unfinished_comparison_say_so(tmp_path, shown):
     run_path = made_run(tmp_path / "run", done=5)
-    with opened(write_report(run_path)) as page:
-        assert "5 of 12 rounds are finished" in page.inner_text("#notices")
+    page = shown(run_path)
+    assert "5 of 12 rounds are finished" in page.inner_text("#notices")
     path = made_comparison(tmp_path / "made", ["fedavg", "flamma"], splits=["iid"], seeds=2)
     (path / "table.json").unlink()
     config = made_config("flamma", data={"split": "iid"})
     made_run(path / "runs/mnist/iid/flamma/seed-2", config, done=3)
-    with opened(write_report(path)) as page:
-        notices = page.inner_text("#notices")
-        assert "Table.json is not there yet" in notices
-        assert "seed-2: 3 of 12 rounds" in notices
-        assert "FLamma" in page.inner_text("[data-table=table-mnist]")
+    page = shown(path)
+    notices = page.inner_text("#notices")
+    assert "Table.json is not there yet" in notices
+    assert "seed-2: 3 of 12 rounds" in notices
+    assert "FLamma" in page.inner_text("[data-table=table-mnist]")
 
 
 def test_a_large_run_and_a_large_comparison_render_within_ten_seconds(tmp_path, opened):
@@ -354,35 +380,38 @@ def test_a_large_run_and_a_large_comparison_render_within_ten_seconds(tmp_path, 
     assert report.stat().st_size < 6_000_000
 
 
-def test_themes_legend_keyboard_and_phone(comparison, opened):
-    report = write_report(comparison)
-    with opened(report, color_scheme="dark") as page:
-        ground = "getComputedStyle(document.body).backgroundColor"
-        dark = page.evaluate(ground)
-        page.click("#theme")
-        page.wait_for_selector("html[data-theme=light][data-ready=yes]")
-        assert page.evaluate(ground) != dark
-        visible = "document.querySelector('[data-chart^=curve] .plot').data.filter(t => t.visible)"
-        before = page.evaluate(f"{visible}.length")
-        page.focus("#rounds .legend button >> nth=0")
-        page.keyboard.press("Enter")
-        page.wait_for_function(f"{visible}.length < {before}")
-        page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.textContent") == "FedProx"
-    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
-    with opened(report, **phone) as page:
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+def test_themes_legend_keyboard_and_phone(comparison_page):
+    page = comparison_page
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_selector("html[data-theme=dark][data-ready=yes]")
+    assert page.evaluate(ground) != light
+    page.click("#theme")
+    page.wait_for_selector("html[data-theme=light][data-ready=yes]")
+    assert page.evaluate(ground) == light
+    visible = "document.querySelector('[data-chart^=curve] .plot').data.filter(t => t.visible)"
+    before = page.evaluate(f"{visible}.length")
+    page.focus("#rounds .legend button >> nth=0")
+    page.keyboard.press("Enter")
+    until(page, f"{visible}.length < {before}")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "FedProx"
+    page.set_viewport_size({"width": 360, "height": 740})
+    until(page, "document.documentElement.scrollWidth <= 360")
+    narrow = "[...document.querySelectorAll('.plot svg')].every(s => s.clientWidth <= 360)"
+    until(page, narrow)
+    page.set_viewport_size({"width": 1280, "height": 900})
 
 
-def test_data_and_pictures_can_be_taken_along(comparison, opened):
-    with opened(write_report(comparison)) as page:
-        card = page.locator("[data-chart='plane-mnist-iid']")
-        texts = {}
-        for kind in ("data", "PNG", "SVG"):
-            with page.expect_download() as waiting:
-                card.get_by_text(kind, exact=True).click()
-            texts[kind] = waiting.value.path().read_bytes()
-            assert waiting.value.suggested_filename.startswith("plane-mnist-iid.")
+def test_data_and_pictures_can_be_taken_along(comparison, comparison_page):
+    card = comparison_page.locator("[data-chart='plane-mnist-iid']")
+    texts = {}
+    for kind in ("data", "PNG", "SVG"):
+        with comparison_page.expect_download() as waiting:
+            card.get_by_text(kind, exact=True).click()
+        texts[kind] = waiting.value.path().read_bytes()
+        assert waiting.value.suggested_filename.startswith("plane-mnist-iid.")
     assert texts["PNG"].startswith(b"\x89PNG")
     assert texts["SVG"].startswith(b"<svg")
     rows = list(csv.DictReader(io.StringIO(texts["data"].decode())))
@@ -393,8 +422,7 @@ def test_data_and_pictures_can_be_taken_along(comparison, opened):
     assert float(found["± variance, %²"]) == pytest.approx(flamma["std"]["variance"], rel=1e-7)
 
 
-def test_it_prints(comparison, opened):
-    with opened(write_report(comparison), color_scheme="dark") as page:
-        pdf = page.pdf(format="A4", print_background=True)
+def test_it_prints(comparison_page):
+    pdf = comparison_page.pdf(format="A4", print_background=True)
     assert pdf.startswith(b"%PDF")
     assert len(pdf) > 50_000
