@@ -192,7 +192,10 @@ def _whole_record(record: dict[str, Any]) -> dict[str, Any] | None:
     failed, abstained = record.get("failed", {}), record.get("abstained", [])
     if not isinstance(failed, dict) or not _is_clients(abstained):
         return None
-    whole = dict(record)
+    whole = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in record.items()
+    }
     for key in ("contributions", "client_utilities"):
         values: Any = record.get(key)
         fits = isinstance(values, list) and len(values) == len(selected)
