@@ -16,8 +16,8 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from flamma.reports.html_page import write_report
 from flamma.reports.live import LiveServer
-from flamma.reports.page import write_report
 
 PICTURES = Path(__file__).parent / "screenshots"
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
@@ -61,7 +61,9 @@ def take(
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     PICTURES.mkdir(exist_ok=True)
     file = PICTURES / f"{name}.png"
-    picture.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(file, optimize=True)
+    picture.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
+        file, optimize=True
+    )
     print(f"{file}: {file.stat().st_size / 1000:.0f} kB")
     page.close()
 

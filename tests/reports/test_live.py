@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -188,6 +189,26 @@ def test_flamma_watch_ends_on_an_interrupt(tmp_path):
     _, said = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "Traceback" not in said
+
+
+def test_flamma_run_watch_serves_the_run_and_ends_with_it(tmp_path):
+    small = ["--rounds", "300", "--model", "logistic", "--train-samples", "100"]
+    command = [sys.executable, "-m", "flamma", "run", *small, "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        [*command, "--watch"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+    )
+    line = process.stderr.readline()
+    url = line.removeprefix(f"watch {tmp_path / 'run'} at ").strip()
+    with urlopen(f"{url}document.json", timeout=20) as answer:
+        title = json.load(answer)["title"]
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert title in ("Waiting for a run in run", "FLamma on digits (shards)")
+    assert f"Report: {tmp_path / 'run' / 'report.html'}" in printed
 
 
 def _interruptible():

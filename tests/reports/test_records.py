@@ -14,12 +14,12 @@ from flamma.errors import MissingExtraError, RunError
 from flamma.experiments.run import run
 from flamma.experiments.table import MEASURES, Comparison, Row
 from flamma.game import Game, solve
-from flamma.reports import page as pages
+from flamma.reports import html_page as pages
 from flamma.reports.comparing import clear_best, is_comparison, pareto, read_comparison
 from flamma.reports.comparison_page import paper
 from flamma.reports.document import Document, Facts
 from flamma.reports.game_charts import decay, effective, games
-from flamma.reports.page import as_json, read_document, write_report
+from flamma.reports.html_page import as_json, read_document, write_report
 from flamma.reports.reading import read_run
 from made_runs import made_comparison, made_config, made_run
 

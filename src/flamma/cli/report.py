@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +66,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_report(options: argparse.Namespace) -> None:
     """Run ``flamma report``."""
-    from flamma.reports.page import read_document, write_report
+    from flamma.reports.html_page import read_document, write_report
 
     written = write_report(options.dir, options.out)
     missing = list(read_document(options.dir).notices)
@@ -105,9 +107,27 @@ def announce(server: LiveServer) -> None:
         )
 
 
+@contextmanager
+def watched(path: Path, wanted: bool) -> Iterator[None]:
+    """Serve the live page of what is written to a directory meanwhile, if that is wanted."""
+    if not wanted:
+        yield
+        return
+    from flamma.reports.live import LiveServer
+
+    with LiveServer(path) as server:
+        announce(server)
+        yield
+
+
+def add_watch(parser: Parser) -> None:
+    """Add ``--watch`` to a command."""
+    parser.add_argument("--watch", action="store_true", help="serve a live page while it goes on")
+
+
 def report_at_end(path: Path, as_json: bool) -> None:
     """Write the report of what has just finished, and say so; that must never fail the run."""
-    from flamma.reports.page import write_report
+    from flamma.reports.html_page import write_report
 
     try:
         written = write_report(path)

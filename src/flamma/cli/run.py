@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.cli.parser import Parser
-from flamma.cli.report import announce, report_at_end
+from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.errors import FlammaError
 
 if TYPE_CHECKING:
@@ -74,7 +72,6 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     run.add_argument(
         "--out", type=Path, metavar="DIR", help="the run directory (a new one in runs/)"
     )
-    run.add_argument("--watch", action="store_true", help="serve a live page while it goes on")
     run.set_defaults(run=run_run)
     resume = commands.add_parser(
         "resume",
@@ -92,6 +89,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     show.add_argument("dir", type=Path, metavar="DIR", help="the run directory")
     show.set_defaults(run=run_show)
     for parser in (run, resume):
+        add_watch(parser)
         parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
     for parser in (run, resume, show):
         parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -139,23 +137,10 @@ def run_run(options: argparse.Namespace) -> None:
     tables = read_config(options.config) if options.config else {}
     config = make_config(with_settings(tables, settings(options)))
     out = options.out or default_folder(config)
-    with _watched(out, options.watch), RoundDisplay(config.rounds, out) as display:
+    with watched(out, options.watch), RoundDisplay(config.rounds, out) as display:
         done = run(config, out=out, on_round=display, data_dir=options.data_dir)
     _print_run(done, options.json)
     report_at_end(done.path, options.json)
-
-
-@contextmanager
-def _watched(out: Path, wanted: bool) -> Iterator[None]:
-    """Serve the live page of a run while it goes on, if that is wanted."""
-    if not wanted:
-        yield
-        return
-    from flamma.reports.live import LiveServer
-
-    with LiveServer(out) as server:
-        announce(server)
-        yield
 
 
 def run_resume(options: argparse.Namespace) -> None:
@@ -164,7 +149,8 @@ def run_resume(options: argparse.Namespace) -> None:
     from flamma.experiments.run import Run, resume
 
     before = Run.load(options.dir)
-    with RoundDisplay(before.config.rounds, options.dir) as display:
+    rounds = before.config.rounds
+    with watched(options.dir, options.watch), RoundDisplay(rounds, options.dir) as display:
         done = resume(
             options.dir,
             on_round=display,

@@ -145,7 +145,7 @@ def _games(record: ComparisonRecord) -> list[dict[str, Any]]:
     for dataset, split in record.panels:
         for strategy in record.strategies:
             runs = record.runs.get((dataset, split, strategy), [])
-            games = game_charts.games(runs[0]) if runs else []
+            games = game_charts.explorer_games(runs[0]) if runs else []
             if games:
                 chosen = {0: 0, len(games) // 2: 0, len(games) - 1: 0}
                 found += [

@@ -16,7 +16,7 @@ from flamma.types import Floats
 ROUNDING = 1e-12
 """A gap or a utility below this is only rounding, and is drawn as 0."""
 
-MOST_GAMES = 60
+MOST_GAMES, MOST_PLAYERS, MOST_IN_ALL = 60, 2_000, 20_000
 
 
 def has_game(run: RunRecord) -> bool:
@@ -59,9 +59,16 @@ def games(run: RunRecord) -> list[dict[str, Any]]:
 
 
 def explorer_games(run: RunRecord) -> list[dict[str, Any]]:
-    """Return the games the explorer offers: all, or an even sample of many."""
+    """Return the games the explorer offers: all, or an even sample of many.
+
+    The page solves a game anew at every move of a slider, so one of thousands is not offered.
+    """
     found = games(run)
-    return [found[k] for k in even_sample(len(found), MOST_GAMES)]
+    players = max((len(game["clients"]) for game in found), default=0)
+    if players > MOST_PLAYERS:
+        return []
+    most = min(MOST_GAMES, MOST_IN_ALL // max(1, players))
+    return [found[k] for k in even_sample(len(found), most)]
 
 
 def epoch_bounds(run: RunRecord) -> tuple[float, float]:

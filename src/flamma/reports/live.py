@@ -7,6 +7,7 @@ hands out no files, so no address can lead out of the directory it watches.
 from __future__ import annotations
 
 import ipaddress
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from flamma.errors import FlammaError
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS
 from flamma.reports.comparing import RUNS, TABLE
 from flamma.reports.document import Document, Facts
-from flamma.reports.page import as_json, plotly, read_document, render
+from flamma.reports.html_page import as_json, plotly, read_document, render
 
 LOOPBACK = "127.0.0.1"
 PAUSE = 0.4
@@ -162,6 +163,8 @@ class LiveServer(ThreadingHTTPServer):
 
     def __init__(self, path: Path, host: str = LOOPBACK, port: int = 0) -> None:
         plotly()  # without which there is no page to serve
+        if ":" in host:
+            self.address_family = socket.AF_INET6
         self.watch = Watch(path)
         self.host = host
         try:
@@ -174,7 +177,8 @@ class LiveServer(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         """Where the page is."""
-        return f"http://{self.host}:{self.server_address[1]}/"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.server_address[1]}/"
 
     @property
     def is_private(self) -> bool:

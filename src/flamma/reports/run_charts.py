@@ -146,7 +146,7 @@ def epochs(run: RunRecord) -> Charts:
             "type": "bar",
             "name": name,
             "x": run.numbers,
-            "y": [len(record[name]) for record in run.rounds],
+            "y": [len(record[name]) or None for record in run.rounds],
             "series": series,
         }
         for series, name in ((5, "failed"), (2, "abstained"))

@@ -128,14 +128,15 @@ def _game_sections(run: RunRecord) -> list[Section]:
             ],
         )
     ]
-    if known:
+    offered = game_charts.explorer_games(run)
+    if offered:
         sections.append(
             Section(
                 "explorer",
                 "Explore the game",
                 "Change the rules or one client and see where the equilibrium goes; it is computed "
                 "here in the page by the same mathematics.",
-                [Explorer(game_charts.explorer_games(run))],
+                [Explorer(offered)],
             )
         )
     return sections

@@ -64,8 +64,12 @@ function styled(trace, theme, hidden) {
       hoverongaps: false, hovertemplate: hover };
   }
   if (trace.type === "bar") {
-    const pattern = { shape: ["", "/", "x", "."][series % 4], fgcolor: theme.paper, solidity: 0.25 };
-    return { ...figure, marker: { color: colour, pattern } };
+    const marker = { color: colour };
+    if (own.x.length <= 60) { // hundreds of patterned bars take long to draw, and show none
+      const shape = ["", "/", "x", "."][series % 4];
+      marker.pattern = { shape, fgcolor: theme.paper, solidity: 0.25 };
+    }
+    return { ...figure, marker };
   }
   if (trace.type === "box") {
     return { ...figure, boxpoints: "all", jitter: 0.5, pointpos: 0, fillcolor: faded(colour, 0.25),
@@ -113,12 +117,15 @@ function laidOut(view, theme) {
 
 // A chart card: what it shows can be replaced, drawn anew, and taken along.
 class ChartCard {
+  static made = 0;
+
   constructor(chart, hidden = null) {
+    const id = `chart-${ChartCard.made++}`; // a name may hold anything
     this.hidden = hidden ?? new Set(); // shared by a group with one legend
     this.legend = hidden ? null : legendPlace();
     this.view = 0;
     this.plot = make("div", { class: "plot" });
-    this.title = make("h3", { id: `title-${chart.name}` });
+    this.title = make("h3", { id });
     this.caption = make("figcaption");
     this.views = make("div", { class: "views", role: "group", "aria-label": "what is shown" });
     const tool = (text, label, act) =>
@@ -128,7 +135,7 @@ class ChartCard {
       tool("PNG", `Download “${chart.title}” as PNG`, () => this.saveImage("png")),
       tool("SVG", `Download “${chart.title}” as SVG`, () => this.saveImage("svg")));
     this.node = make("figure", { class: "card chart", "data-chart": chart.name,
-      "aria-labelledby": `title-${chart.name}` },
+      "aria-labelledby": id },
     make("div", { class: "chart-head" }, this.title, this.tools), this.views, this.legend ?? "",
     this.plot, this.caption);
     this.take(chart);

@@ -24,16 +24,14 @@ class GameExplorer {
     this.games = games;
     const select = this.controls.querySelector("select[name=game]");
     if (!select) return;
-    while (select.options.length < games.length) {
-      select.append(make("option", { value: select.options.length },
-        games[select.options.length].label));
-    }
+    select.replaceChildren(...games.map((game, k) => make("option", { value: k }, game.label)));
+    select.selectedIndex = games.findIndex((game) => game.label === this.from.label);
   }
 
   start(index) {
     const chosen = Math.max(0, index);
     const from = this.games[chosen];
-    this.from = chosen;
+    this.from = from;
     this.game = { ...from, contributions: [...from.contributions], costs: [...from.costs],
       epochBounds: [from.epochBounds[0], from.epochBounds[1] ?? Infinity] };
     this.client = 0;
@@ -43,8 +41,7 @@ class GameExplorer {
   }
 
   makeControls() {
-    const { game } = this;
-    const from = this.games[this.from];
+    const { from, game } = this;
     const choose = (name, label, options, chosen, act) => make("label", {}, label,
       make("select", { name, onchange: (event) => act(Number(event.target.value)) },
         ...options.map((text, k) => make("option", { value: k, selected: k === chosen }, text))));
@@ -68,7 +65,8 @@ class GameExplorer {
     const own = (kind) => from[kind][this.client];
     this.most = most;
     this.controls.replaceChildren(
-      choose("game", "Start from", this.games.map((g) => g.label), this.from,
+      choose("game", "Start from", this.games.map((g) => g.label),
+        this.games.findIndex((g) => g.label === from.label),
         (k) => { this.start(k); this.redraw(); }),
       slider("round", "round t", { min: 1, max: Math.max(100, 2 * from.round), step: 1 },
         game.round, (value) => { game.round = value; }),

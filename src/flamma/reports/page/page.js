@@ -170,8 +170,9 @@ const Page = (() => {
   }
 
   function printed() { // paper is white, and as wide as it is
-    const before = html.dataset.theme;
+    let before = "light";
     addEventListener("beforeprint", () => {
+      before = html.dataset.theme;
       html.dataset.theme = "light";
       cards.forEach((card) => {
         const { data, layout } = card.figure("light");
