@@ -50,7 +50,8 @@ def made_record(config: Config, number: int, costs, rng, trouble: bool) -> tuple
     gamma = solve(game).decay_factor if plays else 1.0
     epochs = solve(game).local_epochs if plays else np.full(selected.size, 5)
     failed = {str(selected[0]): "late (simulated)"} if trouble and number % 4 == 0 else {}
-    abstained = [int(c) for c, t in zip(selected, epochs, strict=True) if t == 0]
+    idle = [int(c) for c, t in zip(selected, epochs, strict=True) if t == 0]
+    abstained = [client for client in idle if str(client) not in failed]
     level = 95 - 60 * np.exp(-number / (config.rounds / 4))
     accuracy = np.clip(level + rng.normal(0, 90 / number**0.7, clients), 0, 100)
     utilities = client_utility(game, gamma, epochs).tolist()

@@ -8,6 +8,7 @@ import json
 import time
 
 import pytest
+from PIL import Image
 
 from browsing import until
 from flamma.experiments.run import Run, run
@@ -97,6 +98,14 @@ def test_every_chart_of_a_run_has_marks(run_page):
         *("participation", "epochs", "mishaps", "holdings", "leader-curve", "responses"),
     }
     assert min(found.values()) > 0, found
+
+
+def test_stacked_bars_are_seen_whatever_their_pattern(trained, run_page):
+    failures = Run.load(trained).summary()["failures"]
+    assert failures > 0
+    shot = run_page.locator("[data-chart=mishaps] .plot").screenshot()
+    colours = Image.open(io.BytesIO(shot)).convert("RGB").getcolors(1_000_000)
+    assert sum(amount for amount, colour in colours if colour == (0xD5, 0x5E, 0x00)) > 50
 
 
 def test_a_run_tells_how_to_run_it_again(trained, run_page):
@@ -426,3 +435,6 @@ def test_it_prints(comparison_page):
     pdf = comparison_page.pdf(format="A4", print_background=True)
     assert pdf.startswith(b"%PDF")
     assert len(pdf) > 50_000
+    fits = "[...document.querySelectorAll('.plot')].every("
+    fits += "p => Math.abs(p._fullLayout.width - p.clientWidth) < 2)"
+    until(comparison_page, fits)  # back to what the screen has

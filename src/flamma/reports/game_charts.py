@@ -105,7 +105,7 @@ def decay(run: RunRecord) -> Charts:
         line("unconstrained optimum", x, free, 5),
         line("lower bound", x, [game["decayBounds"][0] for game in played], 7),
     ]
-    prices = [line("price λ", run.numbers, run.series("price"), 2)]
+    prices = [line("price λ", run.numbers, run.series("price"), 0)]
     return Charts(
         [
             Chart(
@@ -182,8 +182,8 @@ def utilities(run: RunRecord) -> Charts:
             Chart(
                 "utilities",
                 "What taking part is worth to each client",
-                "Utility of every selected client: blue gains, red works at a loss."
-                + sample_note(run),
+                "Utility of every selected client: blue gains, yellow breaks even, red works at a "
+                "loss." + sample_note(run),
                 [client_heatmap(run, values, "utility", scale="diverging", zmid=0)],
             ),
             Chart(
@@ -217,7 +217,7 @@ def certificate(run: RunRecord) -> Charts:
     ]
     rests = max((abs(v) for v in (*gap, *regret) if v is not None), default=0.0) == 0
     room = {"y_range": [-0.05, 1.0]} if rests else {"y_rangemode": "tozero"}
-    server = [line("server utility", x, run.series("server_utility"), 2)]
+    server = [line("server utility", x, run.series("server_utility"), 0)]
     return Charts(
         [
             Chart(

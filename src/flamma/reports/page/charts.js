@@ -13,15 +13,15 @@ const THEMES = {
     series: ["#56A8DE", "#F0BA3F", "#2FC79B", "#E29AC4", "#f4f5f6", "#F0884A", "#8FD0F7", "#9aa2ab"],
   },
 };
-const DASHES = ["solid", "dash", "dashdot", "dot", "longdash", "longdashdot", "4px,3px", "1px,3px"];
+const DASHES = ["solid", "dash", "dashdot", "dot", "12px,2px", "12px,3px,3px,3px", "4px,3px", "1px,3px"];
 const SYMBOLS = [
   "circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down",
 ];
-const SCALES = { // dark to bright, and red through grey to blue: both safe for colour-blind eyes
+const SCALES = { // dark to bright, and red through yellow to blue: both safe for colour-blind eyes
   sequential: [[0, "#00224e"], [0.25, "#3b496c"], [0.5, "#7a7a78"], [0.75, "#bbae6f"],
     [1, "#fde737"]],
-  diverging: [[0, "#b2182b"], [0.25, "#ef8a62"], [0.5, "#f2f2f2"], [0.75, "#67a9cf"],
-    [1, "#2166ac"]],
+  diverging: [[0, "#a50026"], [0.25, "#f46d43"], [0.5, "#ffffbf"], [0.75, "#74add1"],
+    [1, "#313695"]],
 };
 const CONFIG = {
   displaylogo: false,
@@ -57,8 +57,7 @@ function styled(trace, theme, hidden) {
   if (trace.type === "heatmap") {
     const bar = { thickness: 10, outlinewidth: 0, tickfont: { color: theme.soft, size: 11 } };
     bar.title = { text: trace.name, side: "right", font: { color: theme.soft, size: 11 } };
-    const cells = (trace.x?.length ?? 0) * (trace.y?.length ?? 0);
-    const gap = cells > 0 && cells < 2500 ? 1 : 0;
+    const gap = trace.x.length <= 80 && trace.y.length <= 40 ? 1 : 0;
     const hover = "%{yaxis.title.text} %{y}, %{xaxis.title.text} %{x}<br>%{z}<extra></extra>";
     return { ...figure, colorscale: SCALES[scale], colorbar: bar, xgap: gap, ygap: gap,
       hoverongaps: false, hovertemplate: hover };
@@ -67,7 +66,7 @@ function styled(trace, theme, hidden) {
     const marker = { color: colour };
     if (own.x.length <= 60) { // hundreds of patterned bars take long to draw, and show none
       const shape = ["", "/", "x", "."][series % 4];
-      marker.pattern = { shape, fgcolor: theme.paper, solidity: 0.25 };
+      marker.pattern = { shape, fillmode: "overlay", fgcolor: theme.paper, solidity: 0.25 };
     }
     return { ...figure, marker };
   }
@@ -107,6 +106,7 @@ function laidOut(view, theme) {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: isMap ? theme.empty : "rgba(0,0,0,0)",
     margin: { l: 10, r: 10, t: 12, b: 10 },
+    autosize: true,
     showlegend: false,
     hovermode: "closest",
     hoverlabel: { font: { size: 12 } },
@@ -193,7 +193,7 @@ class ChartCard {
   async saveImage(format) {
     const { data, layout } = this.figure("light");
     const named = { ...layout, paper_bgcolor: "#ffffff", showlegend: data.length > 1,
-      legend: { orientation: "h", y: -0.2 }, margin: { l: 70, r: 20, t: 60, b: 60 },
+      legend: { orientation: "h", y: -0.2, traceorder: "normal" }, margin: { l: 70, r: 20, t: 60, b: 60 },
       title: { text: plain(this.chart.title), x: 0.02, font: { size: 17 } } };
     const shown = data.map((trace, k) => ({ ...trace,
       showlegend: !this.chart.views[this.view].traces[k].of }));
@@ -273,7 +273,7 @@ function swatch(trace) {
   };
   const series = trace.series ?? 0;
   const colour = THEMES[themeName()].series[series % 8];
-  const dashes = ["", "7 3", "7 3 2 3", "2 3", "10 3", "10 3 2 3", "4 3", "1 3"];
+  const dashes = ["", "7 3", "7 3 2 3", "2 3", "12 2", "12 3 3 3", "4 3", "1 3"];
   const parts = [];
   if (trace.type === "bar" || trace.type === "box") {
     parts.push(svg("rect", { x: 9, y: 1, width: 12, height: 10, fill: colour }));

@@ -179,7 +179,10 @@ const Page = (() => {
         if (data.length) Plotly.react(card.plot, data, { ...layout, width: 640 }, CONFIG);
       });
     });
-    addEventListener("afterprint", () => setTheme(before));
+    addEventListener("afterprint", async () => {
+      await setTheme(before);
+      cards.forEach((card) => card.plot.data && Plotly.Plots.resize(card.plot));
+    });
   }
 
   function start() {
