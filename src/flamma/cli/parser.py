@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
 
 def command_line() -> Parser:
     """Return the whole command line, without importing what the commands need."""
-    from flamma.cli import compare, data, game, listing, run, tune
+    from flamma.cli import compare, data, game, listing, report, run, tune
 
     parser = Parser(
         prog="flamma",
@@ -39,6 +39,7 @@ def command_line() -> Parser:
     compare.register(commands)
     run.register(commands)
     tune.register(commands)
+    report.register(commands)
     data.register(commands)
     listing.register(commands)
     game.register(commands)
