@@ -2,13 +2,14 @@
 
     python -m venv PEERS && PEERS/bin/pip install torch==2.13.0
     PEERS/bin/pip install -r benchmarks/requirements.txt
-    python benchmarks/peers/run.py --peers-python PEERS/bin/python [--repeats 3] [--only torch_pool]
+    python benchmarks/peers/run.py --peers-python PEERS/bin/python [--repeats 3]
 
-All train the same workload (FedAvg, LeNet-5, noise of MNIST's shape; see ``workload.Settings``)
-from the same weights, with the same clients in each round and the same batches, and judge
-nothing on the way. Every contender runs in processes of its own, in turn, as often as --repeats
-says. A first run of one round warms the files up, has its memory looked at ten times a second,
-and gives the weights that are compared with those of the plain PyTorch loop.
+All train the same workload (FedAvg, LeNet-5 unless --model says ``logistic``, noise of MNIST's
+shape; see ``workload.Settings``) from the same weights, with the same clients in each round and
+the same batches, and judge nothing on the way. Every contender runs in processes of its own, in
+turn, as often as --repeats says. A first run of one round warms the files up, has its memory
+looked at ten times a second, and gives the weights that are compared with those of the plain
+PyTorch loop.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ CONTENDERS = {
     "pfl_two": "pfl-research, 2 workers",
     "fedlab_serial": "FedLab standalone, 1 process, 2 threads",
     "fluke_serial": "fluke, 1 process, 2 threads",
+    "flgo_threads": "FLGo, pool of 2 threads",
 }
 OURS, PLAIN = "flamma_run", "torch_serial"
-PACKAGES = ("torch", "numpy", "flwr", "ray", "pfl", "fedlab", "fluke-fl")
+PACKAGES = ("torch", "numpy", "flwr", "ray", "pfl", "fedlab", "fluke-fl", "flgo")
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
