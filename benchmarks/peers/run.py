@@ -49,6 +49,7 @@ QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # its workers would give way to whatever else runs
     "WANDB_MODE": "disabled",
 }
 OFTEN, SELDOM = 0.1, 1.0
