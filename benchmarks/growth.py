@@ -50,7 +50,8 @@ def measure(data: FederatedData, per_round: int, processes: int, trainer: str) -
 
     chosen = np.random.default_rng(1).choice(data.clients, per_round, replace=False)
     tasks = [LocalTask(int(c), 1, epochs=2, learning_rate=0.1) for c in np.sort(chosen)]
-    with LocalEngine(data, model, 0, processes=processes, trainer=trainer) as engine:
+    kind = {"processes": processes, "trainer": trainer, "per_round": per_round}
+    with LocalEngine(data, model, 0, **kind) as engine:
         params = engine.initial_params
         train, judge = [], []
         for _ in range(4):

@@ -2,13 +2,14 @@
 
     python -m venv PEERS && PEERS/bin/pip install torch==2.13.0
     PEERS/bin/pip install -r benchmarks/requirements.txt
-    python benchmarks/peers/run.py --peers-python PEERS/bin/python [--repeats 3] [--only torch_pool]
+    python benchmarks/peers/run.py --peers-python PEERS/bin/python [--repeats 3]
 
-All train the same workload (FedAvg, LeNet-5, noise of MNIST's shape; see ``workload.Settings``)
-from the same weights, with the same clients in each round and the same batches, and judge
-nothing on the way. Every contender runs in processes of its own, in turn, as often as --repeats
-says. A first run of one round warms the files up, has its memory looked at ten times a second,
-and gives the weights that are compared with those of the plain PyTorch loop.
+All train the same workload (FedAvg, LeNet-5 unless --model says ``logistic``, noise of MNIST's
+shape; see ``workload.Settings``) from the same weights, with the same clients in each round and
+the same batches, and judge nothing on the way. Every contender runs in processes of its own, in
+turn, as often as --repeats says. A first run of one round warms the files up, has its memory
+looked at ten times a second, and gives the weights that are compared with those of the plain
+PyTorch loop.
 """
 
 from __future__ import annotations
@@ -40,13 +41,15 @@ CONTENDERS = {
     "pfl_two": "pfl-research, 2 workers",
     "fedlab_serial": "FedLab standalone, 1 process, 2 threads",
     "fluke_serial": "fluke, 1 process, 2 threads",
+    "flgo_threads": "FLGo, pool of 2 threads",
 }
 OURS, PLAIN = "flamma_run", "torch_serial"
-PACKAGES = ("torch", "numpy", "flwr", "ray", "pfl", "fedlab", "fluke-fl")
+PACKAGES = ("torch", "numpy", "flwr", "ray", "pfl", "fedlab", "fluke-fl", "flgo")
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # its workers would give way to whatever else runs
     "WANDB_MODE": "disabled",
 }
 OFTEN, SELDOM = 0.1, 1.0
@@ -137,13 +140,18 @@ def processor() -> str:
 
 
 def summary(runs: list[dict], first: dict) -> dict:
-    """Return medians over the runs, or over all their rounds but the first; the most memory."""
+    """Return what the least disturbed run says, the range of all rounds, and the most memory.
+
+    A round's time is the median of a run's rounds but the first. Whatever else runs on the
+    machine makes times longer, never shorter, and not those of all contenders alike.
+    """
     rounds = [seconds for one in runs for seconds in one["seconds_per_round"]]
     return {
-        "seconds_per_round": statistics.median(rounds),
+        "seconds_per_round": min(statistics.median(r["seconds_per_round"]) for r in runs),
         "fastest_round": min(rounds),
         "slowest_round": max(rounds),
-        "seconds_to_first_round": statistics.median(r["seconds_to_first_round"] for r in runs),
+        "median_round": statistics.median(rounds),
+        "seconds_to_first_round": min(r["seconds_to_first_round"] for r in runs),
         "peak_megabytes": max(r["peak_bytes"] for r in (first, *runs)) / 1e6,
         "processes": max(r["processes"] for r in runs),
     }
