@@ -66,7 +66,12 @@ def main(arguments: list[str]) -> int:
         num_supernodes=config.data.clients,
         backend_config={
             # A client's process that dies is started again; Flower would go on sending to it.
-            "client_resources": {"num_cpus": 1, "num_gpus": 0.0, "max_restarts": -1, "max_task_retries": 1},
+            "client_resources": {
+                "num_cpus": 1,
+                "num_gpus": 0.0,
+                "max_restarts": -1,
+                "max_task_retries": 1,
+            },
             "init_args": options,  # type: ignore[dict-item]
         },
     )
