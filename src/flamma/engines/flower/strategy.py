@@ -274,7 +274,7 @@ class FlowerStrategy(Strategy):
         self._strategy = self._config.build_strategy()
         if getattr(self._strategy, "server_costs", "") == "given" and self._costs is None:
             raise FlammaError(
-                f"{self.name} has to know the clients' costs: let them say introduce(..., cost=...)."
+                f"{self.name} must know the costs: let clients say introduce(..., cost=...)."
             )
         if self._strategy.needs_validation and self._validate is None:
             raise FlammaError(f"{self.name} needs validate=..., which scores arrays.")
