@@ -20,7 +20,7 @@ from pathlib import Path
 from flamma.errors import FlammaError
 
 LOOK = 0.5
-GRACE = 10.0
+GRACE = 3.0
 """Seconds that clients who hang have when the run is done."""
 
 RAY_PATH = 60
@@ -57,7 +57,11 @@ def main(arguments: list[str]) -> int:
 
     module, _, name = client_app.partition(":")
     processes = config.engine.processes
-    options: dict[str, object] = {"num_cpus": processes, "include_dashboard": False}
+    options: dict[str, object] = {
+        "num_cpus": processes,
+        "include_dashboard": False,
+        "log_to_driver": False,
+    }
     if len(home) < RAY_PATH:
         options["_temp_dir"] = f"{home}/ray"
     run_simulation(
