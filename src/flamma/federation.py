@@ -95,8 +95,12 @@ class Federation:
                 last["warmup"], warmup = warmup, None
             done = _Unjudged(
                 state,
-                _record(outcome),
-                {**self._certificate(offer, outcome), **_traffic(outcome, state.params), **last},
+                describe(outcome),
+                {
+                    **certificate(offer, outcome, self.costs),
+                    **_traffic(outcome, state.params),
+                    **last,
+                },
             )
             due, scores = self._due(offer.round), None
             if due and isinstance(self.clients, FarClients) and number < self.strategy.plan.rounds:
@@ -147,33 +151,6 @@ class Federation:
             return [*reports, *lost], scores
         return [*self.clients.play(params, kept), *lost], None
 
-    def _certificate(self, offer: Offer, outcome: RoundOutcome) -> dict[str, Any]:
-        """Certify the game of those who answered, with their true costs where they are known."""
-        answered = [k for k, c in enumerate(outcome.selected) if c not in outcome.failed]
-        if offer.game is None or not answered:
-            return dict.fromkeys(CERTIFICATE)
-        clients = np.array(outcome.selected)[answered]
-        game = offer.game.replace(
-            contributions=offer.game.contributions[answered],
-            costs=offer.game.costs[answered] if self.costs is None else self.costs[clients],
-            whole_epochs=True,  # what clients really play, whatever the server took it for
-        )
-        epochs = np.array(outcome.local_epochs)[answered]
-        gamma = outcome.decay_factor
-        found = certify(game, gamma, epochs)
-        utilities: list[float | None] = [None] * len(outcome.selected)
-        for k, utility in zip(answered, client_utility(game, gamma, epochs), strict=True):
-            utilities[k] = float(utility)
-        return {
-            "follower_gap": found.follower_gap,
-            "leader_regret": found.leader_regret,
-            "leader_regret_uncertainty": found.leader_regret_uncertainty,
-            "individual_rationality_slack": found.individual_rationality_slack,
-            "server_utility": float(server_utility(game, gamma, epochs)),
-            "client_utilities": utilities,
-            "price": game.price,
-        }
-
 
 CERTIFICATE = (
     "follower_gap",
@@ -184,6 +161,37 @@ CERTIFICATE = (
     "client_utilities",
     "price",
 )
+
+
+def certificate(offer: Offer, outcome: RoundOutcome, costs: Floats | None) -> dict[str, Any]:
+    """Certify the game of those who answered, with their true costs where they are known.
+
+    Everything is None where there was no game, or nobody answered.
+    """
+    answered = [k for k, c in enumerate(outcome.selected) if c not in outcome.failed]
+    if offer.game is None or not answered:
+        return dict.fromkeys(CERTIFICATE)
+    clients = np.array(outcome.selected)[answered]
+    game = offer.game.replace(
+        contributions=offer.game.contributions[answered],
+        costs=offer.game.costs[answered] if costs is None else costs[clients],
+        whole_epochs=True,  # what clients really play, whatever the server took it for
+    )
+    epochs = np.array(outcome.local_epochs)[answered]
+    gamma = outcome.decay_factor
+    found = certify(game, gamma, epochs)
+    utilities: list[float | None] = [None] * len(outcome.selected)
+    for k, utility in zip(answered, client_utility(game, gamma, epochs), strict=True):
+        utilities[k] = float(utility)
+    return {
+        "follower_gap": found.follower_gap,
+        "leader_regret": found.leader_regret,
+        "leader_regret_uncertainty": found.leader_regret_uncertainty,
+        "individual_rationality_slack": found.individual_rationality_slack,
+        "server_utility": float(server_utility(game, gamma, epochs)),
+        "client_utilities": utilities,
+        "price": game.price,
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +206,8 @@ class _Unjudged:
         return Finished(self.state, {**self.first, **_judgement(scores), **self.last}, scores)
 
 
-def _record(outcome: RoundOutcome) -> dict[str, Any]:
+def describe(outcome: RoundOutcome) -> dict[str, Any]:
+    """Return what happened in a round as a record has it."""
     failed = outcome.failed
     done = [
         0 if c in failed else e for c, e in zip(outcome.selected, outcome.local_epochs, strict=True)

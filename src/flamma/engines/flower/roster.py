@@ -61,7 +61,8 @@ def why_failed(reply: Message) -> str:
     if code in AWAY:
         return "the client is not there"
     lines = [line for line in reason.splitlines() if line.strip(" '>")]
-    return one_line_of(lines[-1].strip(" '>")) if lines else f"error {code}"
+    told = lines[-1].strip(" '>").rpartition("Message: ")[2] if lines else ""
+    return f"it raised: {one_line_of(told)}" if told else f"error {code}"
 
 
 class Roster:

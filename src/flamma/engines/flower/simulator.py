@@ -20,7 +20,7 @@ from pathlib import Path
 from flamma.errors import FlammaError
 
 LOOK = 0.5
-GRACE = 10.0
+GRACE = 3.0
 """Seconds that clients who hang have when the run is done."""
 
 RAY_PATH = 60
@@ -57,7 +57,11 @@ def main(arguments: list[str]) -> int:
 
     module, _, name = client_app.partition(":")
     processes = config.engine.processes
-    options: dict[str, object] = {"num_cpus": processes, "include_dashboard": False}
+    options: dict[str, object] = {
+        "num_cpus": processes,
+        "include_dashboard": False,
+        "log_to_driver": False,
+    }
     if len(home) < RAY_PATH:
         options["_temp_dir"] = f"{home}/ray"
     run_simulation(
@@ -66,7 +70,12 @@ def main(arguments: list[str]) -> int:
         num_supernodes=config.data.clients,
         backend_config={
             # A client's process that dies is started again; Flower would go on sending to it.
-            "client_resources": {"num_cpus": 1, "num_gpus": 0.0, "max_restarts": -1},
+            "client_resources": {
+                "num_cpus": 1,
+                "num_gpus": 0.0,
+                "max_restarts": -1,
+                "max_task_retries": 1,
+            },
             "init_args": options,  # type: ignore[dict-item]
         },
     )

@@ -6,7 +6,6 @@ a stranger may have sent: names, types, shapes, sizes and ranges are checked bef
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
@@ -14,7 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from flamma.errors import FlammaError
+from flamma.engines.flower.arrays import WireError as WireError
+from flamma.engines.flower.arrays import unpack
 from flamma.strategies.base import MOST_EPOCHS
 from flamma.types import Params, Report, Terms
 
@@ -26,15 +26,8 @@ LONGEST = 200
 """Characters of a name or a reason that are read."""
 
 LARGEST_CONFIG = 100_000
-HEADER = 512
-"""Bytes by which an array may be longer than its numbers."""
-
+FLOAT32 = np.dtype("<f4")
 Kind = TypeVar("Kind", int, float, str, bool)
-Number = int | float
-
-
-class WireError(FlammaError):
-    """Something that arrived cannot be used; the message says what."""
 
 
 class ClientError(WireError):
@@ -127,7 +120,7 @@ def read_order(content: RecordDict) -> tuple[Order, Terms | None, Params | None]
         wants_cost=_take(record, "wants_cost", bool),
         cost=_take(record, "cost", float),
     )
-    terms = _read_terms(_config_record(content, TERMS)) if TERMS in content else None
+    terms = read_terms(_config_record(content, TERMS)) if TERMS in content else None
     params = read_params(content) if WEIGHTS in content else None
     return order, terms, params
 
@@ -257,8 +250,6 @@ def pack_params(params: Params) -> ArrayRecord:
 def read_params(content: RecordDict, size: int | None = None) -> Params:
     """Return the weights that arrived, of so many numbers.
 
-    The array's own header says what it is, and is read without making room for what it promises.
-
     Raises
     ------
     WireError
@@ -267,35 +258,13 @@ def read_params(content: RecordDict, size: int | None = None) -> Params:
     record = content.get(WEIGHTS)
     if not isinstance(record, ArrayRecord) or list(record) != ["params"]:
         raise WireError("the weights are not one array named params")
-    array = record["params"]
-    if array.stype != "numpy.ndarray":
-        raise WireError(f"the weights are written as {array.stype[:LONGEST]!r}")
-    if size is not None and len(array.data) > 4 * size + HEADER:
-        raise WireError(f"the weights take {len(array.data)} bytes instead of {4 * size}")
-    return read_array(array.data, size)
+    shape = None if size is None else (size,)
+    params: Params = unpack(record["params"], FLOAT32, shape, "the weights")
+    return params
 
 
-def read_array(content: bytes, size: int | None) -> Params:
-    """Return a vector of float32 in numpy's own format, checked before it is unpacked."""
-    file = io.BytesIO(content)
-    try:
-        version = np.lib.format.read_magic(file)
-        if version != (1, 0):
-            raise WireError("the weights are in an unknown format")
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    except ValueError as error:
-        raise WireError("the weights cannot be read") from error
-    if dtype != np.dtype("<f4"):
-        raise WireError(f"the weights are of the type {dtype.name}, not float32")
-    if len(shape) != 1 or (size is not None and shape != (size,)):
-        raise WireError(f"the weights have the shape {shape}")
-    body = content[file.tell() :]
-    if len(body) != 4 * shape[0]:
-        raise WireError(f"the weights take {len(body)} bytes instead of {4 * shape[0]}")
-    return np.frombuffer(body, dtype=np.float32).copy()
-
-
-def _read_terms(record: ConfigRecord) -> Terms:
+def read_terms(record: ConfigRecord) -> Terms:
+    """Return the terms that a client was sent, every number in its range."""
     terms = Terms(
         client=_take(record, "client", int),
         round=_take(record, "round", int),

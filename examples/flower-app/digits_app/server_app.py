@@ -1,0 +1,36 @@
+"""The server: a usual ServerApp whose strategy is one of FLamma's."""
+
+import json
+from pathlib import Path
+
+from flwr.app import ArrayRecord, Context
+from flwr.serverapp import Grid, ServerApp
+
+from digits_app.task import make_model
+from flamma.flower import FlammaStrategy, FlowerStrategy
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the rounds and print how evenly the model serves the clients."""
+    config = context.run_config
+    name, per_round = str(config["strategy"]), int(config["per-round"])
+    if name == "flamma":
+        strategy = FlammaStrategy(per_round, learning_rate=0.1)
+    else:
+        strategy = FlowerStrategy(name, per_round, learning_rate=0.1)
+    strategy.start(
+        grid=grid,
+        initial_arrays=ArrayRecord(make_model().state_dict()),
+        num_rounds=int(config["num-server-rounds"]),
+    )
+    for record in strategy.history:
+        print(
+            f"round {record['round']}: decay factor {record['decay_factor']:.3f}, "
+            f"epochs {record['local_epochs']}, accuracy {record['accuracy']:.1f}%, "
+            f"variance {record['accuracy_variance']:.1f}"
+        )
+    if config["result"]:
+        Path(str(config["result"])).write_text(json.dumps(strategy.history), encoding="utf-8")

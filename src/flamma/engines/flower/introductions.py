@@ -1,0 +1,69 @@
+"""Who the clients of somebody's own Flower app are, and what their answers say."""
+
+from __future__ import annotations
+
+import math
+from logging import WARNING
+from typing import TypeVar
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore import log
+
+from flamma.engines.flower.arrays import WireError
+from flamma.engines.flower.own import OWN
+from flamma.types import Floats, Ints
+
+Kind = TypeVar("Kind", ArrayRecord, MetricRecord)
+
+
+def introductions(
+    grid: Grid, nodes: list[int], timeout: float
+) -> tuple[list[int], list[str], Ints, Floats | None]:
+    """Return nodes in the order of their names, the names, and their samples and costs.
+
+    Where clients do not answer, or two say the same, they are taken by Flower's numbers, and a
+    warning says that the next run may have them in another order.
+    """
+    messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
+    told: dict[int, tuple[str, int, float]] = {}
+    for reply in grid.send_and_receive(messages, timeout=timeout):
+        record = None if reply.has_error() else reply.content.get(OWN)
+        name = record.get("name") if isinstance(record, ConfigRecord) else None
+        samples = record.get("samples") if isinstance(record, ConfigRecord) else None
+        if isinstance(record, ConfigRecord) and isinstance(name, str) and type(samples) is int:
+            cost = record.get("cost", math.nan)
+            cost = float(cost) if isinstance(cost, int | float) and cost > 0 else math.nan
+            if name and 0 < samples < 2**40:
+                told[reply.metadata.src_node_id] = (name, samples, cost)
+    names = {name for name, _, _ in told.values()}
+    if len(names) < len(nodes):
+        log(WARNING, "clients did not say who they are (@app.query()): the order may change")
+        return nodes, [str(n) for n in nodes], np.ones(len(nodes), dtype=np.int64), None
+    order = sorted(nodes, key=lambda node: (len(told[node][0]), told[node][0]))
+    costs = np.array([told[node][2] for node in order])
+    return (
+        order,
+        [told[node][0] for node in order],
+        np.array([told[node][1] for node in order], dtype=np.int64),
+        costs if np.isfinite(costs).all() else None,
+    )
+
+
+def only(content: RecordDict, kind: type[Kind]) -> Kind:
+    """Return the one record of this kind."""
+    found = [record for record in content.values() if isinstance(record, kind)]
+    if len(found) != 1:
+        raise WireError(f"it has {len(found)} records of the kind {kind.__name__} instead of one")
+    return found[0]
+
+
+def whole_number(record: MetricRecord, name: str) -> int:
+    """Return a number that must be whole."""
+    value = record.get(name)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is not int or abs(value) > 2**40:
+        raise WireError(f"{name} is {'missing' if value is None else 'no whole number'}")
+    return value

@@ -1,0 +1,115 @@
+"""The client's side of a Flower app of your own: a few lines in its ``@app.train()``."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+
+from flamma.engines.flower.arrays import WireError
+from flamma.engines.flower.wire import read_terms
+from flamma.experiments.config import make_config
+from flamma.types import LocalTask, Profile
+
+TERMS, STRATEGY, OWN = "flamma.terms", "flamma.strategy", "flamma"
+EPOCHS, LOSS, SAMPLES = "flamma.epochs", "flamma.loss", "num-examples"
+Batch = TypeVar("Batch")
+
+
+def respond(message: Message, cost: float = 0.1, samples: int = 1) -> LocalTask:
+    """Return what is best for this client to do, given the server's terms and its own cost.
+
+    Parameters
+    ----------
+    message : Message
+        What ``@app.train()`` was called with.
+    cost : float
+        What an epoch costs this client, in units of utility per squared epoch. The server is
+        not told.
+    samples : int
+        How many training samples the client has.
+
+    Returns
+    -------
+    LocalTask
+        ``epochs``, ``learning_rate``, ``proximal`` and, in a warm-up, ``iterations``. If it
+        ``abstains``, nothing pays for this client.
+
+    Raises
+    ------
+    WireError
+        If the message is not of a server with one of our strategies.
+    """
+    terms = message.content.get(TERMS)
+    strategy = message.content.get(STRATEGY)
+    if not isinstance(terms, ConfigRecord) or not isinstance(strategy, ConfigRecord):
+        raise WireError(
+            "the message has no terms: use FlammaStrategy or FlowerStrategy in the ServerApp."
+        )
+    found = read_terms(terms)
+    config = make_config(tomllib.loads(str(strategy.get("config", ""))))
+    return config.build_strategy().respond(found, Profile(found.client, cost, samples))
+
+
+def batches(task: LocalTask, loader: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield what to train on: the loader once for each epoch, or a warm-up's few batches.
+
+    Examples
+    --------
+    >>> task = LocalTask(client=0, round=1, epochs=2, learning_rate=0.1)
+    >>> list(batches(task, "ab"))
+    ['a', 'b', 'a', 'b']
+    """
+    if task.iterations is None:
+        for _ in range(task.epochs):
+            yield from loader
+        return
+    left = task.iterations
+    while left > 0:
+        before = left
+        for batch in loader:
+            yield batch
+            left -= 1
+            if left == 0:
+                return
+        if left == before:
+            return
+
+
+def reply(
+    message: Message,
+    task: LocalTask,
+    arrays: ArrayRecord,
+    samples: int,
+    loss: float = math.nan,
+    **metrics: float,
+) -> Message:
+    """Return the answer to a training message: the weights, and what was done for them.
+
+    ``loss`` is that of the *received* model on the client's training data; q-FFL needs it. A
+    task that abstains is answered without weights.
+    """
+    told = {SAMPLES: samples, EPOCHS: task.epochs, LOSS: loss, **metrics}
+    content = RecordDict({"metrics": MetricRecord(dict(told))})
+    if not task.abstains:
+        content["arrays"] = arrays
+    return Message(content, reply_to=message)
+
+
+def introduce(
+    message: Message, context: Context, samples: int, cost: float | None = None
+) -> Message:
+    """Return the answer to ``@app.query()``: who this client is, and how much data it has.
+
+    Its name is ``name`` of the node's configuration or else its ``partition-id``, so that runs do
+    not depend on Flower's random node ids. ``cost`` is told only if it is given here.
+    """
+    node: Any = context.node_config
+    name = str(node.get("name", node.get("partition-id", "")))
+    record = ConfigRecord({"name": name, "samples": samples})
+    if cost is not None:
+        record["cost"] = cost
+    return Message(RecordDict({OWN: record}), reply_to=message)

@@ -1,0 +1,96 @@
+"""A ClientApp like ours, some of whose clients are hostile or broken.
+
+The environment variable ``FLAMMA_TEST_MISCHIEF`` says who does what: ``{"3": "nan"}``. Everybody
+behaves in the warm-up, round 0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from flamma.engines.flower import client_app, wire
+
+app = ClientApp()
+
+
+def weights(content, change):
+    array = content[wire.WEIGHTS]["params"].numpy()
+    content[wire.WEIGHTS] = ArrayRecord({"params": Array(np.ascontiguousarray(change(array)))})
+
+
+def numbers(content, record, **values):
+    content[record] = ConfigRecord({**content[record], **values})
+
+
+def promise(content):
+    """An array whose header promises a terabyte."""
+    data = content[wire.WEIGHTS]["params"].data
+    size = data[data.index(b"(") + 1 : data.index(b",)")]
+    more = data.replace(b"(%s,)" % size, b"(%s,)" % b"9".rjust(len(size), b"9"), 1)
+    content[wire.WEIGHTS] = ArrayRecord({"params": Array("float32", (9,), "numpy.ndarray", more)})
+
+
+MISCHIEF = {
+    "shape": lambda c: weights(c, lambda a: a[:-1]),
+    "matrix": lambda c: weights(c, lambda a: a.reshape(1, -1)),
+    "dtype": lambda c: weights(c, lambda a: a.astype(np.float64)),
+    "nan": lambda c: weights(c, lambda a: np.full_like(a, np.nan)),
+    "large": lambda c: weights(c, lambda a: np.zeros(5_000_000, np.float32)),
+    "promise": promise,
+    "two arrays": lambda c: c[wire.WEIGHTS].__setitem__("more", c[wire.WEIGHTS]["params"]),
+    "no weights": lambda c: c.pop(wire.WEIGHTS),
+    "no report": lambda c: c.pop(wire.REPORT),
+    "no epochs": lambda c: c[wire.REPORT].pop("epochs"),
+    "epochs": lambda c: numbers(c, wire.REPORT, epochs=1000),
+    "zero epochs": lambda c: numbers(c, wire.REPORT, epochs=0),
+    "text": lambda c: numbers(c, wire.REPORT, epochs="three"),
+    "samples": lambda c: numbers(c, wire.REPORT, samples=-5),
+    "more samples": lambda c: numbers(c, wire.REPORT, samples=10**9),
+    "seconds": lambda c: numbers(c, wire.REPORT, seconds=-1.0),
+    "loss": lambda c: numbers(c, wire.REPORT, loss=-3.0),
+    "name": lambda c: numbers(c, wire.REPORT, name="0"),
+    "client": lambda c: numbers(c, wire.REPORT, client=0),
+    "accuracy": lambda c: numbers(c, wire.SCORE, accuracy=300.0),
+    "held out": lambda c: numbers(c, wire.SCORE, held_out=-1),
+    "score name": lambda c: numbers(c, wire.SCORE, name="0"),
+    "no score": lambda c: c.pop(wire.SCORE),
+}
+
+
+def spoil(content: RecordDict, mischief: str) -> RecordDict:
+    """Return an answer as a hostile client would have sent it."""
+    try:
+        MISCHIEF[mischief](content)
+    except KeyError:  # there is nothing of the kind in this answer
+        pass
+    return content
+
+
+def answer(message: Message, context) -> Message:
+    number = str(context.node_config["partition-id"])
+    mischief = json.loads(os.environ.get("FLAMMA_TEST_MISCHIEF", "{}")).get(number, "")
+    terms = message.content.get(wire.TERMS, {})
+    now = terms.get("round", 1)
+    if now > 0 and wire.WEIGHTS in message.content:
+        if mischief == "raises":
+            raise ValueError("this client is broken")
+        if mischief == "dies once" and now == 1 and terms:
+            os._exit(7)
+        if mischief == "dies":
+            os._exit(7)
+        if mischief == "hangs" and now == 1 and terms:
+            time.sleep(1000)
+    content = client_app.answer(message.content, context)
+    if now > 0 and mischief in MISCHIEF:
+        content = spoil(content, mischief)
+    return Message(content, reply_to=message)
+
+
+for register in (app.query, app.train, app.evaluate):
+    register()(answer)
