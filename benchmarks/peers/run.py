@@ -100,12 +100,14 @@ def run(python: str, name: str, folder: Path, rounds: int, limit: float, every: 
             env = os.environ | QUIET | {"FLWR_HOME": str(Path(out) / "flwr")}
             child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env)
             parent = psutil.Process(child.pid)
-            while child.poll() is None and time.monotonic() - start < limit:
-                now = family(parent)
-                seen |= {process.pid: process for process in now}
-                peak, most = max(peak, memory(now)), max(most, len(now))
-                pause(child, every)
-            end([process for process in seen.values() if process.is_running()])
+            try:
+                while child.poll() is None and time.monotonic() - start < limit:
+                    now = family(parent)
+                    seen |= {process.pid: process for process in now}
+                    peak, most = max(peak, memory(now)), max(most, len(now))
+                    pause(child, every)
+            finally:
+                end([process for process in seen.values() if process.is_running()])
             child.wait()
         if child.returncode or not (Path(out) / "times.json").exists():
             tail = (Path(out) / "log").read_text(errors="replace")[-1500:]

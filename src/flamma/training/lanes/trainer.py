@@ -49,7 +49,7 @@ def best_share(lanes: int, batch_size: int, clients: int) -> int:
     Examples
     --------
     >>> [best_share(lanes=8, batch_size=32, clients=n) for n in (1, 10, 100, 1000)]
-    [8, 8, 2, 1]
+    [8, 8, 4, 1]
     """
 
     def speed(share: int) -> float:
