@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 import time
 
 import pytest
 from PIL import Image
 
 from browsing import until
+from flamma.cli import main
 from flamma.experiments.run import Run, run
 from flamma.game import Game, certify, solve
 from flamma.reports.comparing import clear_best, read_comparison
@@ -159,7 +161,7 @@ def test_the_table_in_the_page_equals_table_json(comparison, comparison_page):
     assert "setting cannot be repeated" in notes
 
 
-def test_the_explorer_starts_from_the_runs_own_game_and_moves(trained, run_page):
+def test_the_explorer_starts_from_the_runs_own_game_and_moves(trained, run_page, capsys):
     record = next(r for r in Run.load(trained).history if r["decay_factor"] < 0.95)
     page = run_page
 
@@ -190,6 +192,11 @@ def test_the_explorer_starts_from_the_runs_own_game_and_moves(trained, run_page)
     )
     shown = dict(game)
     assert (shown["round"], shown["fewest"], shown["most"]) == ("3", "2", "7")
+    command = shlex.split(page.inner_text("[data-command]"))[1:]
+    assert main([*command, "--json"]) == 0
+    ours = json.loads(capsys.readouterr().out)
+    assert value("equilibrium") == pytest.approx(ours["decay_factor"], abs=1e-9)
+    assert value("server") == pytest.approx(ours["server_utility"], abs=1e-9)
     slide("gamma", 300)
     assert value("server") < after
     assert value("regret") == pytest.approx(after - value("server"), abs=1e-9)
@@ -372,6 +379,15 @@ def test_an_unfinished_run_and_an_unfinished_comparison_say_so(tmp_path, shown):
     assert "Table.json is not there yet" in notices
     assert "seed-2: 3 of 12 rounds" in notices
     assert "FLamma" in page.inner_text("[data-table=table-mnist]")
+
+
+def test_a_run_without_a_game_shows_the_rest(tmp_path, shown):
+    page = shown(made_run(tmp_path / "run", made_config("fedavg")))
+    assert page.inner_text("h1") == "FedAvg on digits (shards)"
+    assert page.query_selector("#game, #explorer") is None
+    found = marks(page)
+    assert {"accuracy", "participation", "epochs", "holdings"} <= {name for name, _ in found}
+    assert min(found.values()) > 0, found
 
 
 def test_a_large_run_and_a_large_comparison_render_within_ten_seconds(tmp_path, opened):

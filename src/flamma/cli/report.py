@@ -66,10 +66,11 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_report(options: argparse.Namespace) -> None:
     """Run ``flamma report``."""
-    from flamma.reports.html_page import read_document, write_report
+    from flamma.reports.html_page import REPORT, read_document, write_page
 
-    written = write_report(options.dir, options.out)
-    missing = list(read_document(options.dir).notices)
+    document = read_document(options.dir)
+    written = write_page(document, options.out or options.dir / REPORT)
+    missing = list(document.notices)
     if options.json:
         import json
 
