@@ -334,6 +334,11 @@ def damage_scores(path):
         file.write(b"\xff\xfe\x00 nonsense\n1,99999999999,nan,0,0\n")
 
 
+def keep_rounds(path, amount):
+    lines = (path / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (path / "rounds.jsonl").write_text("".join(lines[:amount]))
+
+
 def remove(name):
     def damage(path):
         (path / name).unlink()
@@ -350,6 +355,7 @@ DAMAGES = {
     "no scores": (remove("clients.csv"), "Clients.csv is missing", {"accuracy", "epochs"}),
     "no population": (remove("population.csv"), "Population.csv is missing", {"contributions"}),
     "no about": (remove("run.json"), "Run.json is missing", {"accuracy"}),
+    "one round": (lambda path: keep_rounds(path, 1), "1 of 12 rounds", {"accuracy", "decay"}),
     "no rounds": (remove("rounds.jsonl"), "No round is finished yet", {"holdings"}),
 }
 

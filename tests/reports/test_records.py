@@ -202,15 +202,35 @@ def test_without_the_extra_a_run_still_ends_well(tmp_path, capsys, monkeypatch):
     pages.plotly.cache_clear()
 
 
+def test_long_runs_are_thinned_but_no_mishap_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr("flamma.reports.document.MOST_POINTS", 30)
+    monkeypatch.setattr("flamma.reports.run_charts.SHOWN_ROUNDS", 20)
+    charts = charts_of(read_document(made_run(tmp_path / "run", made_config(rounds=50))))
+    accuracy = charts["accuracy"].views[0].traces[-1]
+    assert len(accuracy["x"]) == 30
+    assert (accuracy["x"][0], accuracy["x"][-1]) == (1, 50)
+    failed = charts["mishaps"].views[0].traces[0]
+    assert len(failed["x"]) == 17
+    assert sum(y or 0 for y in failed["y"]) == 50 // 4
+    assert "every 3 rounds" in charts["mishaps"].aid
+    assert "20 of 50 rounds" in charts["epochs"].aid
+
+
+def charts_of(document):
+    groups = [item for section in document.sections for item in section.items]
+    return {chart.name: chart for group in groups for chart in vars(group).get("charts", ())}
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
+    path = made_run(tmp_path / "run")
+    monkeypatch.setattr("flamma.reports.reading.MOST_BYTES", 2000)
+    record = read_run(path)
+    assert "rounds.jsonl is larger than 0 MB and is not read" in record.problems
+    assert not record.rounds
+
+
 def test_many_clients_are_shown_as_a_sample_and_that_is_said(tmp_path):
     config = made_config(clients=500, per_round=50, rounds=3)
-    document = read_document(made_run(tmp_path / "run", config))
-    charts = {
-        chart.name: chart
-        for section in document.sections
-        for item in section.items
-        if item.kind == "charts"
-        for chart in item.charts
-    }
+    charts = charts_of(read_document(made_run(tmp_path / "run", config)))
     assert "Shown are 200 of 500 clients" in charts["epochs"].aid
     assert len(charts["epochs"].views[0].traces[0]["y"]) == 200

@@ -17,6 +17,9 @@ from flamma.errors import RunError
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS, RunFolder
 from flamma.types import Floats, Ints
 
+MOST_BYTES = 1 << 30
+"""A file larger than this would not fit a report."""
+
 MOST_CLIENTS = 1_000_000
 """A client number beyond this is damage, not a client."""
 
@@ -33,8 +36,12 @@ class Inside(RunFolder):
         file = self.path / name
         if not file.exists():
             return ""
+        problem = ""
         if not is_inside(file, self.path) or not file.is_file():
             problem = f"{name} is not a file of this directory and is not read"
+        elif file.stat().st_size > MOST_BYTES:
+            problem = f"{name} is larger than {MOST_BYTES >> 20} MB and is not read"
+        if problem:
             if problem not in self.problems:
                 self.problems.append(problem)
             return ""

@@ -141,12 +141,16 @@ def epochs(run: RunRecord) -> Charts:
             [client_heatmap(run, grid(run, "local_epochs"), "epochs", zmin=0)],
         )
     ]
+    together = -(-len(run.rounds) // SHOWN_ROUNDS)  # rounds that share a bar
     bars: list[dict[str, Any]] = [
         {
             "type": "bar",
             "name": name,
-            "x": run.numbers,
-            "y": [len(record[name]) or None for record in run.rounds],
+            "x": run.numbers[::together],
+            "y": [
+                sum(len(record[name]) for record in run.rounds[first : first + together]) or None
+                for first in range(0, len(run.rounds), together)
+            ],
             "series": series,
         }
         for series, name in ((5, "failed"), (2, "abstained"))
@@ -158,7 +162,7 @@ def epochs(run: RunRecord) -> Charts:
                 "mishaps",
                 "Failures and abstentions",
                 "How many of the selected clients gave nothing usable, or chose to do nothing, in "
-                "each round.",
+                + ("each round." if together == 1 else f"every {together} rounds."),
                 [View(bars, {**layout, "barmode": "stack"})],
             )
         )

@@ -24,6 +24,9 @@ from flamma.reports.document import (
 )
 from flamma.reports.reading import RunRecord, read_run
 
+LONGEST = 100_000
+"""Characters of a configuration that are shown; a real one has a thousand."""
+
 VERSIONS = ("flamma", "python", "numpy", "torch", "trainer", "machine", "started", "finished")
 
 
@@ -183,5 +186,6 @@ def _again(run: RunRecord) -> Section:
     if rows:
         items.append(Table("versions", "Versions and fingerprint", ["what", "value"], rows))
     if run.config_text:
-        items.append(Code("The whole configuration", run.config_text, folded=True))
+        text = run.config_text[:LONGEST]
+        items.append(Code("The whole configuration", text, folded=True))
     return Section("again", "Run it again", "Everything that determines this run.", items)

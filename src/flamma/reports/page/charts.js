@@ -85,7 +85,9 @@ function styled(trace, theme, hidden) {
   figure.line = { color: colour, width: quiet ? 1.5 : 2.2, dash: DASHES[series % 8],
     ...(own.line ?? {}) };
   if (quiet) figure.line.dash = "dot";
-  figure.marker = { color: colour, size: small ? 5 : quiet ? 4 : 11, opacity: small ? 0.5 : 1,
+  const alone = own.mode === "lines" && own.y.filter((value) => value !== null).length < 3;
+  if (alone) figure.mode = "lines+markers"; // one round is no line yet
+  figure.marker = { color: colour, size: small || alone ? 5 : quiet ? 4 : 11, opacity: small ? 0.5 : 1,
     symbol: SYMBOLS[series % 8], ...(own.marker ?? {}) };
   return figure;
 }
@@ -111,7 +113,6 @@ function laidOut(view, theme) {
     hovermode: "closest",
     hoverlabel: { font: { size: 12 } },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: theme.soft, activecolor: theme.ink },
-    uirevision: "kept", // a zoom survives new data
   };
 }
 
@@ -163,24 +164,30 @@ class ChartCard {
     [...this.views.children].forEach((button, index) =>
       button.setAttribute("aria-pressed", String(index === k)));
     this.fillLegend();
-    return this.draw(true);
+    return this.draw();
   }
 
   figure(name = themeName()) {
     const view = this.chart.views[this.view];
     const theme = THEMES[name];
-    return { data: view.traces.map((t) => styled(t, theme, this.hidden)), layout: laidOut(view, theme) };
+    const layout = laidOut(view, theme);
+    layout.uirevision = `view ${this.view}`; // a zoom survives new data
+    return { data: view.traces.map((trace) => styled(trace, theme, this.hidden)), layout };
   }
 
-  async draw(afresh = false) {
+  async draw() {
     const { data, layout } = this.figure();
     if (!data.length) {
       this.plot.replaceChildren(make("p", { class: "empty" }, "There is nothing to draw yet."));
       return;
     }
-    if (afresh) layout.uirevision = `view ${this.view}`;
     if (this.plot.querySelector(".empty")) this.plot.replaceChildren();
-    await Plotly.react(this.plot, data, layout, CONFIG);
+    try {
+      await Plotly.react(this.plot, data, layout, CONFIG);
+    } catch (error) { // the other charts are drawn all the same
+      console.error(error);
+      this.plot.replaceChildren(make("p", { class: "empty" }, "This chart could not be drawn."));
+    }
   }
 
   saveData() {
