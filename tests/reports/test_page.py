@@ -397,17 +397,20 @@ def test_a_run_without_a_game_shows_the_rest(tmp_path, shown):
 
 
 def test_a_large_run_and_a_large_comparison_render_within_ten_seconds(tmp_path, opened):
+    """Of a core of its own: other work on the machine does not count."""
     config = made_config(clients=100, per_round=20, rounds=200)
     run_path = made_run(tmp_path / "run", config)
     path = made_comparison(tmp_path / "made", STRATEGIES)  # 5 strategies x 2 splits x 3 seeds
     for directory in (run_path, path):
-        for _ in range(3):  # other work on the machine may slow one down
-            started = time.monotonic()
-            with opened(report := write_report(directory)):
-                took = time.monotonic() - started
-            if took < 10:
-                break
-        assert took < 10
+        started = time.process_time()
+        report = write_report(directory)
+        written = time.process_time() - started
+        with opened(report) as page:
+            session = page.context.new_cdp_session(page)
+            session.send("Performance.enable")
+            metrics = session.send("Performance.getMetrics")["metrics"]
+        drawn = next(metric["value"] for metric in metrics if metric["name"] == "ProcessTime")
+        assert 0.1 < written + drawn < 10
         assert report.stat().st_size < 6_000_000
 
 

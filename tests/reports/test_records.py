@@ -163,6 +163,45 @@ def test_a_damaged_table_is_worked_out_from_the_runs(tmp_path, text):
     assert by_place == {(r.split, r.strategy): r.mean for r in whole.comparison.rows}
 
 
+def as_if_deployed(path):
+    """Clients with names whose costs and classes the server does not know, as on real sites."""
+    lines = (path / "population.csv").read_text().splitlines()
+    rows = [[*line.split(",")[:3], "nan", f"site {k}"] for k, line in enumerate(lines[1:])]
+    header = "client,samples,held_out,cost,name"
+    text = "\n".join([header, *(",".join(row) for row in rows)]) + "\n"
+    (path / "population.csv").write_text(text)
+    return path
+
+
+def test_where_costs_are_not_known_the_game_is_shown_without_them(tmp_path):
+    document = read_document(as_if_deployed(made_run(tmp_path / "run")))
+    assert list(document.notices) == []
+    charts = charts_of(document)
+    assert [trace["name"] for trace in charts["decay"].views[0].traces] == ["played γ"]
+    assert charts["holdings"].title == "Who holds how much"
+    assert charts["epochs"].views[0].traces[0]["y"][0] == "0 site 0"
+    assert "explorer" not in [section.name for section in document.sections]
+
+
+def test_a_table_of_an_older_version_is_read(tmp_path):
+    path = made_comparison(tmp_path / "made", ["fedavg", "flamma"], ["iid"], seeds=2)
+    names = [
+        item.name for s in read_document(path).sections for item in s.items if item.kind == "table"
+    ]
+    assert "equal-work" in names
+    table = json.loads((path / "table.json").read_text())
+    for line in table["rows"]:
+        for part in ("mean", "std", "values"):
+            for measure in ("equal_work_accuracy", "equal_work_variance"):
+                del line[part][measure]
+    (path / "table.json").write_text(json.dumps(table))
+    document = read_document(path)
+    assert list(document.notices) == []
+    names = [item.name for s in document.sections for item in s.items if item.kind == "table"]
+    assert "table-mnist" in names
+    assert "equal-work" not in names
+
+
 def test_what_is_not_a_number_is_not_drawn(tmp_path):
     path = made_run(tmp_path / "run", trouble=False)
     lines = (path / "rounds.jsonl").read_text().splitlines()
