@@ -42,7 +42,9 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         description="Write the report of a run or of a comparison: one self-contained HTML file.",
         epilog=REPORT_EXAMPLES,
     )
-    report.add_argument("dir", type=Path, metavar="DIR", help="the directory of a run or of a comparison")
+    report.add_argument(
+        "dir", type=Path, metavar="DIR", help="the directory of a run or of a comparison"
+    )
     report.add_argument(
         "--out", type=Path, metavar="FILE", help="the page (default report.html in DIR)"
     )
