@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 import time
 
 import pytest
 from PIL import Image
 
 from browsing import until
+from flamma.cli import main
 from flamma.experiments.run import Run, run
 from flamma.game import Game, certify, solve
 from flamma.reports.comparing import clear_best, read_comparison
@@ -159,7 +161,7 @@ def test_the_table_in_the_page_equals_table_json(comparison, comparison_page):
     assert "setting cannot be repeated" in notes
 
 
-def test_the_explorer_starts_from_the_runs_own_game_and_moves(trained, run_page):
+def test_the_explorer_starts_from_the_runs_own_game_and_moves(trained, run_page, capsys):
     record = next(r for r in Run.load(trained).history if r["decay_factor"] < 0.95)
     page = run_page
 
@@ -190,6 +192,11 @@ def test_the_explorer_starts_from_the_runs_own_game_and_moves(trained, run_page)
     )
     shown = dict(game)
     assert (shown["round"], shown["fewest"], shown["most"]) == ("3", "2", "7")
+    command = shlex.split(page.inner_text("[data-command]"))[1:]
+    assert main([*command, "--json"]) == 0
+    ours = json.loads(capsys.readouterr().out)
+    assert value("equilibrium") == pytest.approx(ours["decay_factor"], abs=1e-9)
+    assert value("server") == pytest.approx(ours["server_utility"], abs=1e-9)
     slide("gamma", 300)
     assert value("server") < after
     assert value("regret") == pytest.approx(after - value("server"), abs=1e-9)
@@ -327,6 +334,11 @@ def damage_scores(path):
         file.write(b"\xff\xfe\x00 nonsense\n1,99999999999,nan,0,0\n")
 
 
+def keep_rounds(path, amount):
+    lines = (path / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (path / "rounds.jsonl").write_text("".join(lines[:amount]))
+
+
 def remove(name):
     def damage(path):
         (path / name).unlink()
@@ -343,6 +355,7 @@ DAMAGES = {
     "no scores": (remove("clients.csv"), "Clients.csv is missing", {"accuracy", "epochs"}),
     "no population": (remove("population.csv"), "Population.csv is missing", {"contributions"}),
     "no about": (remove("run.json"), "Run.json is missing", {"accuracy"}),
+    "one round": (lambda path: keep_rounds(path, 1), "1 of 12 rounds", {"accuracy", "decay"}),
     "no rounds": (remove("rounds.jsonl"), "No round is finished yet", {"holdings"}),
 }
 
@@ -374,18 +387,30 @@ def test_an_unfinished_run_and_an_unfinished_comparison_say_so(tmp_path, shown):
     assert "FLamma" in page.inner_text("[data-table=table-mnist]")
 
 
+def test_a_run_without_a_game_shows_the_rest(tmp_path, shown):
+    page = shown(made_run(tmp_path / "run", made_config("fedavg")))
+    assert page.inner_text("h1") == "FedAvg on digits (shards)"
+    assert page.query_selector("#game, #explorer") is None
+    found = marks(page)
+    assert {"accuracy", "participation", "epochs", "holdings"} <= {name for name, _ in found}
+    assert min(found.values()) > 0, found
+
+
 def test_a_large_run_and_a_large_comparison_render_within_ten_seconds(tmp_path, opened):
+    """Of a core of its own: other work on the machine does not count."""
     config = made_config(clients=100, per_round=20, rounds=200)
     run_path = made_run(tmp_path / "run", config)
     path = made_comparison(tmp_path / "made", STRATEGIES)  # 5 strategies x 2 splits x 3 seeds
     for directory in (run_path, path):
-        for _ in range(3):  # other work on the machine may slow one down
-            started = time.monotonic()
-            with opened(report := write_report(directory)):
-                took = time.monotonic() - started
-            if took < 10:
-                break
-        assert took < 10
+        started = time.process_time()
+        report = write_report(directory)
+        written = time.process_time() - started
+        with opened(report) as page:
+            session = page.context.new_cdp_session(page)
+            session.send("Performance.enable")
+            metrics = session.send("Performance.getMetrics")["metrics"]
+        drawn = next(metric["value"] for metric in metrics if metric["name"] == "ProcessTime")
+        assert 0.1 < written + drawn < 10
         assert report.stat().st_size < 6_000_000
 
 

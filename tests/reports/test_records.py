@@ -163,6 +163,45 @@ def test_a_damaged_table_is_worked_out_from_the_runs(tmp_path, text):
     assert by_place == {(r.split, r.strategy): r.mean for r in whole.comparison.rows}
 
 
+def as_if_deployed(path):
+    """Clients with names whose costs and classes the server does not know, as on real sites."""
+    lines = (path / "population.csv").read_text().splitlines()
+    rows = [[*line.split(",")[:3], "nan", f"site {k}"] for k, line in enumerate(lines[1:])]
+    header = "client,samples,held_out,cost,name"
+    text = "\n".join([header, *(",".join(row) for row in rows)]) + "\n"
+    (path / "population.csv").write_text(text)
+    return path
+
+
+def test_where_costs_are_not_known_the_game_is_shown_without_them(tmp_path):
+    document = read_document(as_if_deployed(made_run(tmp_path / "run")))
+    assert list(document.notices) == []
+    charts = charts_of(document)
+    assert [trace["name"] for trace in charts["decay"].views[0].traces] == ["played γ"]
+    assert charts["holdings"].title == "Who holds how much"
+    assert charts["epochs"].views[0].traces[0]["y"][0] == "0 site 0"
+    assert "explorer" not in [section.name for section in document.sections]
+
+
+def test_a_table_of_an_older_version_is_read(tmp_path):
+    path = made_comparison(tmp_path / "made", ["fedavg", "flamma"], ["iid"], seeds=2)
+    names = [
+        item.name for s in read_document(path).sections for item in s.items if item.kind == "table"
+    ]
+    assert "equal-work" in names
+    table = json.loads((path / "table.json").read_text())
+    for line in table["rows"]:
+        for part in ("mean", "std", "values"):
+            for measure in ("equal_work_accuracy", "equal_work_variance"):
+                del line[part][measure]
+    (path / "table.json").write_text(json.dumps(table))
+    document = read_document(path)
+    assert list(document.notices) == []
+    names = [item.name for s in document.sections for item in s.items if item.kind == "table"]
+    assert "table-mnist" in names
+    assert "equal-work" not in names
+
+
 def test_what_is_not_a_number_is_not_drawn(tmp_path):
     path = made_run(tmp_path / "run", trouble=False)
     lines = (path / "rounds.jsonl").read_text().splitlines()
@@ -202,15 +241,35 @@ def test_without_the_extra_a_run_still_ends_well(tmp_path, capsys, monkeypatch):
     pages.plotly.cache_clear()
 
 
+def test_long_runs_are_thinned_but_no_mishap_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr("flamma.reports.document.MOST_POINTS", 30)
+    monkeypatch.setattr("flamma.reports.run_charts.SHOWN_ROUNDS", 20)
+    charts = charts_of(read_document(made_run(tmp_path / "run", made_config(rounds=50))))
+    accuracy = charts["accuracy"].views[0].traces[-1]
+    assert len(accuracy["x"]) == 30
+    assert (accuracy["x"][0], accuracy["x"][-1]) == (1, 50)
+    failed = charts["mishaps"].views[0].traces[0]
+    assert len(failed["x"]) == 17
+    assert sum(y or 0 for y in failed["y"]) == 50 // 4
+    assert "every 3 rounds" in charts["mishaps"].aid
+    assert "20 of 50 rounds" in charts["epochs"].aid
+
+
+def charts_of(document):
+    groups = [item for section in document.sections for item in section.items]
+    return {chart.name: chart for group in groups for chart in vars(group).get("charts", ())}
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
+    path = made_run(tmp_path / "run")
+    monkeypatch.setattr("flamma.reports.reading.MOST_BYTES", 2000)
+    record = read_run(path)
+    assert "rounds.jsonl is larger than 0 MB and is not read" in record.problems
+    assert not record.rounds
+
+
 def test_many_clients_are_shown_as_a_sample_and_that_is_said(tmp_path):
     config = made_config(clients=500, per_round=50, rounds=3)
-    document = read_document(made_run(tmp_path / "run", config))
-    charts = {
-        chart.name: chart
-        for section in document.sections
-        for item in section.items
-        if item.kind == "charts"
-        for chart in item.charts
-    }
+    charts = charts_of(read_document(made_run(tmp_path / "run", config)))
     assert "Shown are 200 of 500 clients" in charts["epochs"].aid
     assert len(charts["epochs"].views[0].traces[0]["y"]) == 200

@@ -42,7 +42,9 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         description="Write the report of a run or of a comparison: one self-contained HTML file.",
         epilog=REPORT_EXAMPLES,
     )
-    report.add_argument("dir", type=Path, metavar="DIR", help="the directory of the run, or --out")
+    report.add_argument(
+        "dir", type=Path, metavar="DIR", help="the directory of a run or of a comparison"
+    )
     report.add_argument(
         "--out", type=Path, metavar="FILE", help="the page (default report.html in DIR)"
     )
@@ -66,10 +68,11 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_report(options: argparse.Namespace) -> None:
     """Run ``flamma report``."""
-    from flamma.reports.html_page import read_document, write_report
+    from flamma.reports.html_page import REPORT, read_document, write_page
 
-    written = write_report(options.dir, options.out)
-    missing = list(read_document(options.dir).notices)
+    document = read_document(options.dir)
+    written = write_page(document, options.out or options.dir / REPORT)
+    missing = list(document.notices)
     if options.json:
         import json
 

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from flamma.errors import FlammaError
+from flamma.experiments.config import make_config
 from flamma.experiments.folder import CONFIG
-from flamma.experiments.summary import summarise_run
-from flamma.experiments.table import MEASURES, Comparison, Row
+from flamma.experiments.run import Run
+from flamma.experiments.suite import Cell
+from flamma.experiments.table import MEASURES, Comparison, Row, compared
 from flamma.reports.reading import Inside, RunRecord, is_inside, number, read_run
 
 TABLE, RUNS = "table.json", "runs"
+NEEDED = ("accuracy", "variance", "worst_10", "best_10", "epochs_total")
 Place = tuple[str, str, str]
 
 
@@ -120,39 +122,33 @@ def _read_table(
     except (ValueError, KeyError, TypeError, AttributeError):
         what = "is damaged" if text else "is not there yet"
         problems.append(f"{TABLE} {what}, so the table is of the runs that are finished")
-    worked_out = (_worked_out(place, found) for place, found in runs.items())
-    return Comparison(path.name, [row for row in worked_out if row is not None], [])
+    cells = (_as_run(place, k, run) for place, all_ in runs.items() for k, run in enumerate(all_))
+    return compared(path.name, [cell for cell in cells if cell is not None])
 
 
 def _row(table: Mapping[str, Any]) -> Row:
-    """Return a row as it was written, checked."""
+    """Return a row as it was written, checked; an older table may lack the newer measures."""
     seeds = int(table["seeds"])
+    measures = [m for m in MEASURES if m in NEEDED or m in table["mean"]]
     parts: dict[str, dict[str, float]] = {"mean": {}, "std": {}}
     for part, found in parts.items():
-        for measure in MEASURES:
+        for measure in measures:
             value = number(table[part][measure])
             if value is None:
                 raise ValueError(measure)
             found[measure] = value
-    values = {m: [float(v) for v in table["values"][m]] for m in MEASURES}
+    values = {m: [float(v) for v in table["values"][m]] for m in measures}
     if any(len(v) != seeds or not all(map(math.isfinite, v)) for v in values.values()):
         raise ValueError("values")
     dataset, split, strategy = (str(table[key]) for key in ("dataset", "split", "strategy"))
     return Row(dataset, split, strategy, seeds, parts["mean"], parts["std"], values)
 
 
-def _worked_out(place: Place, runs: list[RunRecord]) -> Row | None:
-    done = [summarise_run(run.rounds, run.clients) for run in runs if run.finished]
-    if not done:
+def _as_run(place: Place, seed: int, run: RunRecord) -> tuple[Cell, Run] | None:
+    """Return a finished run as the table takes it; None if it is not finished or not readable."""
+    try:
+        config = make_config(run.config)
+    except FlammaError:
         return None
-    values = {
-        measure: [float(summary[key] or 0.0) for summary in done]
-        for measure, key in MEASURES.items()
-    }
-    return Row(
-        *place,
-        len(done),
-        {m: float(np.mean(v)) for m, v in values.items()},
-        {m: float(np.std(v, ddof=1)) if len(v) > 1 else 0.0 for m, v in values.items()},
-        values,
-    )
+    cell = Cell(*place, seed, config)
+    return (cell, Run(run.path, config, run.rounds, run.about)) if run.finished else None

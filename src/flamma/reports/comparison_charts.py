@@ -33,6 +33,13 @@ def label(strategy: str) -> str:
     return LABELS.get(strategy, strategy)
 
 
+def longest(record: ComparisonRecord, dataset: str, split: str, strategy: str) -> list[RunRecord]:
+    """Return the runs that have come furthest: all seeds, or in an unfinished comparison some."""
+    found = record.runs.get((dataset, split, strategy), [])
+    most = max((len(run.rounds) for run in found), default=0)
+    return [run for run in found if most and len(run.rounds) == most]
+
+
 def over_rounds(record: ComparisonRecord) -> Charts:
     """Return accuracy and variance over the rounds: the paper's Figs. 4 and 5."""
     charts = []
@@ -40,7 +47,7 @@ def over_rounds(record: ComparisonRecord) -> Charts:
         for key, unit, aid in CURVES:
             traces: list[dict[str, Any]] = []
             for series, strategy in enumerate(record.strategies):
-                found = record.runs.get((dataset, split, strategy), [])
+                found = longest(record, dataset, split, strategy)
                 x, values = _aligned(found, key)
                 if not values.size:
                     continue
@@ -61,8 +68,8 @@ def over_rounds(record: ComparisonRecord) -> Charts:
     return Charts(charts)
 
 
-def _aligned(runs: list[RunRecord], key: str, spent: str = "") -> tuple[list[float], Floats]:
-    """Return the rounds that every run has judged, and one row of values per run."""
+def _aligned(runs: list[RunRecord], key: str) -> tuple[list[float], Floats]:
+    """Return the rounds that all these runs have judged, and one row of values per run."""
     tables = [
         {r["round"]: r[key] for r in run.rounds if isinstance(r.get(key), int | float)}
         for run in runs
@@ -140,7 +147,7 @@ def distribution(record: ComparisonRecord) -> Charts:
     def draw(record: ComparisonRecord, rows: list[Row]) -> list[dict[str, Any]]:
         traces = []
         for row in rows:
-            runs = record.runs.get((row.dataset, row.split, row.strategy), [])
+            runs = longest(record, row.dataset, row.split, row.strategy)
             last = [run.scores[max(run.scores)] for run in runs if run.scores]
             values = np.concatenate(last) if last else np.zeros(0)
             traces.append(
@@ -211,7 +218,7 @@ def work(record: ComparisonRecord) -> Charts:
             for spent, spent_unit, scale in SPENT:
                 traces = []
                 for series, strategy in enumerate(record.strategies):
-                    found = record.runs.get((dataset, split, strategy), [])
+                    found = longest(record, dataset, split, strategy)
                     x, y = _bought(found, key, spent)
                     if x.size:
                         traces.append(line(label(strategy), scale * x, y, series))
@@ -236,13 +243,10 @@ def _bought(runs: list[RunRecord], key: str, spent: str) -> tuple[Floats, Floats
         return np.zeros(0), np.zeros(0)
     totals = []
     for run in runs:
-        if not run.rounds:
-            continue
         warmup = run.rounds[0].get("warmup", {})
         before = warmup.get("epochs" if spent == "epochs_total" else spent, 0)
         sums = before + np.cumsum([record[spent] for record in run.rounds])
-        if len(sums) >= x[-1]:
-            totals.append([sums[int(k) - 1] for k in x])
+        totals.append([sums[int(k) - 1] for k in x])
     return np.mean(totals, axis=0), values.mean(axis=0)
 
 

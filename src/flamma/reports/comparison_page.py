@@ -122,7 +122,7 @@ def _chart_sections(record: ComparisonRecord) -> list[Section]:
             "work",
             "What the work bought",
             "Local epochs and bytes spent, against accuracy and variance.",
-            [charts.work(record)],
+            [charts.work(record), *_equal_work(record)],
         ),
     ]
     games = _games(record)
@@ -196,6 +196,32 @@ def _table(comparison: Comparison, dataset: str) -> Table:
         cells.append(Cell(figures(epochs), epochs))
         lines.append(cells)
     return Table(f"table-{dataset}", dataset, header, lines, _table_notes(comparison, printed))
+
+
+def _equal_work(record: ComparisonRecord) -> list[Table]:
+    """Return accuracy and variance at equal work, if the table tells them."""
+    measures = ("equal_work_accuracy", "equal_work_variance")
+    rows = record.comparison.rows
+    if not rows or not all(measure in row.mean for row in rows for measure in measures):
+        return []
+    header = ["Algorithm"]
+    for dataset, split in record.panels:
+        header += [f"Accuracy ({dataset}, {split})", f"Variance ({dataset}, {split})"]
+    lines: list[list[str | Cell]] = []
+    for strategy in record.strategies:
+        cells: list[str | Cell] = [label(strategy)]
+        for panel in record.panels:
+            own = [row for row in record.rows(*panel) if row.strategy == strategy]
+            for measure in measures:
+                mean, std = (own[0].mean[measure], own[0].std[measure]) if own else (0.0, 0.0)
+                text = f"{mean:.2f} ± {std:.2f}"
+                cells.append(Cell(text, mean, std) if own else "not there yet")
+        lines.append(cells)
+    note = (
+        "Mean of the last ten rounds before a run has spent more local epochs than the thriftiest "
+        "run of the same data and split spends in all."
+    )
+    return [Table("equal-work", "At equal work", header, lines, [note])]
 
 
 def _table_notes(comparison: Comparison, printed: dict[str, Any]) -> list[str]:

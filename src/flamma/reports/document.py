@@ -10,6 +10,9 @@ from typing import Any
 from flamma.types import Floats
 
 Numbers = Sequence[float | None] | Floats
+MOST_POINTS = 2000
+"""Points of a line; more would only make the page slow."""
+
 DIGITS = 8
 """Significant digits of what is drawn; the files of the run have all."""
 
@@ -142,13 +145,17 @@ def _short(value: Any) -> float | int | str | None:
 def line(
     name: str, x: Iterable[Any], y: Iterable[Any], series: int = 0, **more: Any
 ) -> dict[str, Any]:
-    """Return a line of one series."""
+    """Return a line of one series; of very many points an even sample."""
+    points = list(zip(x, y, strict=True))
+    if len(points) > MOST_POINTS:
+        last = len(points) - 1
+        points = [points[k * last // (MOST_POINTS - 1)] for k in range(MOST_POINTS)]
     return {
         "type": "scatter",
         "mode": "lines",
         "name": name,
-        "x": tidy(x),
-        "y": tidy(y),
+        "x": tidy(point[0] for point in points),
+        "y": tidy(point[1] for point in points),
         "series": series,
         **more,
     }

@@ -25,33 +25,33 @@ def has_game(run: RunRecord) -> bool:
 
 
 def games(run: RunRecord) -> list[dict[str, Any]]:
-    """Return the games of the rounds as the explorer takes them: those that costs are known of."""
+    """Return the games of the rounds as the explorer takes them.
+
+    A game is left out if the cost or the contribution of anybody in it is not known.
+    """
     found = []
     low, high = epoch_bounds(run)
+    known = run.people.costs
     for record in run.rounds:
         omega, price = record["contributions"], number(record.get("price"))
         if omega is None or price is None:
             continue
-        clients = [
-            (client, value)
-            for client, value in zip(record["selected"], omega, strict=True)
-            if value is not None and 0 <= value <= 1 and client < run.costs.size
-        ]
-        if not clients:
+        selected = record["selected"]
+        costs = [float(known[client]) for client in selected if client < known.size]
+        whole = len(costs) == len(selected) and np.all(np.isfinite(costs))
+        if not selected or not whole or not all(w is not None and 0 <= w <= 1 for w in omega):
             continue
-        costs = [float(run.costs[client]) for client, _ in clients]
-        contributions = [value for _, value in clients]
         found.append(
             {
                 "label": f"round {record['round']}",
-                "clients": [f"client {client}" for client, _ in clients],
-                "contributions": contributions,
+                "clients": [f"client {run.label(client)}" for client in selected],
+                "contributions": omega,
                 "costs": costs,
                 "round": record["round"],
                 "price": price,
                 "epochBounds": [low, high],
                 "wholeEpochs": run.table("strategy").get("server_epochs") != "continuous",
-                "decayBounds": [_floor(run, low, contributions, costs), 1],
+                "decayBounds": [_floor(run, low, omega, costs), 1],
                 "played": record["decay_factor"],
             }
         )
@@ -100,11 +100,11 @@ def decay(run: RunRecord) -> Charts:
         closed_form_decay_factor(game["contributions"], game["costs"], game["round"], game["price"])
         for game in played
     ]
-    traces = [
-        line("played γ", run.numbers, run.series("decay_factor"), 0),
-        line("unconstrained optimum", x, free, 5),
-        line("lower bound", x, [game["decayBounds"][0] for game in played], 7),
-    ]
+    traces = [line("played γ", run.numbers, run.series("decay_factor"), 0)]
+    if played:
+        floors = [game["decayBounds"][0] for game in played]
+        traces.append(line("unconstrained optimum", x, free, 5))
+        traces.append(line("lower bound", x, floors, 7))
     prices = [line("price λ", run.numbers, run.series("price"), 0)]
     return Charts(
         [
@@ -112,7 +112,8 @@ def decay(run: RunRecord) -> Charts:
                 "decay",
                 "The server's move: decay factor γ",
                 "γ stays at 1 until influence becomes dear, then falls; the second line is the "
-                "optimum with continuous epochs and no bounds, min(1, A / (2λt − B)).",
+                "optimum with continuous epochs and no bounds, min(1, A / (2λt − B)), drawn where "
+                "the clients' costs are known.",
                 [View(traces, axes("round", "γ", y_range=[-0.03, 1.05]))],
             ),
             Chart(

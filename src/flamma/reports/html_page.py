@@ -52,9 +52,12 @@ def write_report(path: Path, out: Path | None = None) -> Path:
         If there is nothing to report on, the place cannot be written, or the ``report`` extra is
         missing.
     """
-    page = render(read_document(path))
-    target = path / REPORT if out is None else out
-    write_atomically(target, page.encode(), durable=False)
+    return write_page(read_document(path), path / REPORT if out is None else out)
+
+
+def write_page(document: Document, target: Path) -> Path:
+    """Write a document as a page, and return its file."""
+    write_atomically(target, render(document).encode(), durable=False)
     return target
 
 

@@ -17,6 +17,9 @@ from flamma.errors import RunError
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS, RunFolder
 from flamma.types import Floats, Ints
 
+MOST_BYTES = 1 << 30
+"""A file larger than this would not fit a report."""
+
 MOST_CLIENTS = 1_000_000
 """A client number beyond this is damage, not a client."""
 
@@ -33,8 +36,12 @@ class Inside(RunFolder):
         file = self.path / name
         if not file.exists():
             return ""
+        problem = ""
         if not is_inside(file, self.path) or not file.is_file():
             problem = f"{name} is not a file of this directory and is not read"
+        elif file.stat().st_size > MOST_BYTES:
+            problem = f"{name} is larger than {MOST_BYTES >> 20} MB and is not read"
+        if problem:
             if problem not in self.problems:
                 self.problems.append(problem)
             return ""
@@ -54,6 +61,20 @@ def is_inside(path: Path, folder: Path) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
+class People:
+    """Who the clients are, empty if that is not known.
+
+    ``costs`` are NaN where only the client knows; ``holdings`` are samples of each class, without
+    columns where the server does not know them; ``names`` are there for clients that have any.
+    """
+
+    costs: Floats
+    samples: Ints
+    holdings: Ints
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
 class RunRecord:
     """What could be read of a run directory.
 
@@ -69,8 +90,8 @@ class RunRecord:
         The whole records, in order.
     about : dict
         ``run.json``.
-    costs, samples, holdings : ndarray
-        Who the clients are: cost, training samples, and samples of each class; empty if unknown.
+    people : People
+        Who the clients are.
     scores : dict of int to ndarray
         Per judged round the accuracy of every client, NaN where it has none.
     problems : list of str
@@ -82,9 +103,7 @@ class RunRecord:
     config_text: str
     rounds: list[dict[str, Any]]
     about: dict[str, Any]
-    costs: Floats
-    samples: Ints
-    holdings: Ints
+    people: People
     scores: dict[int, Floats]
     problems: list[str] = field(default_factory=list)
 
@@ -95,7 +114,7 @@ class RunRecord:
         known = int(told) if isinstance(told, int) and 0 < told <= MOST_CLIENTS else 0
         seen = [client for record in self.rounds for client in record["selected"]]
         scored = max((scores.size for scores in self.scores.values()), default=0)
-        return max(known, self.costs.size, scored, max(seen, default=-1) + 1)
+        return max(known, self.people.costs.size, scored, max(seen, default=-1) + 1)
 
     @property
     def planned_rounds(self) -> int:
@@ -118,6 +137,11 @@ class RunRecord:
         table = self.config.get(name, {})
         return table if isinstance(table, Mapping) else {}
 
+    def label(self, client: int) -> str:
+        """Return what a client is called: its number, and its name if it has one."""
+        names = self.people.names
+        return f"{client} {names[client]}" if client < len(names) else str(client)
+
     def series(self, key: str) -> list[float | None]:
         """Return one number of every round, None where it has none."""
         return [number(record.get(key)) for record in self.rounds]
@@ -137,8 +161,8 @@ def read_run(path: Path) -> RunRecord:
     about = folder.read_json(ABOUT)
     if not about:
         problems.append(f"{ABOUT} is missing or damaged, so versions and command are not known")
-    costs, samples, holdings = _read_population(folder, problems)
-    run = RunRecord(path, config, text, rounds, about, costs, samples, holdings, {}, problems)
+    people = _read_population(folder, problems)
+    run = RunRecord(path, config, text, rounds, about, people, {}, problems)
     run.scores.update(_read_scores(folder, run, problems))
     if not rounds:
         problems.append("no round is finished yet")
@@ -217,22 +241,24 @@ def _is_clients(value: object) -> bool:
     )
 
 
-def _read_population(folder: RunFolder, problems: list[str]) -> tuple[Floats, Ints, Ints]:
+def _read_population(folder: RunFolder, problems: list[str]) -> People:
     rows = list(csv.DictReader(io.StringIO(folder.text(POPULATION))))
     try:
         classes = [name for name in (rows[0] if rows else {}) if str(name).startswith("class_")]
         costs = np.array([float(row["cost"]) for row in rows])
         samples = np.array([int(row["samples"]) for row in rows], dtype=np.int64)
         holdings = np.array([[int(row[name]) for name in classes] for row in rows], dtype=np.int64)
-        if rows and costs.size and np.all(np.isfinite(costs) & (costs > 0)):
-            return costs, samples, holdings.reshape(len(rows), len(classes))
+        in_order = all(int(row["client"]) == k for k, row in enumerate(rows))
+        if rows and in_order and np.all(np.isnan(costs) | (np.isfinite(costs) & (costs > 0))):
+            names = tuple(str(row["name"]) for row in rows) if "name" in rows[0] else ()
+            return People(costs, samples, holdings.reshape(len(rows), len(classes)), names)
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
     problems.append(
         f"{POPULATION} is missing or damaged, so the clients' costs and data are not known"
     )
     nothing = np.zeros(0, dtype=np.int64)
-    return np.zeros(0), nothing, nothing.reshape(0, 0)
+    return People(np.zeros(0), nothing, nothing.reshape(0, 0))
 
 
 def _read_scores(folder: RunFolder, run: RunRecord, problems: list[str]) -> dict[int, Floats]:

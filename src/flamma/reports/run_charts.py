@@ -40,7 +40,7 @@ def client_heatmap(
     rows, columns = shown(run)
     trace = heatmap(
         [run.rounds[k]["round"] for k in columns],
-        [str(client) for client in rows],
+        [run.label(client) for client in rows],
         values[np.ix_(rows, columns)].tolist() if columns else [],
         unit,
         **more,
@@ -98,7 +98,7 @@ def client_accuracy(run: RunRecord) -> Charts:
     values = np.full((run.clients, len(columns)), np.nan)
     for k, number in enumerate(columns):
         values[: run.scores[number].size, k] = run.scores[number]
-    names = [str(client) for client in rows]
+    names = [run.label(client) for client in rows]
     trace = heatmap(columns, names, values[list(rows)].tolist(), "accuracy, %", zmin=0, zmax=100)
     last = values[list(rows), -1]
     order = np.argsort(last, kind="stable")
@@ -141,12 +141,16 @@ def epochs(run: RunRecord) -> Charts:
             [client_heatmap(run, grid(run, "local_epochs"), "epochs", zmin=0)],
         )
     ]
+    together = -(-len(run.rounds) // SHOWN_ROUNDS)  # rounds that share a bar
     bars: list[dict[str, Any]] = [
         {
             "type": "bar",
             "name": name,
-            "x": run.numbers,
-            "y": [len(record[name]) or None for record in run.rounds],
+            "x": run.numbers[::together],
+            "y": [
+                sum(len(record[name]) for record in run.rounds[first : first + together]) or None
+                for first in range(0, len(run.rounds), together)
+            ],
             "series": series,
         }
         for series, name in ((5, "failed"), (2, "abstained"))
@@ -158,7 +162,7 @@ def epochs(run: RunRecord) -> Charts:
                 "mishaps",
                 "Failures and abstentions",
                 "How many of the selected clients gave nothing usable, or chose to do nothing, in "
-                "each round.",
+                + ("each round." if together == 1 else f"every {together} rounds."),
                 [View(bars, {**layout, "barmode": "stack"})],
             )
         )
@@ -178,7 +182,7 @@ def participation(run: RunRecord) -> Charts:
                 counts["trained"][client] += 1
                 counts["epochs"][client] += done
     rows = list(even_sample(run.clients, SHOWN_CLIENTS))
-    names = [str(client) for client in rows]
+    names = [run.label(client) for client in rows]
 
     def bars(name: str, series: int) -> dict[str, object]:
         values = tidy(counts[name][rows].tolist())
@@ -210,13 +214,19 @@ def participation(run: RunRecord) -> Charts:
 
 
 def holdings(run: RunRecord) -> Charts:
-    """Return who holds how much of which class."""
-    rows = list(even_sample(run.clients, SHOWN_CLIENTS))
-    rows = [row for row in rows if row < run.holdings.shape[0]]
-    counts = run.holdings[rows].astype(float)
+    """Return who holds how much of which class, or how much at all where classes are not known."""
+    people = run.people
+    rows = [row for row in even_sample(run.clients, SHOWN_CLIENTS) if row < people.samples.size]
+    names = [run.label(client) for client in rows]
+    if not people.holdings.shape[1]:
+        bars = {"type": "bar", "name": "samples", "x": names, "series": 0}
+        bars["y"] = people.samples[rows].tolist()
+        layout = axes("client", "training samples", x_type="category")
+        aid = "Training samples of each client; the server does not know of which classes."
+        return Charts([Chart("holdings", "Who holds how much", aid, [View([bars], layout)])])
+    counts = people.holdings[rows].astype(float)
     total = np.maximum(counts.sum(axis=1, keepdims=True), 1)
     classes = [str(k) for k in range(counts.shape[1])]
-    names = [str(client) for client in rows]
     layout = axes("class", "client", y_type="category", y_autorange="reversed", x_type="category")
     views = [
         View(

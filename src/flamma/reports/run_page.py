@@ -24,6 +24,9 @@ from flamma.reports.document import (
 )
 from flamma.reports.reading import RunRecord, read_run
 
+LONGEST = 100_000
+"""Characters of a configuration that are shown; a real one has a thousand."""
+
 VERSIONS = ("flamma", "python", "numpy", "torch", "trainer", "machine", "started", "finished")
 
 
@@ -97,7 +100,7 @@ def _sections(run: RunRecord, summary: dict[str, Any]) -> list[Section]:
         )
         parts += _game_sections(run)
         parts.append(_work(run, summary))
-    if run.holdings.size:
+    if run.people.samples.size:
         parts.append(
             Section(
                 "data",
@@ -113,7 +116,6 @@ def _sections(run: RunRecord, summary: dict[str, Any]) -> list[Section]:
 def _game_sections(run: RunRecord) -> list[Section]:
     if not game_charts.has_game(run):
         return []
-    known = bool(game_charts.games(run))
     sections = [
         Section(
             "game",
@@ -121,7 +123,7 @@ def _game_sections(run: RunRecord) -> list[Section]:
             "Each round the server announces γ and every selected client answers with the epochs "
             "that are best for itself.",
             [
-                *([game_charts.decay(run)] if known else []),
+                game_charts.decay(run),
                 game_charts.contributions(run),
                 game_charts.utilities(run),
                 game_charts.certificate(run),
@@ -155,6 +157,11 @@ def _work(run: RunRecord, summary: dict[str, Any]) -> Section:
     )
     items: list[Any] = [facts, run_charts.participation(run), run_charts.epochs(run)]
     reasons = Counter(reason for record in run.rounds for reason in record["failed"].values())
+    for record in run.rounds:
+        told = record.get("unscored")
+        reasons.update(
+            f"no score: {why}" for why in (told if isinstance(told, dict) else {}).values()
+        )
     if reasons:
         rows = [[reason, f"{times}"] for reason, times in reasons.most_common(12)]
         items.append(Table("reasons", "Why clients failed", ["reason", "times"], rows))
@@ -183,5 +190,6 @@ def _again(run: RunRecord) -> Section:
     if rows:
         items.append(Table("versions", "Versions and fingerprint", ["what", "value"], rows))
     if run.config_text:
-        items.append(Code("The whole configuration", run.config_text, folded=True))
+        text = run.config_text[:LONGEST]
+        items.append(Code("The whole configuration", text, folded=True))
     return Section("again", "Run it again", "Everything that determines this run.", items)

@@ -47,6 +47,8 @@ const plainName = (value) => (typeof value === "string" ? plain(value) : value);
 const themeName = () => document.documentElement.dataset.theme;
 const faded = (colour, share) =>
   `${colour}${Math.round(share * 255).toString(16).padStart(2, "0")}`;
+// From the ninth series on colours come again, with other dashes and shapes.
+const turned = (series) => (series + 3 * Math.floor(series / 8)) % 8;
 const groupOf = (trace) => trace.of ?? trace.name;
 
 function styled(trace, theme, hidden) {
@@ -73,7 +75,7 @@ function styled(trace, theme, hidden) {
   if (trace.type === "box") {
     return { ...figure, boxpoints: "all", jitter: 0.5, pointpos: 0, fillcolor: faded(colour, 0.25),
       line: { color: colour, width: 1.5 },
-      marker: { color: colour, size: 4, opacity: 0.45, symbol: SYMBOLS[series % 8] } };
+      marker: { color: colour, size: 4, opacity: 0.45, symbol: SYMBOLS[turned(series)] } };
   }
   if (band) {
     return { ...figure, line: { width: 0, color: colour }, fillcolor: faded(colour, 0.13) };
@@ -82,11 +84,13 @@ function styled(trace, theme, hidden) {
   for (const side of ["error_x", "error_y"]) {
     if (figure[side]) figure[side] = { ...figure[side], ...error };
   }
-  figure.line = { color: colour, width: quiet ? 1.5 : 2.2, dash: DASHES[series % 8],
+  figure.line = { color: colour, width: quiet ? 1.5 : 2.2, dash: DASHES[turned(series)],
     ...(own.line ?? {}) };
   if (quiet) figure.line.dash = "dot";
-  figure.marker = { color: colour, size: small ? 5 : quiet ? 4 : 11, opacity: small ? 0.5 : 1,
-    symbol: SYMBOLS[series % 8], ...(own.marker ?? {}) };
+  const alone = own.mode === "lines" && own.y.filter((value) => value !== null).length < 3;
+  if (alone) figure.mode = "lines+markers"; // one round is no line yet
+  figure.marker = { color: colour, size: small || alone ? 5 : quiet ? 4 : 11, opacity: small ? 0.5 : 1,
+    symbol: SYMBOLS[turned(series)], ...(own.marker ?? {}) };
   return figure;
 }
 
@@ -111,7 +115,6 @@ function laidOut(view, theme) {
     hovermode: "closest",
     hoverlabel: { font: { size: 12 } },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: theme.soft, activecolor: theme.ink },
-    uirevision: "kept", // a zoom survives new data
   };
 }
 
@@ -163,24 +166,30 @@ class ChartCard {
     [...this.views.children].forEach((button, index) =>
       button.setAttribute("aria-pressed", String(index === k)));
     this.fillLegend();
-    return this.draw(true);
+    return this.draw();
   }
 
   figure(name = themeName()) {
     const view = this.chart.views[this.view];
     const theme = THEMES[name];
-    return { data: view.traces.map((t) => styled(t, theme, this.hidden)), layout: laidOut(view, theme) };
+    const layout = laidOut(view, theme);
+    layout.uirevision = `view ${this.view}`; // a zoom survives new data
+    return { data: view.traces.map((trace) => styled(trace, theme, this.hidden)), layout };
   }
 
-  async draw(afresh = false) {
+  async draw() {
     const { data, layout } = this.figure();
     if (!data.length) {
       this.plot.replaceChildren(make("p", { class: "empty" }, "There is nothing to draw yet."));
       return;
     }
-    if (afresh) layout.uirevision = `view ${this.view}`;
     if (this.plot.querySelector(".empty")) this.plot.replaceChildren();
-    await Plotly.react(this.plot, data, layout, CONFIG);
+    try {
+      await Plotly.react(this.plot, data, layout, CONFIG);
+    } catch (error) { // the other charts are drawn all the same
+      console.error(error);
+      this.plot.replaceChildren(make("p", { class: "empty" }, "This chart could not be drawn."));
+    }
   }
 
   saveData() {
@@ -280,14 +289,14 @@ function swatch(trace) {
   } else {
     if (trace.mode !== "markers") {
       parts.push(svg("line", { x1: 0, y1: 6, x2: 30, y2: 6, stroke: colour, "stroke-width": 2.5,
-        "stroke-dasharray": trace.quiet ? "2 3" : dashes[series % 8] }));
+        "stroke-dasharray": trace.quiet ? "2 3" : dashes[turned(series)] }));
     }
     const points = { square: "10,1 20,1 20,11 10,11", diamond: "15,0 21,6 15,12 9,6",
       "triangle-up": "15,1 21,11 9,11", "triangle-down": "9,1 21,1 15,11",
       cross: "13,1 17,1 17,4 20,4 20,8 17,8 17,11 13,11 13,8 10,8 10,4 13,4",
       x: "10,2 12,1 15,4 18,1 20,2 17,6 20,10 18,11 15,8 12,11 10,10 13,6",
       star: "15,0 16.5,4.5 21,4.5 17.5,7 19,12 15,9 11,12 12.5,7 9,4.5 13.5,4.5" };
-    const shape = trace.marker?.symbol ?? SYMBOLS[series % 8];
+    const shape = trace.marker?.symbol ?? SYMBOLS[turned(series)];
     if (trace.mode !== "lines" && !trace.quiet) {
       parts.push(points[shape] ? svg("polygon", { points: points[shape], fill: colour })
         : svg("circle", { cx: 15, cy: 6, r: 5, fill: colour }));

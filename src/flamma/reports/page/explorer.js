@@ -13,8 +13,11 @@ class GameExplorer {
       "aria-label": "the clients' answers" },
     make("table", {}, make("thead", {}, make("tr", {}, ...head.map((h) => make("th", {}, h)))),
       this.table));
+    this.command = make("pre", { tabindex: "0", "data-command": "" });
+    const same = make("div", { class: "card" },
+      make("h3", {}, "The same game on the command line"), this.command);
     this.node.append(this.controls, make("div", {}, this.values,
-      make("div", { class: "charts" }, ...this.cards.map((card) => card.node), clients)));
+      make("div", { class: "charts" }, ...this.cards.map((card) => card.node), clients, same)));
     this.offer(games);
     this.start(games.findIndex((game) => game.played < 0.95));
   }
@@ -126,6 +129,7 @@ class GameExplorer {
     this.showControls(gamma);
     this.showValues(best, play, certificate);
     this.showTable(play);
+    this.showCommand();
     this.cards[0].take(this.leaderCard(best, play));
     this.cards[1].take(this.responseCard(play));
   }
@@ -171,6 +175,16 @@ class GameExplorer {
       make("td", { "data-value": play.localEpochs[i] },
         play.abstains[i] ? "stays out" : figures(play.localEpochs[i])),
       make("td", { "data-value": play.clientUtilities[i] }, figures(play.clientUtilities[i])))));
+  }
+
+  showCommand() {
+    const { contributions, costs, round, price, epochBounds, wholeEpochs, decayBounds } = this.game;
+    const most = Number.isFinite(epochBounds[1]) ? epochBounds[1] : "inf";
+    this.command.textContent = contributions.length > 40
+      ? `with ${contributions.length} clients it is too long: flamma game solve --clients FILE.csv`
+      : `flamma game solve --contributions ${contributions} --costs ${costs} --round ${round} `
+        + `--price ${price} --epochs ${epochBounds[0]}:${most}${wholeEpochs ? "" : " --continuous"} `
+        + `--decay-bounds ${decayBounds.join(":")}`;
   }
 
   leaderCard(best, play) {
