@@ -318,7 +318,7 @@ def test_sites_whose_samples_differ_are_told_before_anything_begins(tmp_path, si
     sites["b"] = replace(sites["b"], x=sites["b"].x[:, :3])
     with pytest.raises(RunError, match=r"the clients have \(3,\), \(4,\)"):
         served(tmp_path / "run", SITES, LoopGrid(nodes("abc")), names=["a", "b", "c"])
-    with pytest.raises(ConfigError, match="there are 2 sites, but data.clients is 3"):
+    with pytest.raises(ConfigError, match=r"there are 2 sites, but data\.clients is 3"):
         served(tmp_path / "run", SITES, LoopGrid(nodes("abc")), names=["a", "b"])
 
 

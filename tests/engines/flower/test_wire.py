@@ -66,7 +66,7 @@ def test_a_failure_arrives_as_one_short_line():
     read = wire.read_report(travelled(wire.pack_answer("t", report)), "t", TERMS, 40, 7)
     assert read.failure.startswith("it broke [31mx")
     content = wire.pack_answer("", failure="ValueError: no\nsuch thing")
-    with pytest.raises(wire.ClientError, match="^ValueError: no such thing$"):
+    with pytest.raises(wire.ClientError, match=r"^ValueError: no such thing$"):
         wire.read_report(content, "t", TERMS, 40, 7)
 
 
