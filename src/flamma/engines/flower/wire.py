@@ -52,6 +52,9 @@ class Order:
         Whether the server asks for the client's cost.
     cost : float
         What the server knows of the client's cost, NaN if nothing.
+    classes : int
+        How many classes the model tells apart, of which a client may have fewer; 0 if the
+        server does not know yet.
     """
 
     config: str
@@ -61,6 +64,7 @@ class Order:
     judge: bool = False
     wants_cost: bool = False
     cost: float = math.nan
+    classes: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,10 @@ def read_order(content: RecordDict) -> tuple[Order, Terms | None, Params | None]
         judge=_take(record, "judge", bool),
         wants_cost=_take(record, "wants_cost", bool),
         cost=_take(record, "cost", float),
+        classes=_take(record, "classes", int),
     )
+    if not 0 <= order.classes < 2**20:
+        raise WireError(f"the order is of {order.classes} classes")
     terms = read_terms(_config_record(content, TERMS)) if TERMS in content else None
     params = read_params(content) if WEIGHTS in content else None
     return order, terms, params
