@@ -113,6 +113,7 @@ class FlowerStrategy(Strategy):
                 "batch_size": batch_size,
             },
             "strategy": {"name": name, **options},
+            "engine": {"name": "flower"},
         }
         self._config = make_config(self._tables)
         self._expected = clients
