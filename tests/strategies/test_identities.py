@@ -55,6 +55,18 @@ def test_qffl_with_q_0_is_the_unweighted_mean():
     np.testing.assert_allclose(after.params, vector(1.5, 1.5), rtol=1e-6)
 
 
+def test_qffl_takes_the_mean_of_what_is_not_trained():
+    strategy = QFFL(PLAN, q=1.0)
+    wide = Population(np.array([10, 30]), None, trainable_size=2)
+    narrow = Population(np.array([10, 30]), None, trainable_size=2)
+    reports = [report(0, (1, 0, 8), 10, loss=2.0), report(1, (0, 2, 4), 30, loss=3.0)]
+    after, _ = strategy.aggregate(strategy.init(vector(0, 0, 100), wide), offer(0, 1), reports)
+    plain = [report(0, (1, 0), 10, loss=2.0), report(1, (0, 2), 30, loss=3.0)]
+    alone, _ = strategy.aggregate(strategy.init(vector(0, 0), narrow), offer(0, 1), plain)
+    np.testing.assert_array_equal(after.params[:2], alone.params)
+    assert after.params[2] == 5  # (10 * 8 + 30 * 4) / 40
+
+
 def test_qffl_by_hand():
     # η = 0.5, so L = 2; w = (0, 0), w_1 = (1, 0), w_2 = (0, 2): g = (-2, 0), (0, -4).
     # q = 1, F = 2 and 3: Δ = (-4, 0), (0, -12); h = 4 + 4 = 8 and 16 + 6 = 22.

@@ -8,6 +8,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from flamma.data.build import build_federation
 
+torch.set_num_threads(1)  # clients share the cores of a simulation
+
 
 def make_model() -> nn.Module:
     """Return a small network with a batch norm, whose buffers travel like its weights."""

@@ -108,6 +108,8 @@ def describe(record: dict[str, Any], rounds: int) -> str:
         parts.append(f"{len(record['failed'])} failed")
     if record["abstained"]:
         parts.append(f"{len(record['abstained'])} abstained")
+    if record.get("unscored"):
+        parts.append(f"{len(record['unscored'])} unscored")
     return "  ".join(parts)
 
 

@@ -11,11 +11,18 @@ from typing import ClassVar
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.strategies.base import Answers, State
+from flamma.strategies.base import Answers, State, data_shares, weighted_mean
 from flamma.strategies.fedavg import FedAvg
-from flamma.types import Terms
+from flamma.types import Params, Population, Terms
 
 TINY = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class QFFLState(State):
+    """``trainable_size`` is how many of the weights are trained, and so have a gradient."""
+
+    trainable_size: int
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,8 @@ class QFFL(FedAvg):
     """Step by Σ Δ_k / Σ h_k, with F_k the loss of the *received* model on client k's data.
 
     L = 1/η, g_k = L (w - w_k), Δ_k = F_k^q g_k, h_k = q F_k^(q-1) ‖g_k‖² + L F_k^q. With q = 0
-    this is the plain mean of the models, whatever the data sizes.
+    this is the plain mean of the models, whatever the data sizes. What is not trained, such as a
+    batch norm's running means, has no gradient: it becomes the mean by data size.
     """
 
     name: ClassVar[str] = "qffl"
@@ -35,23 +43,31 @@ class QFFL(FedAvg):
         if not self.q >= 0:
             raise StrategyError(f"q must be at least 0, not {self.q:g}.")
 
+    def init(self, params: Params, population: Population) -> QFFLState:
+        """Start with the given weights."""
+        return QFFLState(params, 0, population.samples, population.trainable_size)
+
     def terms(self, client: int, round: int) -> Terms:  # noqa: A002
         """Return FedAvg's terms, asking for the loss of the received model."""
         return replace(super().terms(client, round), wants_loss=True)
 
     def combine(self, state: State, answers: Answers) -> State:
         """Take the q-FedAvg step; a client without a usable loss is left out of it."""
+        assert isinstance(state, QFFLState)
         usable = [report for report in answers.accepted if np.isfinite(report.loss)]
         if not usable:
             return state
-        received = state.params.astype(np.float64)
+        trained = slice(state.trainable_size)
+        received = state.params[trained].astype(np.float64)
         lipschitz = 1 / self.plan.learning_rate
         step, scale = np.zeros(received.size), 0.0
         for report in usable:
             assert report.params is not None
-            gradient = lipschitz * (received - report.params)
+            gradient = lipschitz * (received - report.params[trained])
             loss = report.loss + TINY
             step += loss**self.q * gradient
             scale += self.q * loss ** (self.q - 1) * float(gradient @ gradient)
             scale += lipschitz * loss**self.q
-        return replace(state, params=(received - step / scale).astype(np.float32))
+        params = weighted_mean(usable, data_shares(usable))
+        params[trained] = (received - step / scale).astype(np.float32)
+        return replace(state, params=params)

@@ -6,6 +6,7 @@ behaves in the warm-up, round 0.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -65,10 +66,8 @@ MISCHIEF = {
 
 def spoil(content: RecordDict, mischief: str) -> RecordDict:
     """Return an answer as a hostile client would have sent it."""
-    try:
+    with contextlib.suppress(KeyError):  # where there is nothing of the kind in this answer
         MISCHIEF[mischief](content)
-    except KeyError:  # there is nothing of the kind in this answer
-        pass
     return content
 
 

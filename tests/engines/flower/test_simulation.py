@@ -111,7 +111,7 @@ def test_interrupted_and_killed_it_leaves_nothing_behind_and_goes_on_to_the_same
     first = begun(["run", str(file), "--engine", "flower", "--out", str(place)], place, 3)
     assert leftovers() != []  # the test would see them
     first.send_signal(signal.SIGINT)
-    out, errors = first.communicate(timeout=30)
+    _, errors = first.communicate(timeout=30)
     assert first.returncode == 130, errors
     assert "interrupted" in errors
     assert "round  1/40" in errors

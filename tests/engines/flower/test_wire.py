@@ -66,7 +66,7 @@ def test_a_failure_arrives_as_one_short_line():
     read = wire.read_report(travelled(wire.pack_answer("t", report)), "t", TERMS, 40, 7)
     assert read.failure.startswith("it broke [31mx")
     content = wire.pack_answer("", failure="ValueError: no\nsuch thing")
-    with pytest.raises(wire.ClientError, match="^ValueError: no such thing$"):
+    with pytest.raises(wire.ClientError, match=r"^ValueError: no such thing$"):
         wire.read_report(content, "t", TERMS, 40, 7)
 
 
@@ -204,7 +204,10 @@ def test_a_model_without_anything_to_train_is_refused():
 
 
 def test_whole_numbers_have_a_mean_that_is_whole():
-    parts = [{"n": np.array(10), "m": np.array([True])}, {"n": np.array(21), "m": np.array([False])}]
+    parts = [
+        {"n": np.array(10), "m": np.array([True])},
+        {"n": np.array(21), "m": np.array([False])},
+    ]
     means = mean_of_whole(parts, [3.0, 1.0])
     assert means["n"].dtype == np.int64
     assert means["n"] == 13  # 12.75

@@ -61,7 +61,9 @@ def why_failed(reply: Message) -> str:
     if code in AWAY:
         return "the client is not there"
     lines = [line for line in reason.splitlines() if line.strip(" '>")]
-    told = lines[-1].strip(" '>").rpartition("Message: ")[2] if lines else ""
+    told = lines[-1].strip(" '>") if lines else ""
+    for before in ("Message: ", ":<'"):  # Flower's own words
+        told = told.rpartition(before)[2]
     return f"it raised: {one_line_of(told)}" if told else f"error {code}"
 
 

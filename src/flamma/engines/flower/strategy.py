@@ -22,6 +22,7 @@ from flamma.engines.flower.arrays import NamedArrays, WireError, mean_of_whole
 from flamma.engines.flower.introductions import introductions, only, whole_number
 from flamma.engines.flower.own import EPOCHS, LOSS, SAMPLES, STRATEGY, TERMS
 from flamma.engines.flower.roster import why_failed
+from flamma.engines.flower.wire import ClientError
 from flamma.errors import FlammaError
 from flamma.experiments.config import make_config
 from flamma.federation import certificate, describe
@@ -231,6 +232,8 @@ class FlowerStrategy(Strategy):
             try:
                 accuracy[client], loss[client], samples[client] = self._read_score(reply)
                 unscored.pop(client, None)
+            except ClientError as error:
+                unscored[client] = str(error)
             except WireError as error:
                 unscored[client] = f"refused: {error}"
         found = metrics.summarise(accuracy, samples)
@@ -316,7 +319,7 @@ class FlowerStrategy(Strategy):
 
     def _read_score(self, reply: Message) -> tuple[float, float, int]:
         if reply.has_error():
-            raise WireError(why_failed(reply))
+            raise ClientError(why_failed(reply))
         told = only(reply.content, MetricRecord)
         share, loss = told.get(self._accuracy), told.get(self._loss, math.nan)
         if not isinstance(share, int | float) or not isinstance(loss, int | float):

@@ -1,0 +1,313 @@
+"""Our strategies in a Flower app of somebody's own: the example app, and apps that know less."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import strategy as flowers
+
+from documented import ROOT
+from engines.flower.loopback import LoopGrid, partitions
+from flamma.engines.flower.own import EPOCHS, SAMPLES
+from flamma.errors import FlammaError
+from flamma.flower import FlammaStrategy, FlowerStrategy, respond
+from flamma.strategies import STRATEGIES
+from flamma.types import Terms
+
+APP = ROOT / "examples" / "flower-app"
+CLIENTS = 4
+
+
+@pytest.fixture
+def app(monkeypatch):
+    monkeypatch.syspath_prepend(str(APP))
+    from digits_app import client_app, task
+
+    return client_app.app, task
+
+
+def started(app, strategy, rounds=3, **options):
+    client, task = app
+    grid = LoopGrid(partitions(CLIENTS), answer=client, **options)
+    initial = ArrayRecord(task.make_model().state_dict())
+    return strategy.start(grid=grid, initial_arrays=initial, num_rounds=rounds), initial
+
+
+@pytest.mark.parametrize("name", list(STRATEGIES))
+def test_any_strategy_by_name_takes_a_model_with_batch_norm(app, name):
+    task = app[1]
+
+    def validate(arrays):
+        model = task.make_model()
+        model.load_state_dict(arrays.to_torch_state_dict())
+        return task.score(model, task.load(0, CLIENTS)[1])
+
+    needs = {"validate": validate} if STRATEGIES[name].needs_validation else {}
+    strategy = FlowerStrategy(name, per_round=3, learning_rate=0.1, epochs=2, **needs)
+    assert isinstance(strategy, flowers.Strategy)
+    result, initial = started(app, strategy)
+    assert list(result.arrays) == list(initial)
+    for key, array in initial.items():
+        assert result.arrays[key].dtype == array.dtype
+        assert result.arrays[key].shape == array.shape
+    counter = next(key for key in initial if key.endswith("num_batches_tracked"))
+    assert result.arrays[counter].dtype == "int64"
+    assert result.arrays[counter].numpy() > initial[counter].numpy() == 0
+    assert [record["round"] for record in strategy.history] == [1, 2, 3]
+    assert all(record["failed"] == {} for record in strategy.history)
+    assert all(len(record["selected"]) == 3 for record in strategy.history)
+    scores = result.evaluate_metrics_clientapp
+    assert scores[3]["loss"] < scores[1]["loss"] or scores[3]["accuracy"] > 40
+    assert scores[3]["clients_scored"] == scores[3]["clients"] == CLIENTS
+    assert scores[3]["accuracy_variance"] == strategy.history[-1]["accuracy_variance"]
+
+
+def test_the_game_is_played_and_the_costs_are_revealed(app):
+    strategy = FlammaStrategy(per_round=3, learning_rate=0.1, decay_start=0.2)
+    result, _ = started(app, strategy, rounds=6)
+    epochs = [record["local_epochs"] for record in strategy.history]
+    assert len({e for round_epochs in epochs for e in round_epochs}) > 1  # their own choices
+    assert strategy.history[-1]["decay_factor"] < 1
+    assert strategy._config.strategy.options["server_costs"] == "revealed"
+    state = strategy._state
+    # The clients' costs are 0.05, 0.1, 0.15, 0.05; their play bounds them.
+    for client, cost in enumerate((0.05, 0.1, 0.15, 0.05)):
+        if np.isfinite(state.cost_upper[client]):
+            assert state.cost_lower[client] <= cost <= state.cost_upper[client]
+    assert np.isfinite(state.cost_upper).any()
+    assert result.train_metrics_clientapp[6]["decay_factor"] < 1
+
+
+def test_runs_do_not_depend_on_flowers_node_ids(app):
+    client, task = app
+    finals = []
+    for first in (100, 4000):
+        strategy = FlowerStrategy("qffl", per_round=2, learning_rate=0.1, epochs=1)
+        grid = LoopGrid(partitions(CLIENTS, first), answer=client)
+        initial = ArrayRecord(task.make_model().state_dict())
+        result = strategy.start(grid=grid, initial_arrays=initial, num_rounds=2)
+        finals.append([array.data for array in result.arrays.values()])
+    assert finals[0] == finals[1]
+
+
+HOSTILE = {
+    "nan": (lambda c: arrays(c, lambda a: np.full_like(a, np.nan)), "not finite"),
+    "shape": (lambda c: arrays(c, lambda a: a.ravel()), "the shape"),
+    "dtype": (lambda c: arrays(c, lambda a: a.astype(np.float64)), "bytes instead|of the type"),
+    "names": (lambda c: c["arrays"].pop("4.bias"), "other names, such as '4.bias'"),
+    "twice": (lambda c: c.__setitem__("more", c["arrays"]), "2 records of the kind ArrayRecord"),
+    "no metrics": (lambda c: c.pop("metrics"), "0 records of the kind MetricRecord"),
+    "epochs": (lambda c: c["metrics"].__setitem__(EPOCHS, 99), "99 epochs where 1 to 10"),
+    "no epochs": (lambda c: c["metrics"].pop(EPOCHS), "flamma.epochs is missing"),
+    "samples": (lambda c: c["metrics"].__setitem__(SAMPLES, -3), "-3 samples"),
+    "half": (lambda c: c["metrics"].__setitem__(SAMPLES, 2.5), "no whole number"),
+    "empty": (lambda c: c.pop("arrays"), "but sent no arrays"),
+}
+
+
+def arrays(content, change):
+    name = "1.weight"
+    array = content["arrays"][name].numpy()
+    content["arrays"][name] = Array(np.ascontiguousarray(change(array)))
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_answer_is_refused_and_the_round_goes_on(app, kind):
+    change, reason = HOSTILE[kind]
+    grid = LoopGrid(partitions(CLIENTS), answer=app[0])
+    villain = next(n for n, c in grid.nodes.items() if c.node_config["partition-id"] == 1)
+
+    def interfere(node, content):
+        if node == villain and ("arrays" in content or kind == "empty") and "metrics" in content:
+            change(content)
+        return content
+
+    strategy = FlammaStrategy(per_round=CLIENTS, learning_rate=0.1, warmup_iterations=0)
+    started(app, strategy, rounds=1, interfere=interfere)
+    [record] = strategy.history
+    assert list(record["failed"]) == ["1"]
+    assert record["failed"]["1"].startswith("refused: ")
+    assert re.search(reason, record["failed"]["1"])
+    assert np.isfinite(strategy._state.params).all()
+
+
+def test_who_gives_no_score_is_counted(app):
+    grid = LoopGrid(partitions(CLIENTS))
+    villains = dict(zip("0123", grid.nodes, strict=True))
+
+    def interfere(node, content):
+        told = content.get("metrics")
+        if told is not None and "eval_acc" in told:
+            if node == villains["0"]:
+                return None
+            if node == villains["1"]:
+                raise ValueError("no disk")
+            if node == villains["2"]:
+                told["eval_acc"] = 300.0
+        return content
+
+    strategy = FlowerStrategy("fedavg", per_round=2, epochs=1)
+    result, _ = started(app, strategy, rounds=1, interfere=interfere)
+    scores = result.evaluate_metrics_clientapp[1]
+    assert (scores["clients_scored"], scores["clients"]) == (1, CLIENTS)
+    told = strategy.history[0]["unscored"]
+    assert told == {
+        "0": "no answer",
+        "1": "it raised: no disk",
+        "2": "refused: it says that the accuracy is 300, which is no share",
+    }
+
+
+def test_costs_that_clients_tell_are_given(app):
+    def interfere(node, content):
+        if "flamma" in content:
+            content["flamma"]["cost"] = 0.1
+        return content
+
+    strategy = FlammaStrategy(per_round=2)
+    started(app, strategy, rounds=1, interfere=interfere)
+    assert strategy._config.build_strategy().server_costs == "given"
+    assert strategy._state.costs.tolist() == [0.1] * CLIENTS
+    with pytest.raises(FlammaError, match="must know the costs"):
+        started(app, FlammaStrategy(per_round=2, server_costs="given"))
+
+
+usual = ClientApp()
+
+
+@usual.train()
+def train(message, context):
+    """What a client does that has never heard of us."""
+    weights = message.content["arrays"]["w"].numpy() + 1
+    told = MetricRecord({"num-examples": 10, "train_loss": 0.5})
+    content = {"arrays": ArrayRecord({"w": Array(weights)}), "metrics": told}
+    return Message(RecordDict(content), reply_to=message)
+
+
+@usual.evaluate()
+def evaluate(message, context):
+    return Message(
+        RecordDict({"metrics": MetricRecord({"acc": 0.5, "num-examples": 4})}), reply_to=message
+    )
+
+
+def test_clients_that_know_nothing_of_us_can_play_what_has_no_game():
+    initial = ArrayRecord({"w": Array(np.zeros(3, dtype=np.float64))})
+    strategy = FlowerStrategy("fedavg", per_round=2, accuracy="acc")
+    grid = LoopGrid(partitions(3), answer=usual)
+    result = strategy.start(grid=grid, initial_arrays=initial, num_rounds=2)
+    np.testing.assert_array_equal(result.arrays["w"].numpy(), [2.0, 2.0, 2.0])
+    assert result.evaluate_metrics_clientapp[2]["accuracy"] == 50
+    game = FlammaStrategy(per_round=2, warmup_iterations=0, accuracy="acc")
+    game.start(grid=grid, initial_arrays=initial, num_rounds=1)
+    reasons = set(game.history[0]["failed"].values())
+    assert reasons == {"refused: flamma.epochs is missing"}
+
+
+def test_what_cannot_work_is_one_sentence(app):
+    with pytest.raises(FlammaError, match="unknown strategy 'flama'"):
+        FlowerStrategy("flama", per_round=2)
+    with pytest.raises(FlammaError, match="decay_strat"):
+        FlammaStrategy(per_round=2, decay_strat=0.3)
+    with pytest.raises(FlammaError, match="needs validate"):
+        started(app, FlowerStrategy("incentive", per_round=2))
+    with pytest.raises(FlammaError, match="only 4 of 9 clients came"):
+        started(app, FlowerStrategy("fedavg", per_round=2, clients=9, timeout=0.1))
+    message = Message(RecordDict({"config": ConfigRecord({})}), 1, "train")
+    with pytest.raises(FlammaError, match="the message has no terms"):
+        respond(message)
+    assert Terms(0, 1).epochs is None
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def test_flwr_run_takes_the_example_app(tmp_path):
+    """The real command, with a SuperLink of our own that is ended again."""
+    pytest.importorskip("ray")
+    shutil.copytree(APP, tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    port, tools = free_port(), Path(sys.executable).parent
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{port}"\n'
+        "insecure = true\n",
+        encoding="utf-8",
+    )
+    quiet = {
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+    }
+    environment = os.environ | quiet
+    with open(tmp_path / "superlink.log", "wb") as log:
+        link = subprocess.Popen(
+            [
+                *(tools / "flower-superlink", "--insecure", "--simulation"),
+                *("--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(port)),
+            ],
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        wait_for(port)
+        done = subprocess.run(
+            [
+                *(tools / "flwr", "run", str(tmp_path / "app"), "--stream"),
+                "--federation-config",
+                "num-supernodes=4 client-resources-num-cpus=1 init-args-num-cpus=1",
+                "--run-config",
+                f'num-server-rounds=2 result="{tmp_path}/history.json"',
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "round 2: decay factor" in done.stdout
+    finally:
+        from flamma.engines.flower.simulation import end_session
+
+        link.send_signal(signal.SIGTERM)
+        link.wait(30)
+        end_session(link.pid)
+    history = json.loads((tmp_path / "history.json").read_text())
+    assert [record["round"] for record in history] == [1, 2]
+    assert all(record["failed"] == {} for record in history)
+    assert history[-1]["clients_scored"] == 4
+
+
+def wait_for(port, within=90):
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError("the SuperLink did not come up")
