@@ -145,6 +145,7 @@ def troubled(tmp_path_factory):
                 "validation_samples": 0,
             },
             "model": {"name": "logistic"},
+            "costs": {"value": 0.05},
             "strategy": {"name": "flamma"},
             "engine": {"name": "flower", "processes": 2, "wait": WAIT},
         }
