@@ -228,5 +228,3 @@ def run_run(options: argparse.Namespace) -> None:
     with RoundDisplay(prepared.config.rounds, prepared.path) as display:
         done = submit_and_follow(prepared, on_round=display)
     print_run(done, options.json)
-
-

@@ -6,13 +6,19 @@ register keys, submit runs or take over a server's task. So the SuperLink listen
 loopback address only, and this gate is what the network sees: TLS, the fleet's requests and
 nothing else, each no larger than it can be.
 
+The gate also spares sites a wait. A SuperNode that asks for a message and gets none sleeps for
+three seconds. So the gate holds such a question, and asks the SuperLink again and again, until
+there is a message or the SuperNode would lose its patience.
+
 Run as ``python -m flamma.deploy.gate FOLDER``.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import sys
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +54,15 @@ LARGEST = 32 * 1024 * 1024
 """Bytes of a request; Flower cuts arrays into pieces of 5 MiB."""
 PATIENCE = 60.0
 MOST_AT_ONCE = 1000
+PULL = FLEET + "pull-messages"
+HOLD = 20.0
+"""Seconds that a question for a message is held; a SuperNode waits for 30."""
+QUICK, SLOW = 0.2, 1.0
+"""Seconds between two looks on behalf of a site that had a message lately, or had none."""
+LATELY = 120.0
+MOST_LOOKS = 40.0
+"""Looks a second on behalf of all sites together; with very many sites none is held."""
+KEY = b"flwr-public-key"
 DROPPED = frozenset((b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"))
 
 
@@ -60,6 +75,8 @@ class Gate:
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client
+        self.held = 0
+        self.served: dict[bytes, float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -73,25 +90,72 @@ class Gate:
         except TooLargeError:
             await _answer(send, 413)
             return
-        await self._pass_on(scope, body, send)
-
-    async def _pass_on(self, scope: Scope, body: bytes, send: Send) -> None:
         import httpx
 
         headers = [(key, value) for key, value in scope["headers"] if key not in DROPPED]
         try:
-            reply = await self.client.post(scope["path"], content=body, headers=headers)
+            if scope["path"] == PULL:
+                reply = await self._pull(body, headers, receive)
+            else:
+                reply = await self.client.post(scope["path"], content=body, headers=headers)
         except httpx.TransportError:  # the SuperLink is being restarted; sites try again
             await _answer(send, 503)
             return
-        kept = [
-            (key.lower(), value)
-            for key, value in reply.headers.raw
-            if key.lower() not in DROPPED and key.lower() not in (b"content-encoding",)
-        ]
-        length = (b"content-length", str(len(reply.content)).encode())
-        kept = [*(pair for pair in kept if pair[0] != b"content-length"), length]
-        await _answer(send, reply.status_code, reply.content, kept)
+        if reply is not None:
+            await _answer(send, reply.status_code, reply.content, _kept(reply))
+
+    async def _pull(
+        self, body: bytes, headers: list[tuple[bytes, bytes]], receive: Receive
+    ) -> httpx.Response | None:
+        """Ask for a message until there is one, it is time to say no, or nobody listens."""
+        site = dict(headers).get(KEY, b"")
+        until = time.monotonic() + HOLD
+        gone = asyncio.ensure_future(_gone(receive))
+        self.held += 1
+        try:
+            while True:
+                reply = await self.client.post(PULL, content=body, headers=headers)
+                now = time.monotonic()
+                if reply.status_code != 200 or _has_message(reply.content):
+                    self.served[site] = now
+                    return reply
+                pause = self._pause(site, now)
+                if now + pause > until or pause > SLOW:
+                    return reply
+                await asyncio.wait({gone}, timeout=pause)
+                if gone.done():  # what is asked for now would be lost
+                    return None
+        finally:
+            self.held -= 1
+            gone.cancel()
+
+    def _pause(self, site: bytes, now: float) -> float:
+        busy = now - self.served.get(site, -LATELY) < LATELY
+        return max(QUICK if busy else SLOW, self.held / MOST_LOOKS)
+
+
+def _kept(reply: httpx.Response) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a reply that still hold for it here."""
+    unfit = {*DROPPED, b"content-encoding", b"content-length"}
+    raw = [(key.lower(), value) for key, value in reply.headers.raw]
+    length = (b"content-length", str(len(reply.content)).encode())
+    return [*((key, value) for key, value in raw if key not in unfit), length]
+
+
+def _has_message(content: bytes) -> bool:
+    from flwr.proto.fleet_pb2 import PullMessagesResponse
+    from google.protobuf.message import DecodeError
+
+    try:
+        return bool(PullMessagesResponse.FromString(content).messages_list)
+    except DecodeError:
+        return True  # whatever it is, it is for the SuperNode to judge
+
+
+async def _gone(receive: Receive) -> None:
+    """Return when the one who asked has hung up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _body(receive: Receive) -> bytes:

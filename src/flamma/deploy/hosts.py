@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,14 +11,13 @@ from typing import Any
 
 from flamma.errors import DeployError
 from flamma.files import read_text
-from flamma.names import unknown
+from flamma.names import SITE_NAME, unknown
 
 HOST, SITE = "host.toml", "site.toml"
 SERVER_KEYS = ("role", "listen", "port", "control_port", "sites", "data")
 SITE_KEYS = ("role", "name", "server", "app")
 APP = "flamma.engines.flower.client_app:app"
 """What answers messages at a site, unless its host.toml names another ClientApp."""
-NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,7 @@ def read_hosts(folder: Path) -> list[ServerHost | SiteHost]:
 
 def check_name(name: Any) -> str:
     """Return a site's name, if it is one that can be a folder and part of a host's name."""
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    if not isinstance(name, str) or not SITE_NAME.fullmatch(name):
         raise DeployError(
             f"a site's name is made of small letters, digits and hyphens, 40 at most, not {name!r}."
         )

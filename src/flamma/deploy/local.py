@@ -61,8 +61,8 @@ def up(folder: Path, patience: float = PATIENCE) -> Up:
                 _wait_ready([host], list(started.values()), begun + patience)
         _wait_ready(hosts, list(started.values()), begun + patience)
     except (FlammaError, KeyboardInterrupt):
-        for host, _ in started.values():
-            _end(host)
+        for begun_host, _ in started.values():
+            _end(begun_host)
         raise
     running = tuple(host.title for host in hosts if host.title not in started)
     return Up(tuple(started), running, time.monotonic() - begun)
@@ -137,9 +137,7 @@ def _start(host: Host) -> Process:
     return Process.of(int(done.stdout))
 
 
-def _wait_ready(
-    hosts: list[Any], started: list[tuple[Any, Process]], until: float
-) -> None:
+def _wait_ready(hosts: list[Any], started: list[tuple[Any, Process]], until: float) -> None:
     server = hosts[0]
     assert isinstance(server, ServerHost)
     waiting = "the server"

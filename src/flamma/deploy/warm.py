@@ -84,7 +84,7 @@ def take_tasks(address: str, secret: bytes, app: App) -> NoReturn:
             continue
         if answer.HasField("task") and answer.token:
             if os.fork() == 0:
-                _exit_with(lambda: keep(address, answer.token, app))
+                _exit_with(keep, address, answer.token, app)
         else:
             time.sleep(POLL)
 
@@ -106,7 +106,7 @@ def keep(address: str, token: str, app: App) -> None:
     client.close()  # each of the two processes has a connection of its own
     worker = os.fork()
     if worker == 0:
-        _exit_with(lambda: work(address, token, app, message, context))
+        _exit_with(work, address, token, app, message, context)
     client = _connect(address, token)
     HeartbeatSender(make_task_heartbeat_fn_http(client)).start()
     _, status = os.waitpid(worker, 0)
@@ -166,7 +166,7 @@ def _cause(status: int) -> str:
     return f"exit code {os.waitstatus_to_exitcode(status)}"
 
 
-def _exit_with(job: Callable[[], None]) -> NoReturn:
+def _exit_with(job: Callable[..., None], *arguments: Any) -> NoReturn:
     """Do the job of a forked process and end it, whatever happens, without its parent's clean-up.
 
     The process dies with the one that forked it, so that none is left behind.
@@ -176,7 +176,7 @@ def _exit_with(job: Callable[[], None]) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         die_with_parent()
-        job()
+        job(*arguments)
         code = 0
     except BaseException:
         import traceback
