@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,12 @@ def run_run(options: argparse.Namespace) -> None:
     from flamma.deploy.runs import prepare, submit_and_follow
 
     prepared = prepare(options.dir, options.config, settings(options), options.out)
+    if prepared.offline:
+        print(
+            f"flamma: offline: {', '.join(prepared.offline)}; a run begins when all sites have "
+            f"come, and waits five minutes for them.",
+            file=sys.stderr,
+        )
     with RoundDisplay(prepared.config.rounds, prepared.path) as display:
         done = submit_and_follow(prepared, on_round=display)
     print_run(done, options.json)

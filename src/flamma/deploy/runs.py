@@ -54,7 +54,12 @@ clientapp = "flamma_app.client:app"
 [tool.flwr.app.config]
 run-dir = ""
 sites = ""
-nodes = ""
+"""
+
+PART = """\
+from flamma.engines.flower import {part}_app
+
+app = {part}_app.app  # Flower looks for this very assignment
 """
 
 
@@ -65,6 +70,7 @@ class Prepared:
     server: ServerHost
     config: Config
     path: Path
+    offline: tuple[str, ...] = ()
 
 
 def prepare(
@@ -94,9 +100,9 @@ def prepare(
     path = Path(os.path.abspath(out if out is not None else default_folder(config)))
     if RunFolder(path).exists:
         raise RunError(f"{path} already holds a run: flamma resume {path}, or name another --out.")
-    _check_online(server)
+    offline = _check_online(server)
     write_atomically(path / CONFIG, config.as_toml().encode())
-    return Prepared(server, config, path)
+    return Prepared(server, config, path, offline)
 
 
 def submit_and_follow(prepared: Prepared, on_round: OnRound | None = None) -> Run:
@@ -104,7 +110,12 @@ def submit_and_follow(prepared: Prepared, on_round: OnRound | None = None) -> Ru
 
     An interrupt asks Flower to stop the run; what is finished stays, and can be resumed.
     """
-    run_id = _submit(prepared.server, prepared.path)
+    try:
+        run_id = _submit(prepared.server, prepared.path)
+    except DeployError:
+        if not is_deployed(prepared.path):  # what cannot run leaves nothing behind
+            (prepared.path / CONFIG).unlink(missing_ok=True)
+        raise
     record = {"server": str(prepared.server.folder), "run_id": str(run_id)}
     write_atomically(prepared.path / DEPLOYMENT, json.dumps(record, indent=1).encode())
     return _follow(prepared.server, prepared.path, run_id, on_round)
@@ -138,8 +149,8 @@ def make_bundle(folder: Path) -> None:
     files = {
         "pyproject.toml": PYPROJECT.format(version=flamma.__version__),
         "flamma_app/__init__.py": '"""A run of FLamma."""\n',
-        "flamma_app/server.py": "from flamma.engines.flower.server_app import app as app\n",
-        "flamma_app/client.py": "from flamma.engines.flower.client_app import app as app\n",
+        "flamma_app/server.py": PART.format(part="server"),
+        "flamma_app/client.py": PART.format(part="client"),
     }
     for name, text in files.items():
         write_atomically(folder / name, text.encode(), durable=False)
@@ -155,35 +166,35 @@ def _defaults(server: ServerHost, tables: Mapping[str, Any]) -> dict[str, Any]:
     return found | ({} if "per_round" in tables else {"per_round": min(3, len(server.sites))})
 
 
-def _check_online(server: ServerHost) -> None:
+def _check_online(server: ServerHost) -> tuple[str, ...]:
+    """Return which sites are offline; it is an error if all of them are."""
     nodes = known_nodes(server)
     with Control(server) as control:
         online = {node.node_id for node in control.nodes() if node.status == "online"}
-    if not any(nodes.get(name) in online for name in server.sites):
+    offline = tuple(name for name in server.sites if nodes.get(name) not in online)
+    if len(offline) == len(server.sites):
         raise DeployError(
             f"none of the {len(server.sites)} sites is online: flamma deploy status "
             f"{server.folder} tells who is."
         )
+    return offline
 
 
 def _submit(server: ServerHost, path: Path) -> int:
     bundle = server.state / "app"
     make_bundle(bundle)
-    nodes = known_nodes(server)
-    settings = {
-        "run-dir": str(path),
-        "sites": ",".join(server.sites),
-        "nodes": ",".join(str(nodes.get(name, 0)) for name in server.sites),
-    }
+    settings = {"run-dir": str(path), "sites": ",".join(server.sites)}
     words = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
     done = _flwr(server, "run", str(bundle), "--format", "json", "--run-config", words)
     answer = done.stdout.partition("{")
-    try:
+    told: Any = {}
+    with contextlib.suppress(ValueError):
         told = json.loads(answer[1] + answer[2])
+    if isinstance(told, dict) and str(told.get("run-id", "")).isdigit():
         return int(told["run-id"])
-    except (ValueError, KeyError, TypeError):
-        said = " ".join((done.stdout + done.stderr).split())[-300:]
-        raise DeployError(f"Flower did not take the run: {said or 'no answer'}.") from None
+    said = told.get("error-message") if isinstance(told, dict) else None
+    why = " ".join(str(said or done.stderr or "no answer").split())[:300]
+    raise DeployError(f"Flower did not take the run: {why.rstrip('.')}.")
 
 
 def _follow(

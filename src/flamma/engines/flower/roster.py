@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from flwr.app import Message, MessageType, RecordDict
@@ -23,6 +23,9 @@ from flamma.errors import RunError
 
 LOOK = 1.0
 """Seconds between two looks whether somebody new is there."""
+
+QUICK = 0.2
+"""Seconds between two looks for answers."""
 
 ATTEMPTS = 3
 """How often a node is asked who it is."""
@@ -46,11 +49,25 @@ def exchange(grid: Grid, letters: Sequence[Letter], wait: float) -> dict[int, Me
         Message(letter.content, letter.node, letter.kind, ttl=max(wait, 1.0)) for letter in letters
     ]
     answers: dict[int, Message] = {}
-    for reply in grid.send_and_receive(messages, timeout=wait) if messages else ():
+    for reply in _replies(grid, messages, wait) if messages else ():
         node = reply.metadata.src_node_id
         if node in asked:
             answers.setdefault(node, reply)
     return answers
+
+
+def _replies(grid: Grid, messages: Sequence[Message], wait: float) -> Iterator[Message]:
+    """Yield replies as they come; ``Grid.send_and_receive`` looks every three seconds only."""
+    end = time.monotonic() + wait
+    open_ids = {number for number in grid.push_messages(messages) if number}
+    while open_ids:
+        found = list(grid.pull_messages(open_ids))
+        yield from found
+        open_ids -= {reply.metadata.reply_to_message_id for reply in found}
+        if time.monotonic() > end:
+            return
+        if open_ids:
+            time.sleep(QUICK)
 
 
 def why_failed(reply: Message) -> str:
