@@ -75,7 +75,7 @@ def site_commands(host: SiteHost, loopback: bool, runtime_port: int) -> list[Com
     )
     warm = (
         *(sys.executable, "-m", "flamma.deploy.warm", f"127.0.0.1:{runtime_port}"),
-        *(str(host.secret), str(host.state / READY), host.app),
+        *(str(host.secret), str(host.state / READY), host.app, str(host.folder / SITE)),
     )
     return [Command("supernode", supernode), Command("worker", warm)]
 

@@ -11,7 +11,7 @@ it at once, where Flower would find out after a minute.
 Only the ClientApp that the site itself names is run, FLamma's own by default: the code in a
 submitted bundle is not even unpacked.
 
-Run as ``python -m flamma.deploy.warm ADDRESS SECRET-FILE READY-FILE APP``.
+Run as ``python -m flamma.deploy.warm ADDRESS SECRET-FILE READY-FILE APP SITE-FILE``.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ App = Callable[..., Any]
 
 def main() -> None:
     """Take tasks for ever."""
-    address, secret, ready, reference = sys.argv[1:]
+    address, secret, ready, reference, site = sys.argv[1:]
     app = warm_app(reference)
+    prepare_data(site)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.signal(signal.SIGINT, lambda *_: os._exit(0))
     write_atomically(Path(ready), str(os.getpid()).encode(), durable=False)
@@ -52,11 +53,27 @@ def warm_app(reference: str) -> App:
     """Import everything a task needs, and return the ClientApp."""
     from importlib import import_module
 
-    import flwr.supernode.runtime.run_clientapp  # noqa: F401
+    import flwr.supernode.runtime.run_clientapp
+
+    import flamma.experiments.setup
+    import flamma.training.torch_trainer  # noqa: F401
 
     module, _, name = reference.partition(":")
     app: App = getattr(import_module(module), name)
     return app
+
+
+def prepare_data(site: str) -> None:
+    """Read the site's data once, so that they are kept for the tasks, and say if they are bad.
+
+    A process of its own does it, whose memory is given back.
+    """
+    from flamma.data.site_files import load_site
+
+    child = os.fork()
+    if child == 0:
+        _exit_with(load_site, site)
+    os.waitpid(child, 0)
 
 
 def take_tasks(address: str, secret: bytes, app: App) -> NoReturn:
@@ -102,6 +119,7 @@ def keep(address: str, token: str, app: App) -> None:
     )
 
     client = _connect(address, token)
+    time.sleep(POLL)  # the message's arrays are still on their way; Flower would wait a second
     message, context, _, _ = pull_task_input(client)
     client.close()  # each of the two processes has a connection of its own
     worker = os.fork()
@@ -166,7 +184,7 @@ def _cause(status: int) -> str:
     return f"exit code {os.waitstatus_to_exitcode(status)}"
 
 
-def _exit_with(job: Callable[..., None], *arguments: Any) -> NoReturn:
+def _exit_with(job: Callable[..., object], *arguments: Any) -> NoReturn:
     """Do the job of a forked process and end it, whatever happens, without its parent's clean-up.
 
     The process dies with the one that forked it, so that none is left behind.

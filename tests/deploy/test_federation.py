@@ -1,0 +1,183 @@
+"""Three sites behind TLS on loopback: the real processes, from the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+
+from deployment import (
+    SLOW_WORK,
+    TINY,
+    after_round,
+    finish,
+    flamma,
+    kill,
+    rounds,
+    same_on_one_machine,
+    sha,
+    wait_for,
+)
+from flamma.deploy.commands import environment, site_commands
+from flamma.deploy.hosts import read_host, read_server
+from flamma.deploy.init import free_ports
+from flamma.deploy.keys import make_site_key
+
+STRATEGIES = ("flamma", "qffl", "fedavg")
+SAME = ("selected", "local_epochs", "decay_factor", "abstained", "accuracy", "accuracy_variance")
+
+
+def test_local_and_deployed_are_the_same_bit_for_bit(trial, tmp_path):
+    """All three at a time, as users would, and two selected of three in each round."""
+    runs = {
+        name: trial.begin(
+            tmp_path / name, "--strategy", name, "--rounds", 3, "--per-round", 2, *TINY
+        )
+        for name in STRATEGIES
+    }
+    ended = {name: finish(run) for name, run in runs.items()}
+    for name, (code, shown, progress) in ended.items():
+        assert code == 0, progress
+        assert "round 3/3" in progress
+        assert "3 of 3 rounds" in shown
+        alone = same_on_one_machine(tmp_path / name, tmp_path / f"{name}-local")
+        for far, near in zip(rounds(tmp_path / name), rounds(alone), strict=True):
+            assert {key: far[key] for key in SAME} == {key: near[key] for key in SAME}
+        assert sha(tmp_path / name) == sha(alone)
+        assert sha(tmp_path / name) in shown
+
+
+def test_what_goes_wrong_at_sites_is_recorded_and_the_run_goes_on(trial, tmp_path):
+    """A client that raises, one under another's name, one that dies, and one that is too late."""
+    sites = {name: trial.folder / "sites" / name / "site.toml" for name in ("site0", "site1")}
+    texts = {name: path.read_text() for name, path in sites.items()}
+    out = tmp_path / "run"
+    run = trial.begin(out, *SLOW_WORK, "--rounds", 6, "--set", "engine.wait=15")
+    try:
+        after_round(out, 1)
+        sites["site0"].write_text('name = "site0"\n[data]\nnpz = "lost.npz"\n')
+        sites["site1"].write_text(texts["site1"].replace('name = "site1"', 'name = "site2"'))
+        after_round(out, 3)
+        for name, path in sites.items():
+            path.write_text(texts[name])
+        kill(wait_for(lambda: trial.workers("site2"))[0])
+        after_round(out, 4)
+        late = wait_for(lambda: trial.workers("site2"))[0]
+        kill(late, signal.SIGSTOP)
+        after_round(out, 5)
+        kill(late, signal.SIGCONT)
+    finally:
+        for name, path in sites.items():
+            path.write_text(texts[name])
+    code, shown, progress = finish(run)
+    assert code == 0, progress
+    failed = [record["failed"] for record in rounds(out)]
+    assert not failed[0]
+    assert "lost.npz" in failed[2]["0"]
+    assert "site2" in failed[2]["1"]
+    assert any("died" in reasons.get("2", "") for reasons in failed)
+    assert any("no answer in 15 s" in reasons.get("2", "") for reasons in failed)
+    third = rounds(out)[2]
+    assert third["epochs_total"] == 1500
+    assert {"0", "1"} <= set(third["unscored"])
+    assert f"failures {sum(map(len, failed))}" in shown
+
+
+def test_who_has_no_registered_key_does_not_get_in(trial, tmp_path):
+    """A stranger has everything a site has, but for a key that the server knows."""
+    site = trial.folder / "sites" / "site0"
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    for name in ("host.toml", "site.toml", "ca.crt", "process.secret"):
+        (stranger / name).write_bytes((site / name).read_bytes())
+    make_site_key(stranger / "site.key", tmp_path / "stranger.pub", "stranger")
+    said = supernode(stranger)
+    assert said.returncode != 0
+    assert "Failed to initialize the connection" in said.stdout
+    plain = supernode(stranger, "--insecure")
+    assert plain.returncode != 0
+    assert all(state == "online" for state in trial.status()["sites"].values())
+
+
+def supernode(folder, *more):
+    host = read_host(folder)
+    [port] = free_ports(1)
+    words = list(site_commands(host, True, port)[0].words)
+    if more:  # without TLS, and so without a key, which Flower lets be used with TLS only
+        for flag in ("--root-certificates", "--auth-supernode-private-key"):
+            del words[words.index(flag) : words.index(flag) + 2]
+        more = (*more, "--max-retries", "2")
+    try:
+        return subprocess.run(
+            [*words, *more],
+            env=environment(host),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+        )
+    except subprocess.TimeoutExpired as error:
+        pytest.fail(f"it was let in: {error.stdout}")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/control/register-node", "/v1/control/start-run", "/v1/runtime/acquire-task", "/docs"],
+)
+def test_the_gate_lets_nobody_control_the_server(trial, path):
+    server = read_server(trial.folder)
+    trusted = ssl.create_default_context(cafile=str(server.authority))
+    request = urllib.request.Request(f"https://127.0.0.1:{server.port}{path}", data=b"")
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(request, context=trusted, timeout=20)
+
+
+def test_the_gate_refuses_what_is_too_large_or_not_signed(trial):
+    server = read_server(trial.folder)
+    trusted = ssl.create_default_context(cafile=str(server.authority))
+    base = f"https://127.0.0.1:{server.port}/v1/fleet"
+    large = urllib.request.Request(f"{base}/push-object", data=bytes(40 * 1024 * 1024))
+    with pytest.raises((urllib.error.HTTPError, urllib.error.URLError, ConnectionError)) as told:
+        urllib.request.urlopen(large, context=trusted, timeout=60)
+    if isinstance(told.value, urllib.error.HTTPError):
+        assert told.value.code == 413
+    headers = {"content-type": "application/x-protobuf"}
+    plain = urllib.request.Request(f"{base}/pull-messages", data=b"", headers=headers)
+    with pytest.raises(urllib.error.HTTPError) as told:
+        urllib.request.urlopen(plain, context=trusted, timeout=20)
+    assert told.value.code in (401, 415)
+
+
+def test_up_again_status_and_a_port_in_use(trial):
+    again = flamma("deploy", "up", trial.folder)
+    assert again.returncode == 0
+    assert "already up" in again.stdout
+    shown = flamma("deploy", "status", trial.folder)
+    assert "running" in shown.stdout
+    assert "online" in shown.stdout
+    start = flamma("deploy", "start", trial.folder / "server")
+    assert start.returncode == 2
+    assert "already running" in start.stderr
+    assert len(start.stderr.strip().splitlines()) == 1
+
+
+def test_a_run_directory_in_use_and_bad_options(trial, tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "config.toml").write_text("rounds = 1\n")
+    for words, reason in (
+        (("--out", out), "already holds a run"),
+        (("--out", tmp_path / "new", "--strategy", "flama"), "did you mean flamma"),
+        (("--out", tmp_path / "new", "--set", "data.clients=5"), "3 sites, not 5"),
+    ):
+        done = flamma("deploy", "run", trial.folder, *words)
+        assert done.returncode == 2
+        assert reason in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "new").exists()
+    assert json.loads(flamma("deploy", "status", trial.folder, "--json").stdout)["hosts"]
