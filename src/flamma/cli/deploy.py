@@ -141,7 +141,7 @@ def run_init(options: argparse.Namespace) -> None:
             raise DeployError(f"--sites says {options.sites}, but --names has {len(names)}.")
     else:
         names = [f"site{number}" for number in range(3 if options.sites is None else options.sites)]
-    chosen = {"data.clients": len(names), "per_round": 1, **settings(options)}
+    chosen = {"data.clients": max(1, len(names)), "per_round": 1, **settings(options)}
     config = make_config(with_settings({}, chosen))
     data = {**dataclasses.asdict(config.data), "seed": config.seed}
     data = {key: value for key, value in data.items() if value is not None}

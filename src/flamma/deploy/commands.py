@@ -14,7 +14,7 @@ from flamma.errors import MissingExtraError
 
 READY = "ready"
 """The file by which a site's waiting process says that it is warm."""
-POLL = "0.2"
+POLL = "0.5"
 """Seconds between two looks of a superexec for work."""
 OURS = ("127.0.0.1", "localhost")
 

@@ -57,10 +57,10 @@ MOST_AT_ONCE = 1000
 PULL = FLEET + "pull-messages"
 HOLD = 20.0
 """Seconds that a question for a message is held; a SuperNode waits for 30."""
-QUICK, SLOW = 0.2, 1.0
+QUICK, SLOW = 0.3, 2.0
 """Seconds between two looks on behalf of a site that had a message lately, or had none."""
-LATELY = 120.0
-MOST_LOOKS = 40.0
+LATELY = 60.0
+MOST_LOOKS = 30.0
 """Looks a second on behalf of all sites together; with very many sites none is held."""
 KEY = b"flwr-public-key"
 DROPPED = frozenset((b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"))

@@ -19,7 +19,8 @@ from flamma.deploy.control import Control, FlowerRun, known_nodes
 from flamma.deploy.hosts import ServerHost, read_server
 from flamma.errors import DeployError, RunError
 from flamma.experiments.config import Config, make_config, read_config, with_settings
-from flamma.experiments.folder import CONFIG, ROUNDS, RunFolder
+from flamma.experiments.folder import CONFIG, RunFolder
+from flamma.experiments.follow import Follower
 from flamma.experiments.run import Run, default_folder
 from flamma.files import write_atomically
 
@@ -140,7 +141,7 @@ def resume(path: Path, on_round: OnRound | None = None) -> Run:
     _check_online(server)
     with Control(server) as control, contextlib.suppress(DeployError, KeyError):
         if not control.run(last).finished:
-            return _follow(server, path, last, on_round, len(before.history))
+            return _follow(server, path, last, on_round)
     return submit_and_follow(Prepared(server, before.config, path), on_round)
 
 
@@ -197,14 +198,12 @@ def _submit(server: ServerHost, path: Path) -> int:
     raise DeployError(f"Flower did not take the run: {why.rstrip('.')}.")
 
 
-def _follow(
-    server: ServerHost, path: Path, run_id: int, on_round: OnRound | None, seen: int = 0
-) -> Run:
-    rounds = new_rounds(path, seen)
+def _follow(server: ServerHost, path: Path, run_id: int, on_round: OnRound | None) -> Run:
+    follower = Follower(path)
     try:
         with Control(server) as control:
             for found in _watch(control, run_id):
-                for record in next(rounds):
+                for record in follower.new():
                     if on_round is not None:
                         on_round(record)
                 if found is not None and found.finished:
@@ -235,23 +234,6 @@ def _watch(control: Control, run_id: int) -> Iterator[FlowerRun | None]:
         except DeployError:
             if now - heard > PATIENCE:
                 raise
-
-
-def new_rounds(path: Path, seen: int = 0) -> Iterator[list[dict[str, Any]]]:
-    """Yield, each time it is asked, the rounds that were finished since.
-
-    A resumed run may write a round again that it had not kept; it is shown once.
-    """
-    file = path / ROUNDS
-    size = -1
-    while True:
-        fresh: list[dict[str, Any]] = []
-        with contextlib.suppress(OSError):
-            if (now := file.stat().st_size) != size:
-                size = now
-                fresh = [r for r in RunFolder(path).rounds() if r["round"] > seen]
-                seen = max([seen, *(r["round"] for r in fresh)])
-        yield fresh
 
 
 def _failure(server: ServerHost, path: Path, run_id: int, found: FlowerRun | None) -> str:

@@ -35,6 +35,14 @@ if TYPE_CHECKING:
 POLL = 0.2
 """Seconds between two looks for a task."""
 
+WARM = (
+    "flwr.supernode.runtime.run_clientapp",
+    "flamma.experiments.setup",
+    "flamma.training.torch_trainer",
+    "flamma.training.lanes",
+)
+"""What a task needs besides the ClientApp itself; with torch, it takes seconds to import."""
+
 App = Callable[..., Any]
 
 
@@ -53,11 +61,8 @@ def warm_app(reference: str) -> App:
     """Import everything a task needs, and return the ClientApp."""
     from importlib import import_module
 
-    import flwr.supernode.runtime.run_clientapp
-
-    import flamma.experiments.setup
-    import flamma.training.torch_trainer  # noqa: F401
-
+    for needed in WARM:
+        import_module(needed)
     module, _, name = reference.partition(":")
     app: App = getattr(import_module(module), name)
     return app
