@@ -49,6 +49,21 @@ def test_a_supernode_killed_in_mid_round_comes_back_with_the_same_key(trial, tmp
     assert json.loads((trial.folder / "server/state/nodes.json").read_text()) == before
 
 
+def test_a_straggler_past_the_limit_is_left_behind_and_taken_back(trial, tmp_path):
+    out = tmp_path / "run"
+    run = trial.begin(out, *SLOW_WORK, "--rounds", 4, "--set", "engine.wait=40")
+    after_round(out, 1)
+    late = wait_for(lambda: trial.workers("site2"), what="training at site2")[0]
+    kill(late, signal.SIGSTOP)
+    after_round(out, 2)
+    kill(late, signal.SIGCONT)
+    code, _, progress = finish(run)
+    assert code == 0, progress
+    failed = [record["failed"] for record in rounds(out)]
+    assert failed[1] == {"2": "no answer in 40 s"}
+    assert failed[3] == {}
+
+
 def test_a_run_goes_on_when_the_superlink_is_killed_and_restarted(trial, tmp_path):
     out = tmp_path / "run"
     run = trial.begin(out, *SLOW_WORK, "--rounds", 6)

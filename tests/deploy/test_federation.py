@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import ssl
 import subprocess
 
@@ -52,11 +51,11 @@ def test_local_and_deployed_are_the_same_bit_for_bit(trial, tmp_path):
 
 
 def test_what_goes_wrong_at_sites_is_recorded_and_the_run_goes_on(trial, tmp_path):
-    """A client that raises, one under another's name, one that dies, and one that is too late."""
+    """A client that raises, one under another's name, and one whose process dies."""
     sites = {name: trial.folder / "sites" / name / "site.toml" for name in ("site0", "site1")}
     texts = {name: path.read_text() for name, path in sites.items()}
     out = tmp_path / "run"
-    run = trial.begin(out, *SLOW_WORK, "--rounds", 6, "--set", "engine.wait=25")
+    run = trial.begin(out, *SLOW_WORK, "--rounds", 5)
     try:
         after_round(out, 1)
         sites["site0"].write_text('name = "site0"\n[data]\nnpz = "lost.npz"\n')
@@ -64,26 +63,21 @@ def test_what_goes_wrong_at_sites_is_recorded_and_the_run_goes_on(trial, tmp_pat
         after_round(out, 3)
         for name, path in sites.items():
             path.write_text(texts[name])
-        kill(wait_for(lambda: trial.workers("site2"))[0])
-        after_round(out, 4)
-        late = wait_for(lambda: trial.workers("site2"))[0]
-        kill(late, signal.SIGSTOP)
-        after_round(out, 5)
-        kill(late, signal.SIGCONT)
+        kill(wait_for(lambda: trial.workers("site2"), what="training at site2")[0])
     finally:
         for name, path in sites.items():
             path.write_text(texts[name])
     code, shown, progress = finish(run)
     assert code == 0, progress
     failed = [record["failed"] for record in rounds(out)]
-    assert not failed[0]
-    assert "lost.npz" in failed[2]["0"]
-    assert "site2" in failed[2]["1"]
-    assert any("died" in reasons.get("2", "") for reasons in failed)
-    assert any("no answer in 25 s" in reasons.get("2", "") for reasons in failed)
+    assert failed[0] == {}
     third = rounds(out)[2]
+    assert "lost.npz" in third["failed"]["0"]
+    assert "site2" in third["failed"]["1"]
     assert third["epochs_total"] == 300
-    assert {"0", "1"} <= set(third["unscored"])
+    assert "died" in failed[3]["2"]
+    assert failed[4] == {}
+    assert any({"0", "1"} <= set(record.get("unscored", {})) for record in rounds(out))
     assert f"failures {sum(map(len, failed))}" in shown
 
 
