@@ -55,7 +55,7 @@ def test_what_goes_wrong_at_sites_is_recorded_and_the_run_goes_on(trial, tmp_pat
     sites = {name: trial.folder / "sites" / name / "site.toml" for name in ("site0", "site1")}
     texts = {name: path.read_text() for name, path in sites.items()}
     out = tmp_path / "run"
-    run = trial.begin(out, *SLOW_WORK, "--rounds", 5)
+    run = trial.begin(out, *SLOW_WORK, "--rounds", 7)
     try:
         after_round(out, 1)
         sites["site0"].write_text('name = "site0"\n[data]\nnpz = "lost.npz"\n')
@@ -75,9 +75,10 @@ def test_what_goes_wrong_at_sites_is_recorded_and_the_run_goes_on(trial, tmp_pat
     assert "lost.npz" in third["failed"]["0"]
     assert "site2" in third["failed"]["1"]
     assert third["epochs_total"] == 300
-    assert "died" in failed[3]["2"]
-    assert failed[4] == {}
-    assert any({"0", "1"} <= set(record.get("unscored", {})) for record in rounds(out))
+    assert {"0", "1"} <= set(third["unscored"])
+    lost = [record["failed"] | record.get("unscored", {}) for record in rounds(out)]
+    assert any("died" in reasons.get("2", "") for reasons in lost)
+    assert failed[-1] == {}
     assert f"failures {sum(map(len, failed))}" in shown
 
 

@@ -43,30 +43,36 @@ class Letter(NamedTuple):
 
 
 def exchange(grid: Grid, letters: Sequence[Letter], wait: float) -> dict[int, Message]:
-    """Return what the nodes answer, by node, if they do so in time."""
-    asked = {letter.node for letter in letters}
+    """Return what the nodes answer, by node, if they do so in time.
+
+    What Flower answers in place of a node that is gone belongs to that node too; other than that
+    an answer counts only if it comes from the node that was asked.
+    """
     messages = [
         Message(letter.content, letter.node, letter.kind, ttl=max(wait, 1.0)) for letter in letters
     ]
     answers: dict[int, Message] = {}
-    for reply in _replies(grid, messages, wait) if messages else ():
-        node = reply.metadata.src_node_id
-        if node in asked:
+    if not messages:
+        return answers
+    numbers = list(grid.push_messages(messages))
+    asked = {n: letter.node for n, letter in zip(numbers, letters, strict=False) if n}
+    for reply in _replies(grid, set(asked), wait):
+        node = asked.get(reply.metadata.reply_to_message_id)
+        if node is not None and (reply.has_error() or reply.metadata.src_node_id == node):
             answers.setdefault(node, reply)
     return answers
 
 
-def _replies(grid: Grid, messages: Sequence[Message], wait: float) -> Iterator[Message]:
+def _replies(grid: Grid, waiting: set[str], wait: float) -> Iterator[Message]:
     """Yield replies as they come; ``Grid.send_and_receive`` looks every three seconds only."""
     end = time.monotonic() + wait
-    open_ids = {number for number in grid.push_messages(messages) if number}
-    while open_ids:
-        found = list(grid.pull_messages(open_ids))
+    while waiting:
+        found = list(grid.pull_messages(waiting))
         yield from found
-        open_ids -= {reply.metadata.reply_to_message_id for reply in found}
+        waiting -= {reply.metadata.reply_to_message_id for reply in found}
         if time.monotonic() > end:
             return
-        if open_ids:
+        if waiting:
             time.sleep(QUICK)
 
 
