@@ -65,15 +65,16 @@ def exchange(grid: Grid, letters: Sequence[Letter], wait: float) -> dict[int, Me
 
 def _replies(grid: Grid, waiting: set[str], wait: float) -> Iterator[Message]:
     """Yield replies as they come; ``Grid.send_and_receive`` looks every three seconds only."""
-    end = time.monotonic() + wait
+    begun = time.monotonic()
     while waiting:
         found = list(grid.pull_messages(waiting))
         yield from found
         waiting -= {reply.metadata.reply_to_message_id for reply in found}
-        if time.monotonic() > end:
+        waited = time.monotonic() - begun
+        if waited > wait:
             return
-        if waiting:
-            time.sleep(QUICK)
+        if waiting:  # a look is work for the SuperLink: the longer it takes, the fewer
+            time.sleep(min(max(QUICK, waited / 10), LOOK))
 
 
 def why_failed(reply: Message) -> str:
