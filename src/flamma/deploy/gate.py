@@ -116,7 +116,9 @@ class Gate:
             while True:
                 reply = await self.client.post(PULL, content=body, headers=headers)
                 now = time.monotonic()
-                if reply.status_code != 200 or _has_message(reply.content):
+                if reply.status_code != 200:
+                    return reply
+                if _has_message(reply.content):
                     self.served[site] = now
                     return reply
                 pause = self._pause(site, now)
