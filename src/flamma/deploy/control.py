@@ -117,6 +117,8 @@ class Control:
         from flwr.proto.control_pb2 import ListRunsRequest
 
         answer = self._ask("ListRuns", ListRunsRequest(run_id=run_id))
+        if run_id not in answer.run_dict:
+            raise DeployError(f"the server knows no run {run_id}.")
         return _run(answer.run_dict[run_id])
 
     def stop(self, run_id: int) -> None:

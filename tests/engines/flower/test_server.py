@@ -273,9 +273,7 @@ def test_sites_are_known_by_name_whatever_their_nodes(tmp_path, sites):
     data = federated_from_arrays(
         [(p.x, p.y) for p in sites.values()], [(p.held_x, p.held_y) for p in sites.values()]
     )
-    local = run(
-        {**SITES, "data": {}, "costs": {"value": 0.07}}, data=data, out=tmp_path / "local"
-    )
+    local = run({**SITES, "data": {}, "costs": {"value": 0.07}}, data=data, out=tmp_path / "local")
     assert local.params_sha256 == first.params_sha256
 
 
@@ -284,8 +282,9 @@ def test_a_cost_that_is_not_asked_for_stays_at_the_site(tmp_path, sites):
     grid = LoopGrid(nodes("abc"))
     costs = []
     grid.interfere = lambda node, content: (
-        costs.append(content[wire.PROFILE]["cost"]) if wire.PROFILE in content else None
-    ) or content
+        (costs.append(content[wire.PROFILE]["cost"]) if wire.PROFILE in content else None)
+        or content
+    )
     done = served(tmp_path / "run", config, grid, names=["a", "b", "c"])
     assert np.isnan(costs).all()
     assert len(costs) == 3

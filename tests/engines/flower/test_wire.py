@@ -204,7 +204,10 @@ def test_a_model_without_anything_to_train_is_refused():
 
 
 def test_whole_numbers_have_a_mean_that_is_whole():
-    parts = [{"n": np.array(10), "m": np.array([True])}, {"n": np.array(21), "m": np.array([False])}]
+    parts = [
+        {"n": np.array(10), "m": np.array([True])},
+        {"n": np.array(21), "m": np.array([False])},
+    ]
     means = mean_of_whole(parts, [3.0, 1.0])
     assert means["n"].dtype == np.int64
     assert means["n"] == 13  # 12.75
