@@ -24,6 +24,9 @@ from flamma.errors import RunError
 LOOK = 1.0
 """Seconds between two looks whether somebody new is there."""
 
+GRACE = 10.0
+"""Seconds that a message outlives the wait for its answer, so that it is late and not lost."""
+
 QUICK = 0.2
 """Seconds between two looks for answers."""
 
@@ -49,7 +52,7 @@ def exchange(grid: Grid, letters: Sequence[Letter], wait: float) -> dict[int, Me
     an answer counts only if it comes from the node that was asked.
     """
     messages = [
-        Message(letter.content, letter.node, letter.kind, ttl=max(wait, 1.0)) for letter in letters
+        Message(letter.content, letter.node, letter.kind, ttl=wait + GRACE) for letter in letters
     ]
     answers: dict[int, Message] = {}
     if not messages:
