@@ -17,7 +17,7 @@ from flamma.experiments.folder import RunFolder
 
 FLAMMA = (sys.executable, "-m", "flamma")
 TINY = ("--model", "logistic", "--batch-size", "64")
-SLOW_WORK = ("--strategy", "fedavg", "--model", "mlp", "--epochs", "300", "--batch-size", "16")
+SLOW_WORK = ("--strategy", "fedavg", "--model", "mlp", "--epochs", "100", "--batch-size", "16")
 """Seconds of training per round, enough to be caught in the middle of it."""
 
 

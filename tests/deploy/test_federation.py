@@ -77,7 +77,7 @@ def test_what_goes_wrong_at_sites_is_recorded_and_the_run_goes_on(trial, tmp_pat
     third = rounds(out)[2]
     assert "lost.npz" in third["failed"]["0"]
     assert "site2" in third["failed"]["1"]
-    assert third["epochs_total"] == 300
+    assert third["epochs_total"] == 100
     assert {"0", "1"} <= set(third["unscored"])
     lost = [record["failed"] | record.get("unscored", {}) for record in rounds(out)]
     assert any("died" in reasons.get("2", "") for reasons in lost)
