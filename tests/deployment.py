@@ -65,9 +65,12 @@ class Trial:
         )
 
     def workers(self, site: str) -> list[int]:
-        """Return the processes that train just now at a site: grandchildren of the warm one."""
+        """Return the processes that train just now at a site.
+
+        They are grandchildren of the warm one; a task's first child is its heart.
+        """
         warm = recorded_pid(self.folder / "sites" / site, "worker")
-        return [worker for keeper in children(warm) for worker in children(keeper)]
+        return [worker for keeper in children(warm) for worker in children(keeper)[1:]]
 
 
 def recorded_pid(host: Path, process: str) -> int:

@@ -30,6 +30,9 @@ GRACE = 10.0
 QUICK = 0.2
 """Seconds between two looks for answers."""
 
+ANSWER = 60.0
+"""Seconds that a node has to say who it is."""
+
 ATTEMPTS = 3
 """How often a node is asked who it is."""
 
@@ -132,7 +135,7 @@ class Roster:
         self._asked.update(new)
         content = pack_order(self.query, None, None)
         letters = [Letter(node, MessageType.QUERY, content) for node in new]
-        for node, reply in sorted(exchange(self.grid, letters, self.wait).items()):
+        for node, reply in sorted(exchange(self.grid, letters, min(self.wait, ANSWER)).items()):
             try:
                 if reply.has_error():
                     raise ClientError(why_failed(reply))
