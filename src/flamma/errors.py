@@ -34,3 +34,7 @@ class RunError(FlammaError):
 
 class StrategyError(FlammaError):
     """A strategy was given what it cannot work with."""
+
+
+class DeployError(FlammaError):
+    """A deployed federation cannot be made, started, reached or stopped as asked."""

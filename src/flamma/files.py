@@ -10,7 +10,7 @@ from pathlib import Path
 from flamma.errors import InputFileError
 
 
-def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
+def write_atomically(path: Path, content: bytes | memoryview, durable: bool = True) -> None:
     """Write a file under a temporary name beside its place, then rename it.
 
     With ``durable`` it survives a power failure too; without, only the death of the process.

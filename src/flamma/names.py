@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+SITE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+"""What a site of a federation may be called: it is a folder and part of a host's name too."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

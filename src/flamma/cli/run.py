@@ -136,33 +136,38 @@ def run_run(options: argparse.Namespace) -> None:
     out = options.out or default_folder(config)
     with RoundDisplay(config.rounds, out) as display:
         done = run(config, out=out, on_round=display, data_dir=options.data_dir)
-    _print_run(done, options.json)
+    print_run(done, options.json)
 
 
 def run_resume(options: argparse.Namespace) -> None:
     """Run ``flamma resume``."""
     from flamma.cli.live import RoundDisplay
+    from flamma.deploy import runs as deployed
     from flamma.experiments.run import Run, resume
 
     before = Run.load(options.dir)
     with RoundDisplay(before.config.rounds, options.dir) as display:
-        done = resume(
-            options.dir,
-            on_round=display,
-            data_dir=options.data_dir,
-            processes=options.processes,
-        )
-    _print_run(done, options.json)
+        if deployed.is_deployed(options.dir):
+            done = deployed.resume(options.dir, display)
+        else:
+            done = resume(
+                options.dir,
+                on_round=display,
+                data_dir=options.data_dir,
+                processes=options.processes,
+            )
+    print_run(done, options.json)
 
 
 def run_show(options: argparse.Namespace) -> None:
     """Run ``flamma show``."""
     from flamma.experiments.run import Run
 
-    _print_run(Run.load(options.dir), options.json)
+    print_run(Run.load(options.dir), options.json)
 
 
-def _print_run(run: Run, as_json: bool) -> None:
+def print_run(run: Run, as_json: bool) -> None:
+    """Print what a run came to."""
     import json
 
     summary = run.summary()

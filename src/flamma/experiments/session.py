@@ -139,9 +139,17 @@ def _about(trainer: str) -> dict[str, Any]:
         "torch": version("torch"),
         "trainer": trainer,
         "machine": f"{platform.system()} {platform.machine()}",
-        "command": sys.argv,
+        "command": _without_token(sys.argv),
         "started": _now(),
     }
+
+
+def _without_token(words: Sequence[str]) -> list[str]:
+    """Return the command without what Flower lets a process show who it is by."""
+    return [
+        "..." if before == "--token" else word
+        for before, word in zip(["", *words], words, strict=False)
+    ]
 
 
 def _now() -> str:

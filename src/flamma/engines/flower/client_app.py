@@ -86,9 +86,9 @@ def find_site(order: Order, context: Context) -> tuple[Site, int | None]:
     """Return the client that this process is, and its number if it has a fixed one."""
     where = context.node_config.get("site")
     if where is not None:
-        from flamma.engines.flower.deployed import open_site
+        from flamma.data.site_files import load_site
 
-        return Site(open_site(str(where)), order.config, recall(context)), None
+        return Site(load_site(str(where)), order.config, recall(context)), None
     number = int(context.node_config["partition-id"])
     return Site(_slice(order.config, number), order.config, recall(context)), number
 

@@ -1,0 +1,237 @@
+"""``flamma deploy ...``: the same strategies across real sites, on Flower's network."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from flamma.cli.live import duration
+from flamma.cli.parser import Parser
+from flamma.cli.run import add_settings, settings
+
+EXAMPLES = """\
+on this machine, to try it:
+  flamma deploy init fed --sites 3                 keys, certificates and a folder per host
+  flamma deploy up fed                             server and sites on loopback
+  flamma deploy run fed --strategy flamma --rounds 5 --model mlp --out runs/deployed
+  flamma deploy status fed
+  flamma deploy down fed
+
+across machines:
+  flamma deploy init fed --sites 3 --host fl.example.org --port 8443
+  flamma deploy start /opt/flamma/server           on the server's host
+  flamma deploy start /opt/flamma/site0            on the host of site0, with its folder only
+  flamma deploy run /opt/flamma/server ...         on the server's host
+
+fed/README.md has the exact command for each host; docs/how-to/deploy.md explains all of it.
+"""
+DATA = ("--dataset", "--split", "--seed", "--train-samples")
+"""Of a run's options, those that say which slice of a known dataset a site has."""
+NOT_FOR_RUNS = ("--dataset", "--split", "--clients", "--processes", "--engine", "--train-samples")
+
+
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add ``flamma deploy`` to the command line."""
+    deploy = commands.add_parser(
+        "deploy",
+        help="run a federation of real sites",
+        description="Make, start and use a federation of real sites, on Flower's network.",
+        epilog=EXAMPLES,
+    )
+    verbs = deploy.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _register_init(verbs)
+    _register_hosts(verbs)
+    _register_run(verbs)
+
+
+def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
+    init = verbs.add_parser(
+        "init",
+        help="make keys, certificates and a folder for each host",
+        description="Make the folders of a federation: certificate authority, server, sites.",
+        epilog="Nothing is overwritten. Without --host the federation is for this machine alone.",
+    )
+    init.add_argument("dir", type=Path, metavar="DIR", help="a new folder")
+    init.add_argument("--sites", type=int, metavar="N", help="how many sites (default 3)")
+    init.add_argument(
+        "--names", metavar="A,B,..", help="the sites' names (default site0, site1, ..)"
+    )
+    init.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name or address by which sites reach the server; repeatable, the first is used",
+    )
+    init.add_argument("--port", type=int, help="where the server listens for sites")
+    init.add_argument("--control-port", type=int, help="where it listens for its own host")
+    slices = tuple(flag for flag in _flags() if flag not in DATA)
+    add_settings(init, leave_out=slices)
+    init.set_defaults(run=run_init)
+
+
+def _register_hosts(verbs: argparse._SubParsersAction[Parser]) -> None:
+    start = verbs.add_parser(
+        "start",
+        help="run one host's part, in the foreground",
+        description="Start the processes of one host and look after them until Ctrl-C.",
+    )
+    start.add_argument("dir", type=Path, metavar="FOLDER", help="the host's own folder")
+    start.add_argument("--loopback", action="store_true", help="all hosts are this machine")
+    start.set_defaults(run=run_start)
+    up = verbs.add_parser(
+        "up",
+        help="start the whole federation on this machine",
+        description="Start server and sites on loopback, and wait until all are online.",
+    )
+    up.set_defaults(run=run_up)
+    down = verbs.add_parser(
+        "down",
+        help="end what up has started",
+        description="End exactly the processes that up or start began, and their children.",
+    )
+    down.set_defaults(run=run_down)
+    status = verbs.add_parser(
+        "status",
+        help="what runs, who is online, which runs there are",
+        description="Tell what runs, which sites are online, and which runs there are.",
+    )
+    status.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    status.set_defaults(run=run_status)
+    for parser in (up, down, status):
+        parser.add_argument("dir", type=Path, metavar="DIR", help="the deployment's folder")
+
+
+def _register_run(verbs: argparse._SubParsersAction[Parser]) -> None:
+    run = verbs.add_parser(
+        "run",
+        help="run an experiment on the federation",
+        description="Run an experiment on the sites, into a run directory on the server's host.",
+        epilog="flamma resume goes on with it, also after the server's side was killed.",
+    )
+    run.add_argument("dir", type=Path, metavar="DIR", help="the deployment, or the server's folder")
+    run.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="a configuration")
+    add_settings(run, leave_out=NOT_FOR_RUNS)
+    run.add_argument(
+        "--out", type=Path, metavar="DIR", help="the run directory (a new one in runs/)"
+    )
+    run.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    run.set_defaults(run=run_run)
+
+
+def _flags() -> tuple[str, ...]:
+    from flamma.cli.run import FLAGS
+
+    return tuple(FLAGS)
+
+
+def run_init(options: argparse.Namespace) -> None:
+    """Run ``flamma deploy init``."""
+    from flamma.deploy.init import init
+    from flamma.errors import DeployError
+    from flamma.experiments.config import make_config, with_settings
+
+    if options.names:
+        names = [name.strip() for name in options.names.split(",")]
+        if options.sites not in (None, len(names)):
+            raise DeployError(f"--sites says {options.sites}, but --names has {len(names)}.")
+    else:
+        names = [f"site{number}" for number in range(3 if options.sites is None else options.sites)]
+    chosen = {"data.clients": max(1, len(names)), "per_round": 1, **settings(options)}
+    config = make_config(with_settings({}, chosen))
+    data = {**dataclasses.asdict(config.data), "seed": config.seed}
+    data = {key: value for key, value in data.items() if value is not None}
+    init(options.dir, names, data, options.host, options.port, options.control_port)
+    print(
+        f"{len(names)} sites and a server in {options.dir}; README.md there has the commands for "
+        f"each host.\nTo try it here: flamma deploy up {options.dir}"
+    )
+
+
+def run_start(options: argparse.Namespace) -> None:
+    """Run ``flamma deploy start``."""
+    from flamma.deploy.hosts import read_host
+    from flamma.deploy.supervise import Keeper
+
+    Keeper(read_host(options.dir), options.loopback).run()
+
+
+def run_up(options: argparse.Namespace) -> None:
+    """Run ``flamma deploy up``."""
+    from flamma.cli.live import LiveLine
+    from flamma.deploy.local import up
+
+    with LiveLine() as line:
+        if line.live:
+            line.show("starting server and sites")
+        done = up(options.dir)
+    if not done.started:
+        print(f"{options.dir} is already up: all {len(done.running) - 1} sites are online.")
+        return
+    again = f"; already running: {', '.join(done.running)}" if done.running else ""
+    print(f"up after {duration(done.seconds)}: {', '.join(done.started)}{again}")
+    print(f"next: flamma deploy run {options.dir} --strategy flamma --rounds 5")
+
+
+def run_down(options: argparse.Namespace) -> None:
+    """Run ``flamma deploy down``."""
+    from flamma.deploy.local import down
+
+    ended = down(options.dir)
+    if ended:
+        print(f"down: {', '.join(ended)}")
+    else:
+        print(f"{options.dir} is not up; there was nothing to end.")
+
+
+def run_status(options: argparse.Namespace) -> None:
+    """Run ``flamma deploy status``."""
+    from flamma.deploy.local import status
+
+    found = status(options.dir)
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return
+    _print_status(found)
+
+
+def _print_status(found: dict[str, Any]) -> None:
+    from flamma.reports.tables import text_table
+
+    rows = []
+    for host, about in found["hosts"].items():
+        alive = [f"{n} {p['pid']}" for n, p in about["processes"].items() if p["alive"]]
+        dead = [n for n, p in about["processes"].items() if not p["alive"]]
+        restarts = sum(p["restarts"] for p in about["processes"].values())
+        state = "running" if about["running"] and not dead else "partly dead" if alive else "down"
+        site = found["sites"].get(host, "")
+        rows.append([host, state, site, str(restarts), ", ".join(alive)])
+    for site, state in found["sites"].items():
+        if site not in found["hosts"]:
+            rows.append([site, "elsewhere", state, "", ""])
+    print(text_table(["host", "state", "network", "restarts", "processes"], rows, left=5))
+    if found["runs"]:
+        lines = [[run["run_id"], run["status"], run["details"]] for run in found["runs"]]
+        print("\n" + text_table(["run", "status", "details"], lines, left=3))
+
+
+def run_run(options: argparse.Namespace) -> None:
+    """Run ``flamma deploy run``."""
+    from flamma.cli.live import RoundDisplay
+    from flamma.cli.run import print_run
+    from flamma.deploy.runs import prepare, submit_and_follow
+
+    prepared = prepare(options.dir, options.config, settings(options), options.out)
+    if prepared.offline:
+        print(
+            f"flamma: offline: {', '.join(prepared.offline)}; a run begins when all sites have "
+            f"come, and waits five minutes for them.",
+            file=sys.stderr,
+        )
+    with RoundDisplay(prepared.config.rounds, prepared.path) as display:
+        done = submit_and_follow(prepared, on_round=display)
+    print_run(done, options.json)

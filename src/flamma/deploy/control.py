@@ -1,0 +1,204 @@
+"""Talking to the SuperLink on its own host: who is registered, who is online, which runs there are.
+
+``python -m flamma.deploy.control FOLDER`` registers the sites' keys once the SuperLink answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import ssl
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from flamma.deploy.commands import without_proxy
+from flamma.deploy.hosts import ServerHost, read_server
+from flamma.deploy.keys import public_key_bytes
+from flamma.errors import DeployError, MissingExtraError
+from flamma.files import write_atomically
+
+if TYPE_CHECKING:
+    from flwr.supercore.control import ControlHttpClient
+
+PATIENCE = 60.0
+"""Seconds that a SuperLink has to get ready."""
+FINISHED = "finished"
+COMPLETED = "completed"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A registered SuperNode."""
+
+    node_id: int
+    status: str
+    public_key: bytes
+
+
+@dataclass(frozen=True)
+class FlowerRun:
+    """A run as Flower sees it: pending, starting, running, or finished and how."""
+
+    run_id: int
+    status: str
+    outcome: str
+    details: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has come to an end, good or bad."""
+        return self.status == FINISHED
+
+    @property
+    def completed(self) -> bool:
+        """Whether it has come to a good end."""
+        return self.finished and self.outcome == COMPLETED
+
+
+class Control:
+    """A connection to the SuperLink of this host; a context manager."""
+
+    def __init__(self, host: ServerHost) -> None:
+        try:
+            from flwr.supercore.control import ControlHttpClient
+            from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+        except ImportError:
+            raise MissingExtraError("a deployed federation", "flower") from None
+        self.host = host
+        try:
+            certificate = host.authority.read_bytes()
+        except OSError as error:
+            raise DeployError(f"cannot read {host.authority}: {error.strerror}.") from error
+        with _environment(without_proxy()):
+            self._client: ControlHttpClient = ControlHttpClient.from_server_address(
+                server_address=f"127.0.0.1:{host.control_port}",
+                insecure=False,
+                root_certificates=certificate,
+                interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+            )
+
+    def nodes(self) -> list[Node]:
+        """Return the registered SuperNodes."""
+        from flwr.proto.control_pb2 import ListNodesRequest
+
+        answer = self._ask("ListNodes", ListNodesRequest())
+        return [Node(n.node_id, n.status, n.public_key) for n in answer.nodes_info]
+
+    def register(self) -> dict[str, int]:
+        """Register the keys of all sites that are not yet, and return everybody's node."""
+        from flwr.proto.control_pb2 import RegisterNodeRequest
+
+        known = {node.public_key: node.node_id for node in self.nodes()}
+        found = {}
+        for name in self.host.sites:
+            key = public_key_bytes(self.host.public_key(name))
+            if key not in known:
+                request = RegisterNodeRequest(public_key=key, name=name)
+                known[key] = self._ask("RegisterNode", request).node_id
+            found[name] = known[key]
+        return found
+
+    def runs(self) -> list[FlowerRun]:
+        """Return all runs, the newest last."""
+        from flwr.proto.control_pb2 import ListRunsRequest
+
+        answer = self._ask("ListRuns", ListRunsRequest())
+        found = sorted(answer.run_dict.values(), key=lambda run: run.pending_at)
+        return [_run(run) for run in found]
+
+    def run(self, run_id: int) -> FlowerRun:
+        """Return one run."""
+        from flwr.proto.control_pb2 import ListRunsRequest
+
+        answer = self._ask("ListRuns", ListRunsRequest(run_id=run_id))
+        if run_id not in answer.run_dict:
+            raise DeployError(f"the server knows no run {run_id}.")
+        return _run(answer.run_dict[run_id])
+
+    def stop(self, run_id: int) -> None:
+        """Ask for a run to be stopped."""
+        from flwr.proto.control_pb2 import StopRunRequest
+
+        self._ask("StopRun", StopRunRequest(run_id=run_id))
+
+    def _ask(self, method: str, request: Any) -> Any:
+        import httpx
+
+        try:
+            return getattr(self._client, method)(request)
+        except (httpx.TransportError, ssl.SSLError) as error:
+            raise DeployError(
+                f"the server does not answer on port {self.host.control_port} ({error}): start "
+                f"it with flamma deploy start {self.host.folder}."
+            ) from error
+        except httpx.HTTPStatusError as error:
+            text = error.response.text.strip().splitlines()
+            raise DeployError(
+                f"the server refused ({error.response.status_code}): {text[0] if text else '-'}."
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._client.close()
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a moment: a client looks for proxies when it is made."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def known_nodes(host: ServerHost) -> dict[str, int]:
+    """Return which node each registered site is; empty before the server was started."""
+    try:
+        table = json.loads(host.nodes.read_text(encoding="utf-8"))
+        return {str(name): int(node) for name, node in table.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def _run(run: Any) -> FlowerRun:
+    status = run.status
+    return FlowerRun(run.run_id, status.status, status.sub_status, status.details)
+
+
+def main() -> None:
+    """Register the sites' keys as soon as the SuperLink answers."""
+    host = read_server(Path(sys.argv[1]))
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with Control(host) as control:
+                nodes = control.register()
+            break
+        except DeployError as error:
+            if time.monotonic() > until:
+                sys.exit(f"flamma: {error}")
+            time.sleep(0.3)
+    write_atomically(host.nodes, json.dumps(nodes, indent=1).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Saying goodbye for a SuperNode that died without doing so.
+
+The SuperLink takes a silent SuperNode for online for about a minute, does not let it back in
+meanwhile, and keeps a run waiting for its answer. So whoever looks after it signs it off.
+
+Run as ``python -m flamma.deploy.farewell FOLDER SERVER``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from flamma.deploy.hosts import SiteHost, read_host
+from flamma.errors import FlammaError
+
+TAIL = 1_000_000
+NODE = re.compile(rb"SuperNode ID: (\d+)")
+
+
+def last_node_id(log: Path) -> int | None:
+    """Return the node's number from the SuperNode's own log; None if it never had one."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL))
+            found = NODE.findall(file.read())
+    except OSError:
+        return None
+    return int(found[-1]) if found else None
+
+
+def sign_off(host: SiteHost, server: str, node_id: int) -> None:
+    """Tell the SuperLink, signed with the site's key, that its SuperNode is gone."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+    from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+    from flwr.supernode.fleet_http_client import FleetHttpClient
+    from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+    key = load_ssh_private_key(host.key.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    with FleetHttpClient.from_server_address(
+        server,
+        False,
+        host.authority.read_bytes(),
+        interceptors=[
+            RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+            NodeAuthHttpInterceptor(key, key.public_key()),
+        ],
+    ) as client:
+        client.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
+
+
+def main() -> None:
+    """Sign off the SuperNode of a site; what cannot be done is no harm."""
+    import httpx
+
+    host = read_host(Path(sys.argv[1]))
+    if not isinstance(host, SiteHost):
+        raise FlammaError("only a site has a SuperNode.")
+    node_id = last_node_id(host.logs / "supernode.log")
+    if node_id is None:
+        return
+    try:
+        sign_off(host, sys.argv[2], node_id)
+    except (httpx.HTTPError, OSError, ValueError) as error:
+        print(f"could not sign off node {node_id}: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

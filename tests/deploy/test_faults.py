@@ -1,0 +1,134 @@
+"""Servers and sites that die in the middle of a run; slow, for they are waited for.
+
+``pytest -m slow tests/deploy``
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from deployment import (
+    SLOW_WORK,
+    TINY,
+    after_round,
+    children,
+    finish,
+    flamma,
+    kill,
+    recorded_pid,
+    rounds,
+    same_on_one_machine,
+    sha,
+    wait_for,
+)
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_supernode_killed_in_mid_round_comes_back_with_the_same_key(trial, tmp_path):
+    out = tmp_path / "run"
+    run = trial.begin(out, *SLOW_WORK, "--rounds", 12)
+    after_round(out, 1)
+    wait_for(lambda: trial.workers("site1"), what="training at site1")
+    before = json.loads((trial.folder / "server/state/nodes.json").read_text())
+    kill(recorded_pid(trial.folder / "sites/site1", "supernode"))
+    code, _, progress = finish(run)
+    assert code == 0, progress
+    failed = [sorted(record["failed"]) for record in rounds(out)]
+    assert ["1"] in failed
+    assert all(names in ([], ["1"]) for names in failed)
+    assert failed[-1] == []  # it is back, under its own number
+    away = next(record for record in rounds(out) if record["failed"])
+    assert len(away["selected"]) == 3
+    found = trial.status()
+    assert found["sites"]["site1"] == "online"
+    assert found["hosts"]["site1"]["processes"]["supernode"]["restarts"] >= 1
+    assert json.loads((trial.folder / "server/state/nodes.json").read_text()) == before
+
+
+def test_a_straggler_past_the_limit_is_left_behind_and_taken_back(trial, tmp_path):
+    out = tmp_path / "run"
+    run = trial.begin(out, *SLOW_WORK, "--rounds", 6, "--set", "engine.wait=40")
+    after_round(out, 1)
+    late = wait_for(lambda: trial.workers("site2"), what="training at site2")[0]
+    kill(late, signal.SIGSTOP)
+    after_round(out, 2)
+    kill(late, signal.SIGCONT)
+    code, _, progress = finish(run)
+    assert code == 0, progress
+    failed = [record["failed"] for record in rounds(out)]
+    assert {"2": "no answer in 40 s"} in failed
+    assert failed[-1] == {}
+
+
+def test_a_run_goes_on_when_the_superlink_is_killed_and_restarted(trial, tmp_path):
+    out = tmp_path / "run"
+    run = trial.begin(out, *SLOW_WORK, "--rounds", 6)
+    after_round(out, 2)
+    old = recorded_pid(trial.folder / "server", "superlink")
+    kill(old)
+    code, _, progress = finish(run)
+    assert code == 0, progress
+    assert recorded_pid(trial.folder / "server", "superlink") != old
+    assert [record["round"] for record in rounds(out)] == [1, 2, 3, 4, 5, 6]
+    assert not any(record["failed"] for record in rounds(out))
+    assert sha(out) == sha(same_on_one_machine(out, tmp_path / "local"))
+
+
+def test_a_killed_server_app_is_resumed_from_the_last_finished_round(trial, tmp_path):
+    out = tmp_path / "run"
+    run = trial.begin(out, "--strategy", "flamma", "--rounds", 6, *TINY)
+    after_round(out, 2)
+    [app] = children(recorded_pid(trial.folder / "server", "superexec"))
+    kill(app)
+    code, _, told = finish(run)
+    assert code == 2
+    assert "flamma resume" in told.splitlines()[-1]
+    done = len(rounds(out))
+    assert 2 <= done < 6
+    again = flamma("resume", out, timeout=300)
+    assert again.returncode == 0, again.stderr
+    assert f"round {done + 1}/6" in again.stderr
+    assert f"round {done}/6" not in again.stderr
+    assert sha(out) == sha(same_on_one_machine(out, tmp_path / "local"))
+
+
+def test_an_interrupt_stops_the_run_and_it_can_be_resumed(trial, tmp_path):
+    out = tmp_path / "run"
+    run = trial.begin(out, "--strategy", "fedavg", "--rounds", 5, *TINY)
+    after_round(out, 1)
+    kill(run.pid, signal.SIGINT)
+    code, _, told = finish(run)
+    assert code == 130
+    assert "interrupted" in told
+    wait_for(
+        lambda: not children(recorded_pid(trial.folder / "server", "superexec")),
+        what="the end of the server's part",
+    )
+    assert trial.status()["runs"][-1]["status"] == "stopped"
+    again = flamma("resume", out, timeout=300)
+    assert again.returncode == 0, again.stderr
+    assert sha(out) == sha(same_on_one_machine(out, tmp_path / "local"))
+
+
+def test_half_of_a_federation_is_started_again_and_down_ends_it_all(trial):
+    """Last of this module: it takes the federation down."""
+    found = trial.status()
+    keeper = json.loads((trial.folder / "sites/site2/state/processes.json").read_text())["keeper"]
+    kill(keeper["pid"])
+    orphan = found["hosts"]["site2"]["processes"]["supernode"]["pid"]
+    done = flamma("deploy", "up", trial.folder)
+    assert done.returncode == 0, done.stderr
+    assert "site2; already running: the server, site0, site1" in done.stdout
+    found = trial.status()
+    pids = [p["pid"] for host in found["hosts"].values() for p in host["processes"].values()]
+    assert orphan not in pids
+    done = flamma("deploy", "down", trial.folder)
+    assert done.stdout.strip() == "down: site2, site1, site0, the server"
+    for pid in [orphan, *pids]:
+        with pytest.raises(ProcessLookupError):
+            kill(pid, signal.SIGCONT)
+    assert "nothing to end" in flamma("deploy", "down", trial.folder).stdout

@@ -1,0 +1,171 @@
+"""The folders of a federation: who gets which key, what is private, what is refused."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+import stat
+
+import pytest
+
+from deployment import flamma
+from flamma.cli import main
+from flamma.data.site_files import read_site
+from flamma.deploy.hosts import ServerHost, SiteHost, read_host, read_hosts, read_server
+from flamma.deploy.keys import public_key_bytes
+from flamma.deploy.local import down, status
+from flamma.errors import DeployError
+
+x509 = pytest.importorskip("cryptography.x509")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("init") / "fed"
+    arguments = ["--names", "north,south", "--host", "fl.example.org", "--host", "192.0.2.7"]
+    assert main(["deploy", "init", str(folder), *arguments, "--split", "iid", "--seed", "5"]) == 0
+    return folder
+
+
+def test_every_host_has_its_own_folder_and_nobody_else_s_key(made):
+    private = [path.relative_to(made).as_posix() for path in made.rglob("*.key")]
+    assert sorted(private) == [
+        "ca/ca.key",
+        "server/server.key",
+        "sites/north/site.key",
+        "sites/south/site.key",
+    ]
+    secrets = {path.read_bytes() for path in made.rglob("*.secret")}
+    assert len(secrets) == 3
+    for path in [*made.rglob("*.key"), *made.rglob("*.secret")]:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for folder in (made / "ca", made / "server", made / "sites" / "north"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_the_server_s_certificate_has_its_names_and_is_signed_by_the_authority(made):
+    authority = x509.load_pem_x509_certificate((made / "ca/ca.crt").read_bytes())
+    server = x509.load_pem_x509_certificate((made / "server/server.pem").read_bytes())
+    server.verify_directly_issued_by(authority)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["fl.example.org", "localhost"]
+    assert names.get_values_for_type(x509.IPAddress) == [
+        ipaddress.ip_address("192.0.2.7"),
+        ipaddress.ip_address("127.0.0.1"),
+    ]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made / "server/server.pem", made / "server/server.key")
+    for copy in ("server/ca.crt", "sites/north/ca.crt", "sites/south/ca.crt"):
+        assert (made / copy).read_bytes() == (made / "ca/ca.crt").read_bytes()
+
+
+def test_a_site_s_public_key_belongs_to_its_private_one(made):
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    for name in ("north", "south"):
+        content = (made / "sites" / name / "site.key").read_bytes()
+        key = serialization.load_ssh_private_key(content, None)
+        assert key.curve.name == "secp384r1"
+        theirs = key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        assert theirs == public_key_bytes(made / "server" / "keys" / f"{name}.pub")
+
+
+def test_hosts_know_where_they_are(made):
+    server, north, south = read_hosts(made)
+    assert isinstance(server, ServerHost)
+    assert (server.listen, server.port, server.control_port) == ("0.0.0.0", 8443, 8444)
+    assert server.sites == ("north", "south")
+    assert server.data["split"] == "iid"
+    assert server.data["seed"] == 5
+    assert isinstance(north, SiteHost)
+    assert (north.name, north.server) == ("north", "fl.example.org:8443")
+    assert isinstance(south, SiteHost)
+    assert read_server(made / "server") == server
+    assert "partition = 1\n" in (south.folder / "site.toml").read_text()
+
+
+def test_the_page_and_the_units_have_the_commands(made):
+    page = (made / "README.md").read_text()
+    assert "flamma deploy start /opt/flamma/server" in page
+    assert "flamma deploy start /opt/flamma/north" in page
+    assert "FLWR_TELEMETRY_ENABLED=0" in page
+    unit = (made / "sites/north/flamma-north.service").read_text()
+    assert "ExecStart=/opt/flamma/venv/bin/flamma deploy start /opt/flamma/north" in unit
+    assert (made / "server/Containerfile").read_text().count("EXPOSE 8443") == 1
+
+
+def test_nothing_is_overwritten(made, capsys):
+    before = (made / "ca/ca.key").read_bytes()
+    assert main(["deploy", "init", str(made)]) == 2
+    assert "not empty" in capsys.readouterr().err
+    assert (made / "ca/ca.key").read_bytes() == before
+
+
+def test_sites_that_bring_their_own_data(tmp_path):
+    words = ["--dataset", "own", "--sites", "2"]
+    assert main(["deploy", "init", str(tmp_path / "fed"), *words]) == 0
+    found = read_site(tmp_path / "fed/sites/site1/site.toml")
+    assert (found.name, found.kind, found.data["npz"]) == ("site1", "npz", "data.npz")
+    assert read_server(tmp_path / "fed").data["dataset"] == "own"
+
+
+BAD = {
+    "no sites": (["--sites", "0"], "from 1 to 1000"),
+    "a path for a name": (["--names", "../x"], "small letters"),
+    "the same name twice": (["--names", "a,a"], "different names"),
+    "two counts": (["--names", "a,b", "--sites", "3"], "--names has 2"),
+    "no port": (["--port", "70000"], "from 1 to 65535"),
+    "one port for both": (["--port", "4000", "--control-port", "4000"], "two ports"),
+    "no host": (["--host", "ä b"], "neither a host's name"),
+    "unknown dataset": (["--dataset", "minst", "--set", "data.splt=1"], "did you mean split"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_work_is_one_sentence(tmp_path, capsys, case):
+    words, reason = BAD[case]
+    assert main(["deploy", "init", str(tmp_path / "new"), *words]) == 2
+    told = capsys.readouterr().err
+    assert reason in told
+    assert len(told.strip().splitlines()) == 1
+
+
+def test_what_is_not_up_says_so(made, capsys):
+    assert down(made) == []
+    found = status(made)
+    assert not any(host["running"] for host in found["hosts"].values())
+    assert set(found["sites"].values()) == {"unknown"}
+    assert main(["deploy", "down", str(made)]) == 0
+    assert "nothing to end" in capsys.readouterr().out
+    assert main(["deploy", "run", str(made), "--out", str(made / "run")]) == 2
+    assert "does not answer" in capsys.readouterr().err
+    assert not (made / "run").exists()
+
+
+def test_folders_of_something_else(tmp_path, made):
+    with pytest.raises(DeployError, match="holds no deployment"):
+        read_server(tmp_path)
+    with pytest.raises(DeployError, match="not the folder of a host"):
+        read_host(tmp_path)
+    with pytest.raises(DeployError, match="is the folder of the site north"):
+        read_server(made / "sites/north")
+    with pytest.raises(DeployError, match="server's folder alone"):
+        read_hosts(made / "server")
+    (tmp_path / "host.toml").write_text('role = "server"\nport = "x"\nsits = []\n')
+    with pytest.raises(DeployError, match="did you mean sites"):
+        read_host(tmp_path)
+
+
+def test_a_port_in_use_is_one_sentence(tmp_path):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["deploy", "init", str(tmp_path / "fed"), "--port", str(port)]) == 0
+        done = flamma("deploy", "up", tmp_path / "fed")
+    assert done.returncode == 2
+    assert f"port {port} is in use" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
