@@ -40,6 +40,7 @@ class LoopGrid(Grid):
         self.interfere = interfere or (lambda node, content: content)
         self.names = names or {}
         self.sent = []
+        self.replies = []
 
     def set_run(self, run):
         raise NotImplementedError
@@ -52,36 +53,43 @@ class LoopGrid(Grid):
         raise NotImplementedError
 
     def push_messages(self, messages):
-        raise NotImplementedError
+        numbers = []
+        for message in messages:
+            node = message.metadata.dst_node_id
+            number = f"message {len(self.sent)}"
+            message.metadata.__dict__["_message_id"] = number
+            self.sent.append((node, message.metadata.message_type))
+            numbers.append(number)
+            if node not in self.away:
+                self._answer(node, message)
+        return numbers
 
     def pull_messages(self, message_ids):
-        raise NotImplementedError
+        wanted = set(message_ids)
+        found = [r for r in self.replies if r.metadata.reply_to_message_id in wanted]
+        self.replies = [r for r in self.replies if r not in found]
+        return found[::-1]  # in an order that means nothing
+
+    def send_and_receive(self, messages, *, timeout=None):
+        return self.pull_messages(self.push_messages(messages))
+
+    def _answer(self, node, message):
+        try:
+            reply = self.answer(message=travel(message), context=self.nodes[node])
+            changed = self.interfere(node, reply.content)
+            if changed is None:
+                return
+            reply = Message(changed, reply_to=message)
+        except Exception as error:
+            reason = f"<class 'ClientAppException'>:<'{error}'>"
+            reply = Message(Error(code=2, reason=reason), reply_to=message)
+        self.replies.append(travel(reply))
 
     def get_node_ids(self):
         return [node for node in self.nodes if node not in self.away]
 
     def get_nodes(self):
         return [NodeInfo(node_id=n, name=self.names.get(n, "")) for n in self.get_node_ids()]
-
-    def send_and_receive(self, messages, *, timeout=None):
-        replies = []
-        for number, message in enumerate(messages):
-            node = message.metadata.dst_node_id
-            message.metadata.__dict__["_message_id"] = f"message {number}"
-            self.sent.append((node, message.metadata.message_type))
-            if node in self.away:
-                continue
-            try:
-                reply = self.answer(message=travel(message), context=self.nodes[node])
-                changed = self.interfere(node, reply.content)
-                if changed is None:
-                    continue
-                reply = Message(changed, reply_to=message)
-            except Exception as error:
-                reason = f"<class 'ClientAppException'>:<'{error}'>"
-                reply = Message(Error(code=2, reason=reason), reply_to=message)
-            replies.append(travel(reply))
-        return replies[::-1]  # in an order that means nothing
 
 
 def travel(message: Message) -> Message:

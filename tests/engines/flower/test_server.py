@@ -12,6 +12,7 @@ pytest.importorskip("flwr")
 
 from engines.flower.loopback import LoopGrid, partitions
 from engines.flower.misbehaving import MISCHIEF, spoil
+from flamma.data import site_files
 from flamma.data.federated import federated_from_arrays
 from flamma.engines.flower import client_app, roster, server_app, wire
 from flamma.engines.flower.server_app import serve
@@ -151,9 +152,9 @@ def test_a_hostile_answer_is_refused_and_the_round_goes_on(tmp_path, mischief):
         other.interfere = lambda node, content: (
             None if node == villain and other.sent.count((node, "train")) > 1 else content
         )
-        silent = served(tmp_path / "silent", config, other)
+        silent = served(tmp_path / "silent", {**config, "engine": {"wait": 0.1}}, other)
         assert silent.params_sha256 == done.params_sha256
-        assert silent.history[0]["failed"] == {"2": "no answer in 3600 s"}
+        assert silent.history[0]["failed"] == {"2": "no answer in 0.1 s"}
 
 
 def test_a_client_that_raises_is_told_in_one_line(tmp_path, monkeypatch):
@@ -253,9 +254,7 @@ SITES = {
 @pytest.fixture
 def sites(monkeypatch):
     held = places()
-    from flamma.engines.flower import deployed
-
-    monkeypatch.setattr(deployed, "open_site", lambda where: held[where])
+    monkeypatch.setattr(site_files, "load_site", lambda where: held[str(where)])
     return held
 
 
