@@ -17,7 +17,7 @@ from flamma.experiments.folder import RunFolder
 
 FLAMMA = (sys.executable, "-m", "flamma")
 TINY = ("--model", "logistic", "--batch-size", "64")
-SLOW_WORK = ("--strategy", "fedavg", "--model", "mlp", "--epochs", "300", "--batch-size", "16")
+SLOW_WORK = ("--strategy", "fedavg", "--model", "mlp", "--epochs", "100", "--batch-size", "16")
 """Seconds of training per round, enough to be caught in the middle of it."""
 
 
@@ -65,9 +65,12 @@ class Trial:
         )
 
     def workers(self, site: str) -> list[int]:
-        """Return the processes that train just now at a site: grandchildren of the warm one."""
+        """Return the processes that train just now at a site.
+
+        They are grandchildren of the warm one; a task's first child is its heart.
+        """
         warm = recorded_pid(self.folder / "sites" / site, "worker")
-        return [worker for keeper in children(warm) for worker in children(keeper)]
+        return [worker for keeper in children(warm) for worker in children(keeper)[1:]]
 
 
 def recorded_pid(host: Path, process: str) -> int:

@@ -103,7 +103,18 @@ def environment(place: Path) -> None:
 
 
 def main() -> None:
-    os.makedirs("/opt/flamma", exist_ok=True)
+    mount = Path("/opt/flamma")
+    ours = not mount.exists()
+    mount.mkdir(parents=True, exist_ok=True)
+    try:
+        deploy()
+    finally:
+        if ours:
+            mount.rmdir()
+
+
+def deploy() -> None:
+    """Do what the page says."""
     flamma = "/opt/flamma/venv/bin/flamma"
     with tempfile.TemporaryDirectory(prefix="flamma-machines-") as folder:
         place = Path(folder)

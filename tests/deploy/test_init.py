@@ -10,6 +10,7 @@ import pytest
 
 from deployment import flamma
 from flamma.cli import main
+from flamma.data.site_files import read_site
 from flamma.deploy.hosts import ServerHost, SiteHost, read_host, read_hosts, read_server
 from flamma.deploy.keys import public_key_bytes
 from flamma.deploy.local import down, status
@@ -99,6 +100,14 @@ def test_nothing_is_overwritten(made, capsys):
     assert main(["deploy", "init", str(made)]) == 2
     assert "not empty" in capsys.readouterr().err
     assert (made / "ca/ca.key").read_bytes() == before
+
+
+def test_sites_that_bring_their_own_data(tmp_path):
+    words = ["--dataset", "own", "--sites", "2"]
+    assert main(["deploy", "init", str(tmp_path / "fed"), *words]) == 0
+    found = read_site(tmp_path / "fed/sites/site1/site.toml")
+    assert (found.name, found.kind, found.data["npz"]) == ("site1", "npz", "data.npz")
+    assert read_server(tmp_path / "fed").data["dataset"] == "own"
 
 
 BAD = {

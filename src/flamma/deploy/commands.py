@@ -88,17 +88,21 @@ def server_address(host: SiteHost, loopback: bool) -> str:
 def environment(host: Host) -> dict[str, str]:
     """Return the environment of a host's processes: offline, quiet, nothing in the user's home."""
     scripts = sysconfig.get_path("scripts")
-    direct = ",".join(filter(None, [os.environ.get("NO_PROXY", ""), *OURS]))
     return {
         **os.environ,
         **OFFLINE,
         "FLWR_HOME": str(host.flower_home),
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": POLL,
         "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
-        "NO_PROXY": direct,
-        "no_proxy": direct,
+        **without_proxy(),
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def without_proxy() -> dict[str, str]:
+    """Return the variables by which no proxy is asked for what is on this very host."""
+    direct = ",".join(filter(None, [os.environ.get("NO_PROXY", ""), *OURS]))
+    return {"NO_PROXY": direct, "no_proxy": direct}
 
 
 def _script(name: str) -> str:

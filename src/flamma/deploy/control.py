@@ -5,15 +5,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import ssl
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from flamma.deploy.commands import without_proxy
 from flamma.deploy.hosts import ServerHost, read_server
 from flamma.deploy.keys import public_key_bytes
 from flamma.errors import DeployError, MissingExtraError
@@ -71,12 +75,13 @@ class Control:
             certificate = host.authority.read_bytes()
         except OSError as error:
             raise DeployError(f"cannot read {host.authority}: {error.strerror}.") from error
-        self._client: ControlHttpClient = ControlHttpClient.from_server_address(
-            server_address=f"127.0.0.1:{host.control_port}",
-            insecure=False,
-            root_certificates=certificate,
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
-        )
+        with _environment(without_proxy()):
+            self._client: ControlHttpClient = ControlHttpClient.from_server_address(
+                server_address=f"127.0.0.1:{host.control_port}",
+                insecure=False,
+                root_certificates=certificate,
+                interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+            )
 
     def nodes(self) -> list[Node]:
         """Return the registered SuperNodes."""
@@ -112,6 +117,8 @@ class Control:
         from flwr.proto.control_pb2 import ListRunsRequest
 
         answer = self._ask("ListRuns", ListRunsRequest(run_id=run_id))
+        if run_id not in answer.run_dict:
+            raise DeployError(f"the server knows no run {run_id}.")
         return _run(answer.run_dict[run_id])
 
     def stop(self, run_id: int) -> None:
@@ -146,6 +153,21 @@ class Control:
         traceback: TracebackType | None,
     ) -> None:
         self._client.close()
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a moment: a client looks for proxies when it is made."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def known_nodes(host: ServerHost) -> dict[str, int]:

@@ -16,6 +16,7 @@ Run as ``python -m flamma.deploy.gate FOLDER``.
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 import sys
 import time
@@ -58,8 +59,7 @@ PULL = FLEET + "pull-messages"
 HOLD = 20.0
 """Seconds that a question for a message is held; a SuperNode waits for 30."""
 QUICK, SLOW = 0.3, 2.0
-"""Seconds between two looks on behalf of a site that had a message lately, or had none."""
-LATELY = 60.0
+"""Seconds between two looks on behalf of a site: at first, and when it has waited for long."""
 MOST_LOOKS = 30.0
 """Looks a second on behalf of all sites together; with very many sites none is held."""
 KEY = b"flwr-public-key"
@@ -116,7 +116,9 @@ class Gate:
             while True:
                 reply = await self.client.post(PULL, content=body, headers=headers)
                 now = time.monotonic()
-                if reply.status_code != 200 or _has_message(reply.content):
+                if reply.status_code != 200:
+                    return reply
+                if _has_message(reply.content):
                     self.served[site] = now
                     return reply
                 pause = self._pause(site, now)
@@ -130,8 +132,8 @@ class Gate:
             gone.cancel()
 
     def _pause(self, site: bytes, now: float) -> float:
-        busy = now - self.served.get(site, -LATELY) < LATELY
-        return max(QUICK if busy else SLOW, self.held / MOST_LOOKS)
+        waited = now - self.served.get(site, -math.inf)
+        return max(QUICK, min(SLOW, waited / 10), self.held / MOST_LOOKS)
 
 
 def _kept(reply: httpx.Response) -> list[tuple[bytes, bytes]]:

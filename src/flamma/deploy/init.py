@@ -36,7 +36,7 @@ def init(
         The sites' names; a site's place here is its number in the runs.
     data : mapping
         The known dataset of which every site has a slice, as in a run's configuration, with
-        ``seed``.
+        ``seed``; or ``own`` as the dataset where sites bring theirs.
     hosts : sequence of str
         Names or addresses by which sites reach the server, the first one is what they use.
         Without any, the federation is for this machine alone.
@@ -89,7 +89,7 @@ def init(
         address = f"[{hosts[0]}]" if ":" in hosts[0] else hosts[0]
         own = {"role": "site", "name": name, "server": f"{address}:{port}"}
         _write(site / HOST, to_toml(own) + "\n")
-        _write(site / SITE, texts.server_site_toml(name, data, number))
+        _write(site / SITE, texts.site_toml(name, data, number))
         role = f"flamma-{name}"
         _write(site / f"{role}.service", texts.unit(role, f"{texts.HOME}/{name}"))
         _write(site / "Containerfile", texts.containerfile(role, None))

@@ -139,7 +139,7 @@ def resume(path: Path, on_round: OnRound | None = None) -> Run:
     except (KeyError, ValueError) as error:
         raise RunError(f"{path / DEPLOYMENT} is damaged: {error}.") from error
     _check_online(server)
-    with Control(server) as control, contextlib.suppress(DeployError, KeyError):
+    with Control(server) as control, contextlib.suppress(DeployError):
         if not control.run(last).finished:
             return _follow(server, path, last, on_round)
     return submit_and_follow(Prepared(server, before.config, path), on_round)

@@ -67,6 +67,8 @@ class Keeper:
 
     def run(self) -> None:
         """Start everything, start again what dies, and end everything on a signal."""
+        if os.name != "posix":
+            raise DeployError("a host of a federation needs Linux or another Unix.")
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, self._stop)
         with _alone(self.host):

@@ -8,6 +8,9 @@ from typing import Any
 HOME = "/opt/flamma"
 """Where the units expect the folders and the virtual environment of a host."""
 
+OWN = "own"
+"""What a configuration calls data that are no known dataset."""
+
 OFFLINE = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -74,26 +77,30 @@ ENTRYPOINT ["flamma", "deploy", "start", "/host"]
 """
 
 
-def server_site_toml(name: str, data: Mapping[str, Any], partition: int) -> str:
+def site_toml(name: str, data: Mapping[str, Any], partition: int) -> str:
     """Return a site's ``site.toml``: who it is, and where its data lie."""
     from flamma.experiments.options import to_toml
 
-    options = {
-        "dataset": data["dataset"],
-        "split": data["split"],
-        "partition": partition,
-        "partitions": data["clients"],
-        **{k: v for k, v in data.items() if k not in ("dataset", "split", "clients")},
-    }
+    if data["dataset"] == OWN:
+        about, options = "The site's own data", {"npz": "data.npz", "held_out": data["held_out"]}
+    else:
+        about = "A slice of a known dataset, for trying things out. Your own data instead"
+        options = {
+            "dataset": data["dataset"],
+            "split": data["split"],
+            "partition": partition,
+            "partitions": data["clients"],
+            **{k: v for k, v in data.items() if k not in ("dataset", "split", "clients")},
+        }
     return f"""\
 # What this site brings. It stays here: the server learns the number of samples, never a sample.
 name = "{name}"
 # cost = 0.1              # what a squared epoch costs this site, if it is not drawn by the run
 
-# A slice of a known dataset, for trying things out. Your own data instead, one of:
-#   npz = "data.npz"        arrays x and y, and perhaps held_x and held_y
+# {about}, one of:
+#   npz = "data.npz"          arrays x and y, and perhaps held_x and held_y
 #   parquet = "data.parquet"  columns image (encoded pictures) and label
-#   folder = "pictures"     one folder of pictures per class
+#   folder = "pictures"       one folder of pictures per class
 # with, if you like: held_out = 0.2, seed = 0, classes = 10, mean = [0.5], std = [0.25]
 {to_toml({"data": options}).strip()}
 """
@@ -157,8 +164,8 @@ On the server's host, when the sites are online:
 
 ## What leaves a host
 
-Weights, epochs, numbers of samples, losses and accuracies, by TLS to the server. No sample, no
-label, no cost that `site.toml` gives. A site runs no code but its own FLamma: what a server
+Weights, epochs, numbers of samples, losses and accuracies, by TLS to the server. No sample and no
+label; a cost that `site.toml` gives, only if the run's strategy asks for costs. A site runs no code but its own FLamma: what a server
 submits is not executed there. Nothing else is talked to:
 {", ".join(f"`{name}={value}`" for name, value in OFFLINE.items())} are set for all processes.
 """

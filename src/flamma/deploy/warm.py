@@ -4,8 +4,8 @@ Flower starts a process per message, which imports torch anew each time. Here on
 imported everything once; for each message it forks another that is ready at once. It takes
 Flower's tasks from the site's SuperNode, as a ``flower-superexec`` would.
 
-A task has two processes: a keeper, which holds the message and tells the SuperNode that the
-task is alive, and a worker, which does the work. When the worker dies, its keeper answers for
+A task has three processes: a keeper, which holds the message, one that tells the SuperNode that
+the task is alive, and a worker, which does the work. When the worker dies, its keeper answers for
 it at once, where Flower would find out after a minute.
 
 Only the ClientApp that the site itself names is run, FLamma's own by default: the code in a
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 POLL = 0.2
 """Seconds between two looks for a task."""
+BEAT = 15.0
+"""Seconds between two signs of life; a task that gives none for a minute is taken for dead."""
 
 WARM = (
     "flwr.supernode.runtime.run_clientapp",
@@ -116,30 +118,48 @@ def keep(address: str, token: str, app: App) -> None:
     from flwr.app import Message
     from flwr.app.error import Error
     from flwr.common.constant import ErrorCode, SubStatus
-    from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
     from flwr.supernode.runtime.run_clientapp import (
         pull_task_input,
         push_message,
         push_task_output,
     )
 
+    # A process of its own, since forking from one that has threads is asking for trouble.
+    beating = os.fork()
+    if beating == 0:
+        _exit_with(beat, address, token)
     client = _connect(address, token)
     time.sleep(POLL)  # the message's arrays are still on their way; Flower would wait a second
-    message, context, _, _ = pull_task_input(client)
+    try:
+        message, context, _, _ = pull_task_input(client)
+    except Exception as error:
+        # The message never came whole, as when the server's part of a run died while sending it.
+        # Finished like this, the SuperNode answers nobody; were it left to find out by itself, it
+        # would answer late, and be one answer behind from then on.
+        push_task_output(client, None, SubStatus.FAILED, f"no message: {error}")
+        raise
     client.close()  # each of the two processes has a connection of its own
     worker = os.fork()
     if worker == 0:
         _exit_with(work, address, token, app, message, context)
-    client = _connect(address, token)
-    HeartbeatSender(make_task_heartbeat_fn_http(client)).start()
     _, status = os.waitpid(worker, 0)
-    if status == 0:
-        return
-    reason = f"the client's process died ({_cause(status)})"
-    print(reason, file=sys.stderr, flush=True)
-    reply = Message(Error(code=ErrorCode.CLIENT_APP_CRASHED, reason=reason), reply_to=message)
-    push_message(client, reply, context)
-    push_task_output(client, None, SubStatus.FAILED, reason)
+    if status != 0:
+        reason = f"the client's process died ({_cause(status)})"
+        print(reason, file=sys.stderr, flush=True)
+        client = _connect(address, token)
+        reply = Message(Error(code=ErrorCode.CLIENT_APP_CRASHED, reason=reason), reply_to=message)
+        push_message(client, reply, context)
+        push_task_output(client, None, SubStatus.FAILED, reason)
+    os.kill(beating, signal.SIGKILL)
+
+
+def beat(address: str, token: str) -> NoReturn:
+    """Tell the SuperNode for ever that a task is alive."""
+    from flwr.supercore.heartbeat import make_task_heartbeat_fn_http
+
+    alive = make_task_heartbeat_fn_http(_connect(address, token))
+    while True:
+        time.sleep(BEAT if alive() else 10 * POLL)
 
 
 def work(address: str, token: str, app: App, message: Message, context: Context) -> None:

@@ -24,8 +24,14 @@ from flamma.errors import RunError
 LOOK = 1.0
 """Seconds between two looks whether somebody new is there."""
 
+GRACE = 10.0
+"""Seconds that a message outlives the wait for its answer, so that it is late and not lost."""
+
 QUICK = 0.2
 """Seconds between two looks for answers."""
+
+ANSWER = 60.0
+"""Seconds that a node has to say who it is."""
 
 ATTEMPTS = 3
 """How often a node is asked who it is."""
@@ -43,31 +49,38 @@ class Letter(NamedTuple):
 
 
 def exchange(grid: Grid, letters: Sequence[Letter], wait: float) -> dict[int, Message]:
-    """Return what the nodes answer, by node, if they do so in time."""
-    asked = {letter.node for letter in letters}
+    """Return what the nodes answer, by node, if they do so in time.
+
+    What Flower answers in place of a node that is gone belongs to that node too; other than that
+    an answer counts only if it comes from the node that was asked.
+    """
     messages = [
-        Message(letter.content, letter.node, letter.kind, ttl=max(wait, 1.0)) for letter in letters
+        Message(letter.content, letter.node, letter.kind, ttl=wait + GRACE) for letter in letters
     ]
     answers: dict[int, Message] = {}
-    for reply in _replies(grid, messages, wait) if messages else ():
-        node = reply.metadata.src_node_id
-        if node in asked:
+    if not messages:
+        return answers
+    numbers = list(grid.push_messages(messages))
+    asked = {n: letter.node for n, letter in zip(numbers, letters, strict=False) if n}
+    for reply in _replies(grid, set(asked), wait):
+        node = asked.get(reply.metadata.reply_to_message_id)
+        if node is not None and (reply.has_error() or reply.metadata.src_node_id == node):
             answers.setdefault(node, reply)
     return answers
 
 
-def _replies(grid: Grid, messages: Sequence[Message], wait: float) -> Iterator[Message]:
+def _replies(grid: Grid, waiting: set[str], wait: float) -> Iterator[Message]:
     """Yield replies as they come; ``Grid.send_and_receive`` looks every three seconds only."""
-    end = time.monotonic() + wait
-    open_ids = {number for number in grid.push_messages(messages) if number}
-    while open_ids:
-        found = list(grid.pull_messages(open_ids))
+    begun = time.monotonic()
+    while waiting:
+        found = list(grid.pull_messages(waiting))
         yield from found
-        open_ids -= {reply.metadata.reply_to_message_id for reply in found}
-        if time.monotonic() > end:
+        waiting -= {reply.metadata.reply_to_message_id for reply in found}
+        waited = time.monotonic() - begun
+        if waited > wait:
             return
-        if open_ids:
-            time.sleep(QUICK)
+        if waiting:  # a look is work for the SuperLink: the longer it takes, the fewer
+            time.sleep(min(max(QUICK, waited / 10), LOOK))
 
 
 def why_failed(reply: Message) -> str:
@@ -124,7 +137,7 @@ class Roster:
         self._asked.update(new)
         content = pack_order(self.query, None, None)
         letters = [Letter(node, MessageType.QUERY, content) for node in new]
-        for node, reply in sorted(exchange(self.grid, letters, self.wait).items()):
+        for node, reply in sorted(exchange(self.grid, letters, min(self.wait, ANSWER)).items()):
             try:
                 if reply.has_error():
                     raise ClientError(why_failed(reply))
