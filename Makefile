@@ -6,12 +6,12 @@ OUT    ?= out
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test check clean
+.PHONY: run test check chromium clean
 
 run: $(VENV)/.installed
 	$(BIN)/flamma compare --out $(OUT)/quick
 
-test: $(VENV)/.installed-dev
+test: $(VENV)/.installed-dev chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -30,6 +30,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e '.[report,dev]'
 	@touch $@ $(VENV)/.installed
+
+# The report is tested in a real browser, which is installed only where there is none.
+chromium:
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || { \
+	  root=$$([ $$(id -u) = 0 ] || echo sudo -n); \
+	  $$root apt-get update -qq && $$root apt-get install -qq -y --no-install-recommends chromium; \
+	} || { echo 'make: the tests of the report need Chromium: install it, then make test.'; exit 1; }
 
 clean:
 	rm -rf $(VENV) $(OUT) build dist src/*.egg-info

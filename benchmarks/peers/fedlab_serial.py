@@ -10,7 +10,7 @@ import vision  # noqa: F401 - first, for what follows imports torchvision
 from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer
 from fedlab.contrib.algorithm.basic_server import SyncServerHandler
 from fedlab.core.standalone import StandalonePipeline
-from torch_client import Batches, lenet5, load, read
+from torch_client import Batches, load, network, read
 from workload import Record, Workload, started
 
 
@@ -45,7 +45,7 @@ if __name__ == "__main__":
     work, record, rounds = started()
     settings = work.settings
     torch.set_num_threads(settings.processes)
-    net = lenet5()
+    net = network(settings)
     load(net, work.weights)
     server = FixedClients(net, rounds, settings.per_round / settings.clients)
     server.work = work

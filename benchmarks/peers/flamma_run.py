@@ -29,7 +29,7 @@ if __name__ == "__main__":
         per_round=settings.per_round,
         seed=settings.seed,
         strategy="fedavg",
-        model__name="lenet5",
+        model__name=settings.model,
         training__epochs=settings.epochs,
         training__batch_size=settings.batch_size,
         training__learning_rate=settings.learning_rate,

@@ -10,7 +10,7 @@ from fluke.client import Client
 from fluke.config import OptimizerConfigurator
 from fluke.data import FastDataLoader
 from fluke.server import Server
-from torch_client import Batches, lenet5, load, read
+from torch_client import Batches, load, network, read
 from workload import Record, Workload, started
 
 
@@ -53,7 +53,7 @@ if __name__ == "__main__":
     settings = work.settings
     torch.set_num_threads(settings.processes)
     FlukeENV().set_eval_cfg(pre_fit=False, post_fit=False, locals=False, server=False)
-    net = lenet5()
+    net = network(settings)
     load(net, work.weights)
     optimizer = OptimizerConfigurator(DDict(name="SGD", lr=settings.learning_rate))
     clients = [

@@ -29,7 +29,7 @@ def work_as(rank: int) -> None:
     from pfl.metrics import Metrics
     from pfl.model.pytorch import PyTorchModel
     from torch.nn.functional import cross_entropy
-    from torch_client import Batches, lenet5, load, read
+    from torch_client import Batches, load, network, read
     from workload import started
 
     logging.disable(logging.WARNING)
@@ -51,7 +51,7 @@ def work_as(rank: int) -> None:
     class Net(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layers = lenet5()
+            self.layers = network(settings)
 
         def loss(self, x, y):
             return cross_entropy(self.layers(x), y)

@@ -2,13 +2,14 @@
 
     python -m venv PEERS && PEERS/bin/pip install torch==2.13.0
     PEERS/bin/pip install -r benchmarks/requirements.txt
-    python benchmarks/peers/run.py --peers-python PEERS/bin/python [--repeats 3] [--only torch_pool]
+    python benchmarks/peers/run.py --peers-python PEERS/bin/python [--repeats 3]
 
-All train the same workload (FedAvg, LeNet-5, noise of MNIST's shape; see ``workload.Settings``)
-from the same weights, with the same clients in each round and the same batches, and judge
-nothing on the way. Every contender runs in processes of its own, in turn, as often as --repeats
-says. A first run of one round warms the files up, has its memory looked at ten times a second,
-and gives the weights that are compared with those of the plain PyTorch loop.
+All train the same workload (FedAvg, LeNet-5 unless --model says ``logistic``, noise of MNIST's
+shape; see ``workload.Settings``) from the same weights, with the same clients in each round and
+the same batches, and judge nothing on the way. Every contender runs in processes of its own, in
+turn, as often as --repeats says. A first run of one round warms the files up, has its memory
+looked at ten times a second, and gives the weights that are compared with those of the plain
+PyTorch loop.
 """
 
 from __future__ import annotations
@@ -40,13 +41,15 @@ CONTENDERS = {
     "pfl_two": "pfl-research, 2 workers",
     "fedlab_serial": "FedLab standalone, 1 process, 2 threads",
     "fluke_serial": "fluke, 1 process, 2 threads",
+    "flgo_threads": "FLGo, pool of 2 threads",
 }
 OURS, PLAIN = "flamma_run", "torch_serial"
-PACKAGES = ("torch", "numpy", "flwr", "ray", "pfl", "fedlab", "fluke-fl")
+PACKAGES = ("torch", "numpy", "flwr", "ray", "pfl", "fedlab", "fluke-fl", "flgo")
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # its workers would give way to whatever else runs
     "WANDB_MODE": "disabled",
 }
 OFTEN, SELDOM = 0.1, 1.0
@@ -97,12 +100,14 @@ def run(python: str, name: str, folder: Path, rounds: int, limit: float, every: 
             env = os.environ | QUIET | {"FLWR_HOME": str(Path(out) / "flwr")}
             child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env)
             parent = psutil.Process(child.pid)
-            while child.poll() is None and time.monotonic() - start < limit:
-                now = family(parent)
-                seen |= {process.pid: process for process in now}
-                peak, most = max(peak, memory(now)), max(most, len(now))
-                pause(child, every)
-            end([process for process in seen.values() if process.is_running()])
+            try:
+                while child.poll() is None and time.monotonic() - start < limit:
+                    now = family(parent)
+                    seen |= {process.pid: process for process in now}
+                    peak, most = max(peak, memory(now)), max(most, len(now))
+                    pause(child, every)
+            finally:
+                end([process for process in seen.values() if process.is_running()])
             child.wait()
         if child.returncode or not (Path(out) / "times.json").exists():
             tail = (Path(out) / "log").read_text(errors="replace")[-1500:]

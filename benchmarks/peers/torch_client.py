@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from workload import Workload
+from workload import Settings, Workload
 
 
 def lenet5() -> nn.Sequential:
-    """Return flamma's lenet5, layer for layer."""
     return nn.Sequential(
         nn.Conv2d(1, 6, kernel_size=5, padding=2),
         nn.ReLU(),
@@ -27,6 +26,18 @@ def lenet5() -> nn.Sequential:
         nn.ReLU(),
         nn.Linear(84, 10),
     )
+
+
+def logistic() -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+
+
+MODELS = {"lenet5": lenet5, "logistic": logistic}
+
+
+def network(settings: Settings) -> nn.Sequential:
+    """Return flamma's model of this name, layer for layer."""
+    return MODELS[settings.model]()
 
 
 def load(model: nn.Module, weights: list[np.ndarray]) -> None:
@@ -54,7 +65,7 @@ class Client:
     def __init__(self, work: Workload) -> None:
         torch.set_num_threads(1)
         self.work = work
-        self.model = lenet5()
+        self.model = network(work.settings)
 
     def train(self, weights: list[np.ndarray], number: int, client: int) -> list[np.ndarray]:
         """Return a client's weights after its training in round ``number``."""

@@ -14,14 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-NAMES = ("0.weight", "0.bias", "3.weight", "3.bias")
-NAMES += tuple(f"{layer}.{part}" for layer in (7, 9, 11) for part in ("weight", "bias"))
-
 
 @dataclass(frozen=True)
 class Settings:
-    """FedAvg with LeNet-5 on noise of MNIST's shape."""
+    """FedAvg on noise of MNIST's shape."""
 
+    model: str = "lenet5"
     clients: int = 100
     samples: int = 600
     per_round: int = 10
@@ -47,7 +45,7 @@ class Workload:
         self.selected = np.load(folder / "selected.npy")
         self._orders = np.load(folder / "orders.npy", mmap_mode="r")
         with np.load(folder / "weights.npz") as weights:
-            self.weights = [weights[name] for name in NAMES]
+            self.weights = [weights[name] for name in weights.files]
 
     def client(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """Return a copy of a client's samples and labels."""

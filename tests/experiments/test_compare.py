@@ -9,7 +9,9 @@ import statistics
 import subprocess
 import sys
 import time
+from itertools import accumulate
 
+import numpy as np
 import pytest
 
 from flamma.errors import ConfigError, FlammaError, RunError
@@ -31,6 +33,7 @@ SUITE = {
     "overrides": {
         "fedavg": {"training": {"learning_rate": 0.2}},
         "eager": {"strategy": {"name": "flamma", "decay_start": 0.1}},
+        "digits/eager": {"training": {"learning_rate": 0.3}},
     },
 }
 
@@ -80,8 +83,25 @@ def test_overrides_and_variants_are_in_force(done):
     configs = {s: Run.load(out / f"runs/digits/iid/{s}/seed-0").config for s in SUITE["strategies"]}
     assert configs["fedavg"].training.learning_rate == 0.2
     assert configs["flamma"].training.learning_rate == 0.05
+    assert configs["eager"].training.learning_rate == 0.3
     assert configs["eager"].strategy.name == "flamma"
     assert configs["eager"].build_strategy().decay_start == 0.1
+
+
+def test_equal_work_is_that_of_the_run_with_the_fewest_epochs(done):
+    comparison, out = done
+    rows = [row for row in comparison.rows if row.split == "shards"]
+    budget = min(min(row.values["epochs_total"]) for row in rows)
+    cut_short = 0
+    for row in rows:
+        history = Run.load(out / f"runs/digits/shards/{row.strategy}/seed-0").history
+        before = history[0].get("warmup", {"epochs": 0.0})["epochs"]
+        spent = list(accumulate((r["epochs_total"] for r in history), initial=before))[1:]
+        last = max(1, sum(total <= budget for total in spent))
+        cut_short += last < len(history)
+        mean = np.mean([record["accuracy"] for record in history[:last]])
+        assert row.values["equal_work_accuracy"][0] == pytest.approx(mean)
+    assert cut_short
 
 
 def test_started_again_it_keeps_what_is_finished(done, tmp_path):

@@ -11,11 +11,15 @@ from flamma.errors import StrategyError
 from flamma.game import certify, solve
 from flamma.seeding import stream
 from flamma.strategies.base import Offer
+from flamma.strategies.central import Central
 from flamma.strategies.fedavg import FedAvg
+from flamma.strategies.fedavg_decay import FedAvgDecay
 from flamma.strategies.fedprox import FedProx
 from flamma.strategies.flamma import Flamma, contribution
+from flamma.strategies.flamma_adaptive import FlammaAdaptive
 from flamma.strategies.flamma_plus import FlammaPlus
 from flamma.strategies.incentive import Incentive
+from flamma.strategies.mifa import Mifa
 from flamma.strategies.qffl import QFFL
 from flamma.types import Plan, Population, Profile, Report, Terms
 
@@ -294,3 +298,95 @@ def test_memory_leaves_what_is_not_trained_a_mean():
 def test_options_that_cannot_work_are_refused(kind, options):
     with pytest.raises(ValueError, match="must"):
         kind(PLAN, **options)
+
+
+def test_mifa_by_hand():
+    # Round 1: client 0 (10 samples) moves by (3, 0), the only one known: w = (3, 0).
+    # Round 2: client 1 (20 samples) moves by (0, 3); the first one's update is one round old.
+    for memory, fading in ((1.0, 1.0), (0.5, 0.5)):
+        strategy = Mifa(PLAN, memory=memory)
+        state = strategy.init(vector(0, 0), population())
+        state, _ = strategy.aggregate(state, offer(0), [report(0, (3, 0), 10)])
+        np.testing.assert_array_equal(state.params, vector(3, 0))
+        state, _ = strategy.aggregate(state, offer(1, number=2), [report(1, (3, 3), 20)])
+        np.testing.assert_allclose(state.params, vector(3 + fading, 2), rtol=1e-6)
+
+
+def test_mifa_that_hears_from_everybody_is_fedavg():
+    reports = [report(k, (k, 1 - k), 10 * (k + 1)) for k in range(3)]
+    made = offer(0, 1, 2)
+    after = [
+        strategy.aggregate(strategy.init(vector(0.5, 0), population()), made, reports)[0].params
+        for strategy in (Mifa(PLAN, memory=0.3), FedAvg(PLAN))
+    ]
+    np.testing.assert_allclose(*after, rtol=1e-6)
+
+
+def test_fedavg_with_decay_has_the_gamma_of_flamma_and_nothing_else_of_it():
+    ours, flamma = FedAvgDecay(PLAN), Flamma(PLAN, selection="uniform")
+    state = replace(flamma.init(vector(1, 2), population(8)), round=17)
+    decayed, played = (
+        strategy.offer(state, np.arange(8), stream(4, "select", 18)) for strategy in (ours, flamma)
+    )
+    assert decayed.terms == played.terms
+    assert decayed.game is None
+    assert decayed.decay_factor < 1
+    task = ours.respond(decayed.terms[0], Profile(0, 0.1, 9))
+    assert task.epochs == PLAN.epochs
+    assert task.learning_rate == PLAN.learning_rate * decayed.decay_factor
+
+
+def test_the_ceiling_trains_on_everything_as_much_as_the_selected_would():
+    strategy = Central(PLAN)  # two clients a round, three epochs, batches of 32
+    state = strategy.init(vector(0, 0), Population(np.array([200, 0, 0]), None, trainable_size=2))
+    made = strategy.offer(state, np.arange(3), stream(0, "select", 1))
+    [terms] = made.terms
+    assert (terms.client, terms.epochs, terms.iterations) == (0, 6, 6 * 3)  # 200 / 3 in 3 batches
+    after, outcome = strategy.aggregate(state, made, [report(0, (1, 2), 200, epochs=6)])
+    np.testing.assert_array_equal(after.params, vector(1, 2))
+    assert outcome.local_epochs == (6,)
+
+
+def adaptive_run(losses, rounds=20, clients=4):
+    """Let everybody report the losses of each round; return where the price stood after it."""
+    strategy = FlammaAdaptive(Plan(rounds, per_round=2), warmup_iterations=0)
+    state = strategy.init(vector(1, 2), population(clients))
+    starts = []
+    for number in range(1, rounds + 1):
+        told = losses(number)
+        made = strategy.offer(state, np.arange(clients), stream(4, "select", number))
+        assert all(terms.wants_loss for terms in made.terms)
+        made = replace(made, terms=tuple(Terms(c, number) for c in range(clients)))
+        answers = [report(c, (1, 2 + 0.01 * c), 10, loss=told[c]) for c in range(clients)]
+        state, _ = strategy.aggregate(state, made, answers)
+        starts.append(state.start)
+    return starts
+
+
+def test_the_price_stays_while_clients_come_closer():
+    assert set(adaptive_run(lambda t: np.arange(1, 5) * 0.8**t)) == {float("inf")}
+
+
+def test_the_price_rises_while_fairness_stalls():
+    starts = adaptive_run(lambda t: np.arange(1, 5) * 0.8 ** min(t, 8))
+    assert starts[7] == float("inf")
+    finite = [start for start in starts if start < float("inf")]
+    assert finite[0] <= 11
+    assert finite[-1] < finite[0]
+    assert finite == sorted(finite, reverse=True)
+
+
+def test_the_price_rises_when_the_losses_do():
+    starts = adaptive_run(lambda t: (1 + 0.1 * t) * np.ones(4) + 0.9**t * np.arange(4))
+    assert starts[-1] < float("inf")
+
+
+def test_gamma_leaves_1_where_the_adapted_price_says():
+    strategy = FlammaAdaptive(Plan(20, per_round=2), warmup_iterations=0)
+    state = replace(strategy.init(vector(1, 2), population(4)), start=6.0)
+    gammas = [
+        strategy.offer(replace(state, round=t - 1), np.arange(4), stream(0, "s", t)).decay_factor
+        for t in range(1, 21)
+    ]
+    assert gammas[:6] == [1.0] * 6
+    assert gammas[-1] < 1

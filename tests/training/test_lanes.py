@@ -19,6 +19,10 @@ from flamma.types import LocalTask
 
 SHAPE = (1, 28, 28)
 
+LANES = library.library().lanes_width(library.best_set()) if available() else 1
+SHARES = [2**n for n in range(LANES.bit_length())]
+"""How many lanes a client may take."""
+
 pytestmark = pytest.mark.skipif(not available(), reason=why_not())
 
 
@@ -74,9 +78,11 @@ def assert_agree(results, expected, params):
 def agree_on(name, jobs, shape=SHAPE, classes=10, batch_size=32, momentum=0.0):
     module = build_model(name, shape, classes, seed=1)
     params = initial(module)
-    trainer = LanesTrainer(build_model(name, shape, classes, seed=2), shape, batch_size, momentum)
-    results = trainer.train_many(params, again(jobs))
-    assert_agree(results, by_torch(module, params, jobs, batch_size, momentum), params)
+    expected = by_torch(module, params, jobs, batch_size, momentum)
+    other = build_model(name, shape, classes, seed=2)
+    for share in SHARES:
+        trainer = LanesTrainer(other, shape, batch_size, momentum, share=share)
+        assert_agree(trainer.train_many(params, again(jobs)), expected, params)
 
 
 def test_lenet5_after_an_epoch_is_that_of_torch():
@@ -137,21 +143,20 @@ def mixed_jobs():
     ]
 
 
-def test_a_result_is_the_same_bits_in_any_lane_beside_any_neighbours():
+@pytest.mark.parametrize("share", SHARES)
+def test_a_result_is_the_same_bits_in_any_seat_beside_any_neighbours(share):
+    def train(jobs, **options):
+        return make_trainer(share=share).train_many(params, again(jobs), **options)
+
     params, jobs = initial(build_model("lenet5", SHAPE, 10, seed=1)), mixed_jobs()
-    together = make_trainer().train_many(params, again(jobs))
-    backwards = make_trainer().train_many(params, again(jobs[::-1]))[::-1]
-    stepwise = make_trainer().train_many(params, again(jobs), time_limit=1e6)
-    halves = [
-        result
-        for part in (jobs[:7], jobs[7:])
-        for result in make_trainer().train_many(params, again(part))
-    ]
+    together, backwards = train(jobs), train(jobs[::-1])[::-1]
+    stepwise = train(jobs, time_limit=1e6)
+    halves = [result for part in (jobs[:7], jobs[7:]) for result in train(part)]
     for number, each in enumerate(together):
         for other in (backwards, stepwise, halves):
             np.testing.assert_array_equal(each.params, other[number].params)
     for number in (0, 3, 18):
-        [alone] = make_trainer().train_many(params, again(jobs[number : number + 1]))
+        [alone] = train(jobs[number : number + 1])
         np.testing.assert_array_equal(alone.params, together[number].params)
 
 
@@ -209,7 +214,7 @@ def test_late_clients():
 
 def test_results_come_when_they_are_done():
     params = initial(build_model("lenet5", SHAPE, 10, seed=1))
-    results = make_trainer().train_each(params, [job(0, 64, epochs=5), job(1, 8), job(2, 8)])
+    results = make_trainer(share=1).train_each(params, [job(0, 64, epochs=5), job(1, 8), job(2, 8)])
     number, result = next(results)
     assert number in (1, 2)
     assert isinstance(result, Trained)
@@ -249,20 +254,26 @@ def test_all_instruction_sets_agree():
         assert np.linalg.norm(one.params - other.params) <= 1e-4 * moved
 
 
-def test_a_lane_that_rests_keeps_its_weights():
+@pytest.mark.parametrize("share", SHARES)
+def test_a_seat_that_rests_keeps_its_weights(share):
     params = initial(build_model("lenet5", SHAPE, 10, seed=1))
-    trainer, kernels, busy = make_trainer(), library.library(), job(0, 16)
+    trainer, kernels, busy = make_trainer(share=share), library.library(), job(0, 16)
     received, order = np.zeros_like(params), np.arange(16)
     kernels.lanes_receive(trainer._net, received.ctypes.data)
-    for lane in range(trainer.width):
-        kernels.lanes_put(trainer._net, lane, params.ctypes.data, 0.1, 0.9, 0.5)
-    lanes = (library.LaneState * trainer.width)()
-    lanes[2] = library.LaneState(busy.x.ctypes.data, busy.y.ctypes.data, order.ctypes.data, 16)
-    assert kernels.lanes_run(trainer._net, lanes, 5) == 1
-    for lane in range(trainer.width):
+    for seat in range(trainer.width):
+        kernels.lanes_put(trainer._net, seat, params.ctypes.data, 0.1, 0.9, 0.5)
+    seats = (library.SeatState * trainer.width)()
+    seats[-1] = library.SeatState(busy.x.ctypes.data, busy.y.ctypes.data, order.ctypes.data, 16)
+    assert kernels.lanes_run(trainer._net, seats, 5) == 1
+    for seat in range(trainer.width):
         weights = np.empty_like(params)
-        kernels.lanes_take(trainer._net, lane, weights.ctypes.data)
-        assert np.array_equal(weights, params) == (lane != 2)
+        kernels.lanes_take(trainer._net, seat, weights.ctypes.data)
+        assert np.array_equal(weights, params) == (seat != trainer.width - 1)
+
+
+def test_a_share_is_a_power_of_two():
+    with pytest.raises(FlammaError, match="power of two, not 3"):
+        make_trainer(share=3)
 
 
 def test_a_model_that_cannot_is_refused_with_the_reason():
@@ -294,10 +305,11 @@ def fastest(*calls, repeats=6):
 
 
 @pytest.mark.skipif(not available() or library.best_set() == 0, reason="only with AVX2 or wider")
-def test_full_lanes_train_at_least_twice_as_fast_as_torch():
+@pytest.mark.parametrize("clients", [1, LANES])
+def test_lanes_train_at_least_twice_as_fast_as_torch(clients):
     module = build_model("lenet5", SHAPE, 10, seed=1)
     one, many = TorchTrainer(FlatModel(module), 32), LanesTrainer(module, SHAPE, 32)
-    params, jobs = initial(module), [job(client, 128) for client in range(many.width)]
+    params, jobs = initial(module), [job(client, 128) for client in range(clients)]
     alone, together = fastest(
         lambda: [one.train(params, each.x, each.y, each.task, each.rng) for each in jobs],
         lambda: many.train_many(params, jobs),

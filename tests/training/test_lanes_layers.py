@@ -100,16 +100,28 @@ def check(module, shape, classes, sizes, seed, **options):
 
 @needs_kernels
 @settings(max_examples=300)
-@given(nets(), st.lists(st.integers(1, 5), min_size=1, max_size=9), st.integers(0, 2**31))
-def test_gradients_are_those_of_autograd(net, sizes, seed):
-    check(*net, sizes, seed)
+@given(
+    nets(),
+    st.lists(st.integers(1, 11), min_size=1, max_size=9),
+    st.integers(0, 2**31),
+    st.integers(1, 3),
+)
+def test_gradients_are_those_of_autograd(net, sizes, seed, halvings):
+    lanes = library.library().lanes_width(library.best_set())
+    check(*net, sizes, seed, share=max(1, lanes >> halvings))
+    check(*net, sizes, seed, share=lanes)
 
 
 @needs_kernels
 @settings(max_examples=100)
-@given(nets(), st.lists(st.integers(1, 5), min_size=1, max_size=5), st.integers(0, 2**31))
-def test_portable_gradients_are_those_of_autograd(net, sizes, seed):
-    check(*net, sizes, seed, instructions=library.PORTABLE)
+@given(
+    nets(),
+    st.lists(st.integers(1, 6), min_size=1, max_size=5),
+    st.integers(0, 2**31),
+    st.sampled_from([1, 2, 4]),
+)
+def test_portable_gradients_are_those_of_autograd(net, sizes, seed, share):
+    check(*net, sizes, seed, share=share, instructions=library.PORTABLE)
 
 
 @needs_kernels

@@ -30,54 +30,56 @@ MAIN = r"""
 
 extern "C" {
 int lanes_width(int);
-void* lanes_new(int, const int64_t*, int64_t);
+void* lanes_new(int, const int64_t*, int64_t, int);
 void lanes_delete(void*);
 int64_t lanes_params(void*);
 void lanes_receive(void*, const float*);
 void lanes_put(void*, int, const float*, float, float, float);
 void lanes_take(void*, int, float*);
-int64_t lanes_run(void*, Lane*, int64_t);
+int64_t lanes_run(void*, Seat*, int64_t);
 void lanes_load(void*, const float*);
 void lanes_judge(void*, const float*, const int64_t*, int64_t, float*, uint8_t*);
 }
 
-// Reads a plan after the instruction set, trains clients of different sizes, and judges.
+// Reads a plan after the instruction set, trains clients of different sizes in seats of so many
+// lanes, and judges.
 int main() {
-    long set, batch, words;
-    if (std::scanf("%ld %ld %ld", &set, &batch, &words) != 3) return 2;
+    long set, batch, share, words;
+    if (std::scanf("%ld %ld %ld %ld", &set, &batch, &share, &words) != 4) return 2;
     std::vector<int64_t> plan;
     for (long word, i = 0; i < words; ++i) {
         if (std::scanf("%ld", &word) != 1) return 2;
         plan.push_back(word);
     }
-    const int width = lanes_width(static_cast<int>(set));
-    if (width == 0) return 3;
-    void* net = lanes_new(static_cast<int>(set), plan.data(), batch);
+    const int lanes = lanes_width(static_cast<int>(set));
+    if (lanes == 0) return 3;
+    const int width = lanes / static_cast<int>(share);
+    void* net = lanes_new(static_cast<int>(set), plan.data(), batch, static_cast<int>(share));
     const int64_t features = plan[0] * plan[1] * plan[2], count = lanes_params(net);
     std::vector<float> params(count), result(count);
     for (int64_t i = 0; i < count; ++i) params[i] = 0.1f * std::sin(static_cast<float>(i));
     lanes_receive(net, params.data());
-    std::vector<Lane> lanes(width);
+    std::vector<Seat> seats(width);
     std::vector<std::unique_ptr<std::vector<float>>> xs;
     std::vector<std::unique_ptr<std::vector<int64_t>>> ys, orders;
-    for (int lane = 0; lane < width; ++lane) {
-        const int64_t samples = lane == 1 ? 0 : 1 + (3 * lane) % 7;
+    for (int seat = 0; seat < width; ++seat) {
+        const int64_t samples = seat == 1 ? 0 : 1 + (3 * seat + 4) % 7;
         xs.push_back(std::make_unique<std::vector<float>>(samples * features));
         ys.push_back(std::make_unique<std::vector<int64_t>>(samples));
         orders.push_back(std::make_unique<std::vector<int64_t>>(samples));
         for (int64_t i = 0; i < samples * features; ++i)
-            (*xs.back())[i] = std::cos(static_cast<float>(i * (lane + 1)));
+            (*xs.back())[i] = std::cos(static_cast<float>(i * (seat + 1)));
         for (int64_t i = 0; i < samples; ++i) {
             (*ys.back())[i] = i % plan[3];
             (*orders.back())[i] = samples - 1 - i;
         }
-        lanes_put(net, lane, params.data(), 0.1f, lane % 2 ? 0.9f : 0.0f, 0.01f * lane);
-        lanes[lane] = Lane{xs[lane]->data(), ys[lane]->data(), orders[lane]->data(), samples};
+        lanes_put(net, seat, params.data(), 0.1f, seat % 2 ? 0.9f : 0.0f, 0.01f * seat);
+        seats[seat] = Seat{xs[seat]->data(), ys[seat]->data(), orders[seat]->data(), samples};
     }
-    while (lanes_run(net, lanes.data(), 2) > 0) continue;
+    while (lanes_run(net, seats.data(), 2) > 0) continue;
     double sum = 0.0;
-    for (int lane = 0; lane < width; ++lane) {
-        lanes_take(net, lane, result.data());
+    for (int seat = 0; seat < width; ++seat) {
+        lanes_take(net, seat, result.data());
         for (float value : result) sum += std::fabs(value);
     }
     lanes_load(net, result.data());
@@ -133,11 +135,12 @@ NETS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("share", [1, 2, 4])
 @pytest.mark.parametrize("name", NETS)
-def test_no_access_out_of_bounds_and_nothing_undefined(program, name):
+def test_no_access_out_of_bounds_and_nothing_undefined(program, name, share):
     plan, reason = plan_of(*NETS[name])
     assert plan is not None, reason
-    words = [NUMBER, 3, plan.size, *plan.tolist()]
+    words = [NUMBER, 3, share, plan.size, *plan.tolist()]
     result = subprocess.run(
         [program], input=" ".join(map(str, words)), capture_output=True, text=True, timeout=300
     )

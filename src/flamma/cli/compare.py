@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from flamma.cli.live import LiveLine
 from flamma.cli.parser import Parser
+from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.cli.run import add_settings, settings
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--processes", type=int, help="runs at the same time (default as many as there are cores)"
     )
+    add_watch(parser)
     add_settings(parser, leave_out=("--seed", "--processes"))
     parser.set_defaults(run=run_compare)
 
@@ -72,7 +74,7 @@ def run_compare(options: argparse.Namespace) -> None:
     names = {kind: text.split(",") if text else None for kind, text in lists.items()}
     suite = narrowed(read_suite(source), options.seeds, chosen, **names)
     out = options.out or Path("out") / suite.name
-    with _Display() as display:
+    with watched(out, options.watch), _Display() as display:
         comparison = compare(
             suite,
             out=out,
@@ -81,6 +83,7 @@ def run_compare(options: argparse.Namespace) -> None:
             data_dir=options.data_dir,
         )
     _print(comparison, out, options.json)
+    report_at_end(out, options.json)
 
 
 def _print(comparison: Comparison, out: Path, as_json: bool) -> None:

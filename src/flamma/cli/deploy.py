@@ -222,6 +222,7 @@ def _print_status(found: dict[str, Any]) -> None:
 def run_run(options: argparse.Namespace) -> None:
     """Run ``flamma deploy run``."""
     from flamma.cli.live import RoundDisplay
+    from flamma.cli.report import report_at_end
     from flamma.cli.run import print_run
     from flamma.deploy.runs import prepare, submit_and_follow
 
@@ -235,3 +236,4 @@ def run_run(options: argparse.Namespace) -> None:
     with RoundDisplay(prepared.config.rounds, prepared.path) as display:
         done = submit_and_follow(prepared, on_round=display)
     print_run(done, options.json)
+    report_at_end(done.path, options.json)

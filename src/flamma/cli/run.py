@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.cli.parser import Parser
+from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.errors import FlammaError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ examples:
   flamma run --dropout 0.3 --stragglers 0.2       simulated faults
   flamma resume runs/first                        goes on where it was interrupted
   flamma show runs/first --json
+  flamma run --rounds 100 --watch                 a page that follows it live
 
 A configuration file has the tables data, model, training, strategy, costs, engine, faults and
 evaluation, and rounds, per_round and seed; every run directory holds a complete one. Options on
@@ -87,6 +89,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     show.add_argument("dir", type=Path, metavar="DIR", help="the run directory")
     show.set_defaults(run=run_show)
     for parser in (run, resume):
+        add_watch(parser)
         parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
     for parser in (run, resume, show):
         parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -134,9 +137,10 @@ def run_run(options: argparse.Namespace) -> None:
     tables = read_config(options.config) if options.config else {}
     config = make_config(with_settings(tables, settings(options)))
     out = options.out or default_folder(config)
-    with RoundDisplay(config.rounds, out) as display:
+    with watched(out, options.watch), RoundDisplay(config.rounds, out) as display:
         done = run(config, out=out, on_round=display, data_dir=options.data_dir)
     print_run(done, options.json)
+    report_at_end(done.path, options.json)
 
 
 def run_resume(options: argparse.Namespace) -> None:
@@ -146,7 +150,8 @@ def run_resume(options: argparse.Namespace) -> None:
     from flamma.experiments.run import Run, resume
 
     before = Run.load(options.dir)
-    with RoundDisplay(before.config.rounds, options.dir) as display:
+    rounds = before.config.rounds
+    with watched(options.dir, options.watch), RoundDisplay(rounds, options.dir) as display:
         if deployed.is_deployed(options.dir):
             done = deployed.resume(options.dir, display)
         else:
@@ -157,6 +162,7 @@ def run_resume(options: argparse.Namespace) -> None:
                 processes=options.processes,
             )
     print_run(done, options.json)
+    report_at_end(done.path, options.json)
 
 
 def run_show(options: argparse.Namespace) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import DataError
+from flamma.seeding import stream
 from flamma.types import Ints
 
 Images = NDArray[np.float32]
@@ -104,6 +106,43 @@ def federated_from_arrays(
     )
 
 
+def pooled(data: FederatedData) -> FederatedData:
+    """Return the federation with all training data at client 0; the held-out ones stay."""
+    everything = np.full(data.clients, data.train_y.size, dtype=np.int64)
+    return replace(data, train_offsets=np.concatenate(([0], everything)))
+
+
+def without_held_out(data: FederatedData, share: float, seed: int) -> FederatedData:
+    """Return the federation with a share of each client's training data in the held-out's place.
+
+    For choosing options: what results are told of is in neither part. The test set is that of
+    the new held-out data.
+    """
+    train, held = [], []
+    for client, (start, stop) in enumerate(pairwise(data.train_offsets.tolist())):
+        order = start + stream(seed, "tune", client).permutation(stop - start)
+        cut = round(share * (stop - start))
+        held.append(np.sort(order[:cut]))
+        train.append(np.sort(order[cut:]))
+    kept, judged = np.concatenate(train), np.concatenate(held)
+    held_x, held_y = data.train_x[judged], data.train_y[judged]
+    return replace(
+        data,
+        train_x=data.train_x[kept],
+        train_y=data.train_y[kept],
+        train_offsets=_offsets(train),
+        held_x=held_x,
+        held_y=held_y,
+        held_offsets=_offsets(held),
+        test_x=held_x,
+        test_y=held_y,
+    )
+
+
+def _offsets(parts: Sequence[NDArray[Any]]) -> Ints:
+    return np.concatenate(([0], np.cumsum([part.size for part in parts]))).astype(np.int64)
+
+
 def _joined(parts: Sequence[tuple[Any, Any]], what: str) -> tuple[Images, Ints, Ints]:
     xs, ys = [], []
     for number, (x, y) in enumerate(parts):
@@ -119,5 +158,4 @@ def _joined(parts: Sequence[tuple[Any, Any]], what: str) -> tuple[Images, Ints, 
         ys.append(labels)
     if len({x.shape[1:] for x in xs}) > 1:
         raise DataError(f"{what} samples of all clients must have the same shape.")
-    offsets = np.concatenate(([0], np.cumsum([y.size for y in ys]))).astype(np.int64)
-    return np.concatenate(xs), np.concatenate(ys), offsets
+    return np.concatenate(xs), np.concatenate(ys), _offsets(ys)

@@ -60,6 +60,8 @@ class LocalEngine:
         ``auto`` is the GPU if there is one, else the CPU.
     trainer : {"auto", "torch", "lanes"}
         How clients are trained; see :func:`~flamma.training.choose.pick_trainer`.
+    per_round : int
+        How many clients train in a round, which the trainer prepares for.
     time_limit : float, optional
         Seconds after which a client is late: its report is a failure.
 
@@ -96,6 +98,7 @@ class LocalEngine:
         processes: int = 1,
         device: str = "auto",
         trainer: str = "auto",
+        per_round: int = 1,
         time_limit: float | None = None,
     ) -> None:
         _check(batch_size, momentum, processes, time_limit)
@@ -111,7 +114,7 @@ class LocalEngine:
             (data.test_x, data.test_y),
             (data.validation_x, data.validation_y),
         ]
-        chosen = pick_trainer(trainer, model, data.shape, batch_size, momentum)
+        chosen = pick_trainer(trainer, model, data.shape, batch_size, momentum, per_round)
         bench = Workbench(
             data, chosen, seed, time_limit, judged, model.layout.size, model.device.type
         )

@@ -142,7 +142,11 @@ class Config:
         if not self.engine.wait > 0:
             raise ConfigError("engine.wait must be a positive number of seconds.")
         self.build_faults()
-        self.build_strategy()
+        if self.build_strategy().pools_data and self.engine.name != "local":
+            raise ConfigError(
+                f"{self.strategy.name} trains on everybody's data in one place: use the local "
+                f"engine."
+            )
 
     @property
     def plan(self) -> Plan:

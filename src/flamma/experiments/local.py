@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flamma.data.federated import pooled
 from flamma.engines.respond import RationalClients
 from flamma.errors import ConfigError
 from flamma.experiments.session import Assignment, World, carry_out, known_population
@@ -25,6 +26,7 @@ def _execute(assignment: Assignment) -> None:
     strategy = config.build_strategy()
     data = assignment.data
     data = build_data(config, assignment.data_dir) if data is None else data
+    data = pooled(data) if strategy.pools_data else data
     with build_engine(config, data, assignment.model) as engine:
         known = known_population(folder)
         costs = true_costs(config, data, engine) if known is None else known["cost"]

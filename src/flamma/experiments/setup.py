@@ -18,8 +18,6 @@ from flamma.types import Floats, LocalTask
 if TYPE_CHECKING:
     from torch import nn
 
-FEWEST_IN_LANES = 3
-
 
 def build_engine(
     config: Config, data: FederatedData, model: Callable[..., Any] | None = None
@@ -33,7 +31,8 @@ def build_engine(
         momentum=config.training.momentum,
         processes=config.engine.processes,
         device=config.training.device,
-        trainer=_trainer(config),
+        trainer=config.training.trainer,
+        per_round=config.per_round,
         time_limit=config.engine.time_limit or None,
     )
 
@@ -52,12 +51,6 @@ def build_module(
         if (value := getattr(table, name)) is not None and model is None
     }
     return build_model(model or table.name, shape, classes, config.seed, **options)
-
-
-def _trainer(config: Config) -> str:
-    """Return the kind of trainer: lanes pay from three clients at once, whatever the processes."""
-    chosen = config.training.trainer
-    return "torch" if chosen == "auto" and config.per_round < FEWEST_IN_LANES else chosen
 
 
 def true_costs(config: Config, data: FederatedData, engine: LocalEngine) -> Floats:

@@ -37,9 +37,10 @@ class Cell:
 class Suite:
     """What a comparison compares.
 
-    ``run`` is the configuration all runs share; ``overrides`` has, per dataset, split or
-    strategy, tables that are put over it, such as a step size tuned for one strategy. A strategy
-    whose override names another one (``strategy.name``) is a variant of that under its own label.
+    ``run`` is the configuration all runs share; ``overrides`` has, per dataset, split, strategy
+    or ``dataset/strategy``, tables that are put over it in this order, such as a step size tuned
+    for one strategy. A strategy whose override names another one (``strategy.name``) is a variant
+    of that under its own label.
     """
 
     name: str = "suite"
@@ -57,7 +58,8 @@ class Suite:
             chosen = getattr(self, kind)
             if not chosen or len(set(chosen)) != len(chosen):
                 raise ConfigError(f"{kind} of a suite must name at least one, and each once.")
-        known = (*self.datasets, *self.splits, *self.strategies)
+        pairs = (f"{d}/{s}" for d in self.datasets for s in self.strategies)
+        known = (*self.datasets, *self.splits, *self.strategies, *pairs)
         for name in self.overrides:
             if name not in known:
                 raise ConfigError(unknown("name in overrides", name, known))
@@ -74,7 +76,7 @@ class Suite:
 
     def _config(self, dataset: str, split: str, strategy: str, seed: int) -> Config:
         tables: dict[str, Any] = dict(self.run)
-        for name in (dataset, split, strategy):
+        for name in (dataset, split, strategy, f"{dataset}/{strategy}"):
             tables = with_settings(tables, _dotted(self.overrides.get(name, {})))
         named = tables.get("strategy", {}).get("name", strategy)
         chosen = {
@@ -114,6 +116,7 @@ def narrowed(
     chosen = {kind: tuple(names) for kind, names in lists.items() if names}
     left = {kind: chosen.get(kind, getattr(suite, kind)) for kind in KINDS}
     names = {name for kind in left.values() for name in kind}
+    names |= {f"{d}/{s}" for d in left["datasets"] for s in left["strategies"]}
     return replace(
         suite,
         seeds=suite.seeds if seeds is None else seeds,

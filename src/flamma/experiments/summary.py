@@ -54,6 +54,21 @@ def summarise_run(records: Sequence[Record], clients: int) -> dict[str, Any]:
     }
 
 
+def at_budget(records: Sequence[Record], epochs: float) -> dict[str, float | None]:
+    """Return accuracy and variance over the last ten rounds within a budget of local epochs.
+
+    The first round counts in any case, so that there is something to tell.
+    """
+    spent = records[0].get("warmup", {}).get("epochs", 0.0) if records else 0.0
+    within: list[Record] = []
+    for record in records:
+        spent += record["epochs_total"]
+        if spent > epochs and within:
+            break
+        within.append(record)
+    return {name: _mean(name, within[-LAST:]) for name in ("accuracy", "accuracy_variance")}
+
+
 def _mean(name: str, records: Sequence[Record]) -> float | None:
     values = [record[name] for record in records if record.get(name) is not None]
     return float(np.mean(values)) if values else None

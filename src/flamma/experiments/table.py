@@ -14,6 +14,7 @@ import numpy as np
 
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
+from flamma.experiments.summary import at_budget
 from flamma.files import write_atomically
 
 MEASURES = {
@@ -22,17 +23,23 @@ MEASURES = {
     "test_accuracy": "last_10_test_accuracy",
     "worst_10": "last_10_worst_10",
     "best_10": "last_10_best_10",
+    "equal_work_accuracy": "equal_work_accuracy",
+    "equal_work_variance": "equal_work_accuracy_variance",
     "epochs_total": "epochs_total",
     "bytes_up": "bytes_up",
     "seconds": "seconds",
 }
 LABELS = {
     "fedavg": "FedAvg",
+    "fedavg-decay": "FedAvg + decay",
+    "mifa": "FedAvg + memory",
     "fedprox": "FedProx",
     "qffl": "q-FFL",
     "incentive": "Incentivization",
     "flamma": "FLamma",
     "flamma-plus": "FLamma-plus",
+    "flamma-adaptive": "FLamma-adaptive",
+    "central": "Central (ceiling)",
 }
 
 
@@ -72,10 +79,20 @@ class Comparison:
 
 
 def compared(name: str, runs: Sequence[tuple[Cell, Run]]) -> Comparison:
-    """Return the comparison of finished runs."""
+    """Return the comparison of finished runs.
+
+    Measures of equal work are taken when a run has spent as many local epochs as the run of the
+    same dataset and split that spent the fewest in all.
+    """
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    budgets: dict[tuple[str, str], float] = {}
     for cell, run in runs:
-        groups.setdefault((cell.dataset, cell.split, cell.strategy), []).append(run.summary())
+        where, spent = (cell.dataset, cell.split), run.summary()["epochs_total"]
+        budgets[where] = min(spent, budgets.get(where, spent))
+    for cell, run in runs:
+        within = at_budget(run.history, budgets[cell.dataset, cell.split])
+        summary = run.summary() | {f"equal_work_{name}": value for name, value in within.items()}
+        groups.setdefault((cell.dataset, cell.split, cell.strategy), []).append(summary)
     rows = []
     for (dataset, split, strategy), summaries in groups.items():
         values = {

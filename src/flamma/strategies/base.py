@@ -85,6 +85,7 @@ class Strategy(ABC):
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     needs_validation: ClassVar[bool] = False
+    pools_data: ClassVar[bool] = False
 
     def init(self, params: Params, population: Population) -> State:
         """Return the state before the first round."""

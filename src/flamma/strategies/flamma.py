@@ -230,7 +230,11 @@ class Flamma(Strategy):
             return game.replace(price=self.price)
         if floor == 1 or not works:  # γ has no room, or nothing to act on
             return game.replace(price=0.0)
-        return game.replace(price=price_for(self.decay_start, self.plan.rounds, game))
+        return game.replace(price=price_for(self.starts(state), self.plan.rounds, game))
+
+    def starts(self, state: FlammaState) -> float:
+        """Return the share of the rounds at which γ leaves 1."""
+        return self.decay_start
 
     def known_costs(self, state: FlammaState, clients: Ints) -> Floats:
         """Return these clients' costs as the server knows them: given, revealed, or assumed."""

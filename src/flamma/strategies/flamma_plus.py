@@ -1,9 +1,8 @@
 """FLamma-plus: the game of FLamma, with a memory of every client's last update.
 
 Partial participation makes the model swing towards whoever was selected last. Keeping every
-client's last update and stepping by all of them, the older the less, removes most of that. The
-memory is that of MIFA (Gu et al., NeurIPS 2021) and FedVARP (Jhunjhunwala et al., UAI 2022); its
-decay with age is another decay factor.
+client's last update and stepping by all of them, the older the less, removes most of that; the
+fading is another decay factor.
 """
 
 from __future__ import annotations
@@ -12,20 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from flamma.errors import StrategyError
-from flamma.strategies.base import Offer, data_shares, weighted_mean
+from flamma.strategies.base import Offer
 from flamma.strategies.flamma import Flamma, FlammaState
-from flamma.types import Floats, Ints, Params, Population, Report
+from flamma.strategies.memory import Remembering, empty_memory, recall
+from flamma.types import Params, Population, Report
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryState(FlammaState):
-    """Every client's last update, and the round it is of (-1: never heard from)."""
-
-    updates: Params
-    heard: Ints
+class MemoryState(FlammaState, Remembering):
+    """What FLamma knows of every client, and its last update."""
 
 
 @dataclass(frozen=True)
@@ -53,26 +48,12 @@ class FlammaPlus(Flamma):
         """Start without having heard from anybody."""
         state = super().init(params, population)
         known = {field.name: getattr(state, field.name) for field in fields(state)}
-        n = population.clients
-        updates = np.zeros((n, params.size), dtype=np.float32)
-        return MemoryState(**known, updates=updates, heard=np.full(n, -1))
+        updates, heard = empty_memory(population.clients, params.size)
+        return MemoryState(**known, updates=updates, heard=heard)
 
     def step(self, state: FlammaState, offer: Offer, accepted: Sequence[Report]) -> MemoryState:
         """Remember this round's updates and step by all that is remembered."""
         assert isinstance(state, MemoryState)
-        updates, heard = state.updates.copy(), state.heard.copy()
-        for report in accepted:
-            assert report.params is not None
-            updates[report.client] = report.params - state.params
-            heard[report.client] = offer.round
-        known = np.flatnonzero(heard >= 0)
-        shares = state.samples[known] / np.sum(state.samples[known])
-        fading: Floats = self.memory ** (offer.round - heard[known]).astype(np.float64)
-        move = (shares * fading) @ updates[known].astype(np.float64)
-        target = (state.params + move).astype(np.float32)
-        # What is not trained, such as a running variance, must stay a mean of such: an old
-        # difference could take it below zero.
-        carried = slice(state.trainable_size, None)
-        target[carried] = weighted_mean(accepted, data_shares(accepted))[carried]
-        params = self.damped(state.params, target, offer)
-        return replace(state, params=params, updates=updates, heard=heard)
+        recalled = recall(state, accepted, offer.round, self.memory)
+        params = self.damped(state.params, recalled.params, offer)
+        return replace(state, params=params, updates=recalled.updates, heard=recalled.heard)

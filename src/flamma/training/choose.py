@@ -19,13 +19,17 @@ TRAINERS = ("auto", "torch", "lanes")
 
 
 def pick_trainer(
-    kind: str, model: FlatModel, shape: Sequence[int], batch_size: int, momentum: float
+    kind: str,
+    model: FlatModel,
+    shape: Sequence[int],
+    batch_size: int,
+    momentum: float,
+    clients: int = 1,
 ) -> Trainer:
-    """Return the trainer of this kind for a model.
+    """Return the trainer of this kind for a model, where so many clients train in a round.
 
-    ``torch`` takes any model on any device, ``lanes`` small sequential nets on the CPU, several
-    clients at once. ``auto`` takes lanes where it can; if only the compiled part is missing, a
-    warning says so.
+    ``torch`` takes any model on any device, ``lanes`` small sequential nets on the CPU. ``auto``
+    takes lanes where it can; if only the compiled part is missing, a warning says so.
 
     Raises
     ------
@@ -39,11 +43,11 @@ def pick_trainer(
         if not unfit and not missing:
             module = model.module
             assert isinstance(module, nn.Sequential)
-            return LanesTrainer(module, shape, batch_size, momentum)
+            return LanesTrainer(module, shape, batch_size, momentum, clients)
         if kind == "lanes":
             raise ConfigError(f"the trainer lanes cannot be used: {unfit or missing}")
         if not unfit:
-            warnings.warn(f"training with torch, one client at a time: {missing}", stacklevel=2)
+            warnings.warn(f"training with torch, which is slower: {missing}", stacklevel=2)
     return TorchTrainer(model, batch_size, momentum)
 
 

@@ -49,7 +49,7 @@ def started(app, strategy, rounds=3, **options):
     return strategy.start(grid=grid, initial_arrays=initial, num_rounds=rounds), initial
 
 
-@pytest.mark.parametrize("name", list(STRATEGIES))
+@pytest.mark.parametrize("name", [n for n in STRATEGIES if not STRATEGIES[n].pools_data])
 def test_any_strategy_by_name_takes_a_model_with_batch_norm(app, name):
     task = app[1]
 
@@ -224,6 +224,8 @@ def test_clients_that_know_nothing_of_us_can_play_what_has_no_game():
 def test_what_cannot_work_is_one_sentence(app):
     with pytest.raises(FlammaError, match="unknown strategy 'flama'"):
         FlowerStrategy("flama", per_round=2)
+    with pytest.raises(FlammaError, match="central"):
+        FlowerStrategy("central", per_round=2)
     with pytest.raises(FlammaError, match="decay_strat"):
         FlammaStrategy(per_round=2, decay_strat=0.3)
     with pytest.raises(FlammaError, match="needs validate"):

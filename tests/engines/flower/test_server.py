@@ -55,7 +55,7 @@ def assert_same(ours, theirs):
         assert {k: one[k] for k in SAME} == {k: other[k] for k in SAME}
 
 
-@pytest.mark.parametrize("name", list(STRATEGIES))
+@pytest.mark.parametrize("name", [n for n in STRATEGIES if not STRATEGIES[n].pools_data])
 def test_every_strategy_gives_what_the_local_engine_gives(tmp_path, name):
     config = tables(name)
     ours = served(tmp_path / "flower", config)
@@ -70,7 +70,7 @@ def test_every_strategy_gives_what_the_local_engine_gives(tmp_path, name):
     assert (tmp_path / "flower" / "population.csv").read_text().splitlines() == short
 
 
-@pytest.mark.parametrize("name", list(STRATEGIES))
+@pytest.mark.parametrize("name", [n for n in STRATEGIES if not STRATEGIES[n].pools_data])
 def test_batch_norms_go_through_every_strategy(tmp_path, name):
     config = tables(
         name,
@@ -274,6 +274,24 @@ def test_sites_are_known_by_name_whatever_their_nodes(tmp_path, sites):
     )
     local = run({**SITES, "data": {}, "costs": {"value": 0.07}}, data=data, out=tmp_path / "local")
     assert local.params_sha256 == first.params_sha256
+
+
+def test_a_site_may_lack_a_class(tmp_path, sites):
+    few = sites["b"].y < 2
+    kept = replace(sites["b"], x=sites["b"].x[few], y=sites["b"].y[few], classes=2)
+    sites["b"] = replace(kept, held_y=np.minimum(kept.held_y, 1))
+    config = {**SITES, "per_round": 3}
+    done = served(tmp_path / "run", config, LoopGrid(nodes("abc")), names=["a", "b", "c"])
+    assert [record["failed"] for record in done.history] == [{}, {}, {}]
+    assert done.history[-1]["clients_scored"] == 3
+
+
+def test_a_client_slower_than_the_limit_is_late(tmp_path):
+    config = tables("fedavg", rounds=1, engine={"time_limit": 1e-9})
+    done = served(tmp_path / "run", config)
+    assert set(done.history[0]["failed"].values()) == {"late: over 1e-09 s"}
+    assert len(done.history[0]["failed"]) == SMALL["per_round"]
+    assert done.history[0]["clients_scored"] == CLIENTS  # judging was not late
 
 
 def test_a_cost_that_is_not_asked_for_stays_at_the_site(tmp_path, sites):

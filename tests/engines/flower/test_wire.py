@@ -43,7 +43,7 @@ def _children(thing):
 @pytest.mark.parametrize("terms", [None, TERMS, Terms(0, 0, iterations=10)])
 @pytest.mark.parametrize("params", [None, PARAMS])
 def test_an_order_arrives_as_it_was_sent(terms, params):
-    order = Order("rounds = 3", 3, "three", "lanes", judge=True, wants_cost=True, cost=0.5)
+    order = Order("rounds = 3", 3, "three", "lanes", True, True, cost=0.5, classes=4)
     read, read_terms, read_params = wire.read_order(
         travelled(wire.pack_order(order, terms, params))
     )

@@ -12,7 +12,9 @@ from flwr.serverapp import Grid
 from flwr.supercore import log
 
 from flamma.engines.flower.arrays import WireError
-from flamma.engines.flower.own import OWN
+from flamma.engines.flower.letters import ClientError
+from flamma.engines.flower.own import OWN, SAMPLES
+from flamma.engines.flower.roster import why_failed
 from flamma.types import Floats, Ints
 
 Kind = TypeVar("Kind", ArrayRecord, MetricRecord)
@@ -67,3 +69,16 @@ def whole_number(record: MetricRecord, name: str) -> int:
     if type(value) is not int or abs(value) > 2**40:
         raise WireError(f"{name} is {'missing' if value is None else 'no whole number'}")
     return value
+
+
+def read_score(reply: Message, accuracy: str, loss: str) -> tuple[float, float, int]:
+    """Return accuracy in percent, loss and samples of an answer that has them by these names."""
+    if reply.has_error():
+        raise ClientError(why_failed(reply))
+    told = only(reply.content, MetricRecord)
+    share, lost = told.get(accuracy), told.get(loss, math.nan)
+    if not isinstance(share, int | float) or not isinstance(lost, int | float):
+        raise WireError(f"there is no {accuracy} in it")
+    if not 0 <= share <= 1:
+        raise WireError(f"it says that the accuracy is {share:g}, which is no share")
+    return 100.0 * share, float(lost), whole_number(told, SAMPLES)

@@ -120,7 +120,9 @@ def _serve(
     local = replace(config, engine=replace(config.engine, processes=1))
     with build_engine(local, server_part(held)) as engine:
         samples, held_out, costs = _population(config, roster, known)
-        order = replace(order, config=config.as_toml(), trainer=engine.trainer)
+        order = replace(
+            order, config=config.as_toml(), trainer=engine.trainer, classes=held.classes
+        )
         world = World(
             clients=GridClients(
                 roster, order, engine, samples, held_out, costs, config.engine.wait

@@ -161,7 +161,7 @@ class Site:
         known: float | None = self.memory.get("cost")
         if known is None:
             own = self.holdings
-            params = first_params(self.text, tuple(own.shape), own.classes)
+            params = first_params(self.text, tuple(own.shape), order.classes or own.classes)
             task = LocalTask(0, round=0, epochs=1, learning_rate=1e-3)
             for _ in range(2):  # the first also warms the machine up
                 seconds = self._train(order, task, params).seconds
@@ -182,20 +182,20 @@ class Site:
         return "no weights came of the training" if error is None else one_line(error)
 
     def _trainer(self, order: Order) -> Trainer:
-        own = self.holdings
-        shape = tuple(own.shape)
+        shape, classes = tuple(self.holdings.shape), order.classes or self.holdings.classes
         if order.trainer == "lanes":
-            return _lanes(self.text, shape, own.classes, self._plan(shape, own.classes))
+            return _lanes(self.text, shape, classes, self._plan(shape, classes))
         if order.trainer == "torch":
-            return _torch(self.text, shape, own.classes)
+            return _torch(self.text, shape, classes)
         raise ConfigError(f"there is no trainer {order.trainer!r}.")
 
     def _plan(self, shape: tuple[int, ...], classes: int) -> bytes:
         """Return what the lanes have to do; only the first message of a run needs torch for it."""
-        plan: bytes | None = self.memory.get("plan")
+        name = f"plan of {classes} classes"
+        plan: bytes | None = self.memory.get(name)
         if plan is None:
             plan = lanes_plan(self.text, shape, classes)
-            self.memory["plan"] = plan
+            self.memory[name] = plan
         return plan
 
 
@@ -211,9 +211,9 @@ def configured(text: str) -> Config:
 # A process that lives on, as those of a simulation do, makes its trainer once.
 @lru_cache(maxsize=1)
 def _lanes(text: str, shape: tuple[int, ...], classes: int, plan: bytes) -> Trainer:
-    training = configured(text).training
-    words = np.frombuffer(plan, dtype=np.int64)
-    return LanesTrainer(words, shape, training.batch_size, training.momentum)
+    config = configured(text)
+    training, words = config.training, np.frombuffer(plan, dtype=np.int64)
+    return LanesTrainer(words, shape, training.batch_size, training.momentum, config.per_round)
 
 
 @lru_cache(maxsize=1)

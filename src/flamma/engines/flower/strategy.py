@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flamma import metrics
 from flamma.engines.flower.arrays import NamedArrays, WireError, mean_of_whole
-from flamma.engines.flower.introductions import introductions, only, whole_number
+from flamma.engines.flower.introductions import introductions, only, read_score, whole_number
 from flamma.engines.flower.own import EPOCHS, LOSS, SAMPLES, STRATEGY, TERMS
 from flamma.engines.flower.roster import why_failed
 from flamma.engines.flower.wire import ClientError
@@ -113,6 +113,7 @@ class FlowerStrategy(Strategy):
                 "batch_size": batch_size,
             },
             "strategy": {"name": name, **options},
+            "engine": {"name": "flower"},
         }
         self._config = make_config(self._tables)
         self._expected = clients
@@ -230,14 +231,15 @@ class FlowerStrategy(Strategy):
                 continue
             client = self._nodes.index(node)
             try:
-                accuracy[client], loss[client], samples[client] = self._read_score(reply)
+                found = read_score(reply, self._accuracy, self._loss)
+                accuracy[client], loss[client], samples[client] = found
                 unscored.pop(client, None)
             except ClientError as error:
                 unscored[client] = str(error)
             except WireError as error:
                 unscored[client] = f"refused: {error}"
-        found = metrics.summarise(accuracy, samples)
-        finite = {name: float(value) for name, value in found.items() if math.isfinite(value)}
+        summary = metrics.summarise(accuracy, samples)
+        finite = {name: float(value) for name, value in summary.items() if math.isfinite(value)}
         if self.history:
             self.history[-1] |= finite
             if unscored:
@@ -316,17 +318,6 @@ class FlowerStrategy(Strategy):
             return Report(client, None, samples, 0), {}
         params, whole = self._form.flatten(only(reply.content, ArrayRecord))
         return Report(client, params, samples, epochs, loss), whole
-
-    def _read_score(self, reply: Message) -> tuple[float, float, int]:
-        if reply.has_error():
-            raise ClientError(why_failed(reply))
-        told = only(reply.content, MetricRecord)
-        share, loss = told.get(self._accuracy), told.get(self._loss, math.nan)
-        if not isinstance(share, int | float) or not isinstance(loss, int | float):
-            raise WireError(f"there is no {self._accuracy} in it")
-        if not 0 <= share <= 1:
-            raise WireError(f"it says that the accuracy is {share:g}, which is no share")
-        return 100.0 * share, float(loss), whole_number(told, SAMPLES)
 
 
 class FlammaStrategy(FlowerStrategy):

@@ -7,7 +7,7 @@ a stranger may have sent: names, types, shapes, sizes and ranges are checked bef
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +15,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from flamma.engines.flower.arrays import WireError as WireError
 from flamma.engines.flower.arrays import unpack
+from flamma.engines.flower.letters import ClientError as ClientError
+from flamma.engines.flower.letters import Order as Order
+from flamma.engines.flower.letters import Score as Score
+from flamma.engines.flower.letters import SiteProfile as SiteProfile
 from flamma.strategies.base import MOST_EPOCHS
 from flamma.types import Params, Report, Terms
 
@@ -28,66 +32,6 @@ LONGEST = 200
 LARGEST_CONFIG = 100_000
 FLOAT32 = np.dtype("<f4")
 Kind = TypeVar("Kind", int, float, str, bool)
-
-
-class ClientError(WireError):
-    """A client says that it could not do what it was asked to; the message is its own."""
-
-
-@dataclass(frozen=True)
-class Order:
-    """What a client is asked to do, complete: it may be a process that knows nothing else.
-
-    Attributes
-    ----------
-    config : str
-        The run's configuration as TOML.
-    client, name : int, str
-        Whom the server takes the client for; -1 and nothing when it asks who is there.
-    trainer : str
-        What all clients train with.
-    judge : bool
-        Whether to score the weights on the held-out data.
-    wants_cost : bool
-        Whether the server asks for the client's cost.
-    cost : float
-        What the server knows of the client's cost, NaN if nothing.
-    """
-
-    config: str
-    client: int = -1
-    name: str = ""
-    trainer: str = "torch"
-    judge: bool = False
-    wants_cost: bool = False
-    cost: float = math.nan
-
-
-@dataclass(frozen=True)
-class SiteProfile:
-    """What a client says of itself.
-
-    ``cost`` is NaN unless the client has one that the configuration does not tell and was asked
-    for it; ``own_cost`` is whether it has one. ``lanes`` is whether it can train in lanes.
-    """
-
-    name: str
-    samples: int
-    held_out: int
-    cost: float
-    own_cost: bool
-    shape: tuple[int, ...]
-    classes: int
-    lanes: bool
-
-
-@dataclass(frozen=True)
-class Score:
-    """How good the weights it received are for one client; accuracy in percent."""
-
-    accuracy: float
-    loss: float
-    held_out: int
 
 
 def pack_order(order: Order, terms: Terms | None, params: Params | None) -> RecordDict:
@@ -119,7 +63,10 @@ def read_order(content: RecordDict) -> tuple[Order, Terms | None, Params | None]
         judge=_take(record, "judge", bool),
         wants_cost=_take(record, "wants_cost", bool),
         cost=_take(record, "cost", float),
+        classes=_take(record, "classes", int),
     )
+    if not 0 <= order.classes < 2**20:
+        raise WireError(f"the order is of {order.classes} classes")
     terms = read_terms(_config_record(content, TERMS)) if TERMS in content else None
     params = read_params(content) if WEIGHTS in content else None
     return order, terms, params

@@ -3,16 +3,16 @@
 
 #include <cstdint>
 
-// The mini-batches of one lane: the samples order[0], ..., order[left - 1] of x and y come next.
-// Nothing is left in a lane that rests.
-struct Lane {
+// The mini-batches of one client: the samples order[0], ..., order[left - 1] of x and y come next.
+// Nothing is left in a seat that rests.
+struct Seat {
     const float* x;
     const int64_t* y;
     const int64_t* order;
     int64_t left;
 };
 
-// How the client in a lane trains.
+// How the client in a seat trains.
 struct Rates {
     float learning_rate, momentum, proximal;
 };
@@ -22,9 +22,9 @@ class Machine {
     virtual ~Machine() = default;
     virtual int64_t params() const = 0;
     virtual void receive(const float* params) = 0;
-    virtual void put(int lane, const float* params, Rates rates) = 0;
-    virtual void take(int lane, float* params) const = 0;
-    virtual int64_t run(Lane* lanes, int64_t steps) = 0;
+    virtual void put(int seat, const float* params, Rates rates) = 0;
+    virtual void take(int seat, float* params) const = 0;
+    virtual int64_t run(Seat* seats, int64_t steps) = 0;
     virtual void load(const float* params) = 0;
     virtual void judge(const float* x, const int64_t* y, int64_t samples, float* losses,
                        uint8_t* right) = 0;
@@ -37,7 +37,8 @@ constexpr int HEADER = 5, WORDS = 8;
 
 struct Variant {
     int width;
-    Machine* (*make)(const int64_t* plan, int64_t batch);
+    // `share` lanes, a power of two, make one seat: each mini-batch is dealt out over them.
+    Machine* (*make)(const int64_t* plan, int64_t batch, int share);
     int64_t (*peak)(int64_t rounds, float* sink);  // returns multiplications and sums done
 };
 

@@ -5,8 +5,9 @@
 
 namespace {
 
-inline Net::Net(const int64_t* plan, int64_t batch)
-    : batch_(batch), capacity_(batch < 16 ? 16 : batch) {
+inline Net::Net(const int64_t* plan, int64_t batch, int share)
+    : batch_(batch), share_(share), capacity_((batch + share - 1) / share) {
+    if (capacity_ < 16) capacity_ = 16;  // samples of a lane that are judged at once
     shape(plan);
     allocate();
 }
@@ -89,6 +90,7 @@ inline void Net::allocate() {
         if (i >= border) batched_[i]->make(capacity_);
     }
     for (auto* block : {&weights_, &velocity_, &judged_}) block->resize(params_);
+    image_gradient_.resize(tail_ < count ? ops_[tail_]->weights : params_);
     received_.resize(params_);
     room_.resize(COLUMNS * depth);
     scales_.resize(capacity_);
@@ -99,14 +101,18 @@ inline void Net::receive(const float* params) {
     std::memcpy(received_.get(), params, sizeof(float) * static_cast<size_t>(params_));
 }
 
-inline void Net::put(int lane, const float* params, Rates rates) {
-    for (int64_t j = 0; j < params_; ++j) {
-        weights_[j][lane] = params[j];
-        velocity_[j][lane] = 0.0f;
+inline void Net::put(int seat, const float* params, Rates rates) {
+    const int from = seat * share_, to = from + share_;
+    for (int64_t j = 0; j < params_; ++j)
+        for (int lane = from; lane < to; ++lane) {
+            weights_[j][lane] = params[j];
+            velocity_[j][lane] = 0.0f;
+        }
+    for (int lane = from; lane < to; ++lane) {
+        rate_[lane] = rates.learning_rate;
+        momentum_[lane] = rates.momentum;
+        proximal_[lane] = rates.proximal;
     }
-    rate_[lane] = rates.learning_rate;
-    momentum_[lane] = rates.momentum;
-    proximal_[lane] = rates.proximal;
     any_momentum_ = any_proximal_ = false;
     for (int l = 0; l < W; ++l) {
         any_momentum_ |= momentum_[l] != 0.0f;
@@ -114,8 +120,8 @@ inline void Net::put(int lane, const float* params, Rates rates) {
     }
 }
 
-inline void Net::take(int lane, float* params) const {
-    for (int64_t j = 0; j < params_; ++j) params[j] = weights_[j][lane];
+inline void Net::take(int seat, float* params) const {
+    for (int64_t j = 0; j < params_; ++j) params[j] = weights_[j][seat * share_];
 }
 
 inline void Net::load(const float* params) {

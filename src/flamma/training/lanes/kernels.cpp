@@ -46,11 +46,11 @@ int lanes_width(int set) {
     return variant ? variant->width : 0;
 }
 
-// Null if there is not enough memory.
-void* lanes_new(int set, const int64_t* plan, int64_t batch) {
+// Null if there is not enough memory. `share` is a power of two, at most the width.
+void* lanes_new(int set, const int64_t* plan, int64_t batch, int share) {
     const Variant* variant = variant_of(set);
     try {
-        return variant ? variant->make(plan, batch) : nullptr;
+        return variant ? variant->make(plan, batch, share) : nullptr;
     } catch (const std::exception&) {
         return nullptr;
     }
@@ -62,16 +62,16 @@ int64_t lanes_params(void* net) { return machine(net)->params(); }
 
 void lanes_receive(void* net, const float* params) { machine(net)->receive(params); }
 
-void lanes_put(void* net, int lane, const float* params, float learning_rate, float momentum,
+void lanes_put(void* net, int seat, const float* params, float learning_rate, float momentum,
                float proximal) {
-    machine(net)->put(lane, params, Rates{learning_rate, momentum, proximal});
+    machine(net)->put(seat, params, Rates{learning_rate, momentum, proximal});
 }
 
-void lanes_take(void* net, int lane, float* params) { machine(net)->take(lane, params); }
+void lanes_take(void* net, int seat, float* params) { machine(net)->take(seat, params); }
 
-int64_t lanes_run(void* net, Lane* lanes, int64_t steps) {
+int64_t lanes_run(void* net, Seat* seats, int64_t steps) {
     const NoTinyNumbers guard;
-    return machine(net)->run(lanes, steps);
+    return machine(net)->run(seats, steps);
 }
 
 void lanes_load(void* net, const float* params) { machine(net)->load(params); }

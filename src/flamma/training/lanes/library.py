@@ -15,8 +15,8 @@ PORTABLE, AVX2, AVX512 = 0, 1, 2
 NAMES = ("portable", "AVX2", "AVX-512")
 
 
-class LaneState(ctypes.Structure):
-    """What one lane has to do next: the kernels' ``Lane``."""
+class SeatState(ctypes.Structure):
+    """What one client has to do next: the kernels' ``Seat``."""
 
     _fields_ = (
         ("x", ctypes.c_void_p),
@@ -71,13 +71,13 @@ def declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     number, real = ctypes.c_int, ctypes.c_float
     signatures = {
         "lanes_width": (number, [number]),
-        "lanes_new": (net, [number, array, count]),
+        "lanes_new": (net, [number, array, count, number]),
         "lanes_delete": (None, [net]),
         "lanes_params": (count, [net]),
         "lanes_receive": (None, [net, array]),
         "lanes_put": (None, [net, number, array, real, real, real]),
         "lanes_take": (None, [net, number, array]),
-        "lanes_run": (count, [net, ctypes.POINTER(LaneState), count]),
+        "lanes_run": (count, [net, ctypes.POINTER(SeatState), count]),
         "lanes_load": (None, [net, array]),
         "lanes_judge": (None, [net, array, array, count, array, array]),
         "lanes_peak": (count, [number, count, array]),

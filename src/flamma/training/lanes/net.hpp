@@ -1,5 +1,8 @@
 // A whole net: its memory, and a step of SGD for all lanes at once.
 //
+// A client sits in one lane, or in a share of several: then each has a part of every mini-batch
+// and the same weights, and their gradients are added up before the step.
+//
 // Up to the first linear layer one sample after the other goes through, so that its images stay
 // in the cache; from there on all samples of the mini-batch go together, so that every weight is
 // loaded once for several of them.
@@ -43,13 +46,13 @@ struct Operation {
 
 class Net final : public Machine {
    public:
-    Net(const int64_t* plan, int64_t batch);
+    Net(const int64_t* plan, int64_t batch, int share);
 
     int64_t params() const override { return params_; }
     void receive(const float* params) override;
-    void put(int lane, const float* params, Rates rates) override;
-    void take(int lane, float* params) const override;
-    int64_t run(Lane* lanes, int64_t steps) override;
+    void put(int seat, const float* params, Rates rates) override;
+    void take(int seat, float* params) const override;
+    int64_t run(Seat* seats, int64_t steps) override;
     void load(const float* params) override;
     void judge(const float* x, const int64_t* y, int64_t samples, float* losses,
                uint8_t* right) override;
@@ -57,7 +60,7 @@ class Net final : public Machine {
    private:
     void shape(const int64_t* plan);
     void allocate();
-    void step(Lane* lanes);
+    void step(Seat* seats);
     void fill(const float* const* images, int64_t sample);
     void forward(int64_t samples, const V* weights, const float* const* images);
     void loss_gradient(int64_t samples, const I* labels, const V* scales);
@@ -65,14 +68,17 @@ class Net final : public Machine {
     void backward_images(int64_t sample);
     void one_forward(Operation& op, int64_t sample, const V* weights);
     void one_backward(Operation& op, int64_t sample);
-    void update(int64_t j, V gradient, bool has_velocity);
+    void update(int64_t j, V gradient);
 
     std::vector<std::unique_ptr<Operation>> ops_;
     std::vector<std::unique_ptr<Slot>> value_, gradient_, batched_;
-    int64_t batch_, capacity_, params_ = 0;
+    int64_t batch_;
+    int share_;
+    int64_t capacity_, params_ = 0;
     int64_t tail_ = 0;   // the first operation on whole mini-batches
     int64_t first_ = 0;  // the first operation with parameters: gradients stop here
     Block<V> weights_, velocity_, judged_, room_, scales_;
+    Block<V> image_gradient_;  // of the parameters before the first linear layer
     Block<I> labels_;
     Block<float> received_;
     V rate_ = zero(), momentum_ = zero(), proximal_ = zero(), now_ = zero();

@@ -5,47 +5,49 @@
 
 namespace {
 
-// Runs up to `steps` mini-batches, and stops early after one that left a lane nothing to do.
-inline int64_t Net::run(Lane* lanes, int64_t steps) {
+// Runs up to `steps` mini-batches, and stops early after one that left a seat nothing to do.
+inline int64_t Net::run(Seat* seats, int64_t steps) {
+    const int count = W / share_;
     for (int64_t done = 0; done < steps; ++done) {
-        bool busy = false, finished = false;
-        for (int l = 0; l < W; ++l) busy |= lanes[l].left > 0;
+        bool busy = false, finished = false, before[W];
+        for (int i = 0; i < count; ++i) busy |= before[i] = seats[i].left > 0;
         if (!busy) return done;
-        bool before[W];
-        for (int l = 0; l < W; ++l) before[l] = lanes[l].left > 0;
-        step(lanes);
-        for (int l = 0; l < W; ++l) finished |= before[l] && lanes[l].left == 0;
+        step(seats);
+        for (int i = 0; i < count; ++i) finished |= before[i] && seats[i].left == 0;
         if (finished) return done + 1;
     }
     return steps;
 }
 
-inline void Net::step(Lane* lanes) {
-    int64_t sizes[W], samples = 0;
-    for (int l = 0; l < W; ++l) {
-        sizes[l] = lanes[l].left < batch_ ? lanes[l].left : batch_;
-        samples = sizes[l] > samples ? sizes[l] : samples;
-        // A lane that rests keeps its weights.
-        now_[l] = sizes[l] > 0 ? rate_[l] : 0.0f;
+inline void Net::step(Seat* seats) {
+    int64_t sizes[W], samples = 0;  // the mini-batch of each seat, and the most for one lane
+    for (int i = 0; i < W / share_; ++i) {
+        sizes[i] = seats[i].left < batch_ ? seats[i].left : batch_;
+        const int64_t most = (sizes[i] + share_ - 1) / share_;
+        samples = most > samples ? most : samples;
     }
+    // A lane that rests keeps its weights.
+    for (int l = 0; l < W; ++l) now_[l] = sizes[l / share_] > 0 ? rate_[l] : 0.0f;
     const Grid& grid = value_[0]->grid;
     const int64_t features = grid.c * grid.h * grid.w;
     std::vector<const float*> images(static_cast<size_t>(samples * W));
     for (int64_t s = 0; s < samples; ++s)
         for (int l = 0; l < W; ++l) {
-            // Where a lane's mini-batch is smaller than others, its first sample fills the gap,
-            // and counts nothing.
-            const int64_t n = sizes[l] == 0 ? -1 : lanes[l].order[s < sizes[l] ? s : 0];
-            images[s * W + l] = n < 0 ? nullptr : lanes[l].x + n * features;
-            labels_[s][l] = n < 0 ? 0 : static_cast<int32_t>(lanes[l].y[n]);
-            scales_[s][l] = s < sizes[l] ? 1.0f / static_cast<float>(sizes[l]) : 0.0f;
+            const Seat& seat = seats[l / share_];
+            const int64_t size = sizes[l / share_], place = s * share_ + l % share_;
+            // Where a lane has fewer samples than others, the seat's first one fills the gap, and
+            // counts nothing.
+            const int64_t n = size == 0 ? -1 : seat.order[place < size ? place : 0];
+            images[s * W + l] = n < 0 ? nullptr : seat.x + n * features;
+            labels_[s][l] = n < 0 ? 0 : static_cast<int32_t>(seat.y[n]);
+            scales_[s][l] = place < size ? 1.0f / static_cast<float>(size) : 0.0f;
         }
     forward(samples, weights_.get(), images.data());
     loss_gradient(samples, labels_.get(), scales_.get());
     backward(samples);
-    for (int l = 0; l < W; ++l) {
-        lanes[l].order += sizes[l];
-        lanes[l].left -= sizes[l];
+    for (int i = 0; i < W / share_; ++i) {
+        seats[i].order += sizes[i];
+        seats[i].left -= sizes[i];
     }
 }
 
@@ -124,11 +126,11 @@ inline void Net::loss_gradient(int64_t samples, const I* labels, const V* scales
     }
 }
 
-// v <- m v + gradient + proximal (w - received); w <- w - rate v. Where the gradient was added to
-// the velocity already, m v is in it.
-LANES_INLINE void Net::update(int64_t j, V gradient, bool has_velocity) {
-    V w = weights_[j];
-    if (any_momentum_ && !has_velocity) gradient = fma(momentum_, velocity_[j], gradient);
+// v <- m v + gradient + proximal (w - received); w <- w - rate v.
+LANES_INLINE void Net::update(int64_t j, V gradient) {
+    const V w = weights_[j];
+    gradient = together(gradient, share_);
+    if (any_momentum_) gradient = fma(momentum_, velocity_[j], gradient);
     if (any_proximal_) gradient = fma(proximal_, w - splat(received_[j]), gradient);
     if (any_momentum_) velocity_[j] = gradient;
     weights_[j] = fma(-now_, gradient, w);
@@ -136,10 +138,6 @@ LANES_INLINE void Net::update(int64_t j, V gradient, bool has_velocity) {
 
 inline void Net::backward(int64_t samples) {
     const int64_t count = static_cast<int64_t>(ops_.size());
-    for (int64_t k = 0; k < tail_; ++k)
-        if (ops_[k]->kind == CONV)
-            for (int64_t j = ops_[k]->weights; j < ops_[k]->bias + ops_[k]->conv.out; ++j)
-                velocity_[j] = any_momentum_ ? momentum_ * velocity_[j] : zero();
     for (int64_t k = count - 1; k >= tail_; --k) {
         const Operation& op = *ops_[k];
         const Slot &in = *value_[op.in], &out = *value_[op.out];
@@ -151,18 +149,17 @@ inline void Net::backward(int64_t samples) {
                                      samples, inputs, outputs, room_.get());
             const int64_t start = op.weights;
             linear_backward_weights(dy, in.at(0), samples, inputs, outputs, room_.get(),
-                                    [=](int64_t j, V g) { update(start + j, g, false); });
+                                    [=](int64_t j, V g) { update(start + j, g); });
         } else if (k > first_) {
             const Grid all{samples, out.grid.size(), 1, 0, 0};
             activate_backward(op.kind == RELU_OP ? RELU : TANH, all, out.at(0), all, dy);
         }
     }
     if (first_ >= tail_) return;
+    const int64_t image_params = tail_ < count ? ops_[tail_]->weights : params_;
+    for (int64_t j = 0; j < image_params; ++j) image_gradient_[j] = zero();
     for (int64_t s = 0; s < samples; ++s) backward_images(s);
-    for (int64_t k = first_; k < tail_; ++k)
-        if (ops_[k]->kind == CONV)
-            for (int64_t j = ops_[k]->weights; j < ops_[k]->bias + ops_[k]->conv.out; ++j)
-                update(j, velocity_[j], true);
+    for (int64_t j = 0; j < image_params; ++j) update(j, image_gradient_[j]);
 }
 
 inline void Net::backward_images(int64_t sample) {
@@ -182,8 +179,9 @@ inline void Net::one_backward(Operation& op, int64_t sample) {
     V *dx = d_in.at(0), *dy = d_out.at(0);
     if (op.kind == CONV) {
         const V* start = dy + d_out.grid.origin();
-        conv_backward_weights(op.conv, start, in.at(sample), velocity_.get() + op.weights,
-                              velocity_.get() + op.bias);
+        V* gradient = image_gradient_.get();
+        conv_backward_weights(op.conv, start, in.at(sample), gradient + op.weights,
+                              gradient + op.bias);
         if (&op == ops_[first_].get()) return;
         const V* w = weights_.get() + op.weights;
         V* target = dx + d_in.grid.origin();

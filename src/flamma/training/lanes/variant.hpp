@@ -5,7 +5,9 @@
 
 namespace {
 
-inline Machine* make(const int64_t* plan, int64_t batch) { return new Net(plan, batch); }
+inline Machine* make(const int64_t* plan, int64_t batch, int share) {
+    return new Net(plan, batch, share);
+}
 
 // Nothing but products and sums in registers: what this core can do at most.
 inline int64_t peak(int64_t rounds, float* sink) {

@@ -1,6 +1,7 @@
-// One vector: the same number of W clients, one client in each lane.
+// One vector: the same number of the clients in its W lanes.
 //
-// Everything here works lane by lane, so what a client gets cannot depend on its neighbours.
+// Everything but `together` works lane by lane, so what a client gets cannot depend on its
+// neighbours.
 // All names are in an unnamed namespace, for the same text is compiled once per instruction set.
 #pragma once
 
@@ -61,6 +62,23 @@ LANES_INLINE I splat_int(int32_t x) {
 LANES_INLINE V select(I mask, V a, V b) { return (V)((mask & (I)a) | (~mask & (I)b)); }
 
 LANES_INLINE I select(I mask, I a, I b) { return (mask & a) | (~mask & b); }
+
+// Each lane's sum over the `share` lanes it belongs to (a power of two). Sums of two numbers do not
+// depend on their order, so all lanes of a share get the same bits.
+template <int STEP>
+LANES_INLINE V plus_neighbour(V x) {
+    I other;
+    for (int lane = 0; lane < W; ++lane) other[lane] = (lane ^ STEP) % W;
+    return x + __builtin_shuffle(x, other);
+}
+
+LANES_INLINE V together(V x, int share) {
+    if (share > 1) x = plus_neighbour<1>(x);
+    if (share > 2) x = plus_neighbour<2>(x);
+    if (share > 4) x = plus_neighbour<4>(x);
+    if (share > 8) x = plus_neighbour<8>(x);
+    return x;
+}
 
 // Written so that what is not a number stays so, as torch has it.
 LANES_INLINE V relu(V x) { return select(x <= zero(), zero(), x); }

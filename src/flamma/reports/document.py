@@ -1,0 +1,229 @@
+"""What a page shows, as plain data: the page draws it, and so cannot take text for markup."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flamma.types import Floats
+
+Numbers = Sequence[float | None] | Floats
+MOST_POINTS = 2000
+"""Points of a line; more would only make the page slow."""
+
+DIGITS = 8
+"""Significant digits of what is drawn; the files of the run have all."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One way to look at a chart: traces and a layout in the words of plotly.js.
+
+    Colours are left to the page, which knows its theme: a trace says which ``series`` it belongs
+    to, a heat map which ``scale`` it uses.
+    """
+
+    traces: Sequence[Mapping[str, Any]]
+    layout: Mapping[str, Any]
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A titled chart with one sentence on how to read it, and one view or several to choose."""
+
+    name: str
+    title: str
+    aid: str
+    views: Sequence[View]
+    wide: bool = False
+    height: int = 340
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Charts that share one legend."""
+
+    charts: Sequence[Chart]
+    kind: str = field(default="charts", init=False)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: its text, the number behind it, a mark and a second, smaller line."""
+
+    text: str
+    value: float | None = None
+    spread: float | None = None
+    mark: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a caption."""
+
+    name: str
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str | Cell]]
+    notes: Sequence[str] = ()
+    kind: str = field(default="table", init=False)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Numbers to read at a glance: label, value, and what to know of it."""
+
+    facts: Sequence[tuple[str, str, str]]
+    kind: str = field(default="facts", init=False)
+
+
+@dataclass(frozen=True)
+class Code:
+    """A text to read or copy as it is."""
+
+    label: str
+    text: str
+    folded: bool = False
+    kind: str = field(default="code", init=False)
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """The game explorer and the games it can start from."""
+
+    games: Sequence[Mapping[str, Any]]
+    kind: str = field(default="explorer", init=False)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page."""
+
+    name: str
+    title: str
+    lead: str
+    items: Sequence[Charts | Table | Facts | Code | Explorer]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A whole page."""
+
+    kind: str
+    title: str
+    subtitle: str
+    notices: Sequence[str]
+    facts: Facts
+    sections: Sequence[Section]
+    footer: str
+
+
+def tidy(values: Iterable[Any]) -> list[Any]:
+    """Return numbers short enough to embed; what is not finite is None, and names stay.
+
+    Examples
+    --------
+    >>> tidy([1.0, 1 / 3, float("nan"), None])
+    [1, 0.33333333, None, None]
+    """
+    return [_short(value) for value in values]
+
+
+def _short(value: Any) -> float | int | str | None:
+    if isinstance(value, str):
+        return value
+    if value is None or not math.isfinite(value):
+        return None
+    short = float(f"{value:.{DIGITS}g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+def line(
+    name: str, x: Iterable[Any], y: Iterable[Any], series: int = 0, **more: Any
+) -> dict[str, Any]:
+    """Return a line of one series; of very many points an even sample."""
+    points = list(zip(x, y, strict=True))
+    if len(points) > MOST_POINTS:
+        last = len(points) - 1
+        points = [points[k * last // (MOST_POINTS - 1)] for k in range(MOST_POINTS)]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": tidy(point[0] for point in points),
+        "y": tidy(point[1] for point in points),
+        "series": series,
+        **more,
+    }
+
+
+def band(
+    name: str, x: Numbers, low: Numbers, high: Numbers, series: int, of: str
+) -> list[dict[str, Any]]:
+    """Return the two edges of a band that belongs to the line called ``of``."""
+    lowest, highest = name.split("/")
+    shared: dict[str, Any] = {"series": series, "of": of, "band": True, "hoverinfo": "skip"}
+    return [
+        line(f"{of}, {lowest}", x, low, **shared),
+        line(f"{of}, {highest}", x, high, **shared, fill="tonexty"),
+    ]
+
+
+def heatmap(
+    x: Sequence[Any], y: Sequence[Any], z: Sequence[Numbers], unit: str, **more: Any
+) -> dict[str, Any]:
+    """Return a heat map; ``scale`` is ``sequential`` unless told otherwise."""
+    return {
+        "type": "heatmap",
+        "name": unit,
+        "x": list(x),
+        "y": list(y),
+        "z": [tidy(row) for row in z],
+        "scale": "sequential",
+        **more,
+    }
+
+
+def axes(x: str, y: str, **more: Any) -> dict[str, Any]:
+    """Return a layout with two titled axes; ``x_`` and ``y_`` begin further options of each."""
+    layout: dict[str, Any] = {"xaxis": {"title": x}, "yaxis": {"title": y}}
+    for key, value in more.items():
+        axis, _, option = key.partition("_")
+        layout[f"{axis}axis"][option] = value
+    return layout
+
+
+def figures(value: float | None, digits: int = 4) -> str:
+    """Return a number as people read it; what is only rounding is 0.
+
+    Examples
+    --------
+    >>> figures(89.7312), figures(None), figures(3e-17), figures(1234567.0)
+    ('89.73', 'not known', '0', '1,235,000')
+    """
+    if value is None:
+        return "not known"
+    if abs(value) < 1e-9:
+        return "0"
+    if abs(value) >= 10**digits:
+        rounded = round(value, digits - 1 - math.floor(math.log10(abs(value))))
+        return f"{rounded:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def size(amount: float) -> str:
+    """Return a number of bytes as people read it.
+
+    Examples
+    --------
+    >>> size(740472), size(22214160)
+    ('740 kB', '22.2 MB')
+    """
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if amount >= scale:
+            return f"{amount / scale:.3g} {unit}"
+    return f"{amount:.0f} B"

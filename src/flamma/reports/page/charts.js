@@ -1,0 +1,306 @@
+"use strict";
+// Charts: a view of plain traces becomes a plotly figure in the colours of the theme, with a legend
+// of buttons, its data as CSV and itself as PNG or SVG.
+const THEMES = {
+  light: {
+    ink: "#1a1d21", soft: "#5a626c", grid: "#e6e9ed", axis: "#aab2bb", empty: "#edf0f3",
+    paper: "#ffffff",
+    series: ["#0072B2", "#C98300", "#009E73", "#B7568F", "#1a1d21", "#D55E00", "#3A9BDC", "#7F7F7F"],
+  },
+  dark: {
+    ink: "#e8eaed", soft: "#a2abb6", grid: "#2d343d", axis: "#56606c", empty: "#2a3039",
+    paper: "#1b1f25",
+    series: ["#56A8DE", "#F0BA3F", "#2FC79B", "#E29AC4", "#f4f5f6", "#F0884A", "#8FD0F7", "#9aa2ab"],
+  },
+};
+const DASHES = ["solid", "dash", "dashdot", "dot", "12px,2px", "12px,3px,3px,3px", "4px,3px", "1px,3px"];
+const SYMBOLS = [
+  "circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down",
+];
+const SCALES = { // dark to bright, and red through yellow to blue: both safe for colour-blind eyes
+  sequential: [[0, "#00224e"], [0.25, "#3b496c"], [0.5, "#7a7a78"], [0.75, "#bbae6f"],
+    [1, "#fde737"]],
+  diverging: [[0, "#a50026"], [0.25, "#f46d43"], [0.5, "#ffffbf"], [0.75, "#74add1"],
+    [1, "#313695"]],
+};
+const CONFIG = {
+  displaylogo: false,
+  responsive: true,
+  modeBarButtonsToRemove: ["toImage", "select2d", "lasso2d", "autoScale2d"],
+};
+
+// A node with attributes and children; text is text, whatever it holds.
+function make(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== false && value !== undefined) node.setAttribute(name, value);
+  }
+  node.append(...children.filter((child) => child !== "" && child !== undefined));
+  return node;
+}
+
+// plotly reads a little markup in titles and names; here text is text.
+const plain = (text) =>
+  String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+const plainName = (value) => (typeof value === "string" ? plain(value) : value);
+const themeName = () => document.documentElement.dataset.theme;
+const faded = (colour, share) =>
+  `${colour}${Math.round(share * 255).toString(16).padStart(2, "0")}`;
+// From the ninth series on colours come again, with other dashes and shapes.
+const turned = (series) => (series + 3 * Math.floor(series / 8)) % 8;
+const groupOf = (trace) => trace.of ?? trace.name;
+
+function styled(trace, theme, hidden) {
+  const { series = 0, of, band, small, quiet, scale, ...own } = trace;
+  const colour = theme.series[series % theme.series.length];
+  const figure = { ...own, name: plain(trace.name ?? ""), visible: !hidden.has(groupOf(trace)) };
+  for (const side of ["x", "y"]) if (own[side]) figure[side] = own[side].map(plainName);
+  if (trace.type === "heatmap") {
+    const bar = { thickness: 10, outlinewidth: 0, tickfont: { color: theme.soft, size: 11 } };
+    bar.title = { text: trace.name, side: "right", font: { color: theme.soft, size: 11 } };
+    const gap = trace.x.length <= 80 && trace.y.length <= 40 ? 1 : 0;
+    const hover = "%{yaxis.title.text} %{y}, %{xaxis.title.text} %{x}<br>%{z}<extra></extra>";
+    return { ...figure, colorscale: SCALES[scale], colorbar: bar, xgap: gap, ygap: gap,
+      hoverongaps: false, hovertemplate: hover };
+  }
+  if (trace.type === "bar") {
+    const marker = { color: colour };
+    if (own.x.length <= 60) { // hundreds of patterned bars take long to draw, and show none
+      const shape = ["", "/", "x", "."][series % 4];
+      marker.pattern = { shape, fillmode: "overlay", fgcolor: theme.paper, solidity: 0.25 };
+    }
+    return { ...figure, marker };
+  }
+  if (trace.type === "box") {
+    return { ...figure, boxpoints: "all", jitter: 0.5, pointpos: 0, fillcolor: faded(colour, 0.25),
+      line: { color: colour, width: 1.5 },
+      marker: { color: colour, size: 4, opacity: 0.45, symbol: SYMBOLS[turned(series)] } };
+  }
+  if (band) {
+    return { ...figure, line: { width: 0, color: colour }, fillcolor: faded(colour, 0.13) };
+  }
+  const error = { color: colour, thickness: 1.5, width: 4 };
+  for (const side of ["error_x", "error_y"]) {
+    if (figure[side]) figure[side] = { ...figure[side], ...error };
+  }
+  figure.line = { color: colour, width: quiet ? 1.5 : 2.2, dash: DASHES[turned(series)],
+    ...(own.line ?? {}) };
+  if (quiet) figure.line.dash = "dot";
+  const alone = own.mode === "lines" && own.y.filter((value) => value !== null).length < 3;
+  if (alone) figure.mode = "lines+markers"; // one round is no line yet
+  figure.marker = { color: colour, size: small || alone ? 5 : quiet ? 4 : 11, opacity: small ? 0.5 : 1,
+    symbol: SYMBOLS[turned(series)], ...(own.marker ?? {}) };
+  return figure;
+}
+
+function laidOut(view, theme) {
+  const axis = (own = {}) => ({
+    gridcolor: theme.grid, linecolor: theme.axis, zerolinecolor: theme.grid, showline: true,
+    tickcolor: theme.axis, automargin: true, ...own,
+    title: { text: own.title ?? "", font: { size: 12.5 }, standoff: 8 },
+  });
+  const isMap = view.traces.some((trace) => trace.type === "heatmap");
+  const { xaxis, yaxis, ...rest } = view.layout;
+  return {
+    ...rest,
+    xaxis: { ...axis(xaxis), ...(isMap ? { showgrid: false } : {}) },
+    yaxis: { ...axis(yaxis), ...(isMap ? { showgrid: false } : {}) },
+    font: { family: "system-ui, sans-serif", size: 12, color: theme.ink },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: isMap ? theme.empty : "rgba(0,0,0,0)",
+    margin: { l: 10, r: 10, t: 12, b: 10 },
+    autosize: true,
+    showlegend: false,
+    hovermode: "closest",
+    hoverlabel: { font: { size: 12 } },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: theme.soft, activecolor: theme.ink },
+  };
+}
+
+// A chart card: what it shows can be replaced, drawn anew, and taken along.
+class ChartCard {
+  static made = 0;
+
+  constructor(chart, hidden = null) {
+    const id = `chart-${ChartCard.made++}`; // a name may hold anything
+    this.hidden = hidden ?? new Set(); // shared by a group with one legend
+    this.legend = hidden ? null : legendPlace();
+    this.view = 0;
+    this.plot = make("div", { class: "plot" });
+    this.title = make("h3", { id });
+    this.caption = make("figcaption");
+    this.views = make("div", { class: "views", role: "group", "aria-label": "what is shown" });
+    const tool = (text, label, act) =>
+      make("button", { type: "button", onclick: act, title: label, "aria-label": label }, text);
+    this.tools = make("div", { class: "tools" },
+      tool("data", `Download the data of “${chart.title}” as CSV`, () => this.saveData()),
+      tool("PNG", `Download “${chart.title}” as PNG`, () => this.saveImage("png")),
+      tool("SVG", `Download “${chart.title}” as SVG`, () => this.saveImage("svg")));
+    this.node = make("figure", { class: "card chart", "data-chart": chart.name,
+      "aria-labelledby": id },
+    make("div", { class: "chart-head" }, this.title, this.tools), this.views, this.legend ?? "",
+    this.plot, this.caption);
+    this.take(chart);
+  }
+
+  take(chart) {
+    this.chart = chart;
+    this.title.textContent = chart.title;
+    this.caption.textContent = chart.aid;
+    this.plot.style.height = `${chart.height ?? 340}px`;
+    this.view = Math.min(this.view, chart.views.length - 1);
+    this.fillLegend();
+    if (chart.views.length < 2 || this.views.childElementCount === chart.views.length) return;
+    this.views.replaceChildren(...chart.views.map((view, k) =>
+      make("button", { type: "button", "aria-pressed": String(k === this.view),
+        onclick: () => this.show(k) }, view.label)));
+  }
+
+  fillLegend() {
+    if (this.legend) fillLegend(this.legend, [this], this.hidden);
+  }
+
+  show(k) {
+    this.view = k;
+    [...this.views.children].forEach((button, index) =>
+      button.setAttribute("aria-pressed", String(index === k)));
+    this.fillLegend();
+    return this.draw();
+  }
+
+  figure(name = themeName()) {
+    const view = this.chart.views[this.view];
+    const theme = THEMES[name];
+    const layout = laidOut(view, theme);
+    layout.uirevision = `view ${this.view}`; // a zoom survives new data
+    return { data: view.traces.map((trace) => styled(trace, theme, this.hidden)), layout };
+  }
+
+  async draw() {
+    const { data, layout } = this.figure();
+    if (!data.length) {
+      this.plot.replaceChildren(make("p", { class: "empty" }, "There is nothing to draw yet."));
+      return;
+    }
+    if (this.plot.querySelector(".empty")) this.plot.replaceChildren();
+    try {
+      await Plotly.react(this.plot, data, layout, CONFIG);
+    } catch (error) { // the other charts are drawn all the same
+      console.error(error);
+      this.plot.replaceChildren(make("p", { class: "empty" }, "This chart could not be drawn."));
+    }
+  }
+
+  saveData() {
+    const text = asCsv(this.chart.views[this.view]);
+    const url = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
+    save(url, `${this.chart.name}.csv`);
+    setTimeout(() => URL.revokeObjectURL(url), 10000);
+  }
+
+  async saveImage(format) {
+    const { data, layout } = this.figure("light");
+    const named = { ...layout, paper_bgcolor: "#ffffff", showlegend: data.length > 1,
+      legend: { orientation: "h", y: -0.2, traceorder: "normal" }, margin: { l: 70, r: 20, t: 60, b: 60 },
+      title: { text: plain(this.chart.title), x: 0.02, font: { size: 17 } } };
+    const shown = data.map((trace, k) => ({ ...trace,
+      showlegend: !this.chart.views[this.view].traces[k].of }));
+    const size = { format, width: 900, height: 520, scale: format === "png" ? 2 : 1 };
+    save(await Plotly.toImage({ data: shown, layout: named }, size), `${this.chart.name}.${format}`);
+  }
+}
+
+function save(url, name) {
+  const link = make("a", { href: url, download: name.replace(/[^\w.-]+/g, "-") });
+  document.body.append(link);
+  link.click();
+  link.remove();
+}
+
+// What a view draws, one line a mark. A text that a spreadsheet would take for a formula is quoted.
+function asCsv(view) {
+  const cell = (value) => {
+    if (value === null || value === undefined) return "";
+    if (typeof value === "number") return String(value);
+    const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value);
+    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  const [x, y] = [view.layout.xaxis?.title || "x", view.layout.yaxis?.title || "y"];
+  const rows = [];
+  for (const trace of view.traces) {
+    if (trace.type === "heatmap") {
+      rows.push([y, x, trace.name]);
+      trace.z.forEach((line, i) => line.forEach((value, k) => {
+        if (value !== null) rows.push([trace.y[i], trace.x[k], value]);
+      }));
+      continue;
+    }
+    if (!rows.length) rows.push(["series", x, y, `± ${x}`, `± ${y}`]);
+    trace.y.forEach((value, k) => {
+      if (value === null) return;
+      rows.push([trace.name, trace.x?.[k], value, trace.error_x?.array[k], trace.error_y?.array[k]]);
+    });
+  }
+  return `${rows.map((row) => row.map(cell).join(",")).join("\n")}\n`;
+}
+
+// The series of a chart that a legend names: not its bands, nor what a heat map's scale tells.
+function seriesOf(chart, view = null) {
+  const entries = new Map();
+  const views = view === null ? chart.views : [chart.views[view]];
+  for (const trace of views.flatMap((shown) => shown.traces)) {
+    if (trace.type !== "heatmap" && !trace.of && trace.name) entries.set(trace.name, trace);
+  }
+  return entries;
+}
+
+// Buttons that show or hide a series in all these charts; none for a single series.
+function fillLegend(place, cards, hidden) {
+  const focused = [...place.children].indexOf(document.activeElement);
+  const entries = new Map(cards.flatMap((card) =>
+    [...seriesOf(card.chart, cards.length > 1 ? null : card.view)]));
+  const buttons = [...entries].map(([name, trace]) =>
+    make("button", { type: "button", "aria-pressed": String(!hidden.has(name)), onclick(event) {
+      if (!hidden.delete(name)) hidden.add(name);
+      event.currentTarget.setAttribute("aria-pressed", String(!hidden.has(name)));
+      cards.forEach((card) => card.draw());
+    } }, swatch(trace), name));
+  place.replaceChildren(...(buttons.length > 1 ? buttons : []));
+  place.children[focused]?.focus();
+}
+
+const legendPlace = () =>
+  make("div", { class: "legend", role: "group", "aria-label": "legend: show or hide a series" });
+
+function swatch(trace) {
+  const svg = (tag, attributes, ...children) => {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    node.append(...children);
+    return node;
+  };
+  const series = trace.series ?? 0;
+  const colour = THEMES[themeName()].series[series % 8];
+  const dashes = ["", "7 3", "7 3 2 3", "2 3", "12 2", "12 3 3 3", "4 3", "1 3"];
+  const parts = [];
+  if (trace.type === "bar" || trace.type === "box") {
+    parts.push(svg("rect", { x: 9, y: 1, width: 12, height: 10, fill: colour }));
+  } else {
+    if (trace.mode !== "markers") {
+      parts.push(svg("line", { x1: 0, y1: 6, x2: 30, y2: 6, stroke: colour, "stroke-width": 2.5,
+        "stroke-dasharray": trace.quiet ? "2 3" : dashes[turned(series)] }));
+    }
+    const points = { square: "10,1 20,1 20,11 10,11", diamond: "15,0 21,6 15,12 9,6",
+      "triangle-up": "15,1 21,11 9,11", "triangle-down": "9,1 21,1 15,11",
+      cross: "13,1 17,1 17,4 20,4 20,8 17,8 17,11 13,11 13,8 10,8 10,4 13,4",
+      x: "10,2 12,1 15,4 18,1 20,2 17,6 20,10 18,11 15,8 12,11 10,10 13,6",
+      star: "15,0 16.5,4.5 21,4.5 17.5,7 19,12 15,9 11,12 12.5,7 9,4.5 13.5,4.5" };
+    const shape = trace.marker?.symbol ?? SYMBOLS[turned(series)];
+    if (trace.mode !== "lines" && !trace.quiet) {
+      parts.push(points[shape] ? svg("polygon", { points: points[shape], fill: colour })
+        : svg("circle", { cx: 15, cy: 6, r: 5, fill: colour }));
+    }
+  }
+  return svg("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, ...parts);
+}

@@ -1,0 +1,119 @@
+"""FLamma-adaptive: FLamma-plus that finds out by itself when to decay.
+
+The paper names it as its limitation that no one decay factor fits every task. Here the price is
+not given but raised while the run goes: whenever the clients' losses have stopped coming closer
+together, or have risen on the whole, over about one pass over everybody. γ stays the equilibrium
+of the game at that price.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
+
+import numpy as np
+
+from flamma.errors import StrategyError
+from flamma.strategies.base import Answers, Offer, State
+from flamma.strategies.flamma import FlammaState
+from flamma.strategies.flamma_plus import FlammaPlus, MemoryState
+from flamma.types import Floats, Ints, Params, Population
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptiveState(MemoryState):
+    """What the server has heard of the clients' losses, and when γ leaves 1 by now.
+
+    Attributes
+    ----------
+    losses : ndarray
+        Every client's loss of the model it last received; NaN before it has told one.
+    trace : ndarray
+        Mean and variance over clients of those losses, one row per round (NaN: not known).
+    start : float
+        The round at which γ leaves 1 at the present price; infinite before the first raise.
+    raised : int
+        The round of the last raise.
+    """
+
+    losses: Floats
+    trace: Floats
+    start: float
+    raised: int
+
+
+@dataclass(frozen=True)
+class FlammaAdaptive(FlammaPlus):
+    """The price is raised when fairness stalls.
+
+    Parameters
+    ----------
+    tolerance : float
+        The share by which the variance between clients must have fallen over a pass, or fairness
+        has stalled.
+    raise_by : float
+        What the price is multiplied with at every raise after the first; the first one makes γ
+        leave 1.
+    """
+
+    name: ClassVar[str] = "flamma-adaptive"
+    summary: ClassVar[str] = "FLamma-plus that raises its price when fairness stalls"
+
+    tolerance: float = 0.05
+    raise_by: float = 1.25
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.tolerance < 1 or not self.raise_by > 1:
+            raise StrategyError("tolerance must lie in [0, 1), and raise_by above 1.")
+
+    def init(self, params: Params, population: Population) -> AdaptiveState:
+        """Start without a price."""
+        state = super().init(params, population)
+        known = {field.name: getattr(state, field.name) for field in fields(state)}
+        return AdaptiveState(
+            **known,
+            losses=np.full(population.clients, np.nan),
+            trace=np.full((self.plan.rounds + 1, 2), np.nan),
+            start=float("inf"),
+            raised=0,
+        )
+
+    def offer(self, state: State, available: Ints, rng: np.random.Generator) -> Offer:
+        """Ask everybody selected for the loss of the model as well."""
+        made = super().offer(state, available, rng)
+        return replace(made, terms=tuple(replace(t, wants_loss=True) for t in made.terms))
+
+    def starts(self, state: FlammaState) -> float:
+        """Return the share of the rounds at which γ leaves 1 by what is known now."""
+        assert isinstance(state, AdaptiveState)
+        return min(1.0, state.start / self.plan.rounds)
+
+    def combine(self, state: State, answers: Answers) -> AdaptiveState:
+        """Aggregate, then look whether fairness has stalled."""
+        after = super().combine(state, answers)
+        assert isinstance(after, AdaptiveState)
+        losses = after.losses.copy()
+        for report in answers.accepted:
+            if np.isfinite(report.loss):
+                losses[report.client] = report.loss
+        trace, number = after.trace.copy(), answers.offer.round
+        if not np.isnan(losses).any():
+            trace[number] = np.mean(losses), np.var(losses)
+        after = replace(after, losses=losses, trace=trace)
+        # About one pass over everybody, and the one before it.
+        span = -(-losses.size // self.plan.per_round)
+        if number - after.raised < span or not stalls(trace[: number + 1], span, self.tolerance):
+            return after
+        start = float(number) if after.start == float("inf") else after.start / self.raise_by
+        return replace(after, start=start, raised=number)
+
+
+def stalls(trace: Floats, span: int, tolerance: float) -> bool:
+    """Return whether the variance has not fallen enough, or the mean has risen, over a span."""
+    if len(trace) < 2 * span:
+        return False
+    before, now = trace[-2 * span : -span].mean(axis=0), trace[-span:].mean(axis=0)
+    if np.isnan(before).any():
+        return False
+    return bool(now[1] > (1 - tolerance) * before[1] or now[0] > before[0])

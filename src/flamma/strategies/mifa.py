@@ -1,0 +1,50 @@
+"""MIFA: FedAvg with a memory of every client's last update.
+
+Gu et al., "Fast federated learning in the presence of arbitrary device unavailability",
+NeurIPS 2021. It is what FLamma-plus adds to FLamma, without the game: the row that tells whether
+a gain is the memory's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from flamma.errors import StrategyError
+from flamma.strategies.base import Answers, State
+from flamma.strategies.fedavg import FedAvg
+from flamma.strategies.memory import Remembering, empty_memory, recall
+from flamma.types import Params, Population
+
+
+@dataclass(frozen=True)
+class Mifa(FedAvg):
+    """The step is Σ p_i m^(age_i) u_i over all clients heard from, p by data size.
+
+    Parameters
+    ----------
+    memory : float
+        m, the factor by which an update fades with each round of age; MIFA has 1.
+    """
+
+    name: ClassVar[str] = "mifa"
+    summary: ClassVar[str] = "FedAvg with a memory of every client's last update"
+
+    memory: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.memory <= 1:
+            raise StrategyError(f"memory must lie in [0, 1], not {self.memory:g}.")
+
+    def init(self, params: Params, population: Population) -> Remembering:
+        """Start without having heard from anybody."""
+        memory = empty_memory(population.clients, params.size)
+        return Remembering(params, 0, population.samples, population.trainable_size, *memory)
+
+    def combine(self, state: State, answers: Answers) -> State:
+        """Remember this round's updates and step by all that is remembered."""
+        assert isinstance(state, Remembering)
+        if not answers.accepted:
+            return state
+        recalled = recall(state, answers.accepted, answers.offer.round, self.memory)
+        return replace(state, **recalled._asdict())

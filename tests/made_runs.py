@@ -1,0 +1,124 @@
+"""Run directories made without training: the project's own writer and game, invented scores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from flamma import metrics
+from flamma.experiments.config import Config, make_config
+from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, RunFolder
+from flamma.experiments.run import Run
+from flamma.experiments.suite import Cell
+from flamma.experiments.table import compared, write_tables
+from flamma.game import Game, client_utility, server_utility, solve
+
+ABOUT_RUN = {
+    "flamma": "0.1.0",
+    "python": "3.11.7",
+    "numpy": "2.4.6",
+    "torch": "2.13.0",
+    "trainer": "lanes",
+    "machine": "Linux x86_64",
+    "command": ["/usr/bin/flamma", "run", "--out", "runs/made"],
+    "started": "2026-01-01T00:00:00Z",
+    "finished": "2026-01-01T00:01:00Z",
+    "params_sha256": "0" * 64,
+}
+
+
+def made_config(strategy="flamma", clients=8, per_round=3, rounds=12, **tables) -> Config:
+    return make_config(
+        {
+            "rounds": rounds,
+            "per_round": per_round,
+            "data": {"clients": clients, **tables.pop("data", {})},
+            "strategy": {"name": strategy, **tables.pop("strategy", {})},
+            **tables,
+        }
+    )
+
+
+def made_record(config: Config, number: int, costs, rng, trouble: bool) -> tuple[dict, list]:
+    """One round: a real game of invented contributions, and invented scores."""
+    clients, plays = config.data.clients, config.strategy.name.startswith("flamma")
+    selected = np.sort(rng.choice(clients, config.per_round, replace=False))
+    omega = rng.uniform(0.85, 0.99, selected.size)
+    game = Game(omega, costs[selected], number, price=1.0, decay_bounds=(0.05, 1))
+    gamma = solve(game).decay_factor if plays else 1.0
+    epochs = solve(game).local_epochs if plays else np.full(selected.size, 5)
+    failed = {str(selected[0]): "late (simulated)"} if trouble and number % 4 == 0 else {}
+    idle = [int(c) for c, t in zip(selected, epochs, strict=True) if t == 0]
+    abstained = [client for client in idle if str(client) not in failed]
+    level = 95 - 60 * np.exp(-number / (config.rounds / 4))
+    accuracy = np.clip(level + rng.normal(0, 90 / number**0.7, clients), 0, 100)
+    utilities = client_utility(game, gamma, epochs).tolist()
+    record = {
+        "round": number,
+        "selected": selected.tolist(),
+        "abstained": abstained,
+        "failed": failed,
+        "decay_factor": float(gamma),
+        "local_epochs": [int(t) for t in epochs],
+        "contributions": omega.tolist() if plays else None,
+        "epochs_total": int(np.sum(epochs)),
+        **metrics.summarise(accuracy, np.full(clients, 25)),
+        "test_accuracy": float(level),
+        "loss": 0.5,
+        "follower_gap": 0.0 if plays else None,
+        "leader_regret": 0.0 if plays else None,
+        "leader_regret_uncertainty": 0.0 if plays else None,
+        "individual_rationality_slack": min(utilities) if plays else None,
+        "server_utility": float(server_utility(game, gamma, epochs)) if plays else None,
+        "client_utilities": utilities if plays else None,
+        "price": 1.0 if plays else None,
+        "bytes_up": 1000 * selected.size,
+        "bytes_down": 1000 * selected.size,
+        "seconds_train": 0.1,
+        "seconds_evaluate": 0.1,
+        "seconds": 0.2,
+    }
+    if number == 1 and plays:
+        keys = ("bytes_up", "bytes_down", "seconds", "epochs")
+        record["warmup"] = {"failed": {}, **dict.fromkeys(keys, 10)}
+    rows = [(number, c, f"{a:.6g}", "0.5", 25) for c, a in enumerate(accuracy)]
+    return record, rows
+
+
+def made_run(path: Path, config: Config | None = None, seed=0, done=None, trouble=True) -> Path:
+    """Write a run directory of which ``done`` rounds are finished, all if not told."""
+    config = made_config() if config is None else config
+    rng = np.random.default_rng(seed)
+    clients = config.data.clients
+    costs = rng.uniform(0.05, 0.3, clients)
+    folder = RunFolder(path)
+    folder.lock()
+    header = ["client", "samples", "held_out", "cost", *(f"class_{k}" for k in range(10))]
+    lines = [
+        ",".join(map(str, (c, 100, 25, costs[c], *rng.multinomial(100, np.full(10, 0.1)))))
+        for c in range(clients)
+    ]
+    folder.write(POPULATION, "\n".join([",".join(header), *lines]) + "\n")
+    folder.write(ABOUT, json.dumps(ABOUT_RUN))
+    folder.write(CONFIG, config.as_toml())
+    folder.open_at(0)
+    for number in range(1, (config.rounds if done is None else done) + 1):
+        folder.append(*made_record(config, number, costs, rng, trouble))
+    folder.close()
+    return path
+
+
+def made_comparison(path: Path, strategies, splits=("iid", "shards"), seeds=3, name="made") -> Path:
+    """Write a comparison's directory: runs and tables."""
+    runs = []
+    for split in splits:
+        for seed in range(seeds):
+            for k, strategy in enumerate(strategies):
+                config = made_config(strategy, data={"split": split})
+                cell = Cell("mnist", split, strategy, seed, config)
+                made_run(path / cell.folder, config, seed=100 * k + seed, trouble=False)
+                runs.append((cell, Run.load(path / cell.folder)))
+    write_tables(compared(name, runs), path)
+    return path

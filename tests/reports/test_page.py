@@ -1,0 +1,465 @@
+"""The report in a real browser: complete, correct, offline, and only ever text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+import time
+
+import pytest
+from PIL import Image
+
+from browsing import until
+from flamma.cli import main
+from flamma.experiments.run import Run, run
+from flamma.game import Game, certify, solve
+from flamma.reports.comparing import clear_best, read_comparison
+from flamma.reports.html_page import as_json, read_document, write_report
+from made_runs import made_comparison, made_config, made_run
+
+STRATEGIES = ("fedavg", "fedprox", "qffl", "incentive", "flamma")
+MARKS = (
+    ".scatterlayer .trace path, .barlayer .point path, .boxlayer path.box, .heatmaplayer image, "
+    ".scatterlayer .errorbars path"
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A small run of the real thing, with mishaps."""
+    return run(
+        out=tmp_path_factory.mktemp("reports") / "run",
+        rounds=8,
+        per_round=3,
+        data__clients=6,
+        data__train_samples=200,
+        model__name="logistic",
+        costs__kind="lognormal",
+        faults__stragglers=0.2,
+    ).path
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    return made_comparison(tmp_path_factory.mktemp("reports") / "made", STRATEGIES)
+
+
+@pytest.fixture(scope="module")
+def run_page(trained, opened):
+    with opened(write_report(trained)) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def comparison_page(comparison, opened):
+    with opened(write_report(comparison)) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def shown(trained, opened):
+    """Show other directories in a page that is open already: what the live page does."""
+    with opened(write_report(trained)) as page:
+
+        def show(path):
+            page.evaluate("text => Page.render(JSON.parse(text))", as_json(read_document(path)))
+            return page
+
+        yield show
+
+
+def marks(page):
+    """How many marks each chart has, in each of its views."""
+    found = page.evaluate(
+        """async (marks) => {
+          const found = [];
+          for (const card of document.querySelectorAll("[data-chart]")) {
+            const views = [...card.querySelectorAll(".views button")];
+            for (let k = 0; k < Math.max(1, views.length); k++) {
+              views[k]?.click();
+              if (views.length) await new Promise((done) => setTimeout(done, 60));
+              found.push([card.dataset.chart, k, card.querySelectorAll(marks).length]);
+            }
+            views[0]?.click();
+          }
+          return found;
+        }""",
+        MARKS,
+    )
+    return {(name, k): amount for name, k, amount in found}
+
+
+def test_every_chart_of_a_run_has_marks(run_page):
+    found = marks(run_page)
+    names = {name for name, _ in found}
+    assert names == {
+        *("accuracy", "variance", "client-accuracy", "client-final", "decay", "price"),
+        *("contributions", "utilities", "rationality", "certificate", "server-utility"),
+        *("participation", "epochs", "mishaps", "holdings", "leader-curve", "responses"),
+    }
+    assert min(found.values()) > 0, found
+
+
+def test_stacked_bars_are_seen_whatever_their_pattern(trained, run_page):
+    failures = Run.load(trained).summary()["failures"]
+    assert failures > 0
+    shot = run_page.locator("[data-chart=mishaps] .plot").screenshot()
+    colours = Image.open(io.BytesIO(shot)).convert("RGB").getcolors(1_000_000)
+    assert sum(amount for amount, colour in colours if colour == (0xD5, 0x5E, 0x00)) > 50
+
+
+def test_a_run_tells_how_to_run_it_again(trained, run_page):
+    text = run_page.inner_text("#again")
+    folded = run_page.text_content("#again details pre")
+    title, subtitle = run_page.inner_text("h1"), run_page.inner_text(".subtitle")
+    assert f"flamma run {trained / 'config.toml'} --out runs/again" in text
+    assert Run.load(trained).params_sha256 in text
+    assert folded == (trained / "config.toml").read_text()
+    assert title == "FLamma on digits (shards)"
+    assert subtitle == "logistic, 6 clients, 3 a round, 8 of 8 rounds, seed 0"
+
+
+def test_every_chart_of_a_comparison_has_marks(comparison_page):
+    found = marks(comparison_page)
+    for kind in ("curve", "plane", "distribution", "tails", "work"):
+        assert sum(name.startswith(kind) for name, _ in found) >= 2, kind
+    assert min(found.values()) > 0, found
+
+
+def test_the_table_in_the_page_equals_table_json(comparison, comparison_page):
+    cells = comparison_page.eval_on_selector_all(
+        "[data-table=table-mnist] tbody tr",
+        "rows => rows.map(r => [...r.children].map(c => ({text: c.querySelector('.text')"
+        ".textContent, value: Number(c.dataset.value), spread: Number(c.dataset.spread), "
+        "mark: c.className, note: c.querySelector('.note')?.textContent ?? ''})))",
+    )
+    notes = comparison_page.inner_text("[data-table=table-mnist]")
+    table = json.loads((comparison / "table.json").read_text())
+    record = read_comparison(comparison).comparison
+    assert [line[0]["text"] for line in cells] == [
+        "FedAvg",
+        "FedProx",
+        "q-FFL",
+        "Incentivization",
+        "FLamma",
+    ]
+    for strategy, line in zip(STRATEGIES, cells, strict=True):
+        rows = {row["split"]: row for row in table["rows"] if row["strategy"] == strategy}
+        for k, (split, measure) in enumerate(
+            (split, measure) for split in ("iid", "shards") for measure in ("accuracy", "variance")
+        ):
+            cell, row = line[k + 1], rows[split]
+            mean, std = row["mean"][measure], row["std"][measure]
+            assert (cell["value"], cell["spread"]) == (mean, std)
+            assert cell["text"] == f"{mean:.2f} ± {std:.2f}"
+            best = clear_best(record, "mnist", split, measure)
+            expected = "" if strategy not in best else "best" if len(best) == 1 else "tied"
+            assert cell["mark"] == expected
+    assert cells[4][3]["note"] == "paper: 97.62 ± 0.48"
+    assert "setting cannot be repeated" in notes
+
+
+def test_the_explorer_starts_from_the_runs_own_game_and_moves(trained, run_page, capsys):
+    record = next(r for r in Run.load(trained).history if r["decay_factor"] < 0.95)
+    page = run_page
+
+    def value(name):
+        return float(page.get_attribute(f"[data-explorer] [data-name={name}]", "data-value"))
+
+    def slide(name, to):
+        page.locator(f"[data-explorer] input[name={name}]").evaluate(
+            "(node, to) => { node.value = to; node.dispatchEvent(new Event('input')); }", to
+        )
+
+    assert value("equilibrium") == pytest.approx(record["decay_factor"], abs=1e-9)
+    before = value("equilibrium"), value("server")
+    slide("round", 3)
+    slide("price", 200)
+    assert (value("equilibrium"), value("server")) != before
+    before = value("server")
+    slide("cost", 150)
+    slide("contribution", 900)
+    slide("most", 7)
+    slide("fewest", 2)
+    after = value("server")
+    assert after != before
+    assert value("regret") == pytest.approx(0, abs=1e-9)
+    game = page.evaluate(
+        "() => { const g = document.querySelector('[data-explorer]'); "
+        "return [...g.querySelectorAll('output')].map(o => [o.name, o.textContent]); }"
+    )
+    shown = dict(game)
+    assert (shown["round"], shown["fewest"], shown["most"]) == ("3", "2", "7")
+    command = shlex.split(page.inner_text("[data-command]"))[1:]
+    assert main([*command, "--json"]) == 0
+    ours = json.loads(capsys.readouterr().out)
+    assert value("equilibrium") == pytest.approx(ours["decay_factor"], abs=1e-9)
+    assert value("server") == pytest.approx(ours["server_utility"], abs=1e-9)
+    slide("gamma", 300)
+    assert value("server") < after
+    assert value("regret") == pytest.approx(after - value("server"), abs=1e-9)
+    page.click("[data-explorer] button[name=equilibrium]")
+    assert value("server") == pytest.approx(after)
+
+
+def random_games(amount):
+    import numpy as np
+
+    rng = np.random.default_rng(6)
+    games = []
+    for k in range(amount):
+        n = int(rng.integers(1, 9))
+        if k % 3 == 0:  # decimal numbers, equal clients: ties
+            omega = np.full(n, rng.integers(0, 21) / 20)
+            costs = np.full(n, rng.choice([0.02, 0.05, 0.1, 0.3, 1.0]))
+        else:
+            omega, costs = rng.random(n), rng.lognormal(-2.5, 1, n)
+        whole = bool(rng.integers(2))
+        low = int(rng.integers(0, 4))
+        high = float("inf") if k % 10 == 0 else max(1, low + int(rng.integers(0, 10)))
+        bounds = np.sort(rng.random(2)).tolist() if k % 2 else (0.0, 1.0)
+        price = float(rng.integers(0, 300) / 100)
+        number = int(rng.integers(1, 80))
+        games.append(Game(omega, costs, number, price, (low, high), whole, tuple(bounds)))
+    return games
+
+
+def test_the_pages_solver_agrees_with_the_packages_to_1e_9(run_page):
+    games = random_games(500)
+    plain = [
+        {
+            "contributions": game.contributions.tolist(),
+            "costs": game.costs.tolist(),
+            "round": game.round,
+            "price": game.price,
+            "epochBounds": [b if b != float("inf") else None for b in game.epoch_bounds],
+            "wholeEpochs": game.whole_epochs,
+            "decayBounds": list(game.decay_bounds),
+        }
+        for game in games
+    ]
+    found = run_page.evaluate(
+        "games => games.map(g => { g.epochBounds[1] ??= Infinity; const e = Solver.solve(g);"
+        " return [e, Solver.certify(g, e)]; })",
+        plain,
+    )
+    within = {"abs": 1e-9, "rel": 1e-9}
+    for game, (theirs, gaps) in zip(games, found, strict=True):
+        ours = solve(game)
+        assert theirs["decayFactor"] == pytest.approx(ours.decay_factor, **within)
+        assert theirs["localEpochs"] == pytest.approx(ours.local_epochs.tolist(), **within)
+        assert theirs["abstains"] == ours.abstains.tolist()
+        assert theirs["clientUtilities"] == pytest.approx(ours.client_utilities.tolist(), **within)
+        assert theirs["serverUtility"] == pytest.approx(ours.server_utility, **within)
+        certificate = certify(game, ours.decay_factor, ours.local_epochs)
+        assert gaps["followerGap"] == pytest.approx(certificate.follower_gap, abs=1e-8)
+        assert gaps["leaderRegret"] == pytest.approx(certificate.leader_regret, abs=1e-8)
+        slack = certificate.individual_rationality_slack
+        assert gaps["rationalitySlack"] == pytest.approx(slack, **within)
+        assert gaps["abstainingShare"] == certificate.abstaining_share
+
+
+def test_a_play_beside_the_equilibrium_is_certified_alike(run_page):
+    game = Game([0.9, 0.8], [0.1, 0.1], round=4)
+    found = run_page.evaluate(
+        "() => { const g = {contributions: [0.9, 0.8], costs: [0.1, 0.1], round: 4, price: 1,"
+        " epochBounds: [1, 10], wholeEpochs: true, decayBounds: [0, 1]};"
+        " const p = {decayFactor: 0.5, localEpochs: [1, 2], abstains: [false, false],"
+        " clientUtilities: [0.35, 0.4], serverUtility: 0.5 * 4.7 - 4 * 0.25};"
+        " return Solver.certify(g, p); }"
+    )
+    ours = certify(game, 0.5, [1, 2])
+    assert found["followerGap"] == pytest.approx(ours.follower_gap, abs=1e-12)
+    assert found["leaderRegret"] == pytest.approx(ours.leader_regret, abs=1e-9)
+
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u2028&amp;<!--"
+
+
+def test_hostile_text_stays_text(tmp_path, opened):
+    path = made_run(tmp_path / "run<b>bold&amp;")
+    config = (path / "config.toml").read_text()
+    config = config.replace('dataset = "digits"', f"dataset = {json.dumps(HOSTILE)}")
+    (path / "config.toml").write_text(f"{config}\n# {HOSTILE}\n".replace("\u2028", " "))
+    about = json.loads((path / "run.json").read_text())
+    about |= {"machine": HOSTILE, "command": ["flamma", HOSTILE]}
+    (path / "run.json").write_text(json.dumps(about))
+    lines = (path / "rounds.jsonl").read_text().splitlines()
+    record = json.loads(lines[3]) | {"failed": {"0": HOSTILE}}
+    lines[3] = json.dumps(record)
+    (path / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+    with opened(write_report(path)) as page:
+        assert page.evaluate("document.images.length") == 0
+        assert page.evaluate("document.scripts.length") == 7
+        shown = HOSTILE.replace("\u2028", " ")
+        assert page.inner_text("h1").count("<script>alert(1)</script>") == 1
+        assert shown in page.text_content("#again").replace("\u2028", " ")
+        assert "onerror" in page.inner_text("[data-table=reasons]")
+        assert page.evaluate("document.title").startswith("FLamma on </script>")
+
+
+def test_a_hostile_strategy_name_stays_text_in_a_comparison(tmp_path, shown):
+    path = made_comparison(tmp_path / "made", ["fedavg", "flamma"], splits=["iid"], seeds=2)
+    name = "<img src=x onerror=alert(1)><b>x<"
+    table = (path / "table.json").read_text().replace('"fedavg"', json.dumps(name))
+    (path / "table.json").write_text(table)
+    (path / "runs/mnist/iid/fedavg").rename(path / f"runs/mnist/iid/{name}")
+    page = shown(path)
+    assert page.evaluate("document.images.length") == 0
+    assert page.inner_text("[data-table=table-mnist] tbody th") == name
+    assert name in page.text_content("[data-chart^=tails] .plot")
+    assert page.inner_text(".legend button >> nth=0") == name
+
+
+def damage_config(path):
+    (path / "config.toml").write_text("rounds = [")
+
+
+def damage_rounds(path):
+    text = (path / "rounds.jsonl").read_text()
+    (path / "rounds.jsonl").write_text(text[: len(text) // 2])
+
+
+def damage_record(path):
+    lines = (path / "rounds.jsonl").read_text().splitlines()
+    record = json.loads(lines[6])
+    lines[6] = json.dumps(record | {"selected": "all", "decay_factor": float("nan")})
+    (path / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def damage_scores(path):
+    with open(path / "clients.csv", "ab") as file:
+        file.write(b"\xff\xfe\x00 nonsense\n1,99999999999,nan,0,0\n")
+
+
+def keep_rounds(path, amount):
+    lines = (path / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (path / "rounds.jsonl").write_text("".join(lines[:amount]))
+
+
+def remove(name):
+    def damage(path):
+        (path / name).unlink()
+
+    return damage
+
+
+DAMAGES = {
+    "damaged config": (damage_config, "Config.toml is damaged", {"accuracy", "epochs"}),
+    "no config": (remove("config.toml"), "Config.toml is missing", {"accuracy", "epochs"}),
+    "torn rounds": (damage_rounds, "Rounds.jsonl, line", {"accuracy", "epochs", "holdings"}),
+    "damaged record": (damage_record, "damaged record of round 7", {"accuracy", "decay"}),
+    "damaged scores": (damage_scores, "2 lines that cannot be read", {"client-accuracy"}),
+    "no scores": (remove("clients.csv"), "Clients.csv is missing", {"accuracy", "epochs"}),
+    "no population": (remove("population.csv"), "Population.csv is missing", {"contributions"}),
+    "no about": (remove("run.json"), "Run.json is missing", {"accuracy"}),
+    "one round": (lambda path: keep_rounds(path, 1), "1 of 12 rounds", {"accuracy", "decay"}),
+    "no rounds": (remove("rounds.jsonl"), "No round is finished yet", {"holdings"}),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_of_a_damaged_run_the_rest_is_shown_and_the_loss_said(kind, tmp_path, shown):
+    damage, said, charts = DAMAGES[kind]
+    path = made_run(tmp_path / "run")
+    damage(path)
+    page = shown(path)
+    assert said in page.inner_text("#notices")
+    found = marks(page)
+    assert charts <= {name for name, _ in found}
+    assert min(found.values()) > 0, found
+
+
+def test_an_unfinished_run_and_an_unfinished_comparison_say_so(tmp_path, shown):
+    run_path = made_run(tmp_path / "run", done=5)
+    page = shown(run_path)
+    assert "5 of 12 rounds are finished" in page.inner_text("#notices")
+    path = made_comparison(tmp_path / "made", ["fedavg", "flamma"], splits=["iid"], seeds=2)
+    (path / "table.json").unlink()
+    config = made_config("flamma", data={"split": "iid"})
+    made_run(path / "runs/mnist/iid/flamma/seed-2", config, done=3)
+    page = shown(path)
+    notices = page.inner_text("#notices")
+    assert "Table.json is not there yet" in notices
+    assert "seed-2: 3 of 12 rounds" in notices
+    assert "FLamma" in page.inner_text("[data-table=table-mnist]")
+
+
+def test_a_run_without_a_game_shows_the_rest(tmp_path, shown):
+    page = shown(made_run(tmp_path / "run", made_config("fedavg")))
+    assert page.inner_text("h1") == "FedAvg on digits (shards)"
+    assert page.query_selector("#game, #explorer") is None
+    found = marks(page)
+    assert {"accuracy", "participation", "epochs", "holdings"} <= {name for name, _ in found}
+    assert min(found.values()) > 0, found
+
+
+def test_a_large_run_and_a_large_comparison_render_within_ten_seconds(tmp_path, opened):
+    """Of a core of its own: other work on the machine does not count."""
+    config = made_config(clients=100, per_round=20, rounds=200)
+    run_path = made_run(tmp_path / "run", config)
+    path = made_comparison(tmp_path / "made", STRATEGIES)  # 5 strategies x 2 splits x 3 seeds
+    for directory in (run_path, path):
+        started = time.process_time()
+        report = write_report(directory)
+        written = time.process_time() - started
+        with opened(report) as page:
+            session = page.context.new_cdp_session(page)
+            session.send("Performance.enable")
+            metrics = session.send("Performance.getMetrics")["metrics"]
+        drawn = next(metric["value"] for metric in metrics if metric["name"] == "ProcessTime")
+        assert 0.1 < written + drawn < 10
+        assert report.stat().st_size < 6_000_000
+
+
+def test_themes_legend_keyboard_and_phone(comparison_page):
+    page = comparison_page
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_selector("html[data-theme=dark][data-ready=yes]")
+    assert page.evaluate(ground) != light
+    page.click("#theme")
+    page.wait_for_selector("html[data-theme=light][data-ready=yes]")
+    assert page.evaluate(ground) == light
+    visible = "document.querySelector('[data-chart^=curve] .plot').data.filter(t => t.visible)"
+    before = page.evaluate(f"{visible}.length")
+    page.focus("#rounds .legend button >> nth=0")
+    page.keyboard.press("Enter")
+    until(page, f"{visible}.length < {before}")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "FedProx"
+    page.set_viewport_size({"width": 360, "height": 740})
+    until(page, "document.documentElement.scrollWidth <= 360")
+    narrow = "[...document.querySelectorAll('.plot svg')].every(s => s.clientWidth <= 360)"
+    until(page, narrow)
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_data_and_pictures_can_be_taken_along(comparison, comparison_page):
+    card = comparison_page.locator("[data-chart='plane-mnist-iid']")
+    texts = {}
+    for kind in ("data", "PNG", "SVG"):
+        with comparison_page.expect_download() as waiting:
+            card.get_by_text(kind, exact=True).click()
+        texts[kind] = waiting.value.path().read_bytes()
+        assert waiting.value.suggested_filename.startswith("plane-mnist-iid.")
+    assert texts["PNG"].startswith(b"\x89PNG")
+    assert texts["SVG"].startswith(b"<svg")
+    rows = list(csv.DictReader(io.StringIO(texts["data"].decode())))
+    table = json.loads((comparison / "table.json").read_text())
+    flamma = next(r for r in table["rows"] if (r["strategy"], r["split"]) == ("flamma", "iid"))
+    found = next(row for row in rows if row["series"] == "FLamma")
+    assert float(found["accuracy, %"]) == pytest.approx(flamma["mean"]["accuracy"], rel=1e-7)
+    assert float(found["± variance, %²"]) == pytest.approx(flamma["std"]["variance"], rel=1e-7)
+
+
+def test_it_prints(comparison_page):
+    pdf = comparison_page.pdf(format="A4", print_background=True)
+    assert pdf.startswith(b"%PDF")
+    assert len(pdf) > 50_000
+    fits = "[...document.querySelectorAll('.plot')].every("
+    fits += "p => Math.abs(p._fullLayout.width - p.clientWidth) < 2)"
+    until(comparison_page, fits)  # back to what the screen has
