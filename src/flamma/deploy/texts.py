@@ -165,8 +165,8 @@ On the server's host, when the sites are online:
 ## What leaves a host
 
 Weights, epochs, numbers of samples, losses and accuracies, by TLS to the server. No sample and no
-label; a cost that `site.toml` gives, only if the run's strategy asks for costs. A site runs no code but its own FLamma: what a server
-submits is not executed there. Nothing else is talked to:
+label; a cost that `site.toml` gives, only if the run's strategy asks for costs. A site runs no
+code but its own FLamma: what a server submits is not executed there. Nothing else is talked to:
 {", ".join(f"`{name}={value}`" for name, value in OFFLINE.items())} are set for all processes.
 """
 
