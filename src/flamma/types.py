@@ -55,7 +55,10 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """What the server knows of the clients: how much data each has and, perhaps, its cost."""
+    """What the server knows of the clients: how much data each has and, perhaps, its cost.
+
+    Costs are NaN of clients that do not tell theirs.
+    """
 
     samples: Ints
     costs: Floats | None

@@ -210,6 +210,7 @@ BAD_FILES = {
     "two sources": ('name = "here"\n[data]\nnpz = "a"\nfolder = "b"', "must have one of"),
     "no name": ('[data]\nnpz = "a"', "name must be"),
     "a path for a name": ('name = "../x"\n[data]\nnpz = "a"', "name must be"),
+    "no word": ('name = "here"\ntell_cost = 1\n[data]\nnpz = "a"', "true or false, not 1"),
     "no cost": ('name = "here"\ncost = 0\n[data]\nnpz = "a"', "cost must be positive"),
     "unknown key": ('name = "here"\n[data]\nnpz = "a"\nheldout = 1', "did you mean held_out"),
     "no TOML": ("name = ", "not valid TOML"),

@@ -390,3 +390,20 @@ def test_gamma_leaves_1_where_the_adapted_price_says():
     ]
     assert gammas[:6] == [1.0] * 6
     assert gammas[-1] < 1
+
+
+def test_the_cost_of_who_does_not_tell_it_is_estimated_from_its_play():
+    strategy = Flamma(PLAN, warmup_iterations=0)
+    told = Population(np.array([10, 10]), np.array([0.1, np.nan]), trainable_size=2)
+    state = strategy.init(vector(1, 2), told)
+    made = strategy.offer(state, np.arange(2), stream(0, "select", 1))
+    assert made.game.costs.tolist() == [0.1, strategy.prior_cost]
+    epochs = [
+        strategy.respond(terms, Profile(terms.client, 0.25, 10)).epochs for terms in made.terms
+    ]
+    answers = [report(c, (1, 2), 10, epochs=e) for c, e in enumerate(epochs)]
+    state, _ = strategy.aggregate(state, made, answers)
+    known = strategy.known_costs(state, np.arange(2))
+    assert known[0] == 0.1
+    assert state.cost_lower[1] <= 0.25 <= state.cost_upper[1]
+    assert known[1] != strategy.prior_cost

@@ -31,7 +31,7 @@ from flamma.types import Ints
 CACHE = ".arrays"
 PARTS = ("x", "y", "held_x", "held_y")
 KINDS = ("dataset", "npz", "parquet", "folder")
-TOP = ("name", "cost", "data")
+TOP = ("name", "cost", "tell_cost", "data")
 OWN = ("held_out", "seed", "classes", "mean", "std")
 PICTURES = (*OWN, "size", "channels")
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -49,7 +49,10 @@ LARGEST_ARRAY = 32 * 1024**3
 
 @dataclass(frozen=True, eq=False)
 class SiteData:
-    """What a site holds: its name, its cost if it gives one, its training and held-out data."""
+    """What a site holds: its name, its cost if it gives one, its training and held-out data.
+
+    ``tells_cost`` is whether the server may know that cost.
+    """
 
     name: str
     cost: float | None
@@ -58,6 +61,7 @@ class SiteData:
     held_x: Images
     held_y: Ints
     classes: int
+    tells_cost: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,6 +76,7 @@ class SiteFile:
     path: Path
     name: str
     cost: float | None
+    tells_cost: bool
     kind: str
     data: Mapping[str, Any]
 
@@ -96,7 +101,7 @@ def load_site(path: str | Path) -> SiteData:
         _check(parts, classes, site)
         keep(folder, key, dict(zip(PARTS, parts, strict=True)), classes)
         x, y, held_x, held_y = parts
-    return SiteData(site.name, site.cost, x, y, held_x, held_y, classes)
+    return SiteData(site.name, site.cost, x, y, held_x, held_y, classes, site.tells_cost)
 
 
 def read_site(path: Path) -> SiteFile:
@@ -113,13 +118,17 @@ def read_site(path: Path) -> SiteFile:
         )
     if cost is not None and not (_is_number(cost) and math.isfinite(cost) and cost > 0):
         raise DataError(f"{path}: cost must be positive and finite, not {cost!r}.")
+    tells = table.get("tell_cost", False)
+    if not isinstance(tells, bool):
+        raise DataError(f"{path}: tell_cost must be true or false, not {tells!r}.")
     if not isinstance(data, dict) or sum(kind in data for kind in KINDS) != 1:
         raise DataError(f"{path}: [data] must have one of {', '.join(KINDS)}.")
     kind = next(kind for kind in KINDS if kind in data)
     _check_keys(data, (kind, *OPTIONS[kind]), path)
     if not isinstance(data[kind], str):
         raise DataError(f"{path}: data.{kind} must be a text, not {data[kind]!r}.")
-    return SiteFile(path.resolve(), name, None if cost is None else float(cost), kind, data)
+    cost = None if cost is None else float(cost)
+    return SiteFile(path.resolve(), name, cost, tells, kind, data)
 
 
 Parts = tuple[Images, Ints, Images, Ints]

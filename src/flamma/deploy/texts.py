@@ -96,6 +96,7 @@ def site_toml(name: str, data: Mapping[str, Any], partition: int) -> str:
 # What this site brings. It stays here: the server learns the number of samples, never a sample.
 name = "{name}"
 # cost = 0.1              # what a squared epoch costs this site, if it is not drawn by the run
+# tell_cost = true        # else the cost stays here, and the server estimates it from the play
 
 # {about}, one of:
 #   npz = "data.npz"          arrays x and y, and perhaps held_x and held_y
@@ -165,7 +166,7 @@ On the server's host, when the sites are online:
 ## What leaves a host
 
 Weights, epochs, numbers of samples, losses and accuracies, by TLS to the server. No sample and no
-label; a cost that `site.toml` gives, only if the run's strategy asks for costs. A site runs no
+label; a cost that `site.toml` gives, only if it says `tell_cost = true`. A site runs no
 code but its own FLamma: what a server submits is not executed there. Nothing else is talked to:
 {", ".join(f"`{name}={value}`" for name, value in OFFLINE.items())} are set for all processes.
 """

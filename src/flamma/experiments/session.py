@@ -72,7 +72,7 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
     strategy = config.build_strategy()
     begin(config, folder, world)
     known = world.costs if np.isfinite(world.costs).all() else None
-    population = Population(world.samples, known, world.trainable_size)
+    population = Population(world.samples, world.costs, world.trainable_size)
     checkpoints = Checkpoints(folder.path / CHECKPOINT)
     state: State = strategy.init(world.initial_params, population)
     state = checkpoints.load(state) or state

@@ -86,7 +86,8 @@ class Flamma(Strategy):
         γ_min. By default the smallest γ at which every selected client that would work at γ = 1
         still works; with 0 the equilibrium ends the training some time after the decay starts.
     server_costs : {"given", "revealed"}
-        Whether the server knows the costs, or estimates them from the clients' play.
+        Whether the server knows the costs, or estimates them from the clients' play. Of clients
+        that do not tell their cost it is estimated in any case.
     prior_cost : float
         What the server assumes of a client that has not revealed anything yet.
     server_epochs : {"whole", "continuous"}
@@ -260,7 +261,7 @@ class Flamma(Strategy):
         played = {r.client: r.epochs for r in answers.accepted} | dict.fromkeys(
             answers.abstained, 0
         )
-        if self.server_costs == "given" or not played:
+        if not np.isnan(state.costs).any() or not played:
             return state
         offer = answers.offer
         omega = {terms.client: terms.contribution for terms in offer.terms}

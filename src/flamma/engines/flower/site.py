@@ -40,6 +40,8 @@ class Holdings(Protocol):
     @property
     def cost(self) -> float | None: ...  # noqa: D102
     @property
+    def tells_cost(self) -> bool: ...  # noqa: D102
+    @property
     def x(self) -> Images: ...  # noqa: D102
     @property
     def y(self) -> Ints: ...  # noqa: D102
@@ -64,6 +66,7 @@ class Slice:
     held_y: Ints
     classes: int
     cost: float | None = None
+    tells_cost: bool = True
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -95,14 +98,15 @@ class Site:
         return configured(self.text)
 
     def profile(self, order: Order) -> SiteProfile:
-        """Say who it is, and its cost if it is asked for and nobody else can tell."""
+        """Say who it is; and its cost if it may be told, is asked for, and nobody else knows it."""
         own = self.holdings
         private = own.cost is not None or self.config.costs.kind == "measured"
+        tells = private and own.tells_cost and order.wants_cost
         return SiteProfile(
             own.name,
             samples=int(own.y.size),
             held_out=int(own.held_y.size),
-            cost=self.cost(order) if private and order.wants_cost else math.nan,
+            cost=self.cost(order) if tells else math.nan,
             own_cost=private,
             shape=tuple(own.shape),
             classes=own.classes,
