@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -215,30 +215,14 @@ def test_without_everybody_a_run_does_not_begin_but_goes_on(tmp_path, monkeypatc
     assert done.history[-1]["clients_scored"] == 3
 
 
-@dataclass(frozen=True, eq=False)
-class Place:
-    """What a site holds, as it stands in its own file."""
-
-    name: str
-    cost: float | None
-    x: np.ndarray
-    y: np.ndarray
-    held_x: np.ndarray
-    held_y: np.ndarray
-    classes: int = 3
-
-    @property
-    def shape(self):
-        return self.x.shape[1:]
-
-
 def places(names="abc", cost=0.07):
     found = {}
     for number, name in enumerate(names):
         rng = stream(number, "place")
         y = rng.integers(0, 3, 40)
         x = (rng.normal(size=(40, 4)) + 2 * np.eye(3, 4)[y]).astype(np.float32)
-        found[name] = Place(name, cost, x[:30], y[:30], x[30:], y[30:])
+        parts = (x[:30], y[:30], x[30:], y[30:])
+        found[name] = site_files.SiteData(name, cost, *parts, classes=3, tells_cost=True)
     return found
 
 
