@@ -1,5 +1,6 @@
 # The two commands of the README: `make run` and `make test`.
-# Both need nothing but Python 3.11+ with venv, and no root.
+# Both need nothing but Python 3.11+ with venv. The tests also need Chromium, which `make test`
+# installs where there is none (on Debian, as root or by sudo).
 PYTHON ?= python3
 VENV   ?= .venv
 OUT    ?= out

@@ -6,8 +6,6 @@ import pytest
 
 from deployment import Trial, flamma
 
-pytest.importorskip("flwr")
-
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory):

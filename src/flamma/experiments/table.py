@@ -29,6 +29,9 @@ MEASURES = {
     "bytes_up": "bytes_up",
     "seconds": "seconds",
 }
+CEILING = "central"
+"""What no federated strategy competes with."""
+
 LABELS = {
     "fedavg": "FedAvg",
     "fedavg-decay": "FedAvg + decay",
@@ -71,10 +74,15 @@ class Comparison:
                 return row
         raise KeyError((dataset, split, strategy))
 
+    def contenders(self, dataset: str, split: str) -> list[Row]:
+        """Return the rows that are compared: all but the ceiling, unless it stands alone."""
+        rows = [r for r in self.rows if (r.dataset, r.split) == (dataset, split)]
+        return [r for r in rows if r.strategy != CEILING] or rows
+
     def best(self, dataset: str, split: str, measure: str) -> str:
         """Return the strategy with the highest accuracy, or the lowest variance."""
-        rows = [r for r in self.rows if (r.dataset, r.split) == (dataset, split)]
         sign = -1 if measure == "variance" else 1
+        rows = self.contenders(dataset, split)
         return max(rows, key=lambda r: sign * r.mean[measure]).strategy
 
 

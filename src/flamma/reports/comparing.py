@@ -80,7 +80,7 @@ def clear_best(comparison: Comparison, dataset: str, split: str, measure: str) -
     around it meets nobody else's; those that it meets are best together. With a single seed there
     is no spread to judge by, and so nobody is.
     """
-    rows = [row for row in comparison.rows if (row.dataset, row.split) == (dataset, split)]
+    rows = comparison.contenders(dataset, split)
     if len(rows) < 2 or min(row.seeds for row in rows) < 2:
         return ()
     best = comparison.row(dataset, split, comparison.best(dataset, split, measure))

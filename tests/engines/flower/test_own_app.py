@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -246,7 +245,6 @@ def free_port():
 
 def test_flwr_run_takes_the_example_app(tmp_path):
     """The real command, with a SuperLink of our own that is ended again."""
-    pytest.importorskip("ray")
     shutil.copytree(APP, tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
     port, tools = free_port(), Path(sys.executable).parent
     home = tmp_path / "home"

@@ -14,8 +14,6 @@ import numpy as np
 import psutil
 import pytest
 
-pytest.importorskip("flwr")
-pytest.importorskip("ray")
 
 from engines.flower.misbehaving import MISCHIEF
 from flamma.engines.flower import simulation

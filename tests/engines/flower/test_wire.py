@@ -8,7 +8,6 @@ import pickle
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
