@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-
 from engines.flower.loopback import LoopGrid, partitions
 from engines.flower.misbehaving import MISCHIEF, spoil
 from flamma.data import site_files

@@ -14,7 +14,6 @@ import numpy as np
 import psutil
 import pytest
 
-
 from engines.flower.misbehaving import MISCHIEF
 from flamma.engines.flower import simulation
 from flamma.engines.flower.simulation import simulate

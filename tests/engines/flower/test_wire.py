@@ -7,8 +7,6 @@ import pickle
 
 import numpy as np
 import pytest
-
-
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from flamma.engines.flower import wire
