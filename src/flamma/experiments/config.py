@@ -40,6 +40,7 @@ class ModelConfig:
     name: str = "lenet5"
     width: float | None = None
     norm: Literal["group", "batch"] | None = None
+    stem_stride: int | None = None
     hidden: tuple[int, ...] | None = None
 
 

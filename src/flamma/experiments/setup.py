@@ -47,7 +47,7 @@ def build_module(
     table = config.model
     options = {
         name: value
-        for name in ("width", "norm", "hidden")
+        for name in ("width", "norm", "stem_stride", "hidden")
         if (value := getattr(table, name)) is not None and model is None
     }
     return build_model(model or table.name, shape, classes, config.seed, **options)
