@@ -6,8 +6,10 @@ import io
 import json
 
 import numpy as np
+import pyarrow as arrow
 import pytest
 from PIL import Image
+from pyarrow import parquet
 
 from flamma.data.build import build_federation
 from flamma.data.kept_arrays import ABOUT
@@ -161,8 +163,6 @@ def test_pictures_of_many_sizes_need_one(tmp_path):
 
 
 def test_a_parquet_file_of_pictures(tmp_path):
-    arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     contents = [picture(seed)[0] for seed in range(10)]
     labels = [seed % 2 for seed in range(10)]
     for images in (contents, [{"bytes": c, "path": None} for c in contents]):

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 
+import httpx
 import pytest
+from flwr.proto import fleet_pb2 as fleet
+from flwr.proto import message_pb2 as messages
 
-httpx = pytest.importorskip("httpx")
-fleet = pytest.importorskip("flwr.proto.fleet_pb2")
-
-from flamma.deploy import gate as module  # noqa: E402
-from flamma.deploy.gate import LARGEST, PULL, Gate  # noqa: E402
+from flamma.deploy import gate as module
+from flamma.deploy.gate import LARGEST, PULL, Gate
 
 NOTHING = fleet.PullMessagesResponse().SerializeToString()
-messages = pytest.importorskip("flwr.proto.message_pb2")
 SOMETHING = fleet.PullMessagesResponse(messages_list=[messages.Message()]).SerializeToString()
 
 

@@ -7,6 +7,8 @@ import ssl
 import stat
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from deployment import flamma
 from flamma.cli import main
@@ -15,8 +17,6 @@ from flamma.deploy.hosts import ServerHost, SiteHost, read_host, read_hosts, rea
 from flamma.deploy.keys import public_key_bytes
 from flamma.deploy.local import down, status
 from flamma.errors import DeployError
-
-x509 = pytest.importorskip("cryptography.x509")
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,6 @@ def test_the_server_s_certificate_has_its_names_and_is_signed_by_the_authority(m
 
 
 def test_a_site_s_public_key_belongs_to_its_private_one(made):
-    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
     for name in ("north", "south"):
         content = (made / "sites" / name / "site.key").read_bytes()
         key = serialization.load_ssh_private_key(content, None)
