@@ -18,6 +18,7 @@ from flamma.errors import ConfigError, FlammaError, RunError
 from flamma.experiments.compare import compare
 from flamma.experiments.run import Run
 from flamma.experiments.suite import narrowed, read_suite, suite_names
+from flamma.experiments.table import MEASURES, Comparison, Row, as_markdown
 
 SUITE = {
     "name": "small",
@@ -67,6 +68,27 @@ def test_the_table_is_that_of_the_runs(done):
     markdown = (out / "table.md").read_text()
     assert markdown.count("**") == 2 * 4  # the best of two measures on two splits
     assert f"{row.mean['accuracy']:.2f} ± {row.std['accuracy']:.2f}" in markdown
+
+
+def made_row(strategy, accuracy, variance):
+    mean = {**dict.fromkeys(MEASURES, 0.0), "accuracy": accuracy, "variance": variance}
+    values = {measure: [value] for measure, value in mean.items()}
+    return Row("digits", "iid", strategy, 1, mean, dict.fromkeys(MEASURES, 0.0), values)
+
+
+def test_the_ceiling_is_not_the_best_however_good_it_is():
+    rows = [
+        made_row("central", 99.0, 1.0),
+        made_row("fedavg", 80.0, 9.0),
+        made_row("flamma", 75.0, 4.0),
+    ]
+    comparison = Comparison("made", rows, [])
+    assert comparison.best("digits", "iid", "accuracy") == "fedavg"
+    assert comparison.best("digits", "iid", "variance") == "flamma"
+    markdown = as_markdown(comparison)
+    assert "| Central (ceiling) | 99.00 ± 0.00 | 1.00 ± 0.00 |" in markdown  # there, but not bold
+    assert "| FedAvg | **80.00 ± 0.00** | 9.00 ± 0.00 |" in markdown
+    assert "| FLamma | 75.00 ± 0.00 | **4.00 ± 0.00** |" in markdown
 
 
 def test_all_strategies_see_the_same_clients(done):

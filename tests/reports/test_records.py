@@ -50,6 +50,19 @@ def test_the_lowest_variance_is_the_best_one():
     assert clear_best(Comparison("made", rows, []), "mnist", "iid", "variance") == ("b",)
 
 
+def test_the_ceiling_is_no_best_and_keeps_nobody_else_from_being_it():
+    ceiling = row("central", (99, 1), (1, 1))
+    rows = [ceiling, row("a", (90, 1), (50, 3)), row("b", (80, 2), (20, 3))]
+    comparison = Comparison("made", rows, [])
+    assert clear_best(comparison, "mnist", "iid", "accuracy") == ("a",)
+    assert clear_best(comparison, "mnist", "iid", "variance") == ("b",)
+    wide = row("central", (91, 30), (21, 30))  # its spread meets everybody's
+    comparison = Comparison("made", [wide, *rows[1:]], [])
+    assert clear_best(comparison, "mnist", "iid", "accuracy") == ("a",)
+    # With one other strategy there is nobody to be better than.
+    assert clear_best(Comparison("made", rows[:2], []), "mnist", "iid", "accuracy") == ()
+
+
 def test_the_pareto_front_is_what_nobody_beats_in_both():
     rows = [
         row("accurate", (90, 0), (50, 0)),
