@@ -1,208 +1,51 @@
-"""A site's own data: read from every kind of source, checked, and kept for the next process."""
+"""A site's ``site.toml``: what it may say, and the one sentence where it says something else."""
 
 from __future__ import annotations
 
-import io
-import json
-
-import numpy as np
-import pyarrow as arrow
 import pytest
-from PIL import Image
-from pyarrow import parquet
 
-from flamma.data.build import build_federation
-from flamma.data.kept_arrays import ABOUT
-from flamma.data.site_files import CACHE, PARTS, load_site, read_site
-from flamma.errors import DataError, FlammaError
-
-SLICE = """
-name = "site1"
-cost = 0.25
-[data]
-dataset = "digits"
-split = "shards"
-partition = 1
-partitions = 3
-shards_per_client = 2
-validation_samples = 200
-seed = 4
-"""
+from flamma.data.site_files import read_site
+from flamma.errors import DataError
 
 
-def site(folder, data, top='name = "here"'):
+def written(folder, text):
     path = folder / "site.toml"
-    path.write_text(f"{top}\n[data]\n{data}\n", encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     return path
 
 
-def arrays(samples=40, classes=4, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(samples, 1, 6, 6)), np.arange(samples) % classes
+def with_options(folder, options):
+    return read_site(written(folder, f'name = "here"\n[data]\nfolder = "pictures"\n{options}\n'))
 
 
-def npz(folder, data="npz = 'own.npz'", **content):
-    np.savez(folder / "own.npz", **content)
-    return site(folder, data)
+def test_reading_the_file_alone_reads_no_data(tmp_path):
+    path = written(tmp_path, 'name = "here"\ncost = 2\n[data]\nnpz = "nowhere.npz"')
+    found = read_site(path)
+    assert (found.name, found.cost, found.kind) == ("here", 2.0, "npz")
+    assert not found.tells_cost  # unless the site says so
+    with pytest.raises(DataError, match="there is no"):
+        found.source()
 
 
-def picture(seed, size=(5, 7), mode="L"):
-    shape = (size[1], size[0]) if mode == "L" else (size[1], size[0], 3)
-    pixels = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels, mode=mode).save(file, "PNG")
-    return file.getvalue(), pixels
+def test_options_are_what_the_file_says(tmp_path):
+    options = "size = [8, 4]\nchannels = 3\nheld_out = 0.5\nmean = [0]\nstd = [1, 2, 3]"
+    found = with_options(tmp_path, f"{options}\nclass_names = ['cat', 'dog']")
+    assert found.size() == (8, 4)
+    assert found.whole("channels", 1, 3) == 3
+    assert found.held_out() == 0.5
+    assert found.per_channel("mean", 3) == [0.0]
+    assert found.per_channel("std", 3) == [1.0, 2.0, 3.0]
+    assert found.class_names() == ["cat", "dog"]
 
 
-def folder_of_pictures(place, per_class=5, **options):
-    for label, name in enumerate(("cat", "dog")):
-        (place / "pictures" / name).mkdir(parents=True)
-        for number in range(per_class):
-            content, _ = picture(10 * label + number, **options)
-            (place / "pictures" / name / f"{number}.png").write_bytes(content)
-    return site(place, "folder = 'pictures'")
-
-
-def test_a_slice_is_what_a_run_on_one_machine_gives_that_client(tmp_path):
-    path = tmp_path / "site.toml"
-    path.write_text(SLICE)
-    found = load_site(path)
-    data = build_federation("digits", "shards", 3, 4, shards_per_client=2, validation_samples=200)
-    own, held = slice(*data.train_offsets[1:3]), slice(*data.held_offsets[1:3])
-    assert (found.name, found.cost, found.classes) == ("site1", 0.25, 10)
-    assert found.shape == (1, 28, 28)
-    np.testing.assert_array_equal(found.x, data.train_x[own])
-    np.testing.assert_array_equal(found.y, data.train_y[own])
-    np.testing.assert_array_equal(found.held_x, data.held_x[held])
-    np.testing.assert_array_equal(found.held_y, data.held_y[held])
-
-
-def test_the_second_time_arrays_are_mapped_and_equal(tmp_path):
-    path = tmp_path / "site.toml"
-    path.write_text(SLICE)
-    first, second = load_site(path), load_site(path)
-    assert isinstance(second.x, np.memmap)
-    for name in PARTS:
-        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
-    second.x[0] = 99  # copy on write: the file keeps what it has
-    np.testing.assert_array_equal(load_site(path).x, first.x)
-
-
-def test_own_arrays_are_cut_the_same_way_every_time_and_class_by_class(tmp_path):
-    x, y = arrays()
-    path = npz(tmp_path, x=x, y=y)
-    found = load_site(path)
-    assert (len(found.y), len(found.held_y), found.classes, found.cost) == (32, 8, 4, None)
-    assert np.bincount(found.held_y).tolist() == [2, 2, 2, 2]
-    assert found.x.dtype == np.float32
-    assert found.y.dtype == np.int64
-    (tmp_path / CACHE / ABOUT).unlink()
-    np.testing.assert_array_equal(load_site(path).held_x, found.held_x)
-    together = np.concatenate([found.x, found.held_x]).reshape(40, -1)
-    given = x.astype(np.float32).reshape(40, -1)
-    assert {tuple(row) for row in together.tolist()} == {tuple(row) for row in given.tolist()}
-
-
-def test_a_changed_source_is_read_again(tmp_path):
-    x, y = arrays()
-    load_site(npz(tmp_path, x=x, y=y))
-    found = load_site(npz(tmp_path, x=x[:20] + 1, y=y[:20]))
-    assert len(found.y) + len(found.held_y) == 20
-    assert len(list((tmp_path / CACHE).glob("*.npy"))) == len(PARTS)
-
-
-def test_damaged_kept_arrays_are_read_again(tmp_path):
-    x, y = arrays()
-    path = npz(tmp_path, x=x, y=y)
-    before = load_site(path)
-    for file in (tmp_path / CACHE).glob("*.npy"):
-        file.write_bytes(b"rubbish")
-    np.testing.assert_array_equal(load_site(path).x, before.x)
-    (tmp_path / CACHE / ABOUT).write_text(json.dumps({"key": "other"}))
-    np.testing.assert_array_equal(load_site(path).x, before.x)
-
-
-def test_held_out_arrays_of_ones_own(tmp_path):
-    x, y = arrays()
-    found = load_site(npz(tmp_path, x=x, y=y, held_x=x[:8] + 1, held_y=y[:8]))
-    assert (len(found.y), len(found.held_y)) == (40, 8)
-
-
-def test_bytes_are_scaled_and_standardised(tmp_path):
-    x = np.full((10, 3, 4, 4), 255, dtype=np.uint8)
-    data = "npz = 'own.npz'\nmean = [0.5, 0.25, 0.0]\nstd = [0.5]"
-    found = load_site(npz(tmp_path, data, x=x, y=np.zeros(10, dtype=int)))
-    np.testing.assert_allclose(found.x[0, :, 0, 0], [1.0, 1.5, 2.0])
-
-
-def test_a_folder_of_pictures_by_class(tmp_path):
-    path = folder_of_pictures(tmp_path)
-    found = load_site(path)
-    assert found.shape == (1, 7, 5)
-    assert found.classes == 2
-    assert np.bincount(found.y).tolist() == [4, 4]
-    _, pixels = picture(0)
-    everything = np.concatenate([found.x, found.held_x])
-    assert any(np.array_equal(np.rint(x[0] * 255), pixels) for x in everything)
-
-
-def test_class_names_number_the_folders(tmp_path):
-    folder_of_pictures(tmp_path)
-    found = load_site(site(tmp_path, "folder = 'pictures'\nclass_names = ['bird', 'dog', 'cat']"))
-    assert found.classes == 3
-    assert set(found.y.tolist()) == {1, 2}
-
-
-def test_pictures_of_many_sizes_need_one(tmp_path):
-    path = folder_of_pictures(tmp_path)
-    (tmp_path / "pictures" / "cat" / "9.png").write_bytes(picture(3, (9, 9), "RGB")[0])
-    with pytest.raises(DataError, match=r"give size = \[height, width\]"):
-        load_site(path)
-    found = load_site(site(tmp_path, "folder = 'pictures'\nsize = [8, 4]\nchannels = 3"))
-    assert found.shape == (3, 8, 4)
-
-
-def test_a_parquet_file_of_pictures(tmp_path):
-    contents = [picture(seed)[0] for seed in range(10)]
-    labels = [seed % 2 for seed in range(10)]
-    for images in (contents, [{"bytes": c, "path": None} for c in contents]):
-        table = arrow.table({"image": images, "label": labels})
-        parquet.write_table(table, tmp_path / "own.parquet")
-        found = load_site(site(tmp_path, "parquet = 'own.parquet'"))
-        assert found.shape == (1, 7, 5)
-        assert np.bincount(np.concatenate([found.y, found.held_y])).tolist() == [5, 5]
-    parquet.write_table(arrow.table({"image": contents}), tmp_path / "own.parquet")
-    with pytest.raises(DataError, match="no column label"):
-        load_site(site(tmp_path, "parquet = 'own.parquet'"))
-    (tmp_path / "own.parquet").write_bytes(b"PAR1 rubbish")
-    with pytest.raises(DataError, match="cannot be read as parquet"):
-        load_site(site(tmp_path, "parquet = 'own.parquet'"))
-
-
-X, Y = arrays()
-BAD_ARRAYS = {
-    "no labels": ({"x": X}, "no array y"),
-    "other length": ({"x": X, "y": Y[:-1]}, "as many samples as labels"),
-    "not finite": ({"x": np.where(X > 2, np.nan, X), "y": Y}, "not finite"),
-    "negative": ({"x": X, "y": Y - 1}, "from 0 to"),
-    "too large a label": ({"x": X, "y": Y + 9}, "classes"),
-    "fractions": ({"x": X, "y": Y / 2}, "whole numbers"),
-    "texts": ({"x": np.array(["a"] * 40).reshape(-1, 1), "y": Y}, "must be numbers"),
-    "pickled": ({"x": np.array([{}] * 40, dtype=object), "y": Y}, "without pickles"),
-    "half held out": ({"x": X, "y": Y, "held_x": X}, "both held_x and held_y"),
-    "other shape": ({"x": X, "y": Y, "held_x": X[:, :, :3], "held_y": Y}, "held-out ones"),
-    "one sample": ({"x": X[:1], "y": Y[:1]}, "two at least"),
-    "flat": ({"x": X.ravel()[:40], "y": Y}, "samples, features"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_ARRAYS)
-def test_arrays_that_cannot_be_used(tmp_path, case):
-    content, reason = BAD_ARRAYS[case]
-    data = "npz = 'own.npz'" + ("\nclasses = 4" if reason == "classes" else "")
-    with pytest.raises(DataError, match="from 0 to 3" if reason == "classes" else reason):
-        load_site(npz(tmp_path, data, **content))
-    assert not (tmp_path / CACHE).exists()
+def test_options_that_are_not_there(tmp_path):
+    found = with_options(tmp_path, "")
+    assert found.held_out() == 0.2
+    assert (found.size(), found.class_names(), found.per_channel("std", 3)) == (None, None, None)
+    assert found.whole("classes", 1, 9) is None
+    assert found.whole("classes", 1, 9, default=4) == 4
+    with pytest.raises(DataError, match="classes must be a whole number from 1 to 9, not 10"):
+        found.whole("classes", 1, 9, default=10)
 
 
 BAD_FILES = {
@@ -212,60 +55,47 @@ BAD_FILES = {
     "a path for a name": ('name = "../x"\n[data]\nnpz = "a"', "name must be"),
     "no word": ('name = "here"\ntell_cost = 1\n[data]\nnpz = "a"', "true or false, not 1"),
     "no cost": ('name = "here"\ncost = 0\n[data]\nnpz = "a"', "cost must be positive"),
+    "endless cost": ('name = "here"\ncost = inf\n[data]\nnpz = "a"', "positive and finite"),
     "unknown key": ('name = "here"\n[data]\nnpz = "a"\nheldout = 1', "did you mean held_out"),
+    "no text": ('name = "here"\n[data]\nnpz = 3', "data.npz must be a text, not 3"),
     "no TOML": ("name = ", "not valid TOML"),
-    "escape": ('name = "here"\n[data]\nnpz = "../own.npz"', "leads out of"),
-    "missing": ('name = "here"\n[data]\nnpz = "own.npz"', "there is no"),
-    "unknown dataset": (SLICE.replace("digits", "minst"), "did you mean mnist"),
-    "no such slice": (SLICE.replace("partition = 1", "partition = 3"), "counted from 0"),
-    "held out": (SLICE + "held_out = 1.5", "held_out"),
 }
 
 
 @pytest.mark.parametrize("case", BAD_FILES)
 def test_a_site_file_that_cannot_be_used_is_one_sentence(tmp_path, case):
     text, reason = BAD_FILES[case]
-    path = tmp_path / "site.toml"
-    path.write_text(text)
-    with pytest.raises(FlammaError, match=reason) as told:
-        load_site(path)
+    with pytest.raises(DataError, match=reason) as told:
+        read_site(written(tmp_path, text))
     assert "\n" not in str(told.value)
 
 
-def test_a_link_out_of_the_site_s_folder_is_refused(tmp_path):
-    here = tmp_path / "here"
-    here.mkdir()
-    x, y = arrays()
-    np.savez(tmp_path / "other.npz", x=x, y=y)
-    (here / "own.npz").symlink_to(tmp_path / "other.npz")
-    with pytest.raises(DataError, match="leads out of"):
-        load_site(site(here, "npz = 'own.npz'"))
-    assert len(load_site(site(here, f"npz = '{tmp_path}/other.npz'")).y) == 32
-
-
-def test_a_picture_linked_from_elsewhere_is_refused(tmp_path):
-    path = folder_of_pictures(tmp_path)
-    (tmp_path / "secret.png").write_bytes(picture(1)[0])
-    (tmp_path / "pictures" / "cat" / "8.png").symlink_to(tmp_path / "secret.png")
-    with pytest.raises(DataError, match="copy the file instead of linking"):
-        load_site(path)
-
-
 @pytest.mark.parametrize(
-    ("content", "reason"),
+    ("options", "ask", "reason"),
     [
-        (b"no picture", "damaged picture"),
-        (picture(1)[0][:60], "damaged picture"),
-        (picture(1, (5000, 1))[0], "longest side"),
+        ("channels = 4", lambda s: s.whole("channels", 1, 3), "from 1 to 3, not 4"),
+        ("channels = true", lambda s: s.whole("channels", 1, 3), "from 1 to 3, not True"),
+        ("held_out = 1", lambda s: s.held_out(), "held_out must lie between 0 and 1, not 1"),
+        ("held_out = '0.2'", lambda s: s.held_out(), "held_out must lie between"),
+        ("size = [8]", lambda s: s.size(), r"size must be \[height, width\], not \[8\]"),
+        ("size = [8, 5000]", lambda s: s.size(), "size must be"),
+        ("class_names = ['cat', 2]", lambda s: s.class_names(), "a list of texts"),
+        ("mean = [1, 2]", lambda s: s.per_channel("mean", 3), "mean must be one number, or one"),
+        ("std = [1, 0, 1]", lambda s: s.per_channel("std", 3), "std must be one number, or one"),
+        ("mean = [nan]", lambda s: s.per_channel("mean", 3), "mean must be one number"),
     ],
 )
-def test_pictures_that_cannot_be_used(tmp_path, content, reason):
-    path = folder_of_pictures(tmp_path)
-    (tmp_path / "pictures" / "cat" / "8.png").write_bytes(content)
+def test_an_option_that_cannot_be_used(tmp_path, options, ask, reason):
     with pytest.raises(DataError, match=reason):
-        load_site(path)
+        ask(with_options(tmp_path, options))
 
 
-def test_reading_the_file_alone_reads_no_data(tmp_path):
-    found = read_site(site(tmp_path, "npz = 'nowhere.npz'", 'name = "here"\ncost = 2'))
-    assert (found.name, found.cost, found.kind) == ("here", 2.0, "npz")
+def test_data_outside_the_site_s_folder_need_their_whole_path(tmp_path):
+    here = tmp_path / "here"
+    here.mkdir()
+    other = tmp_path / "other.npz"
+    other.touch()
+    with pytest.raises(DataError, match="leads out of"):
+        read_site(written(here, 'name = "here"\n[data]\nnpz = "../other.npz"')).source()
+    found = read_site(written(here, f'name = "here"\n[data]\nnpz = "{other}"'))
+    assert found.source() == other

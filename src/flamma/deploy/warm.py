@@ -75,7 +75,7 @@ def prepare_data(site: str) -> None:
 
     A process of its own does it, whose memory is given back.
     """
-    from flamma.data.site_files import load_site
+    from flamma.data.site_data import load_site
 
     child = os.fork()
     if child == 0:

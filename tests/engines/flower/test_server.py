@@ -10,7 +10,7 @@ import pytest
 
 from engines.flower.loopback import LoopGrid, partitions
 from engines.flower.misbehaving import MISCHIEF, spoil
-from flamma.data import site_files
+from flamma.data import site_data
 from flamma.data.federated import federated_from_arrays
 from flamma.engines.flower import client_app, roster, server_app, wire
 from flamma.engines.flower.server_app import serve
@@ -220,7 +220,7 @@ def places(names="abc", cost=0.07):
         y = rng.integers(0, 3, 40)
         x = (rng.normal(size=(40, 4)) + 2 * np.eye(3, 4)[y]).astype(np.float32)
         parts = (x[:30], y[:30], x[30:], y[30:])
-        found[name] = site_files.SiteData(name, cost, *parts, classes=3, tells_cost=True)
+        found[name] = site_data.SiteData(name, cost, *parts, classes=3, tells_cost=True)
     return found
 
 
@@ -236,7 +236,7 @@ SITES = {
 @pytest.fixture
 def sites(monkeypatch):
     held = places()
-    monkeypatch.setattr(site_files, "load_site", lambda where: held[str(where)])
+    monkeypatch.setattr(site_data, "load_site", lambda where: held[str(where)])
     return held
 
 

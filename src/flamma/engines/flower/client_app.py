@@ -86,7 +86,7 @@ def find_site(order: Order, context: Context) -> tuple[Site, int | None]:
     """Return the client that this process is, and its number if it has a fixed one."""
     where = context.node_config.get("site")
     if where is not None:
-        from flamma.data.site_files import load_site
+        from flamma.data.site_data import load_site
 
         return Site(load_site(str(where)), order.config, recall(context)), None
     number = int(context.node_config["partition-id"])
