@@ -82,8 +82,8 @@ def test_the_game_is_played_and_the_costs_are_revealed(app):
     epochs = [record["local_epochs"] for record in strategy.history]
     assert len({e for round_epochs in epochs for e in round_epochs}) > 1  # their own choices
     assert strategy.history[-1]["decay_factor"] < 1
-    assert strategy._config.strategy.options["server_costs"] == "revealed"
     state = strategy._state
+    assert np.isnan(state.costs).all()  # nobody told
     # The clients' costs are 0.05, 0.1, 0.15, 0.05; their play bounds them.
     for client, cost in enumerate((0.05, 0.1, 0.15, 0.05)):
         if np.isfinite(state.cost_upper[client]):
@@ -180,10 +180,17 @@ def test_costs_that_clients_tell_are_given(app):
 
     strategy = FlammaStrategy(per_round=2)
     started(app, strategy, rounds=1, interfere=interfere)
-    assert strategy._config.build_strategy().server_costs == "given"
     assert strategy._state.costs.tolist() == [0.1] * CLIENTS
-    with pytest.raises(FlammaError, match="must know the costs"):
-        started(app, FlammaStrategy(per_round=2, server_costs="given"))
+
+
+def test_costs_that_nobody_tells_are_learnt_whatever_the_option_says(app):
+    played = []
+    for options in ({}, {"server_costs": "given"}, {"server_costs": "revealed"}):
+        strategy = FlammaStrategy(per_round=3, learning_rate=0.1, decay_start=0.2, **options)
+        result, _ = started(app, strategy, rounds=3)
+        assert np.isfinite(strategy._state.cost_upper).any()
+        played.append((strategy.history, [array.data for array in result.arrays.values()]))
+    assert played[0] == played[1] == played[2]
 
 
 usual = ClientApp()

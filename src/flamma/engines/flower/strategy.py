@@ -65,8 +65,8 @@ class FlowerStrategy(Strategy):
     timeout : float
         Seconds to wait for clients to come, and for their answers before the first round.
     **options
-        The strategy's own, such as ``decay_start``. Where clients do not tell their costs,
-        ``server_costs`` is ``"revealed"``: the server learns them from the clients' play.
+        The strategy's own, such as ``decay_start``. Costs that clients do not tell, the server
+        learns from their play, whatever ``server_costs`` says.
 
     Attributes
     ----------
@@ -273,14 +273,8 @@ class FlowerStrategy(Strategy):
             time.sleep(0.5)
         self._nodes, self._names, samples, self._costs = introductions(grid, nodes, self._timeout)
         self._tables |= {"rounds": rounds, "data": {"clients": len(nodes)}}
-        if self._costs is None and hasattr(self._config.build_strategy(), "server_costs"):
-            self._tables["strategy"] = {"server_costs": "revealed"} | self._tables["strategy"]
         self._config = make_config(self._tables)
         self._strategy = self._config.build_strategy()
-        if getattr(self._strategy, "server_costs", "") == "given" and self._costs is None:
-            raise FlammaError(
-                f"{self.name} must know the costs: let clients say introduce(..., cost=...)."
-            )
         if self._strategy.needs_validation and self._validate is None:
             raise FlammaError(f"{self.name} needs validate=..., which scores arrays.")
         self._form = NamedArrays.of(arrays, self._trainable)
