@@ -17,7 +17,7 @@ from flamma.strategies.fedavg_decay import FedAvgDecay
 from flamma.strategies.fedprox import FedProx
 from flamma.strategies.flamma import Flamma, contribution
 from flamma.strategies.flamma_adaptive import FlammaAdaptive
-from flamma.strategies.flamma_plus import FlammaPlus
+from flamma.strategies.flamma_plus import FlammaPlus, levelled
 from flamma.strategies.incentive import Incentive
 from flamma.strategies.mifa import Mifa
 from flamma.strategies.qffl import QFFL
@@ -263,7 +263,7 @@ def test_revealed_costs_close_in_on_the_true_ones():
 def test_memory_steps_by_what_everybody_said_last():
     # m = 0.5, equal data of two clients. Round 1: client 0 says (2, 0): step by it alone.
     # Round 2: client 1 says (0, 2): step by half of it plus half of 0.5 * (2, 0).
-    strategy = FlammaPlus(PLAN, memory=0.5, warmup_iterations=0)
+    strategy = FlammaPlus(PLAN, remember="updates", memory=0.5, warmup_iterations=0)
     state = strategy.init(vector(0, 0), Population(np.array([10, 10]), np.full(2, 0.1), 2))
     after, _ = strategy.aggregate(state, offer(0, number=1), [report(0, (2, 0), 10)])
     np.testing.assert_allclose(after.params, vector(2, 0))
@@ -271,8 +271,48 @@ def test_memory_steps_by_what_everybody_said_last():
     np.testing.assert_allclose(second.params, vector(2.5, 1))
 
 
-def test_memory_leaves_what_is_not_trained_a_mean():
-    strategy = FlammaPlus(PLAN, memory=1.0, warmup_iterations=0)
+def test_memory_of_models_is_the_mean_of_what_everybody_sent_last():
+    # Data of 10 and 30. Round 1: client 0 alone. Round 2: client 1 sends (2, 2), and the mean is
+    # (0.25 * (2, 0) + 0.75 * (2, 2)); with m = 0.5 the older one has half of its weight left.
+    for memory, second in ((1.0, (2, 1.5)), (0.5, (2, 0.75 * 2 / 0.875))):
+        strategy = FlammaPlus(PLAN, memory=memory, warmup_iterations=0)
+        state = strategy.init(vector(9, 9), Population(np.array([10, 30]), np.full(2, 0.1), 2))
+        state, _ = strategy.aggregate(state, offer(0, number=1), [report(0, (2, 0), 10)])
+        np.testing.assert_allclose(state.params, vector(2, 0))
+        state, _ = strategy.aggregate(state, offer(1, number=2), [report(1, (2, 2), 30)])
+        np.testing.assert_allclose(state.params, vector(*second), rtol=1e-6)
+
+
+def test_levelling_grows_as_gamma_falls():
+    # Equal data, losses of 1 and 4: at γ = 1 the plain mean; at γ = 0.5 and levelling 1 the
+    # weights are 1 and 4^0.5 = 2.
+    strategy = FlammaPlus(PLAN, levelling=1.0, warmup_iterations=0)
+    told = [report(0, (3, 0), 10, loss=1.0), report(1, (0, 3), 10, loss=4.0)]
+    for gamma, expected in ((1.0, (1.5, 1.5)), (0.5, (1, 2))):
+        state = strategy.init(vector(0, 0), Population(np.array([10, 10]), np.full(2, 0.1), 2))
+        state, _ = strategy.aggregate(state, offer(0, 1, decay_factor=gamma), told)
+        np.testing.assert_allclose(state.params, vector(*expected), rtol=1e-6)
+
+
+def test_who_has_told_no_loss_is_levelled_as_the_mean_of_the_others():
+    samples, losses = np.array([10, 10, 10]), np.array([1.0, 3.0, np.nan])
+    np.testing.assert_allclose(levelled(samples, losses, 1.0), [10, 30, 20])
+    np.testing.assert_allclose(levelled(samples, losses, 0.0), [10, 10, 10])
+    np.testing.assert_allclose(levelled(samples, np.full(3, np.nan), 1.0), [10, 10, 10])
+    assert levelled(samples, np.array([0.0, 1.0, 1.0]), 1.0)[0] > 0
+
+
+@pytest.mark.parametrize("levelling", [0.0, 0.5])
+def test_the_loss_is_asked_for_where_it_weighs(levelling):
+    strategy = FlammaPlus(PLAN, levelling=levelling)
+    state = strategy.init(vector(1, 2), population())
+    made = strategy.offer(replace(state, round=0), np.arange(3), stream(0, "select", 1))
+    assert {terms.wants_loss for terms in made.terms} == {levelling > 0}
+
+
+@pytest.mark.parametrize("remember", ["models", "updates"])
+def test_memory_leaves_what_is_not_trained_a_mean(remember):
+    strategy = FlammaPlus(PLAN, remember=remember, warmup_iterations=0)
     state = strategy.init(vector(0, 5), Population(np.array([10, 10]), np.full(2, 0.1), 1))
     for number in (1, 2, 3):  # client 0 once lowered the carried number by 4; that is not repeated
         client, carried = (0, 1) if number == 1 else (1, 1)
@@ -293,6 +333,8 @@ def test_memory_leaves_what_is_not_trained_a_mean():
         (Flamma, {"refresh_every": 0}),
         (Flamma, {"epoch_bounds": (3, 1)}),
         (FlammaPlus, {"memory": 1.5}),
+        (FlammaPlus, {"levelling": -0.5}),
+        (Mifa, {"memory": -1.0}),
     ],
 )
 def test_options_that_cannot_work_are_refused(kind, options):
@@ -312,12 +354,13 @@ def test_mifa_by_hand():
         np.testing.assert_allclose(state.params, vector(3 + fading, 2), rtol=1e-6)
 
 
-def test_mifa_that_hears_from_everybody_is_fedavg():
+@pytest.mark.parametrize("remember", ["models", "updates"])
+def test_mifa_that_hears_from_everybody_is_fedavg(remember):
     reports = [report(k, (k, 1 - k), 10 * (k + 1)) for k in range(3)]
     made = offer(0, 1, 2)
     after = [
         strategy.aggregate(strategy.init(vector(0.5, 0), population()), made, reports)[0].params
-        for strategy in (Mifa(PLAN, memory=0.3), FedAvg(PLAN))
+        for strategy in (Mifa(PLAN, memory=0.3, remember=remember), FedAvg(PLAN))
     ]
     np.testing.assert_allclose(*after, rtol=1e-6)
 

@@ -14,10 +14,10 @@ from typing import ClassVar
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.strategies.base import Answers, Offer, State
+from flamma.strategies.base import Answers, State
 from flamma.strategies.flamma import FlammaState
 from flamma.strategies.flamma_plus import FlammaPlus, MemoryState
-from flamma.types import Floats, Ints, Params, Population
+from flamma.types import Floats, Params, Population
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +26,6 @@ class AdaptiveState(MemoryState):
 
     Attributes
     ----------
-    losses : ndarray
-        Every client's loss of the model it last received; NaN before it has told one.
     trace : ndarray
         Mean and variance over clients of those losses, one row per round (NaN: not known).
     start : float
@@ -36,7 +34,6 @@ class AdaptiveState(MemoryState):
         The round of the last raise.
     """
 
-    losses: Floats
     trace: Floats
     start: float
     raised: int
@@ -73,16 +70,15 @@ class FlammaAdaptive(FlammaPlus):
         known = {field.name: getattr(state, field.name) for field in fields(state)}
         return AdaptiveState(
             **known,
-            losses=np.full(population.clients, np.nan),
             trace=np.full((self.plan.rounds + 1, 2), np.nan),
             start=float("inf"),
             raised=0,
         )
 
-    def offer(self, state: State, available: Ints, rng: np.random.Generator) -> Offer:
-        """Ask everybody selected for the loss of the model as well."""
-        made = super().offer(state, available, rng)
-        return replace(made, terms=tuple(replace(t, wants_loss=True) for t in made.terms))
+    @property
+    def wants_losses(self) -> bool:
+        """Whether clients must tell the loss of the model they receive: the price goes by it."""
+        return True
 
     def starts(self, state: FlammaState) -> float:
         """Return the share of the rounds at which γ leaves 1 by what is known now."""
@@ -93,14 +89,10 @@ class FlammaAdaptive(FlammaPlus):
         """Aggregate, then look whether fairness has stalled."""
         after = super().combine(state, answers)
         assert isinstance(after, AdaptiveState)
-        losses = after.losses.copy()
-        for report in answers.accepted:
-            if np.isfinite(report.loss):
-                losses[report.client] = report.loss
-        trace, number = after.trace.copy(), answers.offer.round
+        trace, number, losses = after.trace.copy(), answers.offer.round, after.losses
         if not np.isnan(losses).any():
             trace[number] = np.mean(losses), np.var(losses)
-        after = replace(after, losses=losses, trace=trace)
+        after = replace(after, trace=trace)
         # About one pass over everybody, and the one before it.
         span = -(-losses.size // self.plan.per_round)
         if number - after.raised < span or not stalls(trace[: number + 1], span, self.tolerance):

@@ -1,8 +1,8 @@
-"""FLamma-plus: the game of FLamma, with a memory of every client's last update.
+"""FLamma-plus: the game of FLamma, with a memory of what every client last sent.
 
 Partial participation makes the model swing towards whoever was selected last. Keeping every
-client's last update and stepping by all of them, the older the less, removes most of that; the
-fading is another decay factor.
+client's last model and taking the mean of all of them removes most of that, and lets clients take
+larger steps. As the decay sets in, clients that the model serves badly weigh more.
 """
 
 from __future__ import annotations
@@ -11,49 +11,109 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from flamma.errors import StrategyError
-from flamma.strategies.base import Offer
+from flamma.strategies.base import Offer, State
 from flamma.strategies.flamma import Flamma, FlammaState
-from flamma.strategies.memory import Remembering, empty_memory, recall
-from flamma.types import Params, Population, Report
+from flamma.strategies.memory import (
+    Remembered,
+    Remembering,
+    check_fading,
+    empty_memory,
+    recall,
+)
+from flamma.types import Floats, Ints, Params, Population, Report
+
+SMALLEST_LOSS = 1e-3
+"""Below it a loss weighs as this one does, so that nobody's weight is 0."""
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryState(FlammaState, Remembering):
-    """What FLamma knows of every client, and its last update."""
+    """What FLamma knows of every client, what it last sent, and how well it was served.
+
+    ``losses`` has every client's loss of the model it last received; NaN before it has told one.
+    """
+
+    losses: Floats
 
 
 @dataclass(frozen=True)
 class FlammaPlus(Flamma):
-    """The step is Σ p_i m^(age_i) u_i over all clients heard from, p by data size.
+    """The new model is Σ q_i w_i over all clients heard from, w_i the model each last sent.
 
     Parameters
     ----------
+    remember : {"models", "updates"}
+        What is kept of every client; of updates u, the step is Σ q_i u_i.
     memory : float
-        m, the factor by which an update fades with each round of age. With 1 it does not fade.
+        The factor by which what a client sent fades with each round of age; 1 does not fade.
+    levelling : float
+        q_i is in proportion to data size times loss^(levelling (1 - γ)): by data size alone
+        before the decay, and then the more for those served badly the smaller γ. 0 for never.
     """
 
     name: ClassVar[str] = "flamma-plus"
-    summary: ClassVar[str] = "FLamma with a fading memory of every client's last update"
+    summary: ClassVar[str] = "FLamma with a memory of every client's last model"
 
-    rotation: float | Literal["gamma"] = 0.5
-    memory: float = 0.9
+    rotation: float | Literal["gamma"] = 0.1
+    remember: Remembered = "models"
+    memory: float = 1.0
+    levelling: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.memory <= 1:
-            raise StrategyError(f"memory must lie in [0, 1], not {self.memory:g}.")
+        check_fading(self.memory)
+        if not 0 <= self.levelling <= 10:
+            raise StrategyError(f"levelling must lie in [0, 10], not {self.levelling:g}.")
 
     def init(self, params: Params, population: Population) -> MemoryState:
         """Start without having heard from anybody."""
         state = super().init(params, population)
         known = {field.name: getattr(state, field.name) for field in fields(state)}
-        updates, heard = empty_memory(population.clients, params.size)
-        return MemoryState(**known, updates=updates, heard=heard)
+        kept, heard = empty_memory(population.clients, params.size)
+        losses = np.full(population.clients, np.nan)
+        return MemoryState(**known, kept=kept, heard=heard, losses=losses)
+
+    def offer(self, state: State, available: Ints, rng: np.random.Generator) -> Offer:
+        """Ask those selected for the loss of the received model, if it will weigh."""
+        made = super().offer(state, available, rng)
+        if not self.wants_losses or not made.round:
+            return made
+        return replace(made, terms=tuple(replace(t, wants_loss=True) for t in made.terms))
+
+    @property
+    def wants_losses(self) -> bool:
+        """Whether clients must tell the loss of the model they receive."""
+        return self.levelling > 0
 
     def step(self, state: FlammaState, offer: Offer, accepted: Sequence[Report]) -> MemoryState:
-        """Remember this round's updates and step by all that is remembered."""
+        """Remember what was sent this round and go where all that is remembered leads."""
         assert isinstance(state, MemoryState)
-        recalled = recall(state, accepted, offer.round, self.memory)
+        losses = state.losses.copy()
+        for report in accepted:
+            if np.isfinite(report.loss):
+                losses[report.client] = report.loss
+        recalled = recall(
+            state,
+            accepted,
+            offer.round,
+            fading=self.memory,
+            remember=self.remember,
+            weights=levelled(state.samples, losses, self.levelling * (1 - offer.decay_factor)),
+        )
         params = self.damped(state.params, recalled.params, offer)
-        return replace(state, params=params, updates=recalled.updates, heard=recalled.heard)
+        return replace(
+            state, params=params, kept=recalled.kept, heard=recalled.heard, losses=losses
+        )
+
+
+def levelled(samples: Ints, losses: Floats, power: float) -> Floats:
+    """Return data size times loss^power; who has told no loss counts as having the mean of them."""
+    told = np.isfinite(losses)
+    if power == 0 or not told.any():
+        return samples.astype(np.float64)
+    known = np.where(told, losses, np.mean(losses[told]))
+    weights: Floats = samples * np.maximum(known, SMALLEST_LOSS) ** power
+    return weights

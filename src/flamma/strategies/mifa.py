@@ -1,8 +1,8 @@
 """MIFA: FedAvg with a memory of every client's last update.
 
 Gu et al., "Fast federated learning in the presence of arbitrary device unavailability",
-NeurIPS 2021. It is what FLamma-plus adds to FLamma, without the game: the row that tells whether
-a gain is the memory's.
+NeurIPS 2021. With `remember = "models"` it is what FLamma-plus adds to FLamma, without the game:
+the row that tells whether a gain is the memory's.
 """
 
 from __future__ import annotations
@@ -10,10 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from flamma.errors import StrategyError
 from flamma.strategies.base import Answers, State
 from flamma.strategies.fedavg import FedAvg
-from flamma.strategies.memory import Remembering, empty_memory, recall
+from flamma.strategies.memory import (
+    Remembered,
+    Remembering,
+    check_fading,
+    empty_memory,
+    recall,
+)
 from flamma.types import Params, Population
 
 
@@ -25,16 +30,18 @@ class Mifa(FedAvg):
     ----------
     memory : float
         m, the factor by which an update fades with each round of age; MIFA has 1.
+    remember : {"updates", "models"}
+        What is kept of every client; MIFA keeps updates, FLamma-plus models.
     """
 
     name: ClassVar[str] = "mifa"
     summary: ClassVar[str] = "FedAvg with a memory of every client's last update"
 
     memory: float = 1.0
+    remember: Remembered = "updates"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.memory <= 1:
-            raise StrategyError(f"memory must lie in [0, 1], not {self.memory:g}.")
+        check_fading(self.memory)
 
     def init(self, params: Params, population: Population) -> Remembering:
         """Start without having heard from anybody."""
@@ -46,5 +53,11 @@ class Mifa(FedAvg):
         assert isinstance(state, Remembering)
         if not answers.accepted:
             return state
-        recalled = recall(state, answers.accepted, answers.offer.round, self.memory)
+        recalled = recall(
+            state,
+            answers.accepted,
+            answers.offer.round,
+            fading=self.memory,
+            remember=self.remember,
+        )
         return replace(state, **recalled._asdict())
