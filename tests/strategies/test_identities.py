@@ -263,7 +263,7 @@ def test_revealed_costs_close_in_on_the_true_ones():
 def test_memory_steps_by_what_everybody_said_last():
     # m = 0.5, equal data of two clients. Round 1: client 0 says (2, 0): step by it alone.
     # Round 2: client 1 says (0, 2): step by half of it plus half of 0.5 * (2, 0).
-    strategy = FlammaPlus(PLAN, remember="updates", memory=0.5, warmup_iterations=0)
+    strategy = FlammaPlus(PLAN, persistence=1.0, memory=0.5, warmup_iterations=0)
     state = strategy.init(vector(0, 0), Population(np.array([10, 10]), np.full(2, 0.1), 2))
     after, _ = strategy.aggregate(state, offer(0, number=1), [report(0, (2, 0), 10)])
     np.testing.assert_allclose(after.params, vector(2, 0))
@@ -271,16 +271,27 @@ def test_memory_steps_by_what_everybody_said_last():
     np.testing.assert_allclose(second.params, vector(2.5, 1))
 
 
-def test_memory_of_models_is_the_mean_of_what_everybody_sent_last():
+def test_memory_without_persistence_is_the_mean_of_what_everybody_sent_last():
     # Data of 10 and 30. Round 1: client 0 alone. Round 2: client 1 sends (2, 2), and the mean is
-    # (0.25 * (2, 0) + 0.75 * (2, 2)); with m = 0.5 the older one has half of its weight left.
-    for memory, second in ((1.0, (2, 1.5)), (0.5, (2, 0.75 * 2 / 0.875))):
-        strategy = FlammaPlus(PLAN, memory=memory, warmup_iterations=0)
-        state = strategy.init(vector(9, 9), Population(np.array([10, 30]), np.full(2, 0.1), 2))
-        state, _ = strategy.aggregate(state, offer(0, number=1), [report(0, (2, 0), 10)])
-        np.testing.assert_allclose(state.params, vector(2, 0))
-        state, _ = strategy.aggregate(state, offer(1, number=2), [report(1, (2, 2), 30)])
-        np.testing.assert_allclose(state.params, vector(*second), rtol=1e-6)
+    # 0.25 * (2, 0) + 0.75 * (2, 2).
+    strategy = FlammaPlus(PLAN, memory=1.0, persistence=0.0, warmup_iterations=0)
+    state = strategy.init(vector(9, 9), Population(np.array([10, 30]), np.full(2, 0.1), 2))
+    state, _ = strategy.aggregate(state, offer(0, number=1), [report(0, (2, 0), 10)])
+    np.testing.assert_allclose(state.params, vector(2, 0))
+    state, _ = strategy.aggregate(state, offer(1, number=2), [report(1, (2, 2), 30)])
+    np.testing.assert_allclose(state.params, vector(2, 1.5), rtol=1e-6)
+
+
+def test_memory_with_some_persistence_lies_between_update_and_model():
+    # Equal data, m = 0.5, κ = 0.5. Round 1: client 0 receives (0, 0) and sends (4, 0): w = (4, 0).
+    # Round 2: client 1 sends (4, 2). Client 0 pulls by (4, 0) - 0.5 (0, 0) - 0.5 (4, 0) = (2, 0),
+    # a quarter of which counts; client 1 by its update (0, 2), half of which does.
+    strategy = FlammaPlus(PLAN, memory=0.5, persistence=0.5, warmup_iterations=0)
+    state = strategy.init(vector(0, 0), Population(np.array([10, 10]), np.full(2, 0.1), 2))
+    state, _ = strategy.aggregate(state, offer(0, number=1), [report(0, (4, 0), 10)])
+    np.testing.assert_allclose(state.params, vector(4, 0))
+    state, _ = strategy.aggregate(state, offer(1, number=2), [report(1, (4, 2), 10)])
+    np.testing.assert_allclose(state.params, vector(4.5, 1), rtol=1e-6)
 
 
 def test_levelling_grows_as_gamma_falls():
@@ -310,9 +321,9 @@ def test_the_loss_is_asked_for_where_it_weighs(levelling):
     assert {terms.wants_loss for terms in made.terms} == {levelling > 0}
 
 
-@pytest.mark.parametrize("remember", ["models", "updates"])
-def test_memory_leaves_what_is_not_trained_a_mean(remember):
-    strategy = FlammaPlus(PLAN, remember=remember, warmup_iterations=0)
+@pytest.mark.parametrize("persistence", [0.0, 0.6, 1.0])
+def test_memory_leaves_what_is_not_trained_a_mean(persistence):
+    strategy = FlammaPlus(PLAN, memory=1.0, persistence=persistence, warmup_iterations=0)
     state = strategy.init(vector(0, 5), Population(np.array([10, 10]), np.full(2, 0.1), 1))
     for number in (1, 2, 3):  # client 0 once lowered the carried number by 4; that is not repeated
         client, carried = (0, 1) if number == 1 else (1, 1)
@@ -334,6 +345,7 @@ def test_memory_leaves_what_is_not_trained_a_mean(remember):
         (Flamma, {"epoch_bounds": (3, 1)}),
         (FlammaPlus, {"memory": 1.5}),
         (FlammaPlus, {"levelling": -0.5}),
+        (FlammaPlus, {"persistence": 2.0}),
         (Mifa, {"memory": -1.0}),
     ],
 )
@@ -354,13 +366,13 @@ def test_mifa_by_hand():
         np.testing.assert_allclose(state.params, vector(3 + fading, 2), rtol=1e-6)
 
 
-@pytest.mark.parametrize("remember", ["models", "updates"])
-def test_mifa_that_hears_from_everybody_is_fedavg(remember):
+@pytest.mark.parametrize("persistence", [0.0, 0.6, 1.0])
+def test_mifa_that_hears_from_everybody_is_fedavg(persistence):
     reports = [report(k, (k, 1 - k), 10 * (k + 1)) for k in range(3)]
     made = offer(0, 1, 2)
     after = [
         strategy.aggregate(strategy.init(vector(0.5, 0), population()), made, reports)[0].params
-        for strategy in (Mifa(PLAN, memory=0.3, remember=remember), FedAvg(PLAN))
+        for strategy in (Mifa(PLAN, memory=0.3, persistence=persistence), FedAvg(PLAN))
     ]
     np.testing.assert_allclose(*after, rtol=1e-6)
 

@@ -20,6 +20,9 @@ AVERAGED = (
     "jain",
     "gini",
 )
+ROUNDING = 1e-12
+"""A utility this little below 0 counts as 0."""
+
 Record = Mapping[str, Any]
 
 
@@ -50,6 +53,7 @@ def summarise_run(records: Sequence[Record], clients: int) -> dict[str, Any]:
             "leader_regret": _worst("leader_regret", records, max),
             "leader_regret_uncertainty": _worst("leader_regret_uncertainty", records, max),
             "individual_rationality_slack": _worst("individual_rationality_slack", records, min),
+            "individual_rationality_ratio": _rational(records),
         },
     }
 
@@ -82,6 +86,12 @@ def _total(name: str, records: Sequence[Record]) -> float:
 def _worst(name: str, records: Sequence[Record], worst: Any) -> float | None:
     values = [record[name] for record in records if record.get(name) is not None]
     return float(worst(values)) if values else None
+
+
+def _rational(records: Sequence[Record]) -> float | None:
+    """Return the share of all moves in the game by which the client did not lose; 1 is all."""
+    utilities = [u for record in records for u in record.get("client_utilities") or ()]
+    return sum(u >= -ROUNDING for u in utilities) / len(utilities) if utilities else None
 
 
 def _participation(records: Sequence[Record], clients: int) -> dict[str, float | None]:

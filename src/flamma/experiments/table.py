@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,15 @@ MEASURES = {
     "epochs_total": "epochs_total",
     "bytes_up": "bytes_up",
     "seconds": "seconds",
+    "selection_jain": "participation.selection_jain",
+    "epochs_jain": "participation.epochs_jain",
+    "follower_gap": "certificate.follower_gap",
+    "leader_regret": "certificate.leader_regret",
+    "individual_rationality_ratio": "certificate.individual_rationality_ratio",
 }
+"""What a row tells, and where a run's summary has it; what only a game has, other rows lack."""
+
+LOWER_IS_BETTER = ("variance", "equal_work_variance", "follower_gap", "leader_regret")
 CEILING = "central"
 """What no federated strategy competes with."""
 
@@ -81,7 +90,7 @@ class Comparison:
 
     def best(self, dataset: str, split: str, measure: str) -> str:
         """Return the strategy with the highest accuracy, or the lowest variance."""
-        sign = -1 if measure == "variance" else 1
+        sign = -1 if measure in LOWER_IS_BETTER else 1
         rows = self.contenders(dataset, split)
         return max(rows, key=lambda r: sign * r.mean[measure]).strategy
 
@@ -90,23 +99,21 @@ def compared(name: str, runs: Sequence[tuple[Cell, Run]]) -> Comparison:
     """Return the comparison of finished runs.
 
     Measures of equal work are taken when a run has spent as many local epochs as the run of the
-    same dataset and split that spent the fewest in all.
+    same dataset and split that spent the fewest in all, the ceiling left out.
     """
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     budgets: dict[tuple[str, str], float] = {}
     for cell, run in runs:
         where, spent = (cell.dataset, cell.split), run.summary()["epochs_total"]
-        budgets[where] = min(spent, budgets.get(where, spent))
+        if cell.strategy != CEILING:
+            budgets[where] = min(spent, budgets.get(where, spent))
     for cell, run in runs:
-        within = at_budget(run.history, budgets[cell.dataset, cell.split])
+        within = at_budget(run.history, budgets.get((cell.dataset, cell.split), math.inf))
         summary = run.summary() | {f"equal_work_{name}": value for name, value in within.items()}
         groups.setdefault((cell.dataset, cell.split, cell.strategy), []).append(summary)
     rows = []
     for (dataset, split, strategy), summaries in groups.items():
-        values = {
-            measure: [float(summary[key] or 0.0) for summary in summaries]
-            for measure, key in MEASURES.items()
-        }
+        values = _values(summaries)
         rows.append(
             Row(
                 dataset,
@@ -119,6 +126,16 @@ def compared(name: str, runs: Sequence[tuple[Cell, Run]]) -> Comparison:
             )
         )
     return Comparison(name, rows, [str(cell.folder) for cell, _ in runs])
+
+
+def _values(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    values = {}
+    for measure, key in MEASURES.items():
+        table, _, name = key.rpartition(".")
+        found = [(summary[table] if table else summary)[name] for summary in summaries]
+        if not table or None not in found:
+            values[measure] = [float(value or 0.0) for value in found]
+    return values
 
 
 def write_tables(comparison: Comparison, folder: Path) -> None:
@@ -189,6 +206,6 @@ def _as_csv(comparison: Comparison) -> str:
     for row in comparison.rows:
         cells: list[object] = [row.dataset, row.split, row.strategy, row.seeds]
         for measure in MEASURES:
-            cells += [row.mean[measure], row.std[measure]]
+            cells += [row.mean.get(measure, ""), row.std.get(measure, "")]
         writer.writerow(cells)
     return buffer.getvalue()

@@ -1,8 +1,8 @@
 """FLamma-plus: the game of FLamma, with a memory of what every client last sent.
 
 Partial participation makes the model swing towards whoever was selected last. Keeping every
-client's last model and taking the mean of all of them removes most of that, and lets clients take
-larger steps. As the decay sets in, clients that the model serves badly weigh more.
+client's last answer and stepping by all of them, the older the less, removes most of that. As the
+decay sets in, clients that the model serves badly weigh more.
 """
 
 from __future__ import annotations
@@ -16,13 +16,7 @@ import numpy as np
 from flamma.errors import StrategyError
 from flamma.strategies.base import Offer, State
 from flamma.strategies.flamma import Flamma, FlammaState
-from flamma.strategies.memory import (
-    Remembered,
-    Remembering,
-    check_fading,
-    empty_memory,
-    recall,
-)
+from flamma.strategies.memory import Remembering, check_memory, empty_memory, recall
 from flamma.types import Floats, Ints, Params, Population, Report
 
 SMALLEST_LOSS = 1e-3
@@ -41,30 +35,34 @@ class MemoryState(FlammaState, Remembering):
 
 @dataclass(frozen=True)
 class FlammaPlus(Flamma):
-    """The new model is Σ q_i w_i over all clients heard from, w_i the model each last sent.
+    """The step is Σ q_i m^(age_i) (w_i - κ r_i - (1 - κ) w) over all clients heard from.
+
+    r_i is the model that client i last received, and w_i what it made of it.
 
     Parameters
     ----------
-    remember : {"models", "updates"}
-        What is kept of every client; of updates u, the step is Σ q_i u_i.
     memory : float
-        The factor by which what a client sent fades with each round of age; 1 does not fade.
+        m, the factor by which what a client sent fades with each round of age; 1 does not fade.
+    persistence : float
+        κ, how much of an old update w_i - r_i is repeated though the model has moved on. With 0
+        (and a memory of 1) the new model is the mean of what all clients last sent: slower and
+        steadier, for large steps and clients that have little in common.
     levelling : float
         q_i is in proportion to data size times loss^(levelling (1 - γ)): by data size alone
         before the decay, and then the more for those served badly the smaller γ. 0 for never.
     """
 
     name: ClassVar[str] = "flamma-plus"
-    summary: ClassVar[str] = "FLamma with a memory of every client's last model"
+    summary: ClassVar[str] = "FLamma with a memory of every client's last answer"
 
     rotation: float | Literal["gamma"] = 0.1
-    remember: Remembered = "models"
-    memory: float = 1.0
+    memory: float = 0.9
+    persistence: float = 0.6
     levelling: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fading(self.memory)
+        check_memory(self.memory, self.persistence)
         if not 0 <= self.levelling <= 10:
             raise StrategyError(f"levelling must lie in [0, 10], not {self.levelling:g}.")
 
@@ -100,7 +98,7 @@ class FlammaPlus(Flamma):
             accepted,
             offer.round,
             fading=self.memory,
-            remember=self.remember,
+            persistence=self.persistence,
             weights=levelled(state.samples, losses, self.levelling * (1 - offer.decay_factor)),
         )
         params = self.damped(state.params, recalled.params, offer)

@@ -1,8 +1,8 @@
 """MIFA: FedAvg with a memory of every client's last update.
 
 Gu et al., "Fast federated learning in the presence of arbitrary device unavailability",
-NeurIPS 2021. With `remember = "models"` it is what FLamma-plus adds to FLamma, without the game:
-the row that tells whether a gain is the memory's.
+NeurIPS 2021. It is what FLamma-plus adds to FLamma, without the game: the row that tells whether
+a gain is the memory's.
 """
 
 from __future__ import annotations
@@ -12,13 +12,7 @@ from typing import ClassVar
 
 from flamma.strategies.base import Answers, State
 from flamma.strategies.fedavg import FedAvg
-from flamma.strategies.memory import (
-    Remembered,
-    Remembering,
-    check_fading,
-    empty_memory,
-    recall,
-)
+from flamma.strategies.memory import Remembering, check_memory, empty_memory, recall
 from flamma.types import Params, Population
 
 
@@ -30,18 +24,18 @@ class Mifa(FedAvg):
     ----------
     memory : float
         m, the factor by which an update fades with each round of age; MIFA has 1.
-    remember : {"updates", "models"}
-        What is kept of every client; MIFA keeps updates, FLamma-plus models.
+    persistence : float
+        How much of an update is repeated though the model has moved on; MIFA has 1.
     """
 
     name: ClassVar[str] = "mifa"
     summary: ClassVar[str] = "FedAvg with a memory of every client's last update"
 
     memory: float = 1.0
-    remember: Remembered = "updates"
+    persistence: float = 1.0
 
     def __post_init__(self) -> None:
-        check_fading(self.memory)
+        check_memory(self.memory, self.persistence)
 
     def init(self, params: Params, population: Population) -> Remembering:
         """Start without having heard from anybody."""
@@ -58,6 +52,6 @@ class Mifa(FedAvg):
             answers.accepted,
             answers.offer.round,
             fading=self.memory,
-            remember=self.remember,
+            persistence=self.persistence,
         )
         return replace(state, **recalled._asdict())
