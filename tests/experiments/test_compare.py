@@ -91,6 +91,19 @@ def test_the_ceiling_is_not_the_best_however_good_it_is():
     assert "| FLamma | 75.00 ± 0.00 | **4.00 ± 0.00** |" in markdown
 
 
+def test_the_most_special_override_has_the_last_word():
+    names = ("digits", "iid", "fedavg", "digits/iid", "digits/fedavg", "digits/iid/fedavg")
+    for count in range(1, len(names) + 1):
+        tables = {
+            name: {"training": {"learning_rate": 0.1 * (k + 1)}}
+            for k, name in enumerate(names[:count])
+        }
+        suite = read_suite(SUITE | {"strategies": ["fedavg"], "overrides": tables})
+        steps = {c.split: c.config.training.learning_rate for c in suite.cells()}
+        assert steps["iid"] == pytest.approx(0.1 * count)
+        assert steps["shards"] == pytest.approx(0.1 * (1, 1, 3, 3, 5, 5)[count - 1])
+
+
 def test_all_strategies_see_the_same_clients(done):
     _, out = done
     tables = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,10 @@ class Cell:
 class Suite:
     """What a comparison compares.
 
-    ``run`` is the configuration all runs share; ``overrides`` has, per dataset, split, strategy
-    or ``dataset/strategy``, tables that are put over it in this order, such as a step size tuned
-    for one strategy. A strategy whose override names another one (``strategy.name``) is a variant
-    of that under its own label.
+    ``run`` is the configuration all runs share; ``overrides`` has, per dataset, split, strategy,
+    ``dataset/split``, ``dataset/strategy`` or ``dataset/split/strategy``, tables that are put over
+    it in this order, such as a step size tuned for one strategy. A strategy whose override names
+    another one (``strategy.name``) is a variant of that under its own label.
     """
 
     name: str = "suite"
@@ -58,8 +59,7 @@ class Suite:
             chosen = getattr(self, kind)
             if not chosen or len(set(chosen)) != len(chosen):
                 raise ConfigError(f"{kind} of a suite must name at least one, and each once.")
-        pairs = (f"{d}/{s}" for d in self.datasets for s in self.strategies)
-        known = (*self.datasets, *self.splits, *self.strategies, *pairs)
+        known = _names(self.datasets, self.splits, self.strategies)
         for name in self.overrides:
             if name not in known:
                 raise ConfigError(unknown("name in overrides", name, known))
@@ -76,7 +76,7 @@ class Suite:
 
     def _config(self, dataset: str, split: str, strategy: str, seed: int) -> Config:
         tables: dict[str, Any] = dict(self.run)
-        for name in (dataset, split, strategy, f"{dataset}/{strategy}"):
+        for name in _names([dataset], [split], [strategy]):
             tables = with_settings(tables, _dotted(self.overrides.get(name, {})))
         named = tables.get("strategy", {}).get("name", strategy)
         chosen = {
@@ -115,8 +115,7 @@ def narrowed(
     """
     chosen = {kind: tuple(names) for kind, names in lists.items() if names}
     left = {kind: chosen.get(kind, getattr(suite, kind)) for kind in KINDS}
-    names = {name for kind in left.values() for name in kind}
-    names |= {f"{d}/{s}" for d in left["datasets"] for s in left["strategies"]}
+    names = _names(left["datasets"], left["splits"], left["strategies"])
     return replace(
         suite,
         seeds=suite.seeds if seeds is None else seeds,
@@ -137,6 +136,13 @@ def suite_names() -> list[str]:
     return sorted(
         p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")
     )
+
+
+def _names(datasets: Sequence[str], splits: Sequence[str], strategies: Sequence[str]) -> list[str]:
+    """Return what overrides may be for, the more special later."""
+    pairs = [(datasets, splits), (datasets, strategies), (datasets, splits, strategies)]
+    special = ("/".join(parts) for kinds in pairs for parts in product(*kinds))
+    return [*datasets, *splits, *strategies, *special]
 
 
 def _suite_file(source: str | Path) -> Path:

@@ -1,0 +1,79 @@
+"""Three ways to a decay: the default, found by `flamma tune`, and adapted while the run goes.
+
+The search is over step size, decay start and cost scale, on a seed of its own and on held-back
+training data; its best, flamma-plus as it comes and flamma-adaptive are then run on the suite's
+seeds. Finished runs and trials are kept.
+
+    python benchmarks/automatic.py quick digits [--trials 30] [--out out/automatic]
+        [--table docs/results/automatic.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from flamma.experiments.compare import compare
+from flamma.experiments.config import make_config, with_settings
+from flamma.experiments.suite import narrowed, read_suite
+from flamma.experiments.table import as_markdown
+from flamma.experiments.tune import tune
+
+SEED = 1000
+SPLIT = "shards"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("suite", nargs="?", default="quick")
+    parser.add_argument("dataset", nargs="?", default="digits")
+    parser.add_argument("--trials", type=int, default=30)
+    parser.add_argument("--out", type=Path, default=Path("out/automatic"))
+    parser.add_argument("--table", type=Path)
+    options = parser.parse_args()
+    suite = narrowed(
+        read_suite(options.suite),
+        datasets=[options.dataset],
+        splits=[SPLIT],
+        strategies=["fedavg", "flamma-plus", "flamma-adaptive"],
+    )
+    out = options.out / options.suite / options.dataset
+    plus = next(cell.config for cell in suite.cells() if cell.strategy == "flamma-plus")
+    config = make_config(with_settings(plus.as_tables(), {"seed": SEED}))
+    found = tune(config, out=out / "tune", trials=options.trials)
+    given_up = sum(trial["given_up"] for trial in found.trials)
+    named = ", ".join(f"{name} {value:.4g}" for name, value in found.options.items())
+    print(f"{len(found.trials)} trials, {given_up} given up early; best: {named}\n")
+    chosen: dict = {"strategy": {"name": "flamma-plus"}}
+    for source in (
+        suite.overrides.get(f"{options.dataset}/{SPLIT}/flamma-plus", {}),
+        found.options,
+    ):
+        chosen = with_settings(chosen, _flat(source))
+    suite = replace(
+        suite,
+        strategies=(*suite.strategies, "flamma-plus-tuned"),
+        overrides={**suite.overrides, f"{options.dataset}/{SPLIT}/flamma-plus-tuned": chosen},
+    )
+    comparison = compare(suite, out=out / "runs")
+    print(as_markdown(comparison))
+    if options.table:
+        told = {"trials": found.trials, "best": found.options, "rows": asdict(comparison)["rows"]}
+        options.table.write_text(json.dumps(told, indent=1) + "\n")
+
+
+def _flat(tables: dict) -> dict:
+    """Return {"a": {"b": 1}} as {"a.b": 1}."""
+    flat = {}
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{name}": inner for name, inner in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Print a finished comparison as the Markdown tables of docs/results.md.
+
+    python benchmarks/study.py out/laptop/table.json
+
+For each dataset and split: accuracy and variance with the spread over seeds, the worst tenth of the
+clients, local epochs, how far the variance is on the way from the central ceiling (0%) to FedAvg
+(100%), the same at equal work, and the paper's figures where it has them; then what the games came
+to and how evenly clients took part; then what the target we set ourselves comes to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+from flamma.experiments.table import CEILING, LABELS, Comparison, Row
+
+PLUS = "flamma-plus"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("table", type=Path)
+    options = parser.parse_args()
+    read = json.loads(options.table.read_text())
+    found = Comparison(read["name"], [Row(**row) for row in read["rows"]], read["folders"])
+    paper = tomllib.loads((files("flamma.reports") / "paper.toml").read_text())
+    places = dict.fromkeys((row.dataset, row.split) for row in found.rows)
+    for dataset, split in places:
+        rows = [r for r in found.rows if (r.dataset, r.split) == (dataset, split)]
+        print(f"\n### {dataset}, {split}\n")
+        print(one_place(rows, paper.get(dataset, {}).get(split, {})))
+    print("\n### Games and participation\n")
+    print(games(found))
+    if any(row.strategy == PLUS for row in found.rows):
+        print("\n### The target\n")
+        for dataset, split in places:
+            print(target([r for r in found.rows if (r.dataset, r.split) == (dataset, split)]))
+
+
+def one_place(rows: list[Row], paper: dict) -> str:
+    of = {row.strategy: row for row in rows}
+    header = ["Algorithm", "Accuracy", "Variance", "Worst tenth", "Local epochs"]
+    if CEILING in of and "fedavg" in of:
+        header.append("Way to FedAvg")
+    header.append("At equal work")
+    if paper:
+        header.append("Paper")
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1)]
+    for row in rows:
+        line = [
+            LABELS.get(row.strategy, row.strategy),
+            spread(row, "accuracy"),
+            spread(row, "variance"),
+            f"{row.mean['worst_10']:.1f}",
+            f"{row.mean['epochs_total']:.0f}",
+        ]
+        if "Way to FedAvg" in header:
+            line.append(f"{100 * way(row, of):.0f}%")
+        equal = (row.mean["equal_work_accuracy"], row.mean["equal_work_variance"])
+        line.append("" if row.strategy == CEILING else f"{equal[0]:.1f} / {equal[1]:.0f}")
+        if paper:
+            printed = paper.get(row.strategy)
+            line.append(
+                f"{printed['accuracy'][0]:.1f} / {printed['variance'][0]:.0f}" if printed else ""
+            )
+        lines.append(line)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def spread(row: Row, measure: str) -> str:
+    digits = 1 if row.mean[measure] < 100 else 0
+    return f"{row.mean[measure]:.{digits}f} ± {row.std[measure]:.{digits}f}"
+
+
+def way(row: Row, of: dict[str, Row]) -> float:
+    """Return where the variance lies between the ceiling's (0) and FedAvg's (1)."""
+    low, high = of[CEILING].mean["variance"], of["fedavg"].mean["variance"]
+    return (row.mean["variance"] - low) / (high - low) if high != low else 0.0
+
+
+def games(found: Comparison) -> str:
+    header = [
+        "Algorithm",
+        "Even in selection (Jain)",
+        "Even in epochs (Jain)",
+        "Largest follower gap",
+        "Largest leader regret",
+        "Moves with utility of at least 0",
+    ]
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1)]
+    for strategy in dict.fromkeys(row.strategy for row in found.rows):
+        rows = [row for row in found.rows if row.strategy == strategy]
+        if strategy == CEILING:
+            continue
+        line = [LABELS.get(strategy, strategy)]
+        for measure in ("selection_jain", "epochs_jain"):
+            line.append(f"{sum(r.mean[measure] for r in rows) / len(rows):.3f}")
+        played = [row for row in rows if "follower_gap" in row.mean]
+        for measure in ("follower_gap", "leader_regret"):
+            worst = max((max(r.values[measure]) for r in played), default=None)
+            line.append("" if worst is None else f"{worst:.2g}")
+        ratio = min((min(r.values["individual_rationality_ratio"]) for r in played), default=None)
+        line.append("" if ratio is None else f"{100 * ratio:.0f}%")
+        lines.append(line)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def target(rows: list[Row]) -> str:
+    """Return in one line how FLamma-plus stands to the target."""
+    of = {row.strategy: row for row in rows}
+    plus = of[PLUS]
+    others = [r for r in rows if r.strategy not in (PLUS, "flamma-adaptive", CEILING)]
+    parts = []
+    for measure, sign in (("accuracy", 1), ("variance", -1)):
+        best = max(others, key=lambda r: sign * r.mean[measure])
+        ahead = sign * (plus.mean[measure] - best.mean[measure])
+        clear = ahead - plus.std[measure] - best.std[measure]
+        stands = "ahead, clear of" if clear > 0 else "ahead, within" if ahead > 0 else "behind"
+        if stands == "behind":
+            stands += ", beyond" if -ahead > plus.std[measure] + best.std[measure] else ", within"
+        parts.append(
+            f"{measure} {plus.mean[measure]:.1f} against {best.mean[measure]:.1f} of "
+            f"{LABELS.get(best.strategy, best.strategy)} ({stands} the spread)"
+        )
+    if "fedavg" in of:
+        ratio = plus.mean["variance"] / of["fedavg"].mean["variance"]
+        parts.append(f"variance {ratio:.3f} of FedAvg's")
+        if CEILING in of:
+            parts.append(f"{100 * way(plus, of):.0f}% of the way from the ceiling to FedAvg")
+        epochs = (row.mean["epochs_total"] for row in (plus, of["fedavg"]))
+        parts.append("{:.0f} local epochs to {:.0f}".format(*epochs))
+    return f"- {plus.dataset}, {plus.split}: " + "; ".join(parts) + "."
+
+
+if __name__ == "__main__":
+    main()
