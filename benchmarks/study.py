@@ -4,8 +4,9 @@
 
 For each dataset and split: accuracy and variance with the spread over seeds, the worst tenth of the
 clients, local epochs, how far the variance is on the way from the central ceiling (0%) to FedAvg
-(100%), the same at equal work, and the paper's figures where it has them; then what the games came
-to and how evenly clients took part; then what the target we set ourselves comes to.
+(100%), accuracy and variance when as many local epochs were spent as FLamma-plus spends in all, and
+the paper's figures where it has them; then what the games came to and how evenly clients took part;
+then what the target we set ourselves comes to.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import tomllib
 from importlib.resources import files
 from pathlib import Path
 
+from flamma.experiments.run import Run
+from flamma.experiments.summary import at_budget
 from flamma.experiments.table import CEILING, LABELS, Comparison, Row
 
 PLUS = "flamma-plus"
@@ -32,7 +35,8 @@ def main() -> None:
     for dataset, split in places:
         rows = [r for r in found.rows if (r.dataset, r.split) == (dataset, split)]
         print(f"\n### {dataset}, {split}\n")
-        print(one_place(rows, paper.get(dataset, {}).get(split, {})))
+        equal = at_equal_work(rows, options.table.parent / "runs" / dataset / split)
+        print(one_place(rows, equal, paper.get(dataset, {}).get(split, {})))
     print("\n### Games and participation\n")
     print(games(found))
     if any(row.strategy == PLUS for row in found.rows):
@@ -41,12 +45,27 @@ def main() -> None:
             print(target([r for r in found.rows if (r.dataset, r.split) == (dataset, split)]))
 
 
-def one_place(rows: list[Row], paper: dict) -> str:
+def at_equal_work(rows: list[Row], folder: Path) -> dict[str, str]:
+    """Return accuracy / variance of each at the local epochs of FLamma-plus, if it is there."""
+    budget = next((r.mean["epochs_total"] for r in rows if r.strategy == PLUS), None)
+    if budget is None or not folder.is_dir():
+        return {}
+    equal = {}
+    for row in rows:
+        runs = [Run.load(folder / row.strategy / f"seed-{seed}") for seed in range(row.seeds)]
+        found = [at_budget(run.history, budget * 1.01) for run in runs]
+        means = (sum(f[m] for f in found) / row.seeds for m in ("accuracy", "accuracy_variance"))
+        equal[row.strategy] = "{:.1f} / {:.0f}".format(*means)
+    return equal
+
+
+def one_place(rows: list[Row], equal: dict[str, str], paper: dict) -> str:
     of = {row.strategy: row for row in rows}
     header = ["Algorithm", "Accuracy", "Variance", "Worst tenth", "Local epochs"]
     if CEILING in of and "fedavg" in of:
         header.append("Way to FedAvg")
-    header.append("At equal work")
+    if equal:
+        header.append("At equal work")
     if paper:
         header.append("Paper")
     lines = [header, ["---"] + ["---:"] * (len(header) - 1)]
@@ -60,8 +79,8 @@ def one_place(rows: list[Row], paper: dict) -> str:
         ]
         if "Way to FedAvg" in header:
             line.append(f"{100 * way(row, of):.0f}%")
-        equal = (row.mean["equal_work_accuracy"], row.mean["equal_work_variance"])
-        line.append("" if row.strategy == CEILING else f"{equal[0]:.1f} / {equal[1]:.0f}")
+        if equal:
+            line.append("" if row.strategy == CEILING else equal[row.strategy])
         if paper:
             printed = paper.get(row.strategy)
             line.append(
