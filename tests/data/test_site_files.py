@@ -55,6 +55,7 @@ BAD_FILES = {
     "a path for a name": ('name = "../x"\n[data]\nnpz = "a"', "name must be"),
     "no word": ('name = "here"\ntell_cost = 1\n[data]\nnpz = "a"', "true or false, not 1"),
     "no cost": ('name = "here"\ncost = 0\n[data]\nnpz = "a"', "cost must be positive"),
+    "cost beyond floats": (f'name = "here"\ncost = 1{"0" * 400}\n[data]\nnpz = "a"', "cost must"),
     "endless cost": ('name = "here"\ncost = inf\n[data]\nnpz = "a"', "positive and finite"),
     "unknown key": ('name = "here"\n[data]\nnpz = "a"\nheldout = 1', "did you mean held_out"),
     "no text": ('name = "here"\n[data]\nnpz = 3', "data.npz must be a text, not 3"),

@@ -70,6 +70,7 @@ def test_the_pareto_front_is_what_nobody_beats_in_both():
         row("between", (80, 0), (20, 0)),
         row("beaten", (79, 0), (21, 0)),
         row("equal", (80, 0), (20, 0)),
+        row("central", (99, 0), (1, 0)),
     ]
     assert [r.strategy for r in pareto(rows)] == ["fair", "between", "equal", "accurate"]
 

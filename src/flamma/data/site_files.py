@@ -5,7 +5,7 @@ Only the file is read and checked here, not the data that it names: see ``site_d
 
 from __future__ import annotations
 
-import math
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -141,7 +141,8 @@ def read_site(path: Path) -> SiteFile:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and abs(value) <= sys.float_info.max
 
 
 def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], path: Path) -> None:

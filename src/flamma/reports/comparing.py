@@ -14,7 +14,7 @@ from flamma.experiments.config import make_config
 from flamma.experiments.folder import CONFIG
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
-from flamma.experiments.table import MEASURES, Comparison, Row, compared
+from flamma.experiments.table import CEILING, MEASURES, Comparison, Row, compared
 from flamma.reports.reading import Inside, RunRecord, is_inside, number, read_run
 
 TABLE, RUNS = "table.json", "runs"
@@ -92,7 +92,11 @@ def clear_best(comparison: Comparison, dataset: str, split: str, measure: str) -
 
 
 def pareto(rows: list[Row]) -> list[Row]:
-    """Return the rows that no other beats in both accuracy and variance, by rising accuracy."""
+    """Return the rows that no other beats in both accuracy and variance, by rising accuracy.
+
+    The ceiling is left out: it does not compete.
+    """
+    rows = [row for row in rows if row.strategy != CEILING] or rows
 
     def beaten(row: Row) -> bool:
         return any(
