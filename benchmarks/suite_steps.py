@@ -1,12 +1,13 @@
 """Choose every strategy's step size, and its one option of its own, for a suite.
 
-All strategies get the same grid of step sizes on the same seed, which no result is reported of, and
+All strategies get the same grid of step sizes on the same seeds, which no result is told of, and
 the same data: a part of the clients' training data is held back for the choice, and the held-out
 data are not looked at. A strategy that has an option of its own then gets up to two more runs with
 other values of it, at the step that was best (FLamma-plus: at two steps). Runs that are finished
 are kept; started again, it goes on.
 
-    python benchmarks/suite_steps.py laptop --datasets mnist fashion-mnist --table shards.json
+    python benchmarks/suite_steps.py quick --seeds 3 --table docs/results/quick-steps.json
+    python benchmarks/suite_steps.py laptop --datasets mnist fashion-mnist
     python benchmarks/suite_steps.py laptop --datasets cifar10 --steps 0.05 0.1 0.2 --no-options
     python benchmarks/suite_steps.py laptop --split iid --strategies fedavg
 
@@ -44,7 +45,7 @@ OPTIONS = {
 
 
 def choose(
-    suite: str, dataset: str, split: str, strategy: str, out: Path, steps: list[float], more: bool
+    suite: str, dataset: str, split: str, strategy: str, out: Path, options: argparse.Namespace
 ) -> dict:
     """Return what was tried for one strategy on one dataset, and what was best."""
     import torch
@@ -52,22 +53,30 @@ def choose(
     torch.set_num_threads(1)
     chosen = narrowed(read_suite(suite), 1, datasets=[dataset], splits=[split])
     tables = next(c.config for c in chosen.cells() if c.strategy == strategy).as_tables()
-    config = make_config(with_settings(tables, {"seed": SEED}))
-    found = tune(config, out=out / "step", grid={"training.learning_rate": steps})
-    tried, options, score = list(found.trials), dict(found.options), found.score
-    if more and strategy in OPTIONS:
-        other = tune(found.config, out=out / "option", grid=OPTIONS[strategy])
-        tried += [t | {"options": options | t["options"]} for t in other.trials]
-        if other.score > score:
-            options, score = options | other.options, other.score
-    return {
-        "dataset": dataset,
-        "split": split,
-        "strategy": strategy,
-        "options": options,
-        "score": score,
-        "tried": [{"score": t["score"], **t["options"]} for t in tried],
-    }
+    tried = scored(tables, {"training.learning_rate": options.steps}, out / "step", options.seeds)
+    if strategy in OPTIONS and not options.no_options:
+        best = with_settings(tables, max(tried, key=score_of)["options"])
+        for found in scored(best, OPTIONS[strategy], out / "option", options.seeds):
+            step = {"training.learning_rate": best["training"]["learning_rate"]}
+            tried.append(found | {"options": step | found["options"]})
+    best = max(tried, key=score_of)
+    place = {"dataset": dataset, "split": split, "strategy": strategy}
+    return place | {"best": best, "tried": tried}
+
+
+def scored(tables: dict, grid: dict, out: Path, seeds: int) -> list[dict]:
+    """Return every point of a grid with its mean score over seeds of its own."""
+    scores: dict[str, list[float]] = {}
+    for seed in range(SEED, SEED + seeds):
+        config = make_config(with_settings(tables, {"seed": seed}))
+        for trial in tune(config, out=out / f"seed-{seed}", grid=grid).trials:
+            score = -100.0 if trial["score"] is None else trial["score"]  # it diverged
+            scores.setdefault(json.dumps(trial["options"]), []).append(score)
+    return [{"score": sum(s) / seeds, "options": json.loads(o)} for o, s in scores.items()]
+
+
+def score_of(tried: dict) -> float:
+    return tried["score"]
 
 
 def main() -> None:
@@ -79,10 +88,11 @@ def main() -> None:
     parser.add_argument("--strategies", nargs="+")
     parser.add_argument("--out", type=Path, default=Path("out/steps"))
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--seeds", type=int, default=1, help="how many, from 1000 on")
     parser.add_argument("--no-options", action="store_true", help="choose step sizes only")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    suite, split, more = read_suite(options.suite), options.split, not options.no_options
+    suite, split = read_suite(options.suite), options.split
     out = options.out / options.suite / split
     wanted = [
         (dataset, strategy)
@@ -91,16 +101,16 @@ def main() -> None:
     ]
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
         jobs = [
-            pool.submit(choose, options.suite, d, split, s, out / d / s, options.steps, more)
-            for d, s in wanted
+            pool.submit(choose, options.suite, d, split, s, out / d / s, options) for d, s in wanted
         ]
         chosen = []
         for job in jobs:
             found = job.result()
             chosen.append(found)
-            named = ", ".join(f"{name} = {value:g}" for name, value in found["options"].items())
+            best = found["best"]
+            named = ", ".join(f"{name} = {value:g}" for name, value in best["options"].items())
             print(
-                f"{found['dataset']}/{found['strategy']}: {named} (score {found['score']:.2f})",
+                f"{found['dataset']}/{found['strategy']}: {named} (score {best['score']:.2f})",
                 flush=True,
             )
     if options.table:
