@@ -20,10 +20,10 @@ from flamma.reports.tables import text_table
 STRATEGIES = ("fedavg", "flamma", "flamma-plus")
 GAMES = ("flamma", "flamma-plus")
 FACTORS = {
-    "decay start": ("strategy.decay_start", (0.1, 0.2, 0.3, 0.45, 0.6, 1.0)),
-    "spread of costs": ("costs.spread", (0.0, 0.25, 0.5, 1.0)),
-    "clients a round, of 10": ("per_round", (1, 2, 3, 5, 10)),
-    "classes a client": ("data.classes_per_client", (1, 2, 3, 5)),
+    "decay start": ("strategy.decay_start", (0.1, 0.3, 0.6, 1.0)),
+    "spread of costs": ("costs.spread", (0.0, 0.5, 1.0)),
+    "clients a round, of 10": ("per_round", (1, 3, 5, 10)),
+    "classes a client": ("data.classes_per_client", (1, 2, 5)),
 }
 ALSO = {
     "costs.spread": {"costs.kind": "lognormal"},
