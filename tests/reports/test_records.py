@@ -16,6 +16,7 @@ from flamma.experiments.table import MEASURES, Comparison, Row
 from flamma.game import Game, solve
 from flamma.reports import html_page as pages
 from flamma.reports.comparing import clear_best, is_comparison, pareto, read_comparison
+from flamma.reports.drawing import style_of
 from flamma.reports.comparison_page import paper
 from flamma.reports.document import Document, Facts
 from flamma.reports.game_charts import decay, effective, games
@@ -73,6 +74,10 @@ def test_the_pareto_front_is_what_nobody_beats_in_both():
         row("central", (99, 0), (1, 0)),
     ]
     assert [r.strategy for r in pareto(rows)] == ["fair", "between", "equal", "accurate"]
+
+
+def test_no_two_of_a_dozen_lines_look_alike():
+    assert len({style_of(number) for number in range(24)}) == 24
 
 
 def test_the_papers_table_is_kept_with_its_source():

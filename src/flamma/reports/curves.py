@@ -10,7 +10,7 @@ import numpy as np
 
 from flamma.experiments.run import Run
 from flamma.experiments.table import LABELS, Comparison
-from flamma.reports.drawing import COLOURS, DASHES, new_figure, save, tidy
+from flamma.reports.drawing import new_figure, save, style_of, tidy
 from flamma.types import Floats
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def draw_comparison(folder: Path, comparison: Comparison, dataset: str) -> Figur
         for line, (key, label) in enumerate(PANELS):
             axes = grid[line][column]
             for k, curve in enumerate(curves(folder, comparison, dataset, split, key)):
-                colour, dash = COLOURS[k % len(COLOURS)], DASHES[k % len(DASHES)]
+                colour, dash = style_of(k)
                 name = LABELS.get(curve.strategy, curve.strategy)
                 axes.plot(curve.rounds, curve.mean, color=colour, linestyle=dash, label=name)
                 axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.12)

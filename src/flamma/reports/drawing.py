@@ -15,8 +15,24 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, dark enough on white; line styles repeat the distinction.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#7F7F7F")
-DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
+Dash = str | tuple[int, tuple[int, ...]]
+DASHES: tuple[Dash, ...] = (
+    "-",
+    "--",
+    "-.",
+    ":",
+    (0, (5, 1)),
+    (0, (3, 1, 1, 1)),
+    (0, (1, 1)),
+    (0, (8, 2)),
+)
 FORMATS = (".png", ".svg")
+
+
+def style_of(number: int) -> tuple[str, Dash]:
+    """Return colour and dash of a line; from the ninth on colours come again with other dashes."""
+    turn, place = divmod(number, len(COLOURS))
+    return COLOURS[place], DASHES[(place + 3 * turn) % len(DASHES)]
 
 
 def check_picture_name(path: Path) -> None:
