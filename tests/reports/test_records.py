@@ -16,9 +16,9 @@ from flamma.experiments.table import MEASURES, Comparison, Row
 from flamma.game import Game, solve
 from flamma.reports import html_page as pages
 from flamma.reports.comparing import clear_best, is_comparison, pareto, read_comparison
-from flamma.reports.drawing import style_of
 from flamma.reports.comparison_page import paper
 from flamma.reports.document import Document, Facts
+from flamma.reports.drawing import style_of
 from flamma.reports.game_charts import decay, effective, games
 from flamma.reports.html_page import as_json, read_document, write_report
 from flamma.reports.reading import read_run
