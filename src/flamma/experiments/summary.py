@@ -90,7 +90,8 @@ def _worst(name: str, records: Sequence[Record], worst: Any) -> float | None:
 
 def _rational(records: Sequence[Record]) -> float | None:
     """Return the share of all moves in the game by which the client did not lose; 1 is all."""
-    utilities = [u for record in records for u in record.get("client_utilities") or ()]
+    told = (record.get("client_utilities") or () for record in records)
+    utilities = [u for moves in told for u in moves if u is not None]
     return sum(u >= -ROUNDING for u in utilities) / len(utilities) if utilities else None
 
 
