@@ -22,7 +22,7 @@ GAMES = ("flamma", "flamma-plus")
 FACTORS = {
     "decay start": ("strategy.decay_start", (0.1, 0.3, 0.6, 1.0)),
     "spread of costs": ("costs.spread", (0.0, 0.5, 1.0)),
-    "clients a round, of 10": ("per_round", (1, 3, 5, 10)),
+    "clients a round, of 10": ("per_round", (1, 3, 5)),
     "classes a client": ("data.classes_per_client", (1, 2, 5)),
 }
 ALSO = {
