@@ -62,7 +62,7 @@ def at_equal_work(rows: list[Row], folder: Path) -> dict[str, str]:
 def one_place(rows: list[Row], equal: dict[str, str], paper: dict) -> str:
     of = {row.strategy: row for row in rows}
     header = ["Algorithm", "Accuracy", "Variance", "Worst tenth", "Local epochs"]
-    if CEILING in of and "fedavg" in of:
+    if has_way(of):
         header.append("Way to FedAvg")
     if equal:
         header.append("At equal work")
@@ -95,10 +95,17 @@ def spread(row: Row, measure: str) -> str:
     return f"{row.mean[measure]:.{digits}f} ± {row.std[measure]:.{digits}f}"
 
 
+def has_way(of: dict[str, Row]) -> bool:
+    """Return whether FedAvg is so far from the ceiling that there is a way between them."""
+    if CEILING not in of or "fedavg" not in of:
+        return False
+    return of["fedavg"].mean["variance"] > 2 * of[CEILING].mean["variance"]
+
+
 def way(row: Row, of: dict[str, Row]) -> float:
     """Return where the variance lies between the ceiling's (0) and FedAvg's (1)."""
     low, high = of[CEILING].mean["variance"], of["fedavg"].mean["variance"]
-    return (row.mean["variance"] - low) / (high - low) if high != low else 0.0
+    return (row.mean["variance"] - low) / (high - low)
 
 
 def games(found: Comparison) -> str:
@@ -148,7 +155,7 @@ def target(rows: list[Row]) -> str:
     if "fedavg" in of:
         ratio = plus.mean["variance"] / of["fedavg"].mean["variance"]
         parts.append(f"variance {ratio:.3f} of FedAvg's")
-        if CEILING in of:
+        if has_way(of):
             parts.append(f"{100 * way(plus, of):.0f}% of the way from the ceiling to FedAvg")
         epochs = (row.mean["epochs_total"] for row in (plus, of["fedavg"]))
         parts.append("{:.0f} local epochs to {:.0f}".format(*epochs))
