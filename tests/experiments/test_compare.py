@@ -104,6 +104,19 @@ def test_the_most_special_override_has_the_last_word():
         assert steps["shards"] == pytest.approx(0.1 * (1, 1, 3, 3, 5, 5)[count - 1])
 
 
+def test_who_has_trained_can_compare(tmp_path):
+    """A forked worker must not wait for the threads that its parent trained with."""
+    script = (
+        "import flamma; from flamma.experiments.compare import compare\n"
+        "flamma.run(strategy__name='fedavg', rounds=1, out='one')\n"
+        "suite = {'seeds': 1, 'splits': ['iid'], 'strategies': ['fedavg'], 'run': {'rounds': 1}}\n"
+        "print(len(compare(suite, out='many', processes=2).rows))"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
 def test_all_strategies_see_the_same_clients(done):
     _, out = done
     tables = {

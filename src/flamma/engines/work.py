@@ -189,6 +189,14 @@ class InProcess:
         """There is nothing to give back."""
 
 
+def stay_on_one_thread() -> None:
+    """Keep PyTorch on this thread for good, in a process that was forked.
+
+    It would wait for ever for the threads of the process it was forked from.
+    """
+    torch.set_num_threads(1)
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Let torch use one thread, as every worker process does, so that the bits are the same."""
