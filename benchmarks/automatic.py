@@ -46,12 +46,8 @@ def main() -> None:
     given_up = sum(trial["given_up"] for trial in found.trials)
     named = ", ".join(f"{name} {value:.4g}" for name, value in found.options.items())
     print(f"{len(found.trials)} trials, {given_up} given up early; best: {named}\n")
-    chosen: dict = {"strategy": {"name": "flamma-plus"}}
-    for source in (
-        suite.overrides.get(f"{options.dataset}/{SPLIT}/flamma-plus", {}),
-        found.options,
-    ):
-        chosen = with_settings(chosen, _flat(source))
+    before = suite.overrides.get(f"{options.dataset}/{SPLIT}/flamma-plus", {})
+    chosen = with_settings(before, found.options | {"strategy.name": "flamma-plus"})
     suite = replace(
         suite,
         strategies=(*suite.strategies, "flamma-plus-tuned"),
@@ -62,17 +58,6 @@ def main() -> None:
     if options.table:
         told = {"trials": found.trials, "best": found.options, "rows": asdict(comparison)["rows"]}
         options.table.write_text(json.dumps(told, indent=1) + "\n")
-
-
-def _flat(tables: dict) -> dict:
-    """Return {"a": {"b": 1}} as {"a.b": 1}."""
-    flat = {}
-    for key, value in tables.items():
-        if isinstance(value, dict):
-            flat |= {f"{key}.{name}": inner for name, inner in value.items()}
-        else:
-            flat[key] = value
-    return flat
 
 
 if __name__ == "__main__":

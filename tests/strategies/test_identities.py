@@ -260,38 +260,25 @@ def test_revealed_costs_close_in_on_the_true_ones():
     )
 
 
-def test_memory_steps_by_what_everybody_said_last():
-    # m = 0.5, equal data of two clients. Round 1: client 0 says (2, 0): step by it alone.
-    # Round 2: client 1 says (0, 2): step by half of it plus half of 0.5 * (2, 0).
-    strategy = FlammaPlus(PLAN, persistence=1.0, memory=0.5, warmup_iterations=0)
-    state = strategy.init(vector(0, 0), Population(np.array([10, 10]), np.full(2, 0.1), 2))
-    after, _ = strategy.aggregate(state, offer(0, number=1), [report(0, (2, 0), 10)])
-    np.testing.assert_allclose(after.params, vector(2, 0))
-    second, _ = strategy.aggregate(after, offer(1, number=2), [report(1, (2, 2), 10)])
-    np.testing.assert_allclose(second.params, vector(2.5, 1))
-
-
-def test_memory_without_persistence_is_the_mean_of_what_everybody_sent_last():
-    # Data of 10 and 30. Round 1: client 0 alone. Round 2: client 1 sends (2, 2), and the mean is
-    # 0.25 * (2, 0) + 0.75 * (2, 2).
-    strategy = FlammaPlus(PLAN, memory=1.0, persistence=0.0, warmup_iterations=0)
-    state = strategy.init(vector(9, 9), Population(np.array([10, 30]), np.full(2, 0.1), 2))
-    state, _ = strategy.aggregate(state, offer(0, number=1), [report(0, (2, 0), 10)])
-    np.testing.assert_allclose(state.params, vector(2, 0))
-    state, _ = strategy.aggregate(state, offer(1, number=2), [report(1, (2, 2), 30)])
-    np.testing.assert_allclose(state.params, vector(2, 1.5), rtol=1e-6)
-
-
-def test_memory_with_some_persistence_lies_between_update_and_model():
-    # Equal data, m = 0.5, κ = 0.5. Round 1: client 0 receives (0, 0) and sends (4, 0): w = (4, 0).
-    # Round 2: client 1 sends (4, 2). Client 0 pulls by (4, 0) - 0.5 (0, 0) - 0.5 (4, 0) = (2, 0),
-    # a quarter of which counts; client 1 by its update (0, 2), half of which does.
-    strategy = FlammaPlus(PLAN, memory=0.5, persistence=0.5, warmup_iterations=0)
-    state = strategy.init(vector(0, 0), Population(np.array([10, 10]), np.full(2, 0.1), 2))
-    state, _ = strategy.aggregate(state, offer(0, number=1), [report(0, (4, 0), 10)])
+@pytest.mark.parametrize(
+    ("persistence", "memory", "samples", "expected"),
+    [
+        # κ = 1: client 0's update (4, 0) is repeated, and half faded; half of each counts.
+        (1.0, 0.5, (10, 10), (4 + 0.5 * 0.5 * 4, 1)),
+        # κ = 0 and m = 1: the mean by data size of (4, 0) and (4, 2).
+        (0.0, 1.0, (10, 30), (4, 1.5)),
+        # κ = 0.5: client 0 pulls by (4, 0) - 0.5 (0, 0) - 0.5 (4, 0) = (2, 0), half faded.
+        (0.5, 0.5, (10, 10), (4 + 0.5 * 0.5 * 2, 1)),
+    ],
+)
+def test_memory_by_hand(persistence, memory, samples, expected):
+    # Round 1: client 0 receives (0, 0) and sends (4, 0). Round 2: client 1 sends (4, 2).
+    strategy = FlammaPlus(PLAN, persistence=persistence, memory=memory, warmup_iterations=0)
+    state = strategy.init(vector(0, 0), Population(np.array(samples), np.full(2, 0.1), 2))
+    state, _ = strategy.aggregate(state, offer(0, number=1), [report(0, (4, 0), samples[0])])
     np.testing.assert_allclose(state.params, vector(4, 0))
-    state, _ = strategy.aggregate(state, offer(1, number=2), [report(1, (4, 2), 10)])
-    np.testing.assert_allclose(state.params, vector(4.5, 1), rtol=1e-6)
+    state, _ = strategy.aggregate(state, offer(1, number=2), [report(1, (4, 2), samples[1])])
+    np.testing.assert_allclose(state.params, vector(*expected), rtol=1e-6)
 
 
 def test_levelling_grows_as_gamma_falls():

@@ -32,6 +32,7 @@ from flamma.engines.work import (
     Workbench,
     one_thread,
     shared_zeros,
+    stay_on_one_thread,
 )
 from flamma.errors import FlammaError
 from flamma.types import Params
@@ -224,7 +225,7 @@ def _serve(
     for other in parents:
         other.close()
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
-    torch.set_num_threads(1)
+    stay_on_one_thread()
     try:
         connection.send(_problem())
         while True:
