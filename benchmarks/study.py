@@ -148,9 +148,12 @@ def target(rows: list[Row]) -> str:
         stands = "ahead, clear of" if clear > 0 else "ahead, within" if ahead > 0 else "behind"
         if stands == "behind":
             stands += ", beyond" if -ahead > plus.std[measure] + best.std[measure] else ", within"
+        pairs = zip(plus.values[measure], best.values[measure], strict=True)
+        better = sum(sign * (mine - theirs) > 0 for mine, theirs in pairs)
         parts.append(
             f"{measure} {plus.mean[measure]:.1f} against {best.mean[measure]:.1f} of "
-            f"{LABELS.get(best.strategy, best.strategy)} ({stands} the spread)"
+            f"{LABELS.get(best.strategy, best.strategy)} ({stands} the spread; better on "
+            f"{better} of {plus.seeds} seeds)"
         )
     if "fedavg" in of:
         ratio = plus.mean["variance"] / of["fedavg"].mean["variance"]

@@ -2,12 +2,14 @@
 
 All strategies get the same grid of step sizes on the same seeds, which no result is told of, and
 the same data: a part of the clients' training data is held back for the choice, and the held-out
-data are not looked at. A strategy that has an option of its own then gets up to two more runs with
-other values of it, at the step that was best (FLamma-plus: at two steps). Runs that are finished
-are kept; started again, it goes on.
+data are not looked at. A strategy that has an option of its own then gets up to three more runs
+with other values of it, at the step that was best (a memory of models: at two steps). What the
+suite already has for a strategy on a split is left out. Runs that are finished are kept; started
+again, it goes on.
 
     python benchmarks/suite_steps.py quick --seeds 3 --table docs/results/quick-steps.json
-    python benchmarks/suite_steps.py laptop --datasets mnist fashion-mnist
+    python benchmarks/suite_steps.py laptop --datasets mnist
+    python benchmarks/suite_steps.py laptop --datasets fashion-mnist --seeds 3
     python benchmarks/suite_steps.py laptop --datasets cifar10 --steps 0.05 0.1 0.2 --no-options
     python benchmarks/suite_steps.py laptop --split iid --strategies fedavg
 
@@ -19,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -34,13 +37,13 @@ MEAN_OF_MODELS = {
     "training.learning_rate": [0.1, 0.2],
 }
 OPTIONS = {
-    "fedprox": {"strategy.mu": [1.0]},
-    "qffl": {"strategy.q": [0.1, 1.0]},
-    "mifa": {"strategy.memory": [0.9]},
-    "fedavg-decay": {"strategy.decay_start": [0.6]},
-    "flamma": {"strategy.decay_start": [0.6]},
-    "flamma-plus": MEAN_OF_MODELS,
-    "flamma-adaptive": MEAN_OF_MODELS,
+    "fedprox": [{"strategy.mu": [1.0]}],
+    "qffl": [{"strategy.q": [0.1, 1.0]}],
+    "mifa": [{"strategy.memory": [0.9]}, MEAN_OF_MODELS],
+    "fedavg-decay": [{"strategy.decay_start": [0.6]}],
+    "flamma": [{"strategy.decay_start": [0.6]}],
+    "flamma-plus": [MEAN_OF_MODELS],
+    "flamma-adaptive": [MEAN_OF_MODELS],
 }
 
 
@@ -51,13 +54,16 @@ def choose(
     import torch
 
     torch.set_num_threads(1)
-    chosen = narrowed(read_suite(suite), 1, datasets=[dataset], splits=[split])
-    tables = next(c.config for c in chosen.cells() if c.strategy == strategy).as_tables()
+    asked = narrowed(read_suite(suite), 1, datasets=[dataset], splits=[split])
+    chosen = tuple(asked.strategies)
+    general = {n: o for n, o in asked.overrides.items() if not n.endswith(chosen)}
+    cells = replace(asked, overrides=general).cells()
+    tables = next(c.config for c in cells if c.strategy == strategy).as_tables()
     tried = scored(tables, {"training.learning_rate": options.steps}, out / "step", options.seeds)
-    if strategy in OPTIONS and not options.no_options:
-        best = with_settings(tables, max(tried, key=score_of)["options"])
-        for found in scored(best, OPTIONS[strategy], out / "option", options.seeds):
-            step = {"training.learning_rate": best["training"]["learning_rate"]}
+    step = max(tried, key=score_of)["options"]
+    for i, grid in enumerate([] if options.no_options else OPTIONS.get(strategy, [])):
+        at_best = with_settings(tables, step)
+        for found in scored(at_best, grid, out / f"option-{i}", options.seeds):
             tried.append(found | {"options": step | found["options"]})
     best = max(tried, key=score_of)
     place = {"dataset": dataset, "split": split, "strategy": strategy}

@@ -214,6 +214,9 @@ def test_an_error_in_a_run_names_the_run(tmp_path):
         ({"overrides": {"fedavgg": {}}}, "did you mean fedavg"),
         ({"run": {"ruonds": 3}}, "did you mean rounds"),
         ({"sedes": 3}, "did you mean seeds"),
+        ({"overrides": {"fedavg": 3}}, "overrides.fedavg must be a table"),
+        ({"extends": 3}, "suite.extends must be"),
+        ({"extends": "papre"}, "did you mean paper"),
     ],
 )
 def test_a_suite_that_cannot_work_is_refused_before_anything_runs(tmp_path, change, expected):
@@ -231,6 +234,46 @@ def test_our_suites_are_valid(name):
     assert len(narrowed(suite, seeds=1, strategies=["fedavg"]).cells()) == (
         len(suite.datasets) * len(suite.splits)
     )
+
+
+def test_a_suite_has_what_the_one_it_extends_has_but_for_what_it_says_itself(tmp_path):
+    (tmp_path / "base.toml").write_text(
+        """seeds = 2
+        strategies = ["fedavg", "qffl"]
+        run = { rounds = 7, training.epochs = 2 }
+        [overrides]
+        qffl.strategy.q = 0.5
+        digits.training = { learning_rate = 0.3, epochs = 4 }
+        "digits/iid/fedavg".training.learning_rate = 0.2
+        """
+    )
+    (tmp_path / "mine.toml").write_text(
+        """name = "mine"
+        extends = "base.toml"
+        strategies = ["fedavg", "flamma"]
+        run.training.batch_size = 8
+        [overrides]
+        digits.training.epochs = 3
+        flamma.strategy.price = 1.0
+        """
+    )
+    suite = read_suite(tmp_path / "mine.toml")
+    assert (suite.name, suite.seeds, suite.strategies) == ("mine", 2, ("fedavg", "flamma"))
+    assert set(suite.overrides) == {"digits", "digits/iid/fedavg", "flamma"}  # qffl is not in it
+    of = {(c.split, c.strategy): c.config for c in suite.cells()}
+    assert {(c.rounds, c.training.epochs, c.training.batch_size) for c in of.values()} == {
+        (7, 3, 8)
+    }
+    assert of["iid", "fedavg"].training.learning_rate == 0.2
+    assert of["shards", "fedavg"].training.learning_rate == 0.3
+    assert read_suite(tmp_path / "base.toml").overrides["digits"]["training"]["epochs"] == 4
+
+
+def test_a_suite_that_extends_itself_is_refused(tmp_path):
+    (tmp_path / "a.toml").write_text('extends = "b.toml"')
+    (tmp_path / "b.toml").write_text('extends = "a.toml"')
+    with pytest.raises(ConfigError, match="extends itself"):
+        read_suite(tmp_path / "a.toml")
 
 
 def test_an_unknown_suite_names_the_nearest():

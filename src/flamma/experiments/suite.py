@@ -11,7 +11,7 @@ from typing import Any
 
 from flamma.errors import ConfigError
 from flamma.experiments.config import Config, make_config, read_config, with_settings
-from flamma.experiments.options import from_table
+from flamma.experiments.options import convert, from_table
 from flamma.files import read_text
 from flamma.names import unknown
 
@@ -91,6 +91,9 @@ class Suite:
 def read_suite(source: str | Path | Mapping[str, Any] | None = None) -> Suite:
     """Return a suite: one of ours by name, from a TOML file, or from tables.
 
+    A suite that ``extends`` another (one of ours, or a file beside it) has all of that but for what
+    it says itself; what that overrides for something this one does not compare is left out.
+
     Examples
     --------
     >>> read_suite("quick").datasets
@@ -98,8 +101,10 @@ def read_suite(source: str | Path | Mapping[str, Any] | None = None) -> Suite:
     """
     if source is None:
         source = "quick"
-    tables = dict(source) if isinstance(source, Mapping) else read_config(_suite_file(source))
-    return Suite(**from_table(Suite, tables, "suite"))
+    if isinstance(source, Mapping):
+        return _built(source, Path())
+    path = _suite_file(source)
+    return _built(read_config(path), path.parent, (path,))
 
 
 def narrowed(
@@ -136,6 +141,27 @@ def suite_names() -> list[str]:
     return sorted(
         p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")
     )
+
+
+def _built(tables: Mapping[str, Any], beside: Path, within: tuple[Path, ...] = ()) -> Suite:
+    """Return the suite of tables, put over the one it extends if it names one."""
+    own = from_table(Suite, {k: v for k, v in tables.items() if k != "extends"}, "suite")
+    for name, over in own.get("overrides", {}).items():
+        if not isinstance(over, Mapping):
+            raise ConfigError(f"suite.overrides.{name} must be a table, not {over!r}.")
+    if "extends" not in tables:
+        return Suite(**own)
+    named = convert(tables["extends"], str, "suite.extends")
+    path = _suite_file(named if named in suite_names() else beside / named)
+    if path in within:
+        raise ConfigError(f"the suite {named} extends itself: take out one `extends`.")
+    extended = _built(read_config(path), path.parent, (*within, path))
+    base = narrowed(extended, **{kind: own.get(kind) for kind in KINDS})
+    run = with_settings(base.run, _dotted(own.pop("run", {})))
+    overrides = dict(base.overrides)
+    for name, over in own.pop("overrides", {}).items():
+        overrides[name] = with_settings(overrides.get(name, {}), _dotted(over))
+    return replace(base, **own, run=run, overrides=overrides)
 
 
 def _names(datasets: Sequence[str], splits: Sequence[str], strategies: Sequence[str]) -> list[str]:
