@@ -15,7 +15,7 @@ from flamma.strategies.central import Central
 from flamma.strategies.fedavg import FedAvg
 from flamma.strategies.fedavg_decay import FedAvgDecay
 from flamma.strategies.fedprox import FedProx
-from flamma.strategies.flamma import Flamma, contribution
+from flamma.strategies.flamma import Flamma, agreement, closeness
 from flamma.strategies.flamma_adaptive import FlammaAdaptive
 from flamma.strategies.flamma_plus import FlammaPlus, levelled
 from flamma.strategies.incentive import Incentive
@@ -120,11 +120,14 @@ def test_incentive_without_a_validation_set_says_what_to_do():
         strategy.aggregate(state, offer(0), [report(0, (1, 0), 10)])
 
 
-def test_contribution_by_hand():
-    assert contribution(vector(3, 0), vector(3, 4)) == pytest.approx(1 - 4 / 5)
-    assert contribution(vector(3, 4), vector(3, 4)) == 1
-    assert contribution(vector(-30, 0), vector(3, 4)) == 0  # clipped, it would be negative
-    assert contribution(vector(1, 0), vector(0, 0)) == 0
+def test_contributions_by_hand():
+    assert closeness(vector(3, 0), vector(3, 4)) == pytest.approx(1 - 4 / 5)
+    assert closeness(vector(3, 4), vector(3, 4)) == 1
+    assert closeness(vector(-30, 0), vector(3, 4)) == 0  # clipped, it would be negative
+    assert closeness(vector(1, 0), vector(0, 0)) == 0
+    assert agreement(vector(3, 4), vector(30, 0)) == pytest.approx(3 / 5)
+    assert agreement(vector(-3, 4), vector(1, 0)) == 0  # clipped, it would be negative
+    assert agreement(vector(0, 0), vector(1, 0)) == 0  # who does nothing contributes nothing
 
 
 FIXED = {

@@ -94,6 +94,9 @@ class Flamma(Strategy):
         Whether the server solves for the whole epochs that clients play, or, as the paper's
         derivation does, for continuous ones. Then γ falls at once instead of in steps, and what
         the rounding costs the server shows as regret.
+    contribution : {"distance", "cosine"}
+        ω is the closeness of a client's model to the new global one, or the cosine of the angle
+        between the client's move and the global one, which does not reward doing little.
     """
 
     name: ClassVar[str] = "flamma"
@@ -111,6 +114,7 @@ class Flamma(Strategy):
     server_costs: Literal["given", "revealed"] = "given"
     prior_cost: float = 0.1
     server_epochs: Literal["whole", "continuous"] = "whole"
+    contribution: Literal["distance", "cosine"] = "distance"
 
     def __post_init__(self) -> None:
         check_epoch_bounds(self.epoch_bounds, whole_epochs=True)
@@ -177,15 +181,20 @@ class Flamma(Strategy):
     def combine(self, state: State, answers: Answers) -> FlammaState:
         """Aggregate (line 14), measure contributions, rotate the selected, refresh when due."""
         assert isinstance(state, FlammaState)
-        offer, accepted = answers.offer, answers.accepted
+        offer, accepted, before = answers.offer, answers.accepted, state.params
         if accepted:
             state = self.step(state, offer, accepted)
         selected = np.array(offer.selected, dtype=np.int64)
         measured = state.measured.copy()
         for report in accepted:
             assert report.params is not None
-            measured[report.client] = contribution(
-                report.params[: state.trainable_size], state.params[: state.trainable_size]
+            local, old, new = (
+                params[: state.trainable_size] for params in (report.params, before, state.params)
+            )
+            measured[report.client] = (
+                closeness(local, new)
+                if self.contribution == "distance"
+                else agreement(local - old, new - old)
             )
         state = replace(state, measured=measured)
         if offer.game is not None:
@@ -275,8 +284,15 @@ class Flamma(Strategy):
         return replace(state, cost_lower=lower, cost_upper=upper)
 
 
-def contribution(local: Params, aggregate: Params) -> float:
+def closeness(local: Params, aggregate: Params) -> float:
     """Return ω = clip(1 - ‖w_i - w‖ / ‖w‖, 0, 1), the closeness of a model to the aggregate."""
     size = float(np.linalg.norm(aggregate))
     distance = float(np.linalg.norm(local - aggregate))
     return min(1.0, max(0.0, 1 - distance / size)) if size > 0 else 0.0
+
+
+def agreement(move: Params, common: Params) -> float:
+    """Return ω = clip(cos ∠(w_i - w, w' - w), 0, 1), how far a client's move is the common one."""
+    a, b = move.astype(np.float64), common.astype(np.float64)
+    size = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
+    return min(1.0, max(0.0, float(a @ b) / size)) if size > 0 else 0.0
