@@ -56,7 +56,8 @@ class Finished:
 class Federation:
     """Everything a run needs besides its state.
 
-    ``costs`` are the clients' true ones, for the certificate; None where nobody knows them.
+    ``costs`` are the clients' true ones, for the certificate; None where nobody knows them, NaN
+    where one is not known.
     """
 
     strategy: Strategy
@@ -171,10 +172,11 @@ def certificate(offer: Offer, outcome: RoundOutcome, costs: Floats | None) -> di
     answered = [k for k, c in enumerate(outcome.selected) if c not in outcome.failed]
     if offer.game is None or not answered:
         return dict.fromkeys(CERTIFICATE)
-    clients = np.array(outcome.selected)[answered]
+    taken = offer.game.costs[answered]
+    true = taken if costs is None else costs[np.array(outcome.selected)[answered]]
     game = offer.game.replace(
         contributions=offer.game.contributions[answered],
-        costs=offer.game.costs[answered] if costs is None else costs[clients],
+        costs=np.where(np.isnan(true), taken, true),
         whole_epochs=True,  # what clients really play, whatever the server took it for
     )
     epochs = np.array(outcome.local_epochs)[answered]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from flamma import registry
+from flamma.cli import main
 from flamma.data.bundled import synthetic
 from flamma.data.datasets import DATASETS, fetch_dataset, load_dataset, where
 from flamma.data.records import Dataset, DatasetEntry
@@ -95,7 +96,7 @@ def test_samples_and_labels_must_fit(labels, what):
         Dataset("odd", x, y, x, np.array(labels, dtype=np.int64), ("a", "b"))
 
 
-def test_other_packages_add_datasets(monkeypatch):
+def test_other_packages_add_datasets(monkeypatch, capsys):
     others = ModuleType("others")
     others.ENTRY = OTHERS
     monkeypatch.setitem(sys.modules, "others", others)
@@ -111,6 +112,10 @@ def test_other_packages_add_datasets(monkeypatch):
     assert DATASETS["digits"].about != OTHERS.about
     with pytest.raises(ConfigError, match="'broken' of others:NOTHING cannot be loaded"):
         DATASETS["broken"]
+    assert main(["data", "list"]) == 0
+    listed = capsys.readouterr()
+    assert "theirs" in listed.out  # though another one is broken
+    assert "'broken' of others:NOTHING cannot be loaded" in listed.err
 
 
 def test_where_data_are_kept(monkeypatch):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.cli.parser import Parser
+from flamma.errors import FlammaError
 
 if TYPE_CHECKING:
     from flamma.data.federated import FederatedData
@@ -113,7 +114,12 @@ def run_list(options: argparse.Namespace) -> None:
     from flamma.data.store import data_folder
 
     folder = data_folder(options.data_dir)
-    entries = {name: DATASETS[name] for name in DATASETS}
+    entries = {}
+    for name in DATASETS:
+        try:
+            entries[name] = DATASETS[name]
+        except FlammaError as error:  # what another package broke hides nothing else
+            print(f"flamma: {error}", file=sys.stderr)
     if options.json:
         _print_json(
             {

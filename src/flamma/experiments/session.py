@@ -71,7 +71,6 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
 
     strategy = config.build_strategy()
     begin(config, folder, world)
-    known = world.costs if np.isfinite(world.costs).all() else None
     population = Population(world.samples, world.costs, world.trainable_size)
     checkpoints = Checkpoints(folder.path / CHECKPOINT)
     state: State = strategy.init(world.initial_params, population)
@@ -81,7 +80,7 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
         strategy=strategy,
         clients=world.clients,
         population=world.samples.size,
-        costs=known,
+        costs=world.costs,
         seed=config.seed,
         faults=config.build_faults(),
         evaluate_every=config.evaluation.every,

@@ -286,8 +286,9 @@ class Flamma(Strategy):
 
 def closeness(local: Params, aggregate: Params) -> float:
     """Return ω = clip(1 - ‖w_i - w‖ / ‖w‖, 0, 1), the closeness of a model to the aggregate."""
-    size = float(np.linalg.norm(aggregate))
-    distance = float(np.linalg.norm(local - aggregate))
+    with np.errstate(over="ignore"):  # beyond float32 a distance is infinite, which is far enough
+        size = float(np.linalg.norm(aggregate))
+        distance = float(np.linalg.norm(local - aggregate))
     return min(1.0, max(0.0, 1 - distance / size)) if size > 0 else 0.0
 
 

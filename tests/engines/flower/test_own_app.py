@@ -183,6 +183,22 @@ def test_costs_that_clients_tell_are_given(app):
     assert strategy._state.costs.tolist() == [0.1] * CLIENTS
 
 
+def test_one_silent_client_does_not_make_the_others_costs_unknown(app):
+    told = {}
+
+    def interfere(node, content):
+        if "flamma" in content and "name" in content["flamma"]:
+            told[node] = 0.1 if told else float("inf")  # the first to be asked tells nonsense
+            content["flamma"]["cost"] = told[node]
+        return content
+
+    strategy = FlammaStrategy(per_round=CLIENTS, warmup_iterations=0)
+    started(app, strategy, rounds=1, interfere=interfere)
+    costs = strategy._state.costs
+    assert (np.isnan(costs).sum(), np.nansum(costs)) == (1, pytest.approx(0.1 * (CLIENTS - 1)))
+    assert strategy.history[0]["leader_regret"] is not None
+
+
 def test_costs_that_nobody_tells_are_learnt_whatever_the_option_says(app):
     played = []
     for options in ({}, {"server_costs": "given"}, {"server_costs": "revealed"}):

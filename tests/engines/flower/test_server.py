@@ -291,6 +291,15 @@ def test_a_cost_that_is_not_asked_for_stays_at_the_site(tmp_path, sites):
     assert done.finished
 
 
+def test_a_site_that_keeps_its_cost_to_itself_is_estimated(tmp_path, sites):
+    sites["b"] = replace(sites["b"], tells_cost=False)
+    done = served(tmp_path / "run", SITES, LoopGrid(nodes("abc")), names=["a", "b", "c"])
+    told = (tmp_path / "run" / "population.csv").read_text()
+    assert "0.07,a" in told
+    assert "nan,b" in told
+    assert all(record["leader_regret"] is not None for record in done.history)
+
+
 def test_a_stranger_and_a_second_of_the_same_name_are_refused(tmp_path, sites):
     sites["z"] = replace(sites["a"], name="z")
     sites["again"] = sites["b"]

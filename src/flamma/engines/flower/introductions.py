@@ -25,8 +25,9 @@ def introductions(
 ) -> tuple[list[int], list[str], Ints, Floats | None]:
     """Return nodes in the order of their names, the names, and their samples and costs.
 
-    Where clients do not answer, or two say the same, they are taken by Flower's numbers, and a
-    warning says that the next run may have them in another order.
+    The cost of a client that does not tell one is NaN; there are none if nobody does. Where
+    clients do not answer, or two say the same, they are taken by Flower's numbers, and a warning
+    says that the next run may have them in another order.
     """
     messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
     told: dict[int, tuple[str, int, float]] = {}
@@ -36,9 +37,10 @@ def introductions(
         samples = record.get("samples") if isinstance(record, ConfigRecord) else None
         if isinstance(record, ConfigRecord) and isinstance(name, str) and type(samples) is int:
             cost = record.get("cost", math.nan)
-            cost = float(cost) if isinstance(cost, int | float) and cost > 0 else math.nan
+            if not (isinstance(cost, int | float) and 0 < cost < math.inf):
+                cost = math.nan
             if name and 0 < samples < 2**40:
-                told[reply.metadata.src_node_id] = (name, samples, cost)
+                told[reply.metadata.src_node_id] = (name, samples, float(cost))
     names = {name for name, _, _ in told.values()}
     if len(names) < len(nodes):
         log(WARNING, "clients did not say who they are (@app.query()): the order may change")
@@ -49,7 +51,7 @@ def introductions(
         order,
         [told[node][0] for node in order],
         np.array([told[node][1] for node in order], dtype=np.int64),
-        costs if np.isfinite(costs).all() else None,
+        costs if np.isfinite(costs).any() else None,
     )
 
 
