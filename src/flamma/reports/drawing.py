@@ -32,7 +32,7 @@ FORMATS = (".png", ".svg")
 def style_of(number: int) -> tuple[str, Dash]:
     """Return colour and dash of a line; from the ninth on colours come again with other dashes."""
     turn, place = divmod(number, len(COLOURS))
-    return COLOURS[place], DASHES[(place + 3 * turn) % len(DASHES)]
+    return COLOURS[place], DASHES[(place + 2 * turn) % len(DASHES)]
 
 
 def check_picture_name(path: Path) -> None:

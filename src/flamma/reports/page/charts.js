@@ -48,7 +48,7 @@ const themeName = () => document.documentElement.dataset.theme;
 const faded = (colour, share) =>
   `${colour}${Math.round(share * 255).toString(16).padStart(2, "0")}`;
 // From the ninth series on colours come again, with other dashes and shapes.
-const turned = (series) => (series + 3 * Math.floor(series / 8)) % 8;
+const turned = (series) => (series + 2 * Math.floor(series / 8)) % 8;
 const groupOf = (trace) => trace.of ?? trace.name;
 
 function styled(trace, theme, hidden) {
