@@ -66,7 +66,7 @@ def choose(
         for found in scored(at_best, grid, out / f"option-{i}", options.seeds):
             tried.append(found | {"options": step | found["options"]})
     best = max(tried, key=score_of)
-    place = {"dataset": dataset, "split": split, "strategy": strategy}
+    place = {"dataset": dataset, "split": split, "strategy": strategy, "seeds": options.seeds}
     return place | {"best": best, "tried": tried}
 
 
