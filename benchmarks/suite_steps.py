@@ -4,12 +4,11 @@ All strategies get the same grid of step sizes on the same seeds, which no resul
 the same data: a part of the clients' training data is held back for the choice, and the held-out
 data are not looked at. A strategy that has an option of its own then gets up to three more runs
 with other values of it, at the step that was best (a memory of models: at two steps). What the
-suite already has for a strategy on a split is left out. Runs that are finished are kept; started
-again, it goes on.
+suite already has for a strategy is left out, unless only steps are to be chosen. Runs that are
+finished are kept; started again, it goes on.
 
     python benchmarks/suite_steps.py quick --seeds 3 --table docs/results/quick-steps.json
-    python benchmarks/suite_steps.py laptop --datasets mnist
-    python benchmarks/suite_steps.py laptop --datasets fashion-mnist --seeds 3
+    python benchmarks/suite_steps.py laptop --datasets mnist fashion-mnist --seeds 3
     python benchmarks/suite_steps.py laptop --datasets cifar10 --steps 0.05 0.1 0.2 --no-options
     python benchmarks/suite_steps.py laptop --split iid --strategies fedavg
 
@@ -55,10 +54,10 @@ def choose(
 
     torch.set_num_threads(1)
     asked = narrowed(read_suite(suite), 1, datasets=[dataset], splits=[split])
-    chosen = tuple(asked.strategies)
-    general = {n: o for n, o in asked.overrides.items() if not n.endswith(chosen)}
-    cells = replace(asked, overrides=general).cells()
-    tables = next(c.config for c in cells if c.strategy == strategy).as_tables()
+    if not options.no_options:
+        general = {n: o for n, o in asked.overrides.items() if not n.endswith(asked.strategies)}
+        asked = replace(asked, overrides=general)
+    tables = next(c.config for c in asked.cells() if c.strategy == strategy).as_tables()
     tried = scored(tables, {"training.learning_rate": options.steps}, out / "step", options.seeds)
     step = max(tried, key=score_of)["options"]
     for i, grid in enumerate([] if options.no_options else OPTIONS.get(strategy, [])):
@@ -95,7 +94,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/steps"))
     parser.add_argument("--table", type=Path)
     parser.add_argument("--seeds", type=int, default=1, help="how many, from 1000 on")
-    parser.add_argument("--no-options", action="store_true", help="choose step sizes only")
+    parser.add_argument("--no-options", action="store_true", help="choose step sizes only, with the suite's options")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     suite, split = read_suite(options.suite), options.split
