@@ -94,7 +94,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/steps"))
     parser.add_argument("--table", type=Path)
     parser.add_argument("--seeds", type=int, default=1, help="how many, from 1000 on")
-    parser.add_argument("--no-options", action="store_true", help="choose step sizes only, with the suite's options")
+    parser.add_argument(
+        "--no-options", action="store_true", help="choose step sizes only, with the suite's options"
+    )
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     suite, split = read_suite(options.suite), options.split
