@@ -20,12 +20,13 @@ EXAMPLES = """\
 examples:
   flamma compare --out out/quick                      the default suite, a few minutes
   flamma compare --out out/quick                      again: goes on, or prints the table
+  flamma compare --suite laptop --datasets mnist --splits shards --out out/mnist
   flamma compare my-suite.toml --out out/mine --seeds 5
   flamma compare --out out/two --strategies fedavg,flamma --dataset mnist --rounds 60
 
 A suite is a TOML file with seeds, datasets, splits, strategies, a table `run` with what all runs
 share (as in a run's configuration) and a table `overrides` with what one strategy, dataset or
-split has for itself. `flamma compare --show-suite` prints the default one.
+split has for itself; it may extend another one. `flamma compare --show-suite` prints the default.
 """
 
 
@@ -40,10 +41,11 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "suite", nargs="?", metavar="SUITE", help="a suite's name or TOML file (default quick)"
     )
-    parser.add_argument("--suite", dest="suite_option", metavar="NAME", help=argparse.SUPPRESS)
+    parser.add_argument("--suite", dest="suite_option", metavar="SUITE", help="the same")
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory (default out/SUITE)")
     parser.add_argument("--seeds", type=int, help="how many seeds, from 0 (default the suite's)")
     parser.add_argument("--strategies", metavar="A,B,..", help="only these strategies")
+    parser.add_argument("--datasets", metavar="A,B,..", help="only these datasets")
     parser.add_argument("--splits", metavar="A,B,..", help="only these splits")
     parser.add_argument("--json", action="store_true", help="print table.json instead of a table")
     parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
@@ -69,7 +71,7 @@ def run_compare(options: argparse.Namespace) -> None:
     lists = {
         "strategies": options.strategies or chosen.pop("strategy.name", None),
         "splits": options.splits or chosen.pop("data.split", None),
-        "datasets": chosen.pop("data.dataset", None),
+        "datasets": options.datasets or chosen.pop("data.dataset", None),
     }
     names = {kind: text.split(",") if text else None for kind, text in lists.items()}
     suite = narrowed(read_suite(source), options.seeds, chosen, **names)

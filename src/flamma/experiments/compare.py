@@ -106,6 +106,7 @@ def _run_all(
     context = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
     events: SimpleQueue[tuple[int, int]] = context.SimpleQueue()
     tally = _Tally(todo, cells, on_progress)
+    tally.tell("starting")  # the first round may take minutes
     with _pool(workers, context, events) as pool:
         waiting: set[Future[None]] = {
             pool.submit(_one, index, cell, folder / cell.folder, data_dir)
@@ -187,17 +188,23 @@ class _Tally:
             self.reached[index] = number
             cell = self.todo[index]
             latest = f"{cell.dataset} {cell.split} {cell.strategy} seed {cell.seed}"
-        if latest and self.on_progress is not None:
-            done = sum(
-                reached >= cell.config.rounds
-                for reached, cell in zip(self.reached, self.todo, strict=True)
+        if latest:
+            self.tell(latest)
+
+    def tell(self, latest: str) -> None:
+        """Say how far it is."""
+        if self.on_progress is None:
+            return
+        done = sum(
+            reached >= cell.config.rounds
+            for reached, cell in zip(self.reached, self.todo, strict=True)
+        )
+        self.on_progress(
+            Progress(
+                self.before + sum(self.reached),
+                self.rounds,
+                self.skipped + done,
+                self.skipped + len(self.todo),
+                latest,
             )
-            self.on_progress(
-                Progress(
-                    self.before + sum(self.reached),
-                    self.rounds,
-                    self.skipped + done,
-                    self.skipped + len(self.todo),
-                    latest,
-                )
-            )
+        )
