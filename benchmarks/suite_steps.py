@@ -60,8 +60,8 @@ def choose(
     tables = next(c.config for c in asked.cells() if c.strategy == strategy).as_tables()
     tried = scored(tables, {"training.learning_rate": options.steps}, out / "step", options.seeds)
     step = max(tried, key=score_of)["options"]
+    at_best = with_settings(tables, step)
     for i, grid in enumerate([] if options.no_options else OPTIONS.get(strategy, [])):
-        at_best = with_settings(tables, step)
         for found in scored(at_best, grid, out / f"option-{i}", options.seeds):
             tried.append(found | {"options": step | found["options"]})
     best = max(tried, key=score_of)

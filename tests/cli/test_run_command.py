@@ -158,11 +158,13 @@ def test_compare_prints_the_table_and_draws(capsys, tmp_path):
     out = tmp_path / "comparison"
     arguments = [
         *("compare", "--out", out, "--seeds", 1, "--strategies", "fedavg,flamma"),
-        *("--splits", "shards", *SMALL),
+        *("--datasets", "digits,synthetic", "--splits", "shards", *SMALL),
     ]
     code, shown, progress = call(capsys, *arguments)
     assert code == 0
-    assert "2 of 2 runs, 100% of the rounds" in progress
+    assert progress.startswith("0 of 4 runs, 0% of the rounds  (starting)")
+    assert "4 of 4 runs, 100% of the rounds" in progress
+    assert "\nsynthetic\n" in shown
     assert "FedAvg" in shown
     assert "FLamma" in shown
     assert "*" in shown

@@ -164,6 +164,7 @@ def test_started_again_it_keeps_what_is_finished(done, tmp_path):
     assert kept.stat().st_mtime_ns == before
     for ours, theirs in zip(again.rows, comparison.rows, strict=True):
         assert ours.mean["accuracy"] == theirs.mean["accuracy"]
+    assert (told[0].rounds_done, told[0].runs_done) == (11 * 4, 11)  # before the first round
     assert told[-1].rounds_done == told[-1].rounds == 12 * 4
     assert told[-1].runs_done == told[-1].runs == 12
 

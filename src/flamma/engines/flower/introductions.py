@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from logging import WARNING
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore import log
+from numpy.typing import NDArray
 
-from flamma.engines.flower.arrays import WireError
+from flamma.engines.flower.arrays import NamedArrays, WireError
 from flamma.engines.flower.letters import ClientError
-from flamma.engines.flower.own import OWN, SAMPLES
+from flamma.engines.flower.own import EPOCHS, LOSS, OWN, SAMPLES
 from flamma.engines.flower.roster import why_failed
-from flamma.types import Floats, Ints
+from flamma.types import Floats, Ints, Report
 
 Kind = TypeVar("Kind", ArrayRecord, MetricRecord)
 
@@ -71,6 +72,25 @@ def whole_number(record: MetricRecord, name: str) -> int:
     if type(value) is not int or abs(value) > 2**40:
         raise WireError(f"{name} is {'missing' if value is None else 'no whole number'}")
     return value
+
+
+def read_update(
+    client: int, reply: Message, form: NamedArrays, epochs_on_offer: tuple[int, int]
+) -> tuple[Report, dict[str, NDArray[Any]]]:
+    """Return what a client answers to its terms, and those of its arrays that are no weights."""
+    told = only(reply.content, MetricRecord)
+    samples = whole_number(told, SAMPLES)
+    said = told.get(LOSS)
+    loss = float(said) if isinstance(said, int | float) else math.nan
+    fixed, most = epochs_on_offer
+    # A client that knows nothing of us does as many epochs as it was told, where it was told.
+    epochs = fixed if fixed == most and EPOCHS not in told else whole_number(told, EPOCHS)
+    if not any(isinstance(part, ArrayRecord) for part in reply.content.values()):
+        if epochs:
+            raise WireError(f"it says that it did {epochs} epochs, but sent no arrays")
+        return Report(client, None, samples, 0), {}
+    params, whole = form.flatten(only(reply.content, ArrayRecord))
+    return Report(client, params, samples, epochs, loss), whole
 
 
 def read_score(reply: Message, accuracy: str, loss: str) -> tuple[float, float, int]:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from flamma import metrics
 from flamma.engines.flower.arrays import NamedArrays, WireError, mean_of_whole
-from flamma.engines.flower.introductions import introductions, only, read_score, whole_number
-from flamma.engines.flower.own import EPOCHS, LOSS, SAMPLES, STRATEGY, TERMS
+from flamma.engines.flower.introductions import introductions, read_score, read_update
+from flamma.engines.flower.own import STRATEGY, TERMS
 from flamma.engines.flower.roster import why_failed
 from flamma.engines.flower.wire import ClientError
 from flamma.errors import FlammaError
@@ -299,19 +299,7 @@ class FlowerStrategy(Strategy):
         terms = next((terms for terms in offer.terms if terms.client == client), None)
         if terms is None:
             raise WireError("nobody asked it")
-        told = only(reply.content, MetricRecord)
-        samples = whole_number(told, SAMPLES)
-        said = told.get(LOSS)
-        loss = float(said) if isinstance(said, int | float) else math.nan
-        fixed, most = self._strategy.epoch_range(terms)
-        # A client that knows nothing of us does as many epochs as it was told, where it was told.
-        epochs = fixed if fixed == most and EPOCHS not in told else whole_number(told, EPOCHS)
-        if not any(isinstance(part, ArrayRecord) for part in reply.content.values()):
-            if epochs:
-                raise WireError(f"it says that it did {epochs} epochs, but sent no arrays")
-            return Report(client, None, samples, 0), {}
-        params, whole = self._form.flatten(only(reply.content, ArrayRecord))
-        return Report(client, params, samples, epochs, loss), whole
+        return read_update(client, reply, self._form, self._strategy.epoch_range(terms))
 
 
 class FlammaStrategy(FlowerStrategy):
