@@ -130,6 +130,18 @@ def test_contributions_by_hand():
     assert agreement(vector(0, 0), vector(1, 0)) == 0  # who does nothing contributes nothing
 
 
+def test_by_cosine_who_does_nothing_contributes_nothing():
+    reports = [report(0, (1, 2), 10), report(1, (3, 2), 10)]  # both from (1, 2): one has not moved
+    measured = {}
+    for kind in ("distance", "cosine"):
+        strategy = Flamma(PLAN, contribution=kind, warmup_iterations=0)
+        state = strategy.init(vector(1, 2), population())
+        after, _ = strategy.aggregate(state, offer(0, 1), reports)
+        measured[kind] = after.measured[:2].tolist()
+    assert measured["cosine"] == [0, 1]
+    assert measured["distance"][0] == measured["distance"][1] > 0.5
+
+
 FIXED = {
     "selection": "uniform",
     "epoch_bounds": (3, 3),
