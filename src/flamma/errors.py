@@ -32,6 +32,17 @@ class RunError(FlammaError):
     """A run directory cannot be written, read or continued."""
 
 
+class RecordError(RunError):
+    """A line of ``rounds.jsonl`` cannot be used; the message says why, as the end of a sentence.
+
+    ``newer`` is whether a newer version of FLamma wrote it.
+    """
+
+    def __init__(self, why: str, newer: bool = False) -> None:
+        super().__init__(why)
+        self.newer = newer
+
+
 class StrategyError(FlammaError):
     """A strategy was given what it cannot work with."""
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
-from flamma.errors import ConfigError
+from flamma.errors import ConfigError, FlammaError
 from flamma.names import unknown
+from flamma.options import convert, options_of, read_options
 
 Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An entry of a registry by name, with all of its options."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_value(self) -> str | dict[str, Any]:
+        """Return it as a configuration writes it: the name alone where there are no options."""
+        return {"name": self.name, **self.options} if self.options else self.name
 
 
 class Registry(Generic[Entry]):
@@ -52,6 +67,62 @@ class Registry(Generic[Entry]):
     def add(self, name: str, entry: Entry) -> None:
         """Add an entry of your own for as long as this process lives."""
         self._ours[name] = entry
+
+    def discard(self, name: str) -> None:
+        """Take out what :meth:`add` has added."""
+        self._ours.pop(name, None)
+
+    def choose(
+        self, given: Any, where: str, key: str = "name", default: str = "", shared: bool = False
+    ) -> Choice:
+        """Return the entry that a name or a table chooses, with all of its options.
+
+        Parameters
+        ----------
+        given : str or mapping
+            A name, or a table with the name and options.
+        where : str
+            What the value is called in messages, such as ``"model"``.
+        key : str
+            The key of the name in the table.
+        default : str
+            The name where the table has none.
+        shared : bool
+            Whether the table may have options of other entries, which then do nothing: one table
+            can serve several entries, as in a suite that compares splits.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such entry or option, or a value cannot be used.
+        """
+        if isinstance(given, Choice):
+            given = {key: given.name, **given.options}
+        if isinstance(given, str):
+            given = {key: given}
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"{where} must be a name or a table, not {given!r}.")
+        table = dict(given)
+        name = convert(table.pop(key, default or None), str, f"{where}.{key}")
+        entry = cast(Callable[..., Any], self[name])
+        if shared:
+            own = options_of(entry)
+            table = {k: v for k, v in table.items() if k in own or not self._knows(k)}
+        return Choice(name, read_options(entry, table, f"{where}."))
+
+    def bind(self, choice: Choice) -> Callable[..., Any]:
+        """Return the chosen entry as a function that has its options already."""
+        return partial(cast(Callable[..., Any], self[choice.name]), **choice.options)
+
+    def _knows(self, option: str) -> bool:
+        """Return whether any entry has an option of this name."""
+        for name in self:
+            try:
+                if option in options_of(cast(Callable[..., Any], self[name])):
+                    return True
+            except FlammaError:  # what another package broke has no options
+                continue
+        return False
 
     def _theirs(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group=self.group)}

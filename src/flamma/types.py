@@ -7,7 +7,7 @@ trainable parameters first, then what is only carried along (running means of a 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,12 +57,15 @@ class Plan:
 class Population:
     """What the server knows of the clients: how much data each has and, perhaps, its cost.
 
-    Costs are NaN of clients that do not tell theirs.
+    Costs are NaN for clients that do not tell theirs. ``trainable_size`` is how many of the
+    model's weights are trained. ``names`` are given where clients are more than numbers.
     """
 
     samples: Ints
     costs: Floats | None
     trainable_size: int
+    held_out: Ints | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def clients(self) -> int:
@@ -141,10 +144,10 @@ class Report:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The global model judged on every client's own held-out data, and on the common test set.
+    """The global model evaluated on every client's own held-out data, and on the common test set.
 
     Accuracies are in percent; ``samples`` are the held-out samples of each client. A client that
-    gave no score has NaN, and ``missing`` says why; nobody is missing where all can be asked.
+    gave no score has NaN, and ``missing`` says why.
     """
 
     accuracy: Floats
@@ -155,14 +158,5 @@ class Scores:
     missing: Mapping[int, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class RoundOutcome:
-    """What a round came to; the loop turns it into a record."""
-
-    round: int
-    selected: tuple[int, ...]
-    abstained: tuple[int, ...]
-    failed: Mapping[int, str]
-    local_epochs: tuple[int, ...]
-    decay_factor: float = 1.0
-    contributions: tuple[float, ...] = ()
+Scoring = Callable[[], Scores]
+"""An evaluation under way: calling it waits for the scores."""

@@ -90,7 +90,7 @@ def run_compare(options: argparse.Namespace) -> None:
 
 def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
     from flamma.errors import MissingExtraError
-    from flamma.experiments.table import layout
+    from flamma.experiments.table import layout, legend
     from flamma.reports.curves import save_curves
     from flamma.reports.tables import text_table
 
@@ -102,12 +102,9 @@ def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
     if as_json:
         print((out / "table.json").read_text(encoding="utf-8"), end="")
         return
-    for dataset, header, lines in layout(comparison, ("*", "")):
+    for dataset, header, lines in layout(comparison, (("*", ""), ("~", ""))):
         print(f"{dataset}\n{text_table(header, lines)}\n")
-    print(
-        "Mean over the last ten rounds ± standard deviation over seeds; * marks the best mean.\n"
-        "Accuracy: mean over clients, %. Variance: of the clients' accuracies, %².\n"
-    )
+    print(f"{legend()}\n* is the best; ~ cannot be told from it.\n")
     tables = ", ".join(str(out / f"table.{kind}") for kind in ("json", "csv", "md"))
     print(f"Tables: {tables}")
     if pictures:

@@ -6,11 +6,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
+
+from flamma.records import RoundRecord
 
 Item = TypeVar("Item")
 CLEAR = "\r\x1b[K"
-PATIENCE = 2.0
+QUIET_SECONDS = 2.0
 """Seconds that pass before anything is shown of a short piece of work."""
 
 
@@ -65,9 +67,9 @@ class RoundDisplay(LiveLine):
         if self.live:
             self.show("preparing")
 
-    def __call__(self, record: dict[str, Any]) -> None:
+    def __call__(self, record: RoundRecord) -> None:
         """Show one finished round."""
-        number = record["round"]
+        number = record.round
         if self.first is None:  # whoever interrupts it knows what to resume
             self.stream.write(f"{CLEAR if self.live else ''}run directory {self.folder}\n")
         left = self.left(number, self.rounds - number)
@@ -78,38 +80,38 @@ def progress(items: Sequence[Item], doing: str) -> Iterator[Item]:
     """Yield the items; after two seconds tell how far it is, and how long more it takes."""
     with LiveLine(pause=10.0) as line:
         for done, item in enumerate(items):
-            if time.monotonic() - line.started > PATIENCE:
+            if time.monotonic() - line.started > QUIET_SECONDS:
                 left = line.left(done, len(items) - done)
                 line.show(f"{doing}: {done} of {len(items)}{left}")
             yield item
 
 
-def describe(record: dict[str, Any], rounds: int) -> str:
+def describe(record: RoundRecord, rounds: int) -> str:
     """Return one line on a finished round.
 
     Examples
     --------
-    >>> record = {"round": 3, "decay_factor": 0.5, "selected": [1, 2], "local_epochs": [4, 5],
-    ...     "failed": {}, "abstained": [], "accuracy": 71.25, "accuracy_variance": 605.2}
-    >>> describe(record, 10)
+    >>> from flamma.records import Evaluation
+    >>> evaluation = Evaluation({"accuracy": 71.25, "accuracy_variance": 605.2})
+    >>> describe(RoundRecord(3, (1, 2), (), {}, 0.5, (4, 5), None, 9, evaluation), 10)
     'round  3/10  γ 0.500  epochs 4.5  accuracy 71.2%  variance 605.2'
     """
-    epochs = record["local_epochs"]
+    epochs = record.local_epochs
     mean = sum(epochs) / len(epochs) if epochs else 0.0
     parts = [
-        f"round {record['round']:>{len(str(rounds))}}/{rounds}",
-        f"γ {record['decay_factor']:.3f}",
+        f"round {record.round:>{len(str(rounds))}}/{rounds}",
+        f"γ {record.decay_factor:.3f}",
         f"epochs {mean:.1f}",
     ]
-    if record["accuracy"] is not None:
-        parts.append(f"accuracy {record['accuracy']:.1f}%")
-        parts.append(f"variance {record['accuracy_variance']:.1f}")
-    if record["failed"]:
-        parts.append(f"{len(record['failed'])} failed")
-    if record["abstained"]:
-        parts.append(f"{len(record['abstained'])} abstained")
-    if record.get("unscored"):
-        parts.append(f"{len(record['unscored'])} unscored")
+    if record.evaluated:
+        parts.append(f"accuracy {record.metric('accuracy'):.1f}%")
+        parts.append(f"variance {record.metric('accuracy_variance'):.1f}")
+    if record.failed:
+        parts.append(f"{len(record.failed)} failed")
+    if record.abstained:
+        parts.append(f"{len(record.abstained)} abstained")
+    if record.evaluation is not None and record.evaluation.unscored:
+        parts.append(f"{len(record.evaluation.unscored)} unscored")
     return "  ".join(parts)
 
 

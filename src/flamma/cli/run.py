@@ -49,14 +49,6 @@ FLAGS: dict[str, tuple[str, type, str]] = {
     "--stragglers": ("faults.stragglers", float, "probability that a selected one is late (0)"),
     "--failures": ("faults.failures", float, "probability that a selected one fails (0)"),
 }
-SHOWN = (
-    ("accuracy", "accuracy, mean over clients, %"),
-    ("accuracy_variance", "accuracy variance, %^2"),
-    ("worst_10", "worst 10% of clients, %"),
-    ("best_10", "best 10% of clients, %"),
-    ("test_accuracy", "test accuracy, %"),
-    ("loss", "held-out loss"),
-)
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -113,7 +105,7 @@ def add_settings(parser: Parser, leave_out: tuple[str, ...] = ()) -> None:
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return what flags and --set ask for, as dotted settings."""
-    from flamma.experiments.options import parse_value
+    from flamma.options import parse_value
 
     chosen = {}
     for flag, (name, _, _) in FLAGS.items():
@@ -146,21 +138,17 @@ def run_run(options: argparse.Namespace) -> None:
 def run_resume(options: argparse.Namespace) -> None:
     """Run ``flamma resume``."""
     from flamma.cli.live import RoundDisplay
-    from flamma.deploy import runs as deployed
     from flamma.experiments.run import Run, resume
 
     before = Run.load(options.dir)
     rounds = before.config.rounds
     with watched(options.dir, options.watch), RoundDisplay(rounds, options.dir) as display:
-        if deployed.is_deployed(options.dir):
-            done = deployed.resume(options.dir, display)
-        else:
-            done = resume(
-                options.dir,
-                on_round=display,
-                data_dir=options.data_dir,
-                processes=options.processes,
-            )
+        done = resume(
+            options.dir,
+            on_round=display,
+            data_dir=options.data_dir,
+            processes=options.processes,
+        )
     print_run(done, options.json)
     report_at_end(done.path, options.json)
 
@@ -184,30 +172,31 @@ def print_run(run: Run, as_json: bool) -> None:
             "finished": run.finished,
             "params_sha256": run.params_sha256,
         }
-        print(json.dumps(about | summary, indent=2, allow_nan=False))
+        print(json.dumps(about | summary.as_json(), indent=2, allow_nan=False))
         return
+    from flamma.metrics import shown_in
     from flamma.reports.tables import text_table
 
     config = run.config
     print(
-        f"{config.strategy.name} on {config.data.dataset} ({config.data.split}), "
+        f"{config.strategy.name} on {config.data.dataset} ({config.data.split.name}), "
         f"{config.data.clients} clients, {config.per_round} a round, seed {config.seed}: "
-        f"{summary['rounds']} of {config.rounds} rounds\n"
+        f"{summary.rounds} of {config.rounds} rounds\n"
     )
     rows = [
-        [text, _number(summary[name]), _number(summary[f"last_10_{name}"])] for name, text in SHOWN
+        [metric.title, _number(summary.final.get(name)), _number(summary[name])]
+        for name, metric in shown_in("show").items()
     ]
     print(text_table(["", "final", "last ten rounds"], rows))
-    certificate = summary["certificate"]
     print(
-        f"\nlocal epochs {summary['epochs_total']:.0f}, failures {summary['failures']}, "
-        f"abstentions {summary['abstentions']}, {summary['seconds']:.1f} s"
+        f"\nlocal epochs {summary['epochs_total']:.0f}, failures {summary.failures}, "
+        f"abstentions {summary.abstentions}, {summary['seconds']:.1f} s"
     )
-    if certificate["follower_gap"] is not None:
+    if summary["follower_gap"] is not None:
         print(
-            f"worst certificate of a round: follower gap {_number(certificate['follower_gap'])}, "
-            f"leader regret {_number(certificate['leader_regret'])}, individual rationality "
-            f"slack {_number(certificate['individual_rationality_slack'])}"
+            f"worst certificate of a round: follower gap {_number(summary['follower_gap'])}, "
+            f"leader regret {_number(summary['leader_regret'])}, individual rationality "
+            f"slack {_number(summary['individual_rationality_slack'])}"
         )
     if run.params_sha256:
         print(f"params_sha256 {run.params_sha256}\nrun directory {run.path}")

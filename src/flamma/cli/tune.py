@@ -100,7 +100,7 @@ def run_tune(options: argparse.Namespace) -> None:
 
 
 def _grid(texts: list[str]) -> dict[str, list[Any]] | None:
-    from flamma.experiments.options import parse_value
+    from flamma.options import parse_value
 
     grid = {}
     for text in texts:

@@ -1,6 +1,8 @@
 """What local epochs cost each client: given, drawn, measured, or read from a file.
 
-A cost c is in units of utility per squared epoch: τ local epochs cost a client c τ².
+A cost c is in units of utility per squared epoch: τ local epochs cost a client c τ². A kind of
+costs is a function of the clients whose keyword parameters are its options. Another package adds
+one by an entry point of the group ``flamma.costs``.
 """
 
 from __future__ import annotations
@@ -11,141 +13,142 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from flamma.clients.table import read_costs
 from flamma.errors import ConfigError
-from flamma.names import unknown
+from flamma.registry import Choice, Registry
 from flamma.seeding import stream
 from flamma.types import Floats
 
+DEFAULT_VALUE = 0.1
+
 
 @dataclass(frozen=True, eq=False)
-class _Request:
-    """Everything a kind of costs may look at; each takes what it needs."""
+class Clients:
+    """Whose costs are wanted.
 
-    clients: int
-    seed: int
-    value: float
-    spread: float
-    seconds_per_epoch: ArrayLike | None
-    path: str | Path | None
-
-
-def draw_costs(
-    kind: str,
-    clients: int,
-    seed: int,
-    value: float = 0.1,
-    spread: float = 0.0,
-    seconds_per_epoch: ArrayLike | None = None,
-    path: str | Path | None = None,
-) -> Floats:
-    """Return the cost of each client, all of them positive and finite.
-
-    Parameters
+    Attributes
     ----------
-    kind : str
-        ``constant``: everybody has the cost ``value``.
-        ``lognormal``: drawn around the median ``value``; the same client has the same cost
-        however many others there are.
-        ``measured``: ``value`` is the price of one second of training.
-        ``csv``: the column ``cost`` of a file, one line per client.
-    clients : int
+    count : int
         How many clients there are.
     seed : int
         The seed of the experiment.
-    value : float
-        A cost (utility per squared epoch) or, for ``measured``, the price of a second.
-    spread : float
-        The standard deviation of the logarithm of a drawn cost; 0 makes all equal.
-    seconds_per_epoch : array_like, optional
-        How long one local epoch takes each client, for ``measured``.
-    path : str or Path, optional
-        The file, for ``csv``.
-
-    A kind does not look at what is meant for another.
-
-    Raises
-    ------
-    ConfigError
-        If the kind is unknown, or what it needs is missing or cannot work.
-    InputFileError
-        If the file cannot be used.
-
-    Examples
-    --------
-    >>> draw_costs("constant", clients=3, seed=0, value=0.2)
-    array([0.2, 0.2, 0.2])
-    >>> draw_costs("measured", clients=2, seed=0, value=0.01, seconds_per_epoch=[5, 20])
-    array([0.05, 0.2 ])
+    seconds_per_epoch : callable, optional
+        Times a local epoch of each client; None where nothing can be timed.
     """
-    if kind not in KINDS:
-        raise ConfigError(unknown("kind of costs", kind, KINDS))
-    if clients < 1:
-        raise ConfigError(f"costs need at least one client, not {clients}.")
-    if not (math.isfinite(value) and value > 0):
-        raise ConfigError(f"the value of costs must be positive and finite, not {value:g}.")
+
+    count: int
+    seed: int
+    seconds_per_epoch: Callable[[], Floats] | None = None
+
+
+CostKind = Callable[..., Floats]
+"""``(clients, **options) -> costs``, one per client."""
+
+
+def constant(clients: Clients, *, value: float = DEFAULT_VALUE) -> Floats:
+    """Give every client the same cost.
+
+    Parameters
+    ----------
+    value : float
+        The cost, in utility per squared epoch.
+    """
+    return np.full(clients.count, value, dtype=np.float64)
+
+
+def lognormal(clients: Clients, *, value: float = DEFAULT_VALUE, spread: float = 0.5) -> Floats:
+    """Draw costs around a median; a client's cost does not depend on how many others there are.
+
+    Parameters
+    ----------
+    value : float
+        The median cost, in utility per squared epoch.
+    spread : float
+        The standard deviation of the logarithm of a cost; 0 makes all equal.
+    """
     if not (math.isfinite(spread) and spread >= 0):
         raise ConfigError(f"the spread of costs must be finite and at least 0, not {spread:g}.")
-    with np.errstate(over="ignore", under="ignore"):
-        costs = KINDS[kind](_Request(clients, seed, value, spread, seconds_per_epoch, path))
-    usable = np.isfinite(costs) & (costs > 0)
-    if not usable.all():
-        first = int(np.argmin(usable))
-        raise ConfigError(
-            f"{kind} costs must come out positive and finite, but client {first} has "
-            f"{costs[first]:g}: use a smaller spread or a value nearer to 1."
-        )
+    noise = stream(clients.seed, "costs").standard_normal(clients.count)
+    costs: Floats = value * np.exp(spread * noise)
     return costs
 
 
-def _constant(request: _Request) -> Floats:
-    return np.full(request.clients, request.value, dtype=np.float64)
+def measured(clients: Clients, *, value: float = DEFAULT_VALUE) -> Floats:
+    """Time an epoch of each client, and charge for the seconds.
 
-
-def _lognormal(request: _Request) -> Floats:
-    noise = stream(request.seed, "costs").standard_normal(request.clients)
-    costs: Floats = request.value * np.exp(request.spread * noise)
-    return costs
-
-
-def _measured(request: _Request) -> Floats:
-    if request.seconds_per_epoch is None:
-        raise ConfigError("measured costs need the seconds that an epoch takes each client.")
-    seconds = np.asarray(request.seconds_per_epoch, dtype=np.float64)
-    if seconds.shape != (request.clients,):
+    Parameters
+    ----------
+    value : float
+        The price of one second of training.
+    """
+    if clients.seconds_per_epoch is None:
+        raise ConfigError("measured costs need clients whose training can be timed.")
+    seconds = np.asarray(clients.seconds_per_epoch(), dtype=np.float64)
+    if seconds.shape != (clients.count,):
         raise ConfigError(
-            f"measured costs need one number of seconds for each of {request.clients} clients, "
+            f"measured costs need one number of seconds for each of {clients.count} clients, "
             f"but their shape is {seconds.shape}."
         )
-    usable = np.isfinite(seconds) & (seconds > 0)
-    if not usable.all():
-        first = int(np.argmin(usable))
-        raise ConfigError(
-            f"seconds per epoch must be positive and finite, "
-            f"but client {first} has {seconds[first]:g}."
-        )
-    costs: Floats = request.value * seconds
+    costs: Floats = value * seconds
     return costs
 
 
-def _from_csv(request: _Request) -> Floats:
-    if request.path is None:
-        raise ConfigError("csv costs need the path of a file with the column cost.")
-    _, costs = read_costs(Path(request.path))
-    if len(costs) != request.clients:
+def from_csv(clients: Clients, *, file: str = "") -> Floats:
+    """Read the column ``cost`` of a CSV file with one line per client.
+
+    Parameters
+    ----------
+    file : str
+        The path of the file.
+    """
+    if not file:
+        raise ConfigError("csv costs need the path of a file with the column cost: costs.file.")
+    _, costs = read_costs(Path(file))
+    if len(costs) != clients.count:
         raise ConfigError(
-            f"{request.path} has the costs of {len(costs)} clients, but there are "
-            f"{request.clients}: make them equally many."
+            f"{file} has the costs of {len(costs)} clients, but there are {clients.count}: make "
+            f"them equally many."
         )
     return np.array(costs, dtype=np.float64)
 
 
-KINDS: dict[str, Callable[[_Request], Floats]] = {
-    "constant": _constant,
-    "lognormal": _lognormal,
-    "measured": _measured,
-    "csv": _from_csv,
-}
+COSTS: Registry[CostKind] = Registry(
+    "kind of costs",
+    "flamma.costs",
+    {"constant": constant, "lognormal": lognormal, "measured": measured, "csv": from_csv},
+)
 """The kinds of costs by name."""
+
+
+def true_costs(kind: Choice, clients: Clients) -> Floats:
+    """Return the cost of each client, all of them positive and finite.
+
+    Raises
+    ------
+    ConfigError
+        If the kind is unknown, or its costs cannot be used.
+    InputFileError
+        If the file it reads cannot be used.
+
+    Examples
+    --------
+    >>> true_costs(Choice("constant", {"value": 0.2}), Clients(count=3, seed=0))
+    array([0.2, 0.2, 0.2])
+    """
+    if clients.count < 1:
+        raise ConfigError(f"costs need at least one client, not {clients.count}.")
+    value = kind.options.get("value", DEFAULT_VALUE)
+    if not (math.isfinite(value) and value > 0):
+        raise ConfigError(f"the value of costs must be positive and finite, not {value:g}.")
+    with np.errstate(over="ignore", under="ignore"):
+        costs: Floats = COSTS.bind(kind)(clients)
+    usable = np.isfinite(costs) & (costs > 0)
+    if costs.shape != (clients.count,) or not usable.all():
+        first = int(np.argmin(usable)) if costs.shape == (clients.count,) else 0
+        raise ConfigError(
+            f"{kind.name} costs must come out positive and finite, one per client, but client "
+            f"{first} has {costs.flat[first] if costs.size else 'none'}: use a smaller spread or a "
+            f"value nearer to 1."
+        )
+    return costs

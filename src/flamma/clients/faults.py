@@ -8,6 +8,7 @@ low dropout is away at every higher one.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -78,6 +79,16 @@ class Faults:
     def fails(self, seed: int, round: int, clients_selected: ArrayLike) -> Flags:  # noqa: A002
         """Return which of the selected clients, given by number, fail."""
         return _struck(seed, "failures", round, clients_selected, self.failures)
+
+    def strike(self, seed: int, round: int, selected: Sequence[int]) -> dict[int, str]:  # noqa: A002
+        """Return which of the selected clients give no answer, and why."""
+        who: Ints = np.array(selected, dtype=np.int64)
+        late, fails = self.late(seed, round, who), self.fails(seed, round, who)
+        return {
+            int(client): "late (simulated)" if is_late else "failed (simulated)"
+            for client, is_late, is_broken in zip(who, late, fails, strict=True)
+            if is_late or is_broken
+        }
 
 
 def _struck(seed: int, purpose: str, number: int, clients: ArrayLike, share: float) -> Flags:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flamma.data.datasets import DATASETS, load_dataset
 from flamma.data.federated import FederatedData
-from flamma.data.splits import SplitOptions, split_owners
+from flamma.data.splits import SPLITS, Pool, split_owners
 from flamma.errors import DataError
+from flamma.registry import Choice
 from flamma.seeding import stream
 from flamma.types import Ints
 
 PER_CLIENT = 10
 """Samples per client that a generated dataset makes unless told otherwise."""
+
+HELD_OUT, VALIDATION_SAMPLES = 0.2, 200
+"""The share of each client's samples that is held out, and the size of the server's validation set,
+unless told otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,19 +39,16 @@ class Partition:
 
 def build_federation(
     dataset: str,
-    split: str,
+    split: str | Choice,
     clients: int,
     seed: int,
     *,
-    shards_per_client: int = 1,
-    classes_per_client: int = 2,
-    alpha: float = 0.5,
-    uneven: float = 0.0,
     train_samples: int | None = None,
     test_samples: int | None = None,
-    validation_samples: int = 0,
-    held_out: float = 0.2,
+    validation_samples: int = VALIDATION_SAMPLES,
+    held_out: float = HELD_OUT,
     data_dir: Path | None = None,
+    **options: Any,
 ) -> FederatedData:
     """Return a dataset split over clients, each with a held-out part of the same distribution.
 
@@ -63,14 +66,14 @@ def build_federation(
 
     Parameters
     ----------
-    dataset, split : str
-        Names, such as ``"mnist"`` and ``"shards"``.
+    dataset : str
+        A name, such as ``"mnist"``.
+    split : str or Choice
+        A name, such as ``"shards"``, whose options are ``options``; or a name with its options.
     clients : int
         How many there are.
     seed : int
         Of all choices here.
-    shards_per_client, classes_per_client, alpha, uneven
-        Options of the splits; see :mod:`flamma.data.splits`.
     train_samples, test_samples, validation_samples : int
         How many samples to use of the dataset. A generated dataset makes as many as it takes:
         by default ten per client, and 10,000 at least.
@@ -78,6 +81,8 @@ def build_federation(
         The share of each client's samples that is held out.
     data_dir : Path, optional
         The folder of all datasets, instead of ``FLAMMA_DATA`` or the user's cache.
+    **options
+        Of the split, such as ``alpha``; see :mod:`flamma.data.splits`.
 
     Raises
     ------
@@ -86,20 +91,20 @@ def build_federation(
 
     Examples
     --------
-    >>> data = build_federation("digits", "shards", clients=10, seed=0)
+    >>> data = build_federation("digits", "shards", clients=10, seed=0, shards_per_client=1)
     >>> data.clients, data.shape, data.classes
     (10, (1, 28, 28), 10)
     >>> (data.class_counts() > 0).sum(axis=1).tolist()
     [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
     """
-    options = SplitOptions(clients, seed, shards_per_client, classes_per_client, alpha, uneven)
+    named = split if isinstance(split, Choice) else {"name": split, **options}
+    chosen = SPLITS.choose(named, "split")
     _check(train_samples, test_samples, validation_samples, held_out, seed)
     pool = None if train_samples is None else _pool_size(train_samples, held_out)
-    wanted = _wanted(dataset, options, pool, validation_samples)
+    wanted = _wanted(dataset, clients, pool, validation_samples)
     source = load_dataset(dataset, data_dir, wanted)
-    part = partition(
-        source.train_y, source.classes, split, options, pool, validation_samples, held_out, dataset
-    )
+    samples = Pool(source.train_y, source.classes, clients, seed, source.groups)
+    part = partition(samples, chosen, pool, validation_samples, held_out, dataset)
     test = _test_subset(source.test_y, source.classes, test_samples, dataset)
     return FederatedData(
         source.standardised(source.train_x[part.train]),
@@ -118,29 +123,28 @@ def build_federation(
 
 
 def partition(
-    labels: Ints,
-    classes: int,
-    split: str,
-    options: SplitOptions,
-    pool: int | None = None,
+    samples: Pool,
+    split: Choice,
+    wanted: int | None = None,
     validation: int = 0,
-    held_out: float = 0.2,
+    held_out: float = HELD_OUT,
     name: str = "the dataset",
 ) -> Partition:
     """Return who owns which sample: what :func:`build_federation` describes, on labels alone."""
-    everything = np.arange(labels.size)
-    if validation + (pool or 0) > labels.size:
-        raise DataError(_too_few(name, labels.size, pool, validation, held_out))
-    rng = stream(options.seed, "split-validation")
+    labels, classes, seed = samples.labels, samples.classes, samples.seed
+    if validation + (wanted or 0) > labels.size:
+        raise DataError(_too_few(name, labels.size, wanted, validation, held_out))
+    rng = stream(seed, "split-validation")
     server = balanced_sample(labels, classes, validation, rng)
-    rest = np.delete(everything, server)
-    if pool is not None:
-        rng = stream(options.seed, "split-subset")
-        rest = rest[balanced_sample(labels[rest], classes, pool, rng)]
-    owners = split_owners(split, labels[rest], classes, options)
-    held = held_out_mask(owners, labels[rest], options, held_out)
-    train, train_offsets = _grouped(rest[~held], owners[~held], options.clients)
-    kept, held_offsets = _grouped(rest[held], owners[held], options.clients)
+    rest = np.delete(np.arange(labels.size), server)
+    if wanted is not None:
+        rng = stream(seed, "split-subset")
+        rest = rest[balanced_sample(labels[rest], classes, wanted, rng)]
+    groups = None if samples.groups is None else samples.groups[rest]
+    owners = split_owners(split, replace(samples, labels=labels[rest], groups=groups))
+    held = held_out_mask(owners, labels[rest], samples.clients, seed, held_out)
+    train, train_offsets = _grouped(rest[~held], owners[~held], samples.clients)
+    kept, held_offsets = _grouped(rest[held], owners[held], samples.clients)
     return Partition(train, train_offsets, kept, held_offsets, server)
 
 
@@ -166,16 +170,16 @@ def balanced_sample(labels: Ints, classes: int, count: int, rng: np.random.Gener
 
 
 def held_out_mask(
-    owners: Ints, labels: Ints, options: SplitOptions, held_out: float
+    owners: Ints, labels: Ints, clients: int, seed: int, held_out: float
 ) -> NDArray[np.bool_]:
     """Return which samples are held out: a share of each client's, spread over its classes.
 
     A client's samples are laid out class by class, at random within each, and picked at equal
     distances from a random start: so each class gives its share, up to one sample.
     """
-    rng = stream(options.seed, "split-held-out")
+    rng = stream(seed, "split-held-out")
     order = np.lexsort((rng.random(labels.size), labels, owners))
-    sizes = np.bincount(owners, minlength=options.clients)
+    sizes = np.bincount(owners, minlength=clients)
     picked = np.clip(np.rint(sizes * held_out).astype(np.int64), 1, sizes - 1)
     start = rng.integers(0, sizes)
     who = owners[order]
@@ -197,11 +201,11 @@ def _pool_size(train_samples: int, held_out: float) -> int:
     return math.ceil(round(train_samples / (1 - held_out), 6))
 
 
-def _wanted(dataset: str, options: SplitOptions, pool: int | None, validation: int) -> int:
+def _wanted(dataset: str, clients: int, pool: int | None, validation: int) -> int:
     entry = DATASETS[dataset]
     if not entry.generated:
         return entry.train
-    usual = max(PER_CLIENT * options.clients, entry.train)
+    usual = max(PER_CLIENT * clients, entry.train)
     return (usual if pool is None else pool) + validation
 
 

@@ -44,11 +44,12 @@ class Dataset:
     Images have shape (samples, channels, height, width), other samples (samples, features).
     ``full_scale`` is the largest stored value; ``mean`` and ``std`` are those of the training
     set divided by it, one number per channel, fixed here so that they depend on no seed.
+    ``groups`` numbers the natural group of each training sample (its writer, hospital, airline).
 
     Raises
     ------
     DataError
-        If samples and labels are not equally many, or a label is none of the classes.
+        If samples, labels and groups are not equally many, or a label is none of the classes.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Dataset:
     full_scale: float = 1.0
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
+    groups: Ints | None = None
 
     def __post_init__(self) -> None:
         for part, x, y in (
@@ -73,6 +75,10 @@ class Dataset:
                     f"{self.name} has {self.classes} classes, but {part} labels from {y.min()} "
                     f"to {y.max()}."
                 )
+
+        groups = self.groups
+        if groups is not None and (groups.shape != self.train_y.shape or groups.min() < 0):
+            raise DataError(f"{self.name} needs one group from 0 on for each training sample.")
 
     @property
     def classes(self) -> int:

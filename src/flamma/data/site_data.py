@@ -157,7 +157,6 @@ def _read_npz(
 def _cut(x: NDArray[Any], y: NDArray[Any], site: SiteFile) -> Any:
     """Cut the held-out part off, class by class."""
     from flamma.data.build import held_out_mask
-    from flamma.data.splits import SplitOptions
 
     share = site.held_out()
     if y.ndim != 1 or len(x) != len(y) or len(y) < 2:
@@ -167,9 +166,9 @@ def _cut(x: NDArray[Any], y: NDArray[Any], site: SiteFile) -> Any:
         )
     if not np.issubdtype(y.dtype, np.integer):
         raise DataError(f"{site.path}: labels must be whole numbers, not {y.dtype}.")
-    options = SplitOptions(clients=1, seed=site.whole("seed", 0, 2**31) or 0)
+    seed = site.whole("seed", 0, 2**31) or 0
     labels = y.astype(np.int64)
-    held = held_out_mask(np.zeros(labels.size, dtype=np.int64), labels, options, share)
+    held = held_out_mask(np.zeros(labels.size, dtype=np.int64), labels, 1, seed, share)
     return x[~held], labels[~held], x[held], labels[held]
 
 

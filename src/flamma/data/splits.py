@@ -1,21 +1,22 @@
 """How a pool of samples is dealt to clients.
 
-A split names the owner of every sample, so by its form each sample has exactly one. Another
-package adds one by an entry point of the group ``flamma.splits`` that names a function
-``(labels, classes, options) -> owners``.
+A split names the owner of every sample, so each sample has exactly one. Its keyword parameters are
+its options. Another package adds one by an entry point of the group ``flamma.splits`` that names a
+function ``(pool, **options) -> owners``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from flamma.errors import DataError
-from flamma.registry import Registry
+from flamma.registry import Choice, Registry
 from flamma.seeding import stream
 from flamma.types import Floats, Ints
 
@@ -25,69 +26,102 @@ ATTEMPTS = 50
 """How often the Dirichlet split draws anew before it gives up."""
 
 
-@dataclass(frozen=True)
-class SplitOptions:
-    """What a split can be told; each split reads what concerns it.
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The samples that are dealt out, and to how many clients.
 
-    ``uneven`` is the standard deviation of the logarithm of the sizes: 0 makes parts equal, 1
-    makes one in six parts more than 2.7 times the median.
+    Attributes
+    ----------
+    labels : ndarray
+        The class of each sample.
+    classes, clients : int
+        How many classes and clients there are.
+    seed : int
+        Of every random choice.
+    groups : ndarray, optional
+        The natural group of each sample (its writer, hospital, airline), numbered from 0.
     """
 
+    labels: Ints
+    classes: int
     clients: int
     seed: int = 0
-    shards_per_client: int = 1
-    classes_per_client: int = 2
-    alpha: float = 0.5
-    uneven: float = 0.0
+    groups: Ints | None = None
+
+    def stream(self, attempt: int = 0) -> np.random.Generator:
+        """Return the random stream of the split."""
+        return stream(self.seed, "split", round=attempt)
 
 
-Split = Callable[[Ints, int, SplitOptions], Ints]
+Split = Callable[..., Ints]
+"""``(pool, **options) -> owners``: the owner of every sample."""
 
 
-def split_iid(labels: Ints, _classes: int, options: SplitOptions) -> Ints:
+def split_iid(pool: Pool, *, uneven: float = 0.0) -> Ints:
     """Deal the samples at random, so that every client has about the same mix.
 
-    ``uneven`` above 0 makes some clients larger than others.
+    Parameters
+    ----------
+    uneven : float
+        The standard deviation of the logarithm of the clients' sizes: 0 makes them equal, 1 makes
+        one client in six larger than 2.7 times the median.
     """
-    rng = stream(options.seed, "split")
-    sizes = part_sizes(labels.size, _weights(options.clients, options.uneven, rng), LEAST)
-    return rng.permutation(np.repeat(np.arange(options.clients), sizes))
+    rng = pool.stream()
+    sizes = part_sizes(pool.labels.size, _weights(pool.clients, uneven, rng), LEAST)
+    return rng.permutation(np.repeat(np.arange(pool.clients), sizes))
 
 
-def split_shards(labels: Ints, classes: int, options: SplitOptions) -> Ints:
+def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0) -> Ints:
     """Sort by label, cut into shards, deal ``shards_per_client`` of them to each client.
 
     Where the number of shards is a multiple of the number of classes, each class is cut by
     itself and every shard has one class; otherwise the sorted pool is cut as a whole, and a
     shard can have the end of one class and the beginning of the next.
+
+    Parameters
+    ----------
+    shards_per_client : int
+        How many shards each client has.
+    uneven : float
+        The standard deviation of the logarithm of the shards' sizes; 0 makes them equal.
     """
-    count = options.clients * options.shards_per_client
-    least = -(-LEAST // options.shards_per_client)
+    _at_least_one("shards_per_client", shards_per_client)
+    labels, clients = pool.labels, pool.clients
+    count = clients * shards_per_client
+    least = -(-LEAST // shards_per_client)
     if count * least > labels.size:
         raise DataError(
-            f"{count} shards ({options.clients} clients with {options.shards_per_client} each) "
+            f"{count} shards ({clients} clients with {shards_per_client} each) "
             f"need at least {count * least} samples, but there are {labels.size}."
         )
-    rng = stream(options.seed, "split")
+    rng = pool.stream()
     order = _by_label(labels, rng)
-    present = np.bincount(labels, minlength=classes)
-    groups = present if count % classes == 0 else np.array([labels.size])
-    weights = _weights(count, options.uneven, rng).reshape(groups.size, -1)
+    present = np.bincount(labels, minlength=pool.classes)
+    cuts = present if count % pool.classes == 0 else np.array([labels.size])
+    weights = _weights(count, uneven, rng).reshape(cuts.size, -1)
     sizes = np.concatenate(
-        [part_sizes(int(n), w, least, "shards") for n, w in zip(groups, weights, strict=True)]
+        [part_sizes(int(n), w, least, "shards") for n, w in zip(cuts, weights, strict=True)]
     )
-    holder = rng.permutation(np.repeat(np.arange(options.clients), options.shards_per_client))
+    holder = rng.permutation(np.repeat(np.arange(clients), shards_per_client))
     owners = np.empty(labels.size, dtype=np.int64)
     owners[order] = np.repeat(holder, sizes)
     return owners
 
 
-def split_classes(labels: Ints, classes: int, options: SplitOptions) -> Ints:
+def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.0) -> Ints:
     """Give every client ``classes_per_client`` different classes, each class to about as many.
 
     The samples of a class are shared out among the clients that have it.
+
+    Parameters
+    ----------
+    classes_per_client : int
+        How many different classes each client has.
+    uneven : float
+        The standard deviation of the logarithm of the parts' sizes; 0 makes them equal.
     """
-    each, clients = options.classes_per_client, options.clients
+    _at_least_one("classes_per_client", classes_per_client)
+    labels, classes, clients, each = pool.labels, pool.classes, pool.clients, classes_per_client
     if not 1 <= each <= classes:
         raise DataError(f"classes_per_client must lie between 1 and {classes}, not {each}.")
     if clients * each < classes:
@@ -95,7 +129,7 @@ def split_classes(labels: Ints, classes: int, options: SplitOptions) -> Ints:
             f"{clients} clients with {each} classes each leave {classes - clients * each} of "
             f"{classes} classes to nobody: take more clients or more classes per client."
         )
-    rng = stream(options.seed, "split")
+    rng = pool.stream()
     held = _deal_classes(clients, each, classes, rng)
     order = _by_label(labels, rng)
     sizes = np.bincount(labels, minlength=classes)
@@ -104,26 +138,31 @@ def split_classes(labels: Ints, classes: int, options: SplitOptions) -> Ints:
     owners = np.empty(labels.size, dtype=np.int64)
     for label in range(classes):
         holders = rng.permutation(np.flatnonzero((held == label).any(axis=1)))
-        weights = _weights(holders.size, options.uneven, rng)
+        weights = _weights(holders.size, uneven, rng)
         parts = part_sizes(int(sizes[label]), weights, least, f"parts of class {label}")
         owners[order[starts[label] : starts[label + 1]]] = np.repeat(holders, parts)
     return owners
 
 
-def split_dirichlet(labels: Ints, classes: int, options: SplitOptions) -> Ints:
+def split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
     """Share out each class by weights drawn from a symmetric Dirichlet(``alpha``) distribution.
 
     A small alpha gives each class to few clients, a large one approaches equal shares (Hsu, Qi,
     Brown: Measuring the effects of non-identical data distribution, 2019). Drawn anew, a bounded
     number of times, until every client has two samples.
+
+    Parameters
+    ----------
+    alpha : float
+        The concentration, from 0.001 to 1000000.
     """
-    clients, alpha = options.clients, options.alpha
+    labels, classes, clients = pool.labels, pool.classes, pool.clients
     if not (math.isfinite(alpha) and 1e-3 <= alpha <= 1e6):
         raise DataError(f"alpha must lie between 0.001 and 1000000, not {alpha:g}.")
     present = np.bincount(labels, minlength=classes)
     fewest = 0
     for attempt in range(ATTEMPTS):
-        rng = stream(options.seed, "split", round=attempt)
+        rng = pool.stream(attempt)
         shares = rng.dirichlet(np.full(clients, alpha), size=classes)
         cuts = np.rint(np.cumsum(shares, axis=1) * present[:, None]).astype(np.int64)
         cuts[:, -1] = present
@@ -141,6 +180,30 @@ def split_dirichlet(labels: Ints, classes: int, options: SplitOptions) -> Ints:
     )
 
 
+def split_groups(pool: Pool) -> Ints:
+    """Give every client whole natural groups of the dataset, such as all samples of a writer.
+
+    With as many clients as groups, each group is a client, in order. With fewer, the groups are
+    dealt out in random order, each to the client that has the fewest samples so far.
+    """
+    if pool.groups is None:
+        raise DataError("the dataset has no natural groups: choose another split.")
+    groups, clients = pool.groups, pool.clients
+    sizes = np.bincount(groups)
+    present = np.flatnonzero(sizes)
+    if clients > present.size:
+        raise DataError(f"there are {present.size} groups for {clients} clients: take fewer.")
+    holder = np.zeros(sizes.size, dtype=np.int64)
+    if clients == present.size:
+        holder[present] = np.arange(clients)
+        return holder[groups]
+    load = np.zeros(clients, dtype=np.int64)
+    for group in pool.stream().permutation(present):
+        holder[group] = np.argmin(load)
+        load[holder[group]] += sizes[group]
+    return holder[groups]
+
+
 SPLITS: Registry[Split] = Registry(
     "split",
     "flamma.splits",
@@ -149,12 +212,13 @@ SPLITS: Registry[Split] = Registry(
         "shards": split_shards,
         "classes": split_classes,
         "dirichlet": split_dirichlet,
+        "groups": split_groups,
     },
 )
 
 
-def split_owners(name: str, labels: Ints, classes: int, options: SplitOptions) -> Ints:
-    """Return the owner of every sample by the split of this name.
+def split_owners(split: Choice, pool: Pool) -> Ints:
+    """Return the owner of every sample by the chosen split.
 
     Raises
     ------
@@ -164,16 +228,17 @@ def split_owners(name: str, labels: Ints, classes: int, options: SplitOptions) -
     Examples
     --------
     >>> labels = np.repeat([0, 1], 4)
-    >>> owners = split_owners("shards", labels, 2, SplitOptions(clients=2, seed=1))
+    >>> pool = Pool(labels, classes=2, clients=2, seed=1)
+    >>> owners = split_owners(Choice("shards", {"shards_per_client": 1}), pool)
     >>> [sorted(set(labels[owners == client].tolist())) for client in (0, 1)]
     [[0], [1]]
     """
-    split = SPLITS[name]
-    _check(labels, options)
-    owners = split(labels, classes, options)
-    counts = np.bincount(owners, minlength=options.clients)
-    if owners.shape != labels.shape or counts.size != options.clients or counts.min() < LEAST:
-        raise DataError(f"the split {name!r} did not give every client {LEAST} samples.")
+    deal = SPLITS.bind(split)
+    _check(pool, split.options)
+    owners: Ints = deal(pool)
+    counts = np.bincount(owners, minlength=pool.clients)
+    if owners.shape != pool.labels.shape or counts.size != pool.clients or counts.min() < LEAST:
+        raise DataError(f"the split {split.name!r} did not give every client {LEAST} samples.")
     return owners
 
 
@@ -223,16 +288,20 @@ def _deal_classes(clients: int, each: int, classes: int, rng: np.random.Generato
     return rng.permutation(dealt, axis=0)
 
 
-def _check(labels: Ints, options: SplitOptions) -> None:
-    for name in ("clients", "shards_per_client", "classes_per_client"):
-        if getattr(options, name) < 1:
-            raise DataError(f"{name} must be at least 1, not {getattr(options, name)}.")
-    if options.seed < 0:
-        raise DataError(f"seed must be at least 0, not {options.seed}.")
-    if not 0 <= options.uneven <= 5:  # false for NaN too
-        raise DataError(f"uneven must lie between 0 and 5, not {options.uneven:g}.")
-    if labels.size < LEAST * options.clients:
+def _check(pool: Pool, options: Mapping[str, Any]) -> None:
+    _at_least_one("clients", pool.clients)
+    if pool.seed < 0:
+        raise DataError(f"seed must be at least 0, not {pool.seed}.")
+    uneven = options.get("uneven", 0.0)
+    if not 0 <= uneven <= 5:  # false for NaN too
+        raise DataError(f"uneven must lie between 0 and 5, not {uneven:g}.")
+    if pool.labels.size < LEAST * pool.clients:
         raise DataError(
-            f"{options.clients} clients need at least {LEAST * options.clients} samples, one to "
-            f"train on and one held out each, but there are {labels.size}."
+            f"{pool.clients} clients need at least {LEAST * pool.clients} samples, one to "
+            f"train on and one held out each, but there are {pool.labels.size}."
         )
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise DataError(f"{name} must be at least 1, not {value}.")

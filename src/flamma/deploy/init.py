@@ -11,7 +11,7 @@ from typing import Any
 from flamma.deploy import keys, texts
 from flamma.deploy.hosts import HOST, SITE, check_name, check_port, is_loopback
 from flamma.errors import DeployError
-from flamma.experiments.options import to_toml
+from flamma.options import to_toml
 
 PORT, CONTROL_PORT = 8443, 8444
 """The ports on a real network, where a firewall wants to know them beforehand."""

@@ -79,7 +79,7 @@ ENTRYPOINT ["flamma", "deploy", "start", "/host"]
 
 def site_toml(name: str, data: Mapping[str, Any], partition: int) -> str:
     """Return a site's ``site.toml``: who it is, and where its data lie."""
-    from flamma.experiments.options import to_toml
+    from flamma.options import to_toml
 
     if data["dataset"] == OWN:
         about, options = "The site's own data", {"npz": "data.npz", "held_out": data["held_out"]}

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
 from flamma.errors import FlammaError, RunError
+from flamma.experiments.config import Config
 from flamma.experiments.folder import CONFIG, RunFolder
 from flamma.experiments.run import Run, resume, run
 from flamma.experiments.suite import Cell, Suite, read_suite
 from flamma.experiments.table import Comparison, compared, write_tables
+from flamma.processes import exit_with_parent
+from flamma.records import RoundRecord
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ def _finished(path: Path, cell: Cell) -> bool:
     return before.finished and before.params_sha256 is not None
 
 
-def _comparable(config: Any) -> str:
-    return str(replace(config, engine=replace(config.engine, processes=1)).as_toml())
+def _comparable(config: Config) -> str:
+    return config.with_settings({"engine.processes": 1}).as_toml()
 
 
 def _run_all(
@@ -144,19 +145,12 @@ def _begin(events: Any) -> None:
 
     stay_on_one_thread()
     _events = events
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    exit_with_parent(os.getppid())
 
 
 def _one(index: int, cell: Cell, path: Path, data_dir: Path | None) -> None:
-    def tell(record: dict[str, Any]) -> None:
-        _events.put((index, int(record["round"])))
+    def tell(record: RoundRecord) -> None:
+        _events.put((index, record.round))
 
     try:
         if (path / CONFIG).exists():

@@ -1,4 +1,8 @@
-"""The configuration of a run: tables of named, typed, checked options."""
+"""The configuration of a run: tables of named, typed, checked options.
+
+What has a name (split, model, strategy, costs, engine) owns its options: the parameters of the
+function or dataclass behind the name are the further keys of the table.
+"""
 
 from __future__ import annotations
 
@@ -9,44 +13,75 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
+from flamma.data.build import HELD_OUT, VALIDATION_SAMPLES
+from flamma.data.splits import SPLITS
 from flamma.errors import ConfigError
-from flamma.experiments.options import convert, from_table, to_toml
+from flamma.experiments.engine import ENGINES, Engine
 from flamma.files import read_text
+from flamma.models.registry import MODELS
+from flamma.options import from_table, to_toml
+from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy
 from flamma.types import Plan
+
+OWN = "own"
+"""What a configuration calls data or a model that were given from Python, or that sites bring."""
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which data, and how they are split over the clients."""
+    """Which data, and how they are split over the clients.
+
+    Parameters
+    ----------
+    dataset : str
+        A name of ``flamma data list``; ``own`` for data given from Python or held by sites.
+    split : str
+        How the samples are dealt to the clients; the options of a split are further keys here.
+    clients : int
+        How many clients there are.
+    held_out : float
+        The share of each client's samples that is held out for evaluation.
+    train_samples : int
+        Train on about so many samples in all; all of them if left out.
+    validation_samples : int
+        The size of the server's own validation set, cut off before the split.
+    """
 
     dataset: str = "digits"
-    split: str = "shards"
+    split: Choice = Choice("shards")
     clients: int = 10
-    shards_per_client: int = 2
-    classes_per_client: int = 2
-    alpha: float = 0.5
-    uneven: float = 0.0
-    held_out: float = 0.2
+    held_out: float = HELD_OUT
     train_samples: int | None = None
-    validation_samples: int = 200
+    validation_samples: int = VALIDATION_SAMPLES
 
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """Which model; what a model has no use for is not passed to it."""
-
-    name: str = "lenet5"
-    width: float | None = None
-    norm: Literal["group", "batch"] | None = None
-    stem_stride: int | None = None
-    hidden: tuple[int, ...] | None = None
+    def as_table(self) -> dict[str, Any]:
+        """Return the table, the split's options among its keys."""
+        table = {f.name: getattr(self, f.name) for f in fields(self)}
+        return table | {"split": self.split.name} | dict(self.split.options)
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How a client trains."""
+    """How a client trains.
+
+    Parameters
+    ----------
+    epochs : int
+        Local epochs of strategies that fix them.
+    batch_size : int
+        Samples in a mini-batch.
+    learning_rate : float
+        The step size η.
+    momentum : float
+        The momentum of SGD, from zero velocity in every round.
+    trainer : {"auto", "torch", "lanes"}
+        How a client is trained; ``auto`` takes lanes where the model allows it.
+    device : str
+        ``auto`` is the GPU if there is one, else the CPU.
+    """
 
     epochs: int = 5
     batch_size: int = 32
@@ -57,64 +92,43 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
-class CostsConfig:
-    """What local epochs cost the clients."""
-
-    kind: str = "constant"
-    value: float = 0.1
-    spread: float = 0.5
-    file: str = ""
-
-
-@dataclass(frozen=True)
-class EngineConfig:
-    """Where clients run; 0 seconds mean no time limit."""
-
-    name: Literal["local", "flower"] = "local"
-    processes: int = 1
-    time_limit: float = 0.0
-    wait: float = 3600.0
-
-
-@dataclass(frozen=True)
-class FaultsConfig:
-    """Simulated mishaps, each a probability per client and round."""
-
-    dropout: float = 0.0
-    stragglers: float = 0.0
-    failures: float = 0.0
-
-
-@dataclass(frozen=True)
 class EvaluationConfig:
-    """How often every client judges the model; the last round is always judged."""
+    """How often the model is evaluated.
+
+    Parameters
+    ----------
+    every : int
+        Evaluate after every so many rounds; the last round is always evaluated.
+    """
 
     every: int = 1
 
 
 @dataclass(frozen=True)
-class StrategyConfig:
-    """A strategy and its own options."""
-
-    name: str = "flamma"
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Config:
-    """A complete, re-runnable description of a run."""
+    """A complete, re-runnable description of a run; made by :func:`make_config`.
 
-    rounds: int = 30
-    per_round: int = 3
-    seed: int = 0
-    data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: TrainingConfig = field(default_factory=TrainingConfig)
-    strategy: StrategyConfig = field(default_factory=StrategyConfig)
-    costs: CostsConfig = field(default_factory=CostsConfig)
-    engine: EngineConfig = field(default_factory=EngineConfig)
-    faults: FaultsConfig = field(default_factory=FaultsConfig)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    Parameters
+    ----------
+    rounds : int
+        How many rounds.
+    per_round : int
+        How many clients are selected in a round.
+    seed : int
+        The seed of everything random.
+    """
+
+    rounds: int
+    per_round: int
+    seed: int
+    data: DataConfig
+    model: Choice
+    training: TrainingConfig
+    strategy: Strategy[Any]
+    costs: Choice
+    engine: Engine
+    faults: Faults
+    evaluation: EvaluationConfig
 
     def __post_init__(self) -> None:
         positive = {
@@ -123,7 +137,6 @@ class Config:
             "data.clients": self.data.clients,
             "training.batch_size": self.training.batch_size,
             "training.epochs": self.training.epochs,
-            "engine.processes": self.engine.processes,
             "evaluation.every": self.evaluation.every,
         }
         for name, value in positive.items():
@@ -140,50 +153,52 @@ class Config:
             raise ConfigError("training.learning_rate must be positive.")
         if not 0 <= self.training.momentum < 1:
             raise ConfigError("training.momentum must lie in [0, 1).")
-        if not self.engine.wait > 0:
-            raise ConfigError("engine.wait must be a positive number of seconds.")
-        self.build_faults()
-        if self.build_strategy().pools_data and self.engine.name != "local":
+        if self.strategy.pools_data and not self.engine.can_pool_data:
             raise ConfigError(
-                f"{self.strategy.name} trains on everybody's data in one place: use the local "
+                f"{self.strategy.name} trains on all clients' data in one place: use the local "
                 f"engine."
             )
 
-    @property
-    def plan(self) -> Plan:
-        """What the strategy is told of the experiment."""
-        training = self.training
-        return Plan(
-            self.rounds,
-            self.per_round,
-            training.epochs,
-            training.learning_rate,
-            training.batch_size,
-        )
-
-    def build_strategy(self) -> Strategy:
-        """Return the strategy with its options, checked."""
-        kind = STRATEGIES[self.strategy.name]
-        known = {f.name: f for f in fields(kind) if f.name != "plan"}
-        options = from_table(kind, self.strategy.options, "strategy", set(known))
-        return kind(plan=self.plan, **options)
-
-    def build_faults(self) -> Faults:
-        """Return the simulated mishaps."""
-        return Faults(**dataclasses.asdict(self.faults))
+    def with_settings(self, settings: Mapping[str, Any]) -> Config:
+        """Return the configuration with dotted settings, such as ``engine.processes``, put in."""
+        return make_config(with_settings(self.as_tables(), settings))
 
     def as_tables(self) -> dict[str, Any]:
         """Return the configuration as nested tables, complete with every default."""
-        tables = dataclasses.asdict(self)
-        strategy = self.build_strategy()
-        tables["strategy"] = {"name": self.strategy.name} | {
-            f.name: getattr(strategy, f.name) for f in fields(strategy) if f.name != "plan"
+        return {
+            "rounds": self.rounds,
+            "per_round": self.per_round,
+            "seed": self.seed,
+            "data": self.data.as_table(),
+            "model": {"name": self.model.name, **self.model.options},
+            "training": dataclasses.asdict(self.training),
+            "strategy": {"name": self.strategy.name, **_options(self.strategy, "plan")},
+            "costs": {"kind": self.costs.name, **self.costs.options},
+            "engine": {"name": self.engine.name, **_options(self.engine)},
+            "faults": dataclasses.asdict(self.faults),
+            "evaluation": dataclasses.asdict(self.evaluation),
         }
-        return tables
 
     def as_toml(self) -> str:
         """Return the configuration as TOML that :func:`read_config` reads back."""
         return to_toml(self.as_tables())
+
+
+@dataclass(frozen=True)
+class _Top:
+    """The keys of a configuration outside its tables, and the names of its tables."""
+
+    rounds: int = 30
+    per_round: int = 3
+    seed: int = 0
+    data: Any = field(default_factory=dict)
+    model: Any = "lenet5"
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    strategy: Any = "flamma"
+    costs: Any = "constant"
+    engine: Any = "local"
+    faults: Faults = field(default_factory=Faults)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
 
 def make_config(tables: Mapping[str, Any]) -> Config:
@@ -196,24 +211,34 @@ def make_config(tables: Mapping[str, Any]) -> Config:
 
     Examples
     --------
-    >>> make_config({"rounds": 5, "strategy": {"name": "fedprox", "mu": 1}}).strategy.options
-    {'mu': 1}
+    >>> make_config({"rounds": 5, "strategy": {"name": "fedprox", "mu": 1}}).strategy.mu
+    1.0
     >>> make_config({"ruonds": 5})
     Traceback (most recent call last):
     ...
     flamma.errors.ConfigError: unknown key 'ruonds': did you mean rounds? (known: rounds,
     per_round, seed, data, model, training, strategy, costs, engine, faults, evaluation).
     """
-    tables = dict(tables)
-    for short in ("strategy", "model"):  # a bare name is short for a table with that name
-        if isinstance(tables.get(short), str):
-            tables[short] = {"name": tables[short]}
-    strategy = tables.get("strategy", {})
-    if isinstance(strategy, Mapping):
-        own = dict(strategy)
-        name = convert(own.pop("name", StrategyConfig.name), str, "strategy.name")
-        tables["strategy"] = {"name": name, "options": own}
-    return Config(**from_table(Config, tables, ""))
+    top = _Top(**from_table(_Top, tables))
+    training = top.training
+    plan = Plan(
+        top.rounds, top.per_round, training.epochs, training.learning_rate, training.batch_size
+    )
+    strategy = STRATEGIES.choose(top.strategy, "strategy", default=_Top.strategy)
+    engine = ENGINES.choose(top.engine, "engine", default=_Top.engine, shared=True)
+    return Config(
+        rounds=top.rounds,
+        per_round=top.per_round,
+        seed=top.seed,
+        data=_data(top.data),
+        model=_model(top.model),
+        training=training,
+        strategy=STRATEGIES[strategy.name](plan=plan, **strategy.options),
+        costs=COSTS.choose(top.costs, "costs", key="kind", default=_Top.costs, shared=True),
+        engine=ENGINES[engine.name](**engine.options),
+        faults=top.faults,
+        evaluation=top.evaluation,
+    )
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -244,3 +269,25 @@ def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dic
                 raise ConfigError(f"{name} cannot be set: {part} is not a table.")
         table[last] = value
     return merged
+
+
+def _data(given: Any) -> DataConfig:
+    """Return the data table; its keys are those of the data and those of the split."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"data must be a table, not {given!r}.")
+    own = {f.name for f in fields(DataConfig)} - {"split"}
+    split = {key: value for key, value in given.items() if key not in own}
+    chosen = SPLITS.choose(split, "data", key="split", default=DataConfig.split.name, shared=True)
+    rest = {key: value for key, value in given.items() if key in own}
+    return DataConfig(split=chosen, **from_table(DataConfig, rest, "data."))
+
+
+def _model(given: Any) -> Choice:
+    named = given.get("name") if isinstance(given, Mapping) else given
+    return Choice(OWN) if named == OWN else MODELS.choose(given, "model", default=_Top.model)
+
+
+def _options(chosen: Any, *leave_out: str) -> dict[str, Any]:
+    """Return the options of a strategy or an engine as a configuration writes them."""
+    values = {f.name: getattr(chosen, f.name) for f in fields(chosen) if f.name not in leave_out}
+    return {k: v.as_value() if isinstance(v, Choice) else v for k, v in values.items()}

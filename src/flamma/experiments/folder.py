@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-from flamma.errors import RunError
+from filelock import FileLock, Timeout
+
+from flamma.errors import RecordError, RunError
 from flamma.files import write_atomically
+from flamma.records import RoundRecord
 
 CONFIG, ROUNDS, CLIENTS = "config.toml", "rounds.jsonl", "clients.csv"
 POPULATION, ABOUT, CHECKPOINT = "population.csv", "run.json", "checkpoint"
@@ -26,7 +27,7 @@ class RunFolder:
         self.path = path
         self._rounds: TextIO | None = None
         self._clients: TextIO | None = None
-        self._lock: TextIO | None = None
+        self._lock = FileLock(path / ".lock", timeout=0, thread_local=False)
 
     @property
     def exists(self) -> bool:
@@ -37,18 +38,11 @@ class RunFolder:
         """Keep other processes from writing here until this one closes or dies."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / ".lock", "w", encoding="utf-8")  # noqa: SIM115
+            self._lock.acquire()
+        except Timeout as error:
+            raise RunError(f"{self.path} is in use by another process: wait or end it.") from error
         except OSError as error:
             raise _cannot("write to", self.path, error) from error
-        try:
-            import fcntl
-
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # no such locks on this platform
-            pass
-        except OSError as error:
-            self.close()
-            raise RunError(f"{self.path} is in use by another process: wait or end it.") from error
 
     def write(self, name: str, text: str) -> None:
         """Write a whole file."""
@@ -57,8 +51,9 @@ class RunFolder:
     def open_at(self, last_round: int) -> None:
         """Open the growing files, dropping what was written after ``last_round``."""
         try:
-            rounds = [r for r in self.rounds() if r["round"] <= last_round]
-            text = "".join(f"{_line(record)}\n" for record in rounds)
+            lines = self.text(ROUNDS).splitlines()
+            kept_rounds = sum(record.round <= last_round for record in self.rounds())
+            text = "".join(f"{line}\n" for line in lines[:kept_rounds])
             write_atomically(self.path / ROUNDS, text.encode(), durable=False)
             kept = self._client_lines(last_round)
             write_atomically(self.path / CLIENTS, kept.encode(), durable=False)
@@ -67,8 +62,8 @@ class RunFolder:
         except OSError as error:
             raise _cannot("write to", self.path, error) from error
 
-    def append(self, record: dict[str, Any], client_rows: Iterable[Iterable[object]]) -> None:
-        """Add one round, and the scores of its clients if it was judged."""
+    def append(self, record: RoundRecord, client_rows: Iterable[Iterable[object]]) -> None:
+        """Add one round, and the scores of its clients if it was evaluated."""
         assert self._rounds is not None
         assert self._clients is not None
         try:
@@ -76,33 +71,40 @@ class RunFolder:
             if rows:
                 self._clients.write("\n".join(rows) + "\n")
                 self._clients.flush()
-            self._rounds.write(_line(record) + "\n")
+            self._rounds.write(record.to_json() + "\n")
             self._rounds.flush()
         except OSError as error:
             raise _cannot("write to", self.path, error) from error
 
-    def rounds(self) -> list[dict[str, Any]]:
-        """Return the records of the finished rounds; a torn last line is left out."""
-        return self.read_rounds()[0]
+    def rounds(self) -> list[RoundRecord]:
+        """Return the records of the finished rounds; a torn last line is left out.
 
-    def read_rounds(self) -> tuple[list[dict[str, Any]], list[str]]:
+        Raises
+        ------
+        RunError
+            If a newer version of FLamma wrote them.
+        """
+        records, problems, newer = self._read_rounds()
+        if newer:
+            raise RunError(f"{self.path}: {problems[0]}.")
+        return records
+
+    def read_rounds(self) -> tuple[list[RoundRecord], list[str]]:
         """Return the records that can be read, and what is wrong with the others."""
-        records: list[dict[str, Any]] = []
-        problems = []
-        for number, line in enumerate(self.text(ROUNDS).splitlines(), start=1):
-            try:
-                record = json.loads(line)
-                if record["round"] != len(records) + 1:
-                    raise ValueError
-                records.append(record)
-            except (ValueError, KeyError, TypeError):
-                problems.append(f"{ROUNDS}, line {number}, cannot be read")
-                break
+        records, problems, _ = self._read_rounds()
         return records, problems
 
-    def client_table(self) -> list[dict[str, str]]:
-        """Return the scores of the clients, one row per client and judged round."""
-        return list(csv.DictReader(io.StringIO(self.text(CLIENTS))))
+    def _read_rounds(self) -> tuple[list[RoundRecord], list[str], bool]:
+        records: list[RoundRecord] = []
+        for number, line in enumerate(self.text(ROUNDS).splitlines(), start=1):
+            try:
+                record = RoundRecord.from_json(line)
+                if record.round != len(records) + 1:
+                    raise RecordError(f"it is of round {record.round}")
+                records.append(record)
+            except RecordError as error:
+                return records, [f"{ROUNDS}, line {number}, cannot be read: {error}"], error.newer
+        return records, [], False
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Return a JSON file of the run, empty if it is missing or damaged."""
@@ -114,11 +116,12 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the files and let others write here."""
-        for file in (self._rounds, self._clients, self._lock):
+        for file in (self._rounds, self._clients):
             if file is not None:
                 with contextlib.suppress(OSError):  # what could not be written was told before
                     file.close()
-        self._rounds = self._clients = self._lock = None
+        self._rounds = self._clients = None
+        self._lock.release()
 
     def _client_lines(self, last_round: int) -> str:
         lines = self.text(CLIENTS).splitlines()[1:]
@@ -143,10 +146,6 @@ def free_folder(parent: Path, name: str) -> Path:
     while os.path.lexists(path):
         path, number = parent / f"{name}-{number}", number + 1
     return path
-
-
-def _line(record: dict[str, Any]) -> str:
-    return json.dumps(record, allow_nan=False, separators=(",", ":"))
 
 
 def _cannot(verb: str, path: Path, error: OSError) -> RunError:

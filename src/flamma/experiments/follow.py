@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 from pathlib import Path
-from typing import Any
 
+from flamma.errors import RecordError
 from flamma.experiments.folder import ROUNDS
+from flamma.records import RoundRecord
 
 
 class Follower:
@@ -29,9 +30,9 @@ class Follower:
         self._place: tuple[int, int] = (0, 0)
         self._last = 0
         for record in self.new():
-            self._last = record["round"]
+            self._last = record.round
 
-    def new(self) -> list[dict[str, Any]]:
+    def new(self) -> list[RoundRecord]:
         """Return the records of the rounds that were finished since this was asked last."""
         try:
             with open(self._file, "rb") as file:
@@ -44,17 +45,11 @@ class Follower:
         lines, newline, _ = content.rpartition(b"\n")
         start = offset if inode == known else 0
         self._place = (inode, start + len(lines) + len(newline))
-        records = [record for line in lines.splitlines() if (record := _parsed(line))]
-        fresh = records if inode == known else [r for r in records if r["round"] > self._last]
+        records = []
+        for line in lines.splitlines():
+            with contextlib.suppress(RecordError):  # a line that another version wrote, or damage
+                records.append(RoundRecord.from_json(line))
+        fresh = records if inode == known else [r for r in records if r.round > self._last]
         if records:
-            self._last = records[-1]["round"]
+            self._last = records[-1].round
         return fresh
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    whole = isinstance(record, dict) and isinstance(record.get("round"), int)
-    return record if whole else None

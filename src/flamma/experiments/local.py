@@ -1,48 +1,57 @@
-"""A run whose clients are all on this machine."""
+"""The local engine: all clients on this machine."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
-from flamma.data.federated import pooled
-from flamma.engines.respond import RationalClients
-from flamma.errors import ConfigError
-from flamma.experiments.session import Assignment, World, carry_out, known_population
-from flamma.experiments.setup import build_data, build_engine, true_costs
+from flamma.experiments.engine import Assignment, Engine
 
 
-def execute(assignment: Assignment) -> None:
-    """Begin a run, or go on with it, in this process and its workers."""
-    folder = assignment.folder
-    folder.lock()
-    try:
-        _execute(assignment)
-    finally:
-        folder.close()
+@dataclass(frozen=True)
+class LocalEngine(Engine):
+    """All clients on this machine, one after the other or over its cores."""
+
+    name: ClassVar[str] = "local"
+    summary: ClassVar[str] = "all clients on this machine's cores"
+    can_pool_data: ClassVar[bool] = True
+
+    def execute(self, assignment: Assignment) -> None:
+        """Begin a run, or go on with it, in this process and its workers."""
+        folder = assignment.folder
+        folder.lock()
+        try:
+            _execute(assignment)
+        finally:
+            folder.close()
 
 
 def _execute(assignment: Assignment) -> None:
-    config, folder = assignment.config, assignment.folder
-    strategy = config.build_strategy()
-    data = assignment.data
+    from flamma.data.federated import pooled
+    from flamma.engines.respond import RationalClients
+    from flamma.experiments.session import carry_out
+    from flamma.experiments.setup import build_data, build_runner, seconds_per_epoch
+    from flamma.experiments.world import World, check_validation, make_population
+
+    config, folder, data = assignment.config, assignment.folder, assignment.data
     data = build_data(config, assignment.data_dir) if data is None else data
-    data = pooled(data) if strategy.pools_data else data
-    with build_engine(config, data, assignment.model) as engine:
-        known = known_population(folder)
-        costs = true_costs(config, data, engine) if known is None else known["cost"]
-        if strategy.needs_validation and not data.validation_y.size:
-            raise ConfigError(
-                f"{strategy.name} judges updates on the server's own data: set "
-                f"data.validation_samples, or give your own data a validation set."
-            )
+    data = pooled(data) if config.strategy.pools_data else data
+    check_validation(config, data.validation_y.size)
+    with build_runner(config, data, assignment.model) as runner:
+        population = make_population(
+            config,
+            folder,
+            runner.layout.trainable_size,
+            samples=lambda: (data.samples, np.diff(data.held_offsets)),
+            seconds_per_epoch=lambda: seconds_per_epoch(data, runner),
+        )
         world = World(
-            clients=RationalClients(strategy, engine, costs, data.samples),
-            samples=data.samples,
-            held_out=np.diff(data.held_offsets),
-            costs=costs,
-            initial_params=engine.initial_params,
-            trainable_size=engine.layout.trainable_size,
-            trainer=engine.trainer,
+            clients=RationalClients(config.strategy, runner, population),
+            population=population,
+            initial_params=runner.initial_params,
+            trainer=runner.trainer,
             class_counts=data.class_counts(),
         )
         carry_out(config, folder, world, assignment.on_round)

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.errors import RunError
-from flamma.experiments.config import Config, make_config, read_config, with_settings
+from flamma.experiments.config import OWN, Config, make_config, read_config, with_settings
+from flamma.experiments.engine import Assignment, OnRound
 from flamma.experiments.folder import ABOUT, CONFIG, RunFolder, free_folder
-from flamma.experiments.session import Assignment, OnRound
-from flamma.experiments.summary import summarise_run
-from flamma.registry import Registry
+from flamma.experiments.summary import Summary, summarise_run
+from flamma.records import RoundRecord
 
 if TYPE_CHECKING:
     from flamma.data.federated import FederatedData
 
-ENGINES: Registry[Callable[[Assignment], None]] = Registry(
-    "engine",
-    "flamma.engines",
-    {
-        "local": "flamma.experiments.local:execute",
-        "flower": "flamma.engines.flower.simulation:execute",
-    },
-)
-"""What carries out a run, by the name of its engine."""
-
-OWN = "own"
-"""What a configuration calls data or a model that was given from Python."""
+DEPLOYMENT = "deployment.json"
+"""What a run directory of version 0.1 has of the federation that it was run on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +27,7 @@ class Run:
 
     path: Path
     config: Config
-    history: list[dict[str, Any]]
+    history: list[RoundRecord]
     about: dict[str, Any]
 
     @classmethod
@@ -52,7 +42,7 @@ class Run:
         folder = RunFolder(Path(path))
         if not folder.exists:
             raise RunError(f"{path} holds no run: there is no {CONFIG} in it.")
-        config = make_config(read_config(folder.path / CONFIG))
+        config = make_config(_tables(folder))
         return cls(folder.path, config, folder.rounds(), folder.read_json(ABOUT))
 
     @property
@@ -65,8 +55,8 @@ class Run:
         """The SHA-256 of the final weights; None before the end."""
         return self.about.get("params_sha256") if self.finished else None
 
-    def summary(self) -> dict[str, Any]:
-        """Return final and last-ten-rounds metrics, totals and the worst certificate."""
+    def summary(self) -> Summary:
+        """Return every metric of the run, final ones, and totals."""
         return summarise_run(self.history, self.config.data.clients)
 
 
@@ -142,16 +132,18 @@ def resume(
     ):
         if name == OWN and given is None:
             raise RunError(f"{path} is a run of your own {kind}: resume it from Python, {kind}=...")
+    settings: dict[str, Any] = {}
     if trainer := before.about.get("trainer"):  # the other one would round differently
-        config = replace(config, training=replace(config.training, trainer=trainer))
+        settings["training.trainer"] = trainer
     if processes is not None:
-        config = replace(config, engine=replace(config.engine, processes=processes))
+        settings["engine.processes"] = processes
+    config = config.with_settings(settings)
     folder = RunFolder(Path(path))
     return _execute(Assignment(config, folder, data, model, on_round, data_dir))
 
 
 def _execute(assignment: Assignment) -> Run:
-    ENGINES[assignment.config.engine.name](assignment)
+    assignment.config.engine.execute(assignment)
     return Run.load(assignment.folder.path)
 
 
@@ -170,5 +162,14 @@ def _configured(
 
 def default_folder(config: Config) -> Path:
     """Return the directory of a run that none was named for."""
-    name = f"{config.strategy.name}-{config.data.dataset}-{config.data.split}-seed{config.seed}"
+    data = config.data
+    name = f"{config.strategy.name}-{data.dataset}-{data.split.name}-seed{config.seed}"
     return free_folder(Path("runs"), name)
+
+
+def _tables(folder: RunFolder) -> dict[str, Any]:
+    """Return the configuration of a run; one that version 0.1 deployed names no such engine."""
+    tables = read_config(folder.path / CONFIG)
+    if server := folder.read_json(DEPLOYMENT).get("server"):
+        return with_settings(tables, {"engine.name": "deployment", "engine.server": server})
+    return tables

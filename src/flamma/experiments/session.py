@@ -2,98 +2,65 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 import flamma
-from flamma.errors import RunError
 from flamma.experiments.checkpoint import Checkpoints
 from flamma.experiments.config import Config
+from flamma.experiments.engine import OnRound
 from flamma.experiments.folder import ABOUT, CHECKPOINT, CONFIG, POPULATION, RunFolder
-from flamma.types import Floats, Ints, Params, Population, Scores
+from flamma.experiments.world import World, population_table
+from flamma.types import Scores
 
-if TYPE_CHECKING:
-    from flamma.data.federated import FederatedData
-    from flamma.federation import Clients
-    from flamma.strategies.base import State
-
-OnRound = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True, eq=False)
-class Assignment:
-    """What an engine has to carry out: a configuration, into a directory.
-
-    ``data`` and ``model`` are the user's own, None where the configuration names them.
-    """
-
-    config: Config
-    folder: RunFolder
-    data: FederatedData | None = None
-    model: Callable[..., Any] | None = None
-    on_round: OnRound | None = None
-    data_dir: Path | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class World:
-    """Where a run takes place: its clients, what the server knows of them, the first weights.
-
-    ``costs`` are the true ones, NaN where nobody but the client knows. ``names`` are given where
-    clients are more than numbers, ``class_counts`` where the server may know them.
-    """
-
-    clients: Clients
-    samples: Ints
-    held_out: Ints
-    costs: Floats
-    initial_params: Params
-    trainable_size: int
-    trainer: str
-    names: tuple[str, ...] = ()
-    class_counts: Ints | None = None
+Item = TypeVar("Item")
 
 
 def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound | None) -> None:
     """Run what is left of a run, recording every round; the directory is locked already."""
     from flamma.federation import Federation
 
-    strategy = config.build_strategy()
     begin(config, folder, world)
-    population = Population(world.samples, world.costs, world.trainable_size)
     checkpoints = Checkpoints(folder.path / CHECKPOINT)
-    state: State = strategy.init(world.initial_params, population)
+    state = config.strategy.init(world.initial_params, world.population)
     state = checkpoints.load(state) or state
     folder.open_at(state.round)
     federation = Federation(
-        strategy=strategy,
+        strategy=config.strategy,
         clients=world.clients,
-        population=world.samples.size,
-        costs=world.costs,
+        population=world.population.clients,
+        costs=world.population.costs,
         seed=config.seed,
-        faults=config.build_faults(),
+        faults=config.faults,
         evaluate_every=config.evaluation.every,
     )
-    for finished in federation.rounds(state):
+    rounds = federation.rounds(state)
+    for finished in one_behind(rounds) if world.looks_ahead else rounds:
+        record, scores = finished.settled()
         state = finished.state
-        folder.append(finished.record, _client_rows(finished.record["round"], finished.scores))
+        folder.append(record, _client_rows(record.round, scores))
         checkpoints.save(state, force=state.round == config.rounds)
         if on_round is not None:
-            on_round(finished.record)
+            on_round(record)
     digest = hashlib.sha256(state.params.tobytes()).hexdigest()
     about = folder.read_json(ABOUT) | {"finished": _now(), "params_sha256": digest}
     folder.write(ABOUT, json.dumps(about, indent=1))
+
+
+def one_behind(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield every item once the next one is there: its scores come with the next answers."""
+    held: list[Item] = []
+    for item in items:
+        yield from held
+        held = [item]
+    yield from held
 
 
 def begin(config: Config, folder: RunFolder, world: World) -> None:
@@ -104,28 +71,12 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
     """
     anew = not folder.exists
     for name, text in (
-        (POPULATION, _population_table(world)),
+        (POPULATION, population_table(world.population, world.class_counts)),
         (ABOUT, json.dumps(_about(world.trainer), indent=1)),
         (CONFIG, config.as_toml()),
     ):
         if anew or not (folder.path / name).exists():
             folder.write(name, text)
-
-
-def known_population(folder: RunFolder) -> dict[str, Floats] | None:
-    """Return samples, held-out samples and costs a begun run was begun with, None before that.
-
-    Measured costs cannot be measured again, and a client may be away when a run goes on.
-    """
-    if not folder.exists:  # what else is there is the rest of one that never began
-        return None
-    rows = list(csv.DictReader(io.StringIO(folder.text(POPULATION))))
-    try:
-        columns = ("samples", "held_out", "cost")
-        known = {name: np.array([float(row[name]) for row in rows]) for name in columns}
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{folder.path / POPULATION} is damaged: remove it to go on.") from error
-    return known if rows else None
 
 
 def _about(trainer: str) -> dict[str, Any]:
@@ -144,7 +95,7 @@ def _about(trainer: str) -> dict[str, Any]:
 
 
 def _without_token(words: Sequence[str]) -> list[str]:
-    """Return the command without what Flower lets a process show who it is by."""
+    """Return the command without the token that Flower gives a process."""
     return [
         "..." if before == "--token" else word
         for before, word in zip(["", *words], words, strict=False)
@@ -153,24 +104,6 @@ def _without_token(words: Sequence[str]) -> list[str]:
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def _population_table(world: World) -> str:
-    counts = world.class_counts
-    classes = 0 if counts is None else counts.shape[1]
-    header = ["client", "samples", "held_out", "cost", *(f"class_{k}" for k in range(classes))]
-    columns: list[Sequence[object]] = [
-        range(world.samples.size),
-        world.samples.tolist(),
-        world.held_out.tolist(),
-        [repr(cost) for cost in world.costs.tolist()],
-        *([] if counts is None else counts.T.tolist()),
-    ]
-    if world.names:
-        header.append("name")
-        columns.append(world.names)
-    rows = [",".join(map(str, row)) for row in zip(*columns, strict=True)]
-    return "\n".join([",".join(header), *rows]) + "\n"
 
 
 def _client_rows(number: int, scores: Scores | None) -> list[tuple[object, ...]]:

@@ -1,35 +1,60 @@
-"""From a configuration to the parts of a run that need torch: model, engine, measured costs."""
+"""From a configuration to the parts of a run: data, model, the runner of clients, timed epochs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flamma.clients.costs import draw_costs
+from flamma.data.build import build_federation
 from flamma.data.federated import FederatedData
-from flamma.engines.local import LocalEngine
 from flamma.experiments.config import Config
-from flamma.experiments.data import build_data as build_data
 from flamma.models import build_model
 from flamma.types import Floats, LocalTask
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from flamma.engines.runner import ClientRunner
 
-def build_engine(
-    config: Config, data: FederatedData, model: Callable[..., Any] | None = None
-) -> LocalEngine:
-    """Return the engine of a run, with the model's initial weights by the run's seed."""
-    return LocalEngine(
+
+def build_data(config: Config, data_dir: Path | None = None) -> FederatedData:
+    """Return the data of a run, split over its clients.
+
+    The server's validation set is cut off whether the strategy needs it or not, so that all
+    strategies see the same clients.
+    """
+    data = config.data
+    return build_federation(
+        data.dataset,
+        data.split,
+        data.clients,
+        config.seed,
+        train_samples=data.train_samples,
+        validation_samples=data.validation_samples,
+        held_out=data.held_out,
+        data_dir=data_dir,
+    )
+
+
+def build_runner(
+    config: Config,
+    data: FederatedData,
+    model: Callable[..., Any] | None = None,
+    processes: int | None = None,
+) -> ClientRunner:
+    """Return what runs the clients, with the model's initial weights by the run's seed."""
+    from flamma.engines.runner import ClientRunner
+
+    return ClientRunner(
         data,
         lambda: build_module(config, data.shape, data.classes, model),
         seed=config.seed,
         batch_size=config.training.batch_size,
         momentum=config.training.momentum,
-        processes=config.engine.processes,
+        processes=config.engine.processes if processes is None else processes,
         device=config.training.device,
         trainer=config.training.trainer,
         per_round=config.per_round,
@@ -44,31 +69,10 @@ def build_module(
     model: Callable[..., Any] | None = None,
 ) -> nn.Module:
     """Return the model of a run with its initial weights, for samples of the given shape."""
-    table = config.model
-    options = {
-        name: value
-        for name in ("width", "norm", "stem_stride", "hidden")
-        if (value := getattr(table, name)) is not None and model is None
-    }
-    return build_model(model or table.name, shape, classes, config.seed, **options)
+    return build_model(model or config.model, shape, classes, config.seed)
 
 
-def true_costs(config: Config, data: FederatedData, engine: LocalEngine) -> Floats:
-    """Return what epochs really cost each client."""
-    costs = config.costs
-    seconds = _seconds_per_epoch(data, engine) if costs.kind == "measured" else None
-    return draw_costs(
-        costs.kind,
-        data.clients,
-        config.seed,
-        value=costs.value,
-        spread=costs.spread,
-        seconds_per_epoch=seconds,
-        path=costs.file or None,
-    )
-
-
-def _seconds_per_epoch(data: FederatedData, engine: LocalEngine) -> Floats:
+def seconds_per_epoch(data: FederatedData, runner: ClientRunner) -> Floats:
     """Time one epoch of the largest client and scale it by everybody's data.
 
     The second of two runs counts: the first also warms the machine up.
@@ -76,6 +80,6 @@ def _seconds_per_epoch(data: FederatedData, engine: LocalEngine) -> Floats:
     largest = int(np.argmax(data.samples))
     task = LocalTask(largest, round=0, epochs=1, learning_rate=1e-3)
     for _ in range(2):
-        [report] = engine.train(engine.initial_params, [task])
+        [report] = runner.train(runner.initial_params, [task])
     seconds: Floats = report.seconds * data.samples / data.samples[largest]
     return seconds

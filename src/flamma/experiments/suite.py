@@ -11,9 +11,9 @@ from typing import Any
 
 from flamma.errors import ConfigError
 from flamma.experiments.config import Config, make_config, read_config, with_settings
-from flamma.experiments.options import convert, from_table
 from flamma.files import read_text
 from flamma.names import unknown
+from flamma.options import convert, from_table
 
 KINDS = ("datasets", "splits", "strategies")
 
@@ -78,7 +78,8 @@ class Suite:
         tables: dict[str, Any] = dict(self.run)
         for name in _names([dataset], [split], [strategy]):
             tables = with_settings(tables, _dotted(self.overrides.get(name, {})))
-        named = tables.get("strategy", {}).get("name", strategy)
+        own = tables.get("strategy", {})
+        named = own.get("name", strategy) if isinstance(own, Mapping) else own
         chosen = {
             "data.dataset": dataset,
             "data.split": split,
@@ -145,7 +146,7 @@ def suite_names() -> list[str]:
 
 def _built(tables: Mapping[str, Any], beside: Path, within: tuple[Path, ...] = ()) -> Suite:
     """Return the suite of tables, put over the one it extends if it names one."""
-    own = from_table(Suite, {k: v for k, v in tables.items() if k != "extends"}, "suite")
+    own = from_table(Suite, {k: v for k, v in tables.items() if k != "extends"}, "suite.")
     for name, over in own.get("overrides", {}).items():
         if not isinstance(over, Mapping):
             raise ConfigError(f"suite.overrides.{name} must be a table, not {over!r}.")

@@ -6,63 +6,36 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from flamma.experiments.best import best_of
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
 from flamma.experiments.summary import at_budget
 from flamma.files import write_atomically
+from flamma.metrics import METRICS, EqualWorkMetric, shown_in
+from flamma.metrics.kinds import LAST_ROUNDS
+from flamma.strategies import competes, label_of
 
-MEASURES = {
-    "accuracy": "last_10_accuracy",
-    "variance": "last_10_accuracy_variance",
-    "test_accuracy": "last_10_test_accuracy",
-    "worst_10": "last_10_worst_10",
-    "best_10": "last_10_best_10",
-    "equal_work_accuracy": "equal_work_accuracy",
-    "equal_work_variance": "equal_work_accuracy_variance",
-    "epochs_total": "epochs_total",
-    "bytes_up": "bytes_up",
-    "seconds": "seconds",
-    "selection_jain": "participation.selection_jain",
-    "epochs_jain": "participation.epochs_jain",
-    "follower_gap": "certificate.follower_gap",
-    "leader_regret": "certificate.leader_regret",
-    "individual_rationality_ratio": "certificate.individual_rationality_ratio",
-}
-"""What a row tells, and where a run's summary has it; what only a game has, other rows lack."""
-
-LOWER_IS_BETTER = ("variance", "equal_work_variance", "follower_gap", "leader_regret")
-CEILING = "central"
-"""What no federated strategy competes with."""
-
-LABELS = {
-    "fedavg": "FedAvg",
-    "fedavg-decay": "FedAvg + decay",
-    "mifa": "FedAvg + memory",
-    "fedprox": "FedProx",
-    "qffl": "q-FFL",
-    "incentive": "Incentivization",
-    "flamma": "FLamma",
-    "flamma-plus": "FLamma-plus",
-    "flamma-adaptive": "FLamma-adaptive",
-    "central": "Central (ceiling)",
-}
+Marks = tuple[tuple[str, str], tuple[str, str]]
+"""What stands before and after the best value, and before and after values as good as the best."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One strategy on one dataset and split; every measure as a mean and a spread over seeds."""
+    """One strategy on one dataset and split; every metric by name, as mean and spread over seeds.
+
+    ``values`` has the metrics of the runs in the order of ``seeds``.
+    """
 
     dataset: str
     split: str
     strategy: str
-    seeds: int
+    seeds: tuple[int, ...]
     mean: dict[str, float]
     std: dict[str, float]
     values: dict[str, list[float]]
@@ -86,56 +59,74 @@ class Comparison:
     def contenders(self, dataset: str, split: str) -> list[Row]:
         """Return the rows that are compared: all but the ceiling, unless it stands alone."""
         rows = [r for r in self.rows if (r.dataset, r.split) == (dataset, split)]
-        return [r for r in rows if r.strategy != CEILING] or rows
+        return [r for r in rows if competes(r.strategy)] or rows
 
-    def best(self, dataset: str, split: str, measure: str) -> str:
-        """Return the strategy with the highest accuracy, or the lowest variance."""
-        sign = -1 if measure in LOWER_IS_BETTER else 1
-        rows = self.contenders(dataset, split)
-        return max(rows, key=lambda r: sign * r.mean[measure]).strategy
+    def best(self, dataset: str, split: str, metric: str) -> tuple[str, ...]:
+        """Return the leading strategy, and after it those that cannot be told from it.
+
+        Nothing is returned where one cannot tell: see :mod:`flamma.experiments.best`.
+        """
+        rows = [r for r in self.contenders(dataset, split) if metric in r.values]
+        values = {r.strategy: dict(zip(r.seeds, r.values[metric], strict=True)) for r in rows}
+        better = METRICS[metric].better
+        return () if better == "neither" else best_of(values, 1 if better == "higher" else -1)
+
+    def mark(self, row: Row, metric: str) -> str:
+        """Return ``best`` for the only best row, ``tied`` for one of several, else nothing."""
+        best = self.best(row.dataset, row.split, metric)
+        return "" if row.strategy not in best else "best" if len(best) == 1 else "tied"
 
 
 def compared(name: str, runs: Sequence[tuple[Cell, Run]]) -> Comparison:
     """Return the comparison of finished runs.
 
-    Measures of equal work are taken when a run has spent as many local epochs as the run of the
+    Metrics of equal work are taken when a run has spent as many local epochs as the run of the
     same dataset and split that spent the fewest in all, the ceiling left out.
     """
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    summaries = [run.summary() for _, run in runs]
     budgets: dict[tuple[str, str], float] = {}
-    for cell, run in runs:
-        where, spent = (cell.dataset, cell.split), run.summary()["epochs_total"]
-        if cell.strategy != CEILING:
+    for (cell, _), summary in zip(runs, summaries, strict=True):
+        where, spent = (cell.dataset, cell.split), summary["epochs_total"]
+        if competes(cell.strategy) and spent is not None:
             budgets[where] = min(spent, budgets.get(where, spent))
-    for cell, run in runs:
-        within = at_budget(run.history, budgets.get((cell.dataset, cell.split), math.inf))
-        summary = run.summary() | {f"equal_work_{name}": value for name, value in within.items()}
-        groups.setdefault((cell.dataset, cell.split, cell.strategy), []).append(summary)
-    rows = []
-    for (dataset, split, strategy), summaries in groups.items():
-        values = _values(summaries)
-        rows.append(
-            Row(
-                dataset,
-                split,
-                strategy,
-                len(summaries),
-                {m: float(np.mean(v)) for m, v in values.items()},
-                {m: float(np.std(v, ddof=1)) if len(v) > 1 else 0.0 for m, v in values.items()},
-                values,
-            )
-        )
-    return Comparison(name, rows, [str(cell.folder) for cell, _ in runs])
+    groups: dict[tuple[str, str, str], dict[int, dict[str, float | None]]] = {}
+    for (cell, run), summary in zip(runs, summaries, strict=True):
+        budget = budgets.get((cell.dataset, cell.split), math.inf)
+        found = {
+            metric: at_budget(run.history, budget, kind.of)
+            if isinstance(kind := METRICS[metric], EqualWorkMetric)
+            else summary[metric]
+            for metric in shown_metrics()
+        }
+        groups.setdefault((cell.dataset, cell.split, cell.strategy), {})[cell.seed] = found
+    return Comparison(
+        name,
+        [_row(place, by_seed) for place, by_seed in groups.items()],
+        [str(cell.folder) for cell, _ in runs],
+    )
 
 
-def _values(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+def shown_metrics() -> list[str]:
+    """Return the metrics of a row: what is shown in its files, in tables or on a page."""
+    wanted = [*shown_in("csv"), *shown_in("table"), *shown_in("page")]
+    return [name for name in METRICS if name in wanted]
+
+
+def _row(place: tuple[str, str, str], by_seed: dict[int, dict[str, float | None]]) -> Row:
+    """Return a row; a metric that a run does not have, such as that of a game, is left out."""
     values = {}
-    for measure, key in MEASURES.items():
-        table, _, name = key.rpartition(".")
-        found = [(summary[table] if table else summary)[name] for summary in summaries]
-        if not table or None not in found:
-            values[measure] = [float(value or 0.0) for value in found]
-    return values
+    for metric in shown_metrics():
+        found = [own[metric] for own in by_seed.values()]
+        known = [value for value in found if value is not None]
+        if len(known) == len(found):
+            values[metric] = known
+    return Row(
+        *place,
+        tuple(by_seed),
+        {m: float(np.mean(v)) for m, v in values.items()},
+        {m: float(np.std(v, ddof=1)) if len(v) > 1 else 0.0 for m, v in values.items()},
+        values,
+    )
 
 
 def write_tables(comparison: Comparison, folder: Path) -> None:
@@ -149,63 +140,79 @@ def write_tables(comparison: Comparison, folder: Path) -> None:
         write_atomically(folder / name, text.encode())
 
 
-def layout(
-    comparison: Comparison, bold: tuple[str, str]
-) -> list[tuple[str, list[str], list[list[str]]]]:
+def layout(comparison: Comparison, marks: Marks) -> list[tuple[str, list[str], list[list[str]]]]:
     """Return the paper's layout: per dataset a header and one line of cells per strategy.
 
-    Accuracy is the mean over clients in percent, variance is in percent squared; both are means
-    over the last ten rounds, ± the standard deviation over seeds. The best mean is bold.
+    A metric is the mean over seeds ± the standard deviation, with the marks of the best.
     """
     tables = []
+    shown = shown_in("table")
     for dataset in dict.fromkeys(row.dataset for row in comparison.rows):
         rows = [row for row in comparison.rows if row.dataset == dataset]
         splits = list(dict.fromkeys(row.split for row in rows))
         header = ["Algorithm"]
         for split in splits:
-            header += [f"Accuracy ({split})", f"Variance ({split})"]
+            header += [f"{capitalised(metric.label)} ({split})" for metric in shown.values()]
         header.append("Local epochs")
         lines = []
         for strategy in dict.fromkeys(row.strategy for row in rows):
-            line = [LABELS.get(strategy, strategy)]
-            epochs = 0.0
-            for split in splits:
-                row = comparison.row(dataset, split, strategy)
-                for measure in ("accuracy", "variance"):
-                    text = f"{row.mean[measure]:.2f} ± {row.std[measure]:.2f}"
-                    if comparison.best(dataset, split, measure) == strategy:
-                        text = f"{bold[0]}{text}{bold[1]}"
-                    line.append(text)
-                epochs += row.mean["epochs_total"] / len(splits)
-            lines.append([*line, f"{epochs:.0f}"])
+            own = [row for row in rows if row.strategy == strategy]
+            by_split = {row.split: row for row in own}
+            cells = [
+                _cell(comparison, by_split.get(split), metric, marks)
+                for split in splits
+                for metric in shown
+            ]
+            epochs = sum(row.mean["epochs_total"] for row in own) / len(own)
+            lines.append([label_of(strategy), *cells, f"{epochs:.0f}"])
         tables.append((dataset, header, lines))
     return tables
+
+
+def _cell(comparison: Comparison, row: Row | None, metric: str, marks: Marks) -> str:
+    if row is None or metric not in row.mean:
+        return "-"
+    text = f"{row.mean[metric]:.2f} ± {row.std[metric]:.2f}"
+    mark = comparison.mark(row, metric)
+    before, after = ("", "") if not mark else marks[0] if mark == "best" else marks[1]
+    return f"{before}{text}{after}"
 
 
 def as_markdown(comparison: Comparison) -> str:
     """Return the tables as Markdown."""
     parts = []
-    for dataset, header, lines in layout(comparison, ("**", "**")):
+    for dataset, header, lines in layout(comparison, (("**", "**"), ("*", "*"))):
         rule = ["---"] + ["---:"] * (len(header) - 1)
         rows = [header, rule, *lines]
         parts.append(f"### {dataset}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
-    note = (
-        "Mean over the last ten rounds, ± standard deviation over seeds. Accuracy: mean over "
-        "clients, in percent. Variance: of the clients' accuracies, in percent squared."
+    return "\n\n".join([*parts, f"{legend()} Bold is best; italics cannot be told from it."]) + "\n"
+
+
+def legend() -> str:
+    """Return what the numbers of a table are."""
+    units = [f"{m.label} in {m.unit}" for m in shown_in("table").values() if m.unit]
+    return (
+        f"Mean over the last {LAST_ROUNDS} rounds, ± standard deviation over seeds; "
+        f"{', '.join(units)}. Best: by differences paired over seeds, 95% confidence."
     )
-    return "\n\n".join([*parts, note]) + "\n"
 
 
 def _as_csv(comparison: Comparison) -> str:
     buffer = io.StringIO()
     columns = ["dataset", "split", "strategy", "seeds"]
-    for measure in MEASURES:
-        columns += [f"{measure}_mean", f"{measure}_std"]
+    metrics = list(shown_in("csv"))
+    for metric in metrics:
+        columns += [f"{metric}_mean", f"{metric}_std"]
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(columns)
     for row in comparison.rows:
-        cells: list[object] = [row.dataset, row.split, row.strategy, row.seeds]
-        for measure in MEASURES:
-            cells += [row.mean.get(measure, ""), row.std.get(measure, "")]
+        cells: list[object] = [row.dataset, row.split, row.strategy, len(row.seeds)]
+        for metric in metrics:
+            cells += [row.mean.get(metric, ""), row.std.get(metric, "")]
         writer.writerow(cells)
     return buffer.getvalue()
+
+
+def capitalised(text: str) -> str:
+    """Return a text with its first letter large."""
+    return text[:1].upper() + text[1:]

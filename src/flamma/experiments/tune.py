@@ -15,6 +15,7 @@ from flamma.experiments.config import Config, make_config, with_settings
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import run
 from flamma.files import write_atomically
+from flamma.records import RoundRecord
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -105,10 +106,10 @@ def tune(
             options = _suggested(trial, grid, config)
             chosen = make_config(with_settings(config.as_tables(), options))
 
-            def follow(record: dict[str, Any]) -> None:
+            def follow(record: RoundRecord) -> None:
                 score = _score([record], objective)
                 if score is not None:
-                    trial.report(score, record["round"])
+                    trial.report(score, record.round)
                     if trial.should_prune():
                         raise optuna.TrialPruned
 
@@ -219,12 +220,13 @@ def _first(name: str, grid: Any) -> Any:
     return grid[name][0] if grid else SPACE[name][0]
 
 
-def _score(records: Sequence[Mapping[str, Any]], objective: Objective) -> float | None:
-    """Return the mean score of the judged rounds; None if none was, or if it diverged."""
+def _score(records: Sequence[RoundRecord], objective: Objective) -> float | None:
+    """Return the mean score of the evaluated rounds; None if none was, or if it diverged."""
     scores = [
-        record["accuracy"] - (math.sqrt(record["accuracy_variance"]) if objective == "fair" else 0)
+        accuracy
+        - (math.sqrt(record.metric("accuracy_variance") or 0) if objective == "fair" else 0)
         for record in records
-        if record["accuracy"] is not None
+        if (accuracy := record.metric("accuracy")) is not None
     ]
     return sum(scores) / len(scores) if scores else None
 

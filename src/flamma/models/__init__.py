@@ -8,6 +8,20 @@ Examples
 61706
 """
 
-from flamma.models.flat import FlatModel as FlatModel
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from flamma.models.registry import MODELS as MODELS
 from flamma.models.registry import build_model as build_model
+
+if TYPE_CHECKING:
+    from flamma.models.flat import FlatModel as FlatModel
+
+
+def __getattr__(name: str) -> Any:
+    # torch takes seconds to import, and whoever only reads a configuration does without it.
+    if name == "FlatModel":
+        return import_module("flamma.models.flat").FlatModel
+    raise AttributeError(f"module 'flamma.models' has no attribute {name!r}")

@@ -8,11 +8,14 @@ Proceedings of the IEEE, 1998. With ReLU and max pooling, as federated learning 
 
 from __future__ import annotations
 
-from torch import nn
+from typing import TYPE_CHECKING
 
 from flamma.errors import ConfigError
 
-SMALLEST = 12
+if TYPE_CHECKING:
+    from torch import nn
+
+SMALLEST_SIDE = 12
 """Pixels below which the second pooling has nothing left."""
 
 
@@ -24,10 +27,12 @@ def lenet5(shape: tuple[int, ...], classes: int) -> nn.Sequential:
     >>> sum(p.numel() for p in lenet5((1, 28, 28), 10).parameters())
     61706
     """
-    if len(shape) != 3 or min(shape[1:]) < SMALLEST:
+    from torch import nn
+
+    if len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE:
         raise ConfigError(
-            f"lenet5 needs images (channels, height, width) of at least {SMALLEST}x{SMALLEST}, "
-            f"but the samples are {shape}; scale them up or use mlp."
+            f"lenet5 needs images (channels, height, width) of at least {SMALLEST_SIDE}x"
+            f"{SMALLEST_SIDE}, but the samples are {shape}; scale them up or use mlp."
         )
     channels, height, width = shape
     features = 16 * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from torch import nn
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def logistic(shape: tuple[int, ...], classes: int) -> nn.Sequential:
     """Return logistic regression on the flattened sample."""
+    from torch import nn
+
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
-
-from torch import nn
+from typing import TYPE_CHECKING
 
 from flamma.errors import ConfigError
 
+if TYPE_CHECKING:
+    from torch import nn
 
-def mlp(shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (64,)) -> nn.Sequential:
+
+def mlp(shape: tuple[int, ...], classes: int, *, hidden: tuple[int, ...] = (64,)) -> nn.Sequential:
     """Return a perceptron with ReLU and hidden layers of the given sizes.
 
     ``hidden=(200, 200)`` is the 2NN of McMahan et al., Communication-efficient learning of deep
     networks from decentralized data, AISTATS 2017.
+
+    Parameters
+    ----------
+    shape, classes
+        Of one sample, and the number of labels.
+    hidden : tuple of int
+        The sizes of the hidden layers.
 
     Examples
     --------
     >>> sum(p.numel() for p in mlp((1, 28, 28), 10, hidden=(200, 200)).parameters())
     199210
     """
+    from torch import nn
+
     whole = not isinstance(hidden, int | str) and all(
         isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in hidden
     )

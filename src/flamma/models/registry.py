@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from typing import Any
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from flamma.errors import ConfigError
-from flamma.models.lenet import lenet5
-from flamma.models.logistic import logistic
-from flamma.models.mlp import mlp
-from flamma.models.resnet import resnet18
-from flamma.names import unknown
-from flamma.registry import Registry
+from flamma.options import read_options
+from flamma.registry import Choice, Registry
 from flamma.seeding import stream
 
-ModelFactory = Callable[..., nn.Module]
-"""``(shape, classes, **options) -> module``, with the shape of one sample."""
+if TYPE_CHECKING:
+    from torch import nn
+
+ModelFactory = Callable[..., Any]
+"""``(shape, classes, **options) -> torch.nn.Module``, with the shape of one sample."""
 
 MODELS: Registry[ModelFactory] = Registry(
     "model",
     "flamma.models",
-    {"lenet5": lenet5, "resnet18": resnet18, "mlp": mlp, "logistic": logistic},
+    {
+        "lenet5": "flamma.models.lenet:lenet5",
+        "resnet18": "flamma.models.resnet:resnet18",
+        "mlp": "flamma.models.mlp:mlp",
+        "logistic": "flamma.models.logistic:logistic",
+    },
 )
 """All models by name."""
 
 
 def build_model(
-    model: str | ModelFactory, shape: tuple[int, ...], classes: int, seed: int, **options: Any
+    model: str | Choice | ModelFactory,
+    shape: tuple[int, ...],
+    classes: int,
+    seed: int,
+    **options: Any,
 ) -> nn.Module:
     """Return a new model whose first weights depend on the seed only.
 
     Parameters
     ----------
-    model : str or callable
-        A name of :data:`MODELS`, or your own ``(shape, classes, **options) -> module``.
+    model : str, Choice or callable
+        A name of :data:`MODELS`, one with its options, or your own
+        ``(shape, classes, **options) -> module``.
     shape : tuple of int
         The shape of one sample: (channels, height, width) or (features,).
     classes : int
@@ -66,9 +71,15 @@ def build_model(
     flamma.errors.ConfigError: unknown model 'lenet': did you mean lenet5?
     (known: lenet5, resnet18, mlp, logistic).
     """
+    import torch
+    from torch import nn
+
+    if isinstance(model, Choice):
+        options = {**model.options, **options}
+        model = model.name
     factory = MODELS[model] if isinstance(model, str) else model
     label = model if isinstance(model, str) else getattr(model, "__name__", "the given one")
-    _check_options(label, factory, options)
+    options = read_options(factory, options, f"options of the model {label}.")
     if classes < 1 or not shape or min(shape) < 1:
         raise ConfigError(
             f"a model needs samples and at least one class, "
@@ -84,14 +95,3 @@ def build_model(
             f"the model {label!r} must be made as a torch.nn.Module, not a {type(built).__name__}."
         )
     return built
-
-
-def _check_options(label: str, factory: ModelFactory, options: dict[str, Any]) -> None:
-    parameters = inspect.signature(factory).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    # The first two are the shape and the classes, which are not options.
-    names = [parameter.name for parameter in parameters][2:]
-    for option in options:
-        if option not in names:
-            raise ConfigError(unknown(f"option of the model {label}", option, names))

@@ -10,49 +10,23 @@ ICML 2020: batch norm suffers from skewed labels, group norm does not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Literal
 
 from flamma.errors import ConfigError
 
-SMALLEST = 16
+if TYPE_CHECKING:
+    from torch import nn
+
+SMALLEST_SIDE = 16
 """Pixels that leave 2x2 after three halvings, so batch norm has more than one value a channel."""
-
-Norm = Callable[[int], nn.Module]
-
-
-class Block(nn.Module):
-    """Two 3x3 convolutions beside a shortcut."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
-        super().__init__()
-        self.convolutions = nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
-            norm(outputs),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
-            norm(outputs),
-        )
-        self.shortcut = (
-            nn.Identity()
-            if stride == 1 and inputs == outputs
-            else nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), norm(outputs)
-            )
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the sum of both paths, rectified."""
-        summed: Tensor = self.convolutions(x) + self.shortcut(x)
-        return summed.relu_()
 
 
 def resnet18(
     shape: tuple[int, ...],
     classes: int,
+    *,
     width: float = 1.0,
-    norm: str = "group",
+    norm: Literal["group", "batch"] = "group",
     groups: int = 8,
     stem_stride: int = 1,
 ) -> nn.Sequential:
@@ -77,9 +51,13 @@ def resnet18(
     >>> sum(p.numel() for p in resnet18((3, 32, 32), 10).parameters())
     11173962
     """
+    from torch import nn
+
+    from flamma.models.resnet_block import Block, Norm
+
     if not (isinstance(stem_stride, int) and stem_stride >= 1):
         raise ConfigError(f"stem_stride must be a positive whole number, not {stem_stride!r}.")
-    smallest = SMALLEST * stem_stride
+    smallest = SMALLEST_SIDE * stem_stride
     if len(shape) != 3 or min(shape[1:]) < smallest:
         raise ConfigError(
             f"resnet18 needs images (channels, height, width) of at least {smallest}x{smallest}, "

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from flamma.errors import ConfigError
 from flamma.registry import Registry
 from flamma.strategies.base import Strategy as Strategy
 
-STRATEGIES: Registry[type[Strategy]] = Registry(
+STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
     "strategy",
     "flamma.strategies",
     {
@@ -22,3 +25,19 @@ STRATEGIES: Registry[type[Strategy]] = Registry(
     },
 )
 """All strategies by name."""
+
+
+def label_of(name: str) -> str:
+    """Return what people call a strategy; a variant of a suite is called by its own name."""
+    try:
+        return STRATEGIES[name].label or name
+    except ConfigError:
+        return name
+
+
+def competes(name: str) -> bool:
+    """Return whether a strategy is compared with the others: all but a ceiling on pooled data."""
+    try:
+        return not STRATEGIES[name].pools_data
+    except ConfigError:
+        return True

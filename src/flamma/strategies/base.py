@@ -11,11 +11,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar, Generic, TypeVar
 
 import numpy as np
 
+from flamma.aggregators import AGGREGATORS
 from flamma.game import Game
+from flamma.records import RoundRecord
+from flamma.registry import Choice
 from flamma.types import (
     Floats,
     Ints,
@@ -25,14 +28,13 @@ from flamma.types import (
     Population,
     Profile,
     Report,
-    RoundOutcome,
     Terms,
 )
 
 MOST_EPOCHS = 1_000_000
-"""More local epochs than anybody does in a round; who claims more is not believed."""
+"""More local epochs than any client does in a round; a claim of more is refused."""
 
-Judge = Callable[[Params], tuple[float, float]]
+Validate = Callable[[Params], tuple[float, float]]
 """Scores weights on the server's own validation set: (loss, accuracy in percent)."""
 
 
@@ -48,14 +50,23 @@ class State:
     samples: Ints
 
 
+S = TypeVar("S", bound=State)
+
+
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """Who is selected, in client order, on which terms, and the game the server has solved."""
+    """Who is selected, in client order, on which terms, and the game the server has solved.
+
+    ``effective`` are the contributions that selection went by, and ``measure`` is what measured
+    them; both only where there is a game.
+    """
 
     round: int
     terms: tuple[Terms, ...]
     decay_factor: float = 1.0
     game: Game | None = None
+    effective: tuple[float, ...] | None = None
+    measure: str | None = None
 
     @property
     def selected(self) -> tuple[int, ...]:
@@ -67,32 +78,40 @@ class Offer:
 class Answers:
     """What came back in a round: the usable reports in client order, and who abstained.
 
-    ``judge`` scores weights on the server's validation set; None where there is none.
+    ``validate`` scores weights on the server's validation set; None where there is none.
     """
 
     offer: Offer
     accepted: tuple[Report, ...]
     abstained: tuple[int, ...]
-    judge: Judge | None = None
+    validate: Validate | None = None
 
 
 @dataclass(frozen=True)
-class Strategy(ABC):
-    """One federated algorithm. A new one overrides what differs from FedAvg, and nothing else."""
+class Strategy(ABC, Generic[S]):
+    """One federated algorithm. A new one overrides what differs from FedAvg, and nothing else.
+
+    Parameters
+    ----------
+    aggregator : name or table
+        How the server combines accepted models: ``mean``, or another registered aggregator.
+    """
 
     plan: Plan
+    aggregator: Annotated[Choice, AGGREGATORS] = Choice("mean")
 
     name: ClassVar[str] = ""
+    label: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     needs_validation: ClassVar[bool] = False
     pools_data: ClassVar[bool] = False
 
-    def init(self, params: Params, population: Population) -> State:
+    @abstractmethod
+    def init(self, params: Params, population: Population) -> S:
         """Return the state before the first round."""
-        return State(params, 0, population.samples)
 
     @abstractmethod
-    def offer(self, state: State, available: Ints, rng: np.random.Generator) -> Offer:
+    def offer(self, state: S, available: Ints, rng: np.random.Generator) -> Offer:
         """Select among the available clients and say on which terms."""
 
     def respond(self, terms: Terms, profile: Profile) -> LocalTask:
@@ -119,9 +138,9 @@ class Strategy(ABC):
         return fixed, fixed
 
     def aggregate(
-        self, state: State, offer: Offer, reports: Sequence[Report], judge: Judge | None = None
-    ) -> tuple[State, RoundOutcome]:
-        """Return the state after the round, and what came of it.
+        self, state: S, offer: Offer, reports: Sequence[Report], validate: Validate | None = None
+    ) -> tuple[S, RoundRecord]:
+        """Return the state after the round, and the record of what happened in it.
 
         Reports may come in any order and are reduced in client order. An update that is not
         finite, or not of the model's size, or of epochs that were not on offer, is left out and
@@ -133,21 +152,31 @@ class Strategy(ABC):
         ]
         accepted = tuple(r for r in answers if r.params is not None)
         abstained = tuple(r.client for r in answers if r.abstained)
-        after = self.combine(state, Answers(offer, accepted, abstained, judge))
-        outcome = RoundOutcome(
+        after = self.combine(state, Answers(offer, accepted, abstained, validate))
+        contributions = tuple(terms.contribution for terms in offer.terms)
+        record = RoundRecord(
             round=offer.round,
             selected=offer.selected,
             abstained=abstained,
             failed={r.client: r.failure for r in answers if r.failure},
-            local_epochs=tuple(r.epochs for r in answers),
             decay_factor=offer.decay_factor,
-            contributions=tuple(terms.contribution for terms in offer.terms),
+            local_epochs=tuple(r.epochs for r in answers),
+            contributions=None if any(map(math.isnan, contributions)) else contributions or None,
+            epochs_total=sum(r.epochs for r in answers),
         )
-        return replace(after, round=offer.round), outcome
+        return replace(after, round=offer.round), record
 
     @abstractmethod
-    def combine(self, state: State, answers: Answers) -> State:
+    def combine(self, state: S, answers: Answers) -> S:
         """Return the next state; without accepted reports the weights stay as they are."""
+
+    def average(self, accepted: Sequence[Report], weights: Sequence[float]) -> Params:
+        """Return Σ p_k w_k with p in proportion to the weights, by the chosen aggregator."""
+        total = math.fsum(weights)
+        shares = np.array([weight / total for weight in weights])
+        combine = AGGREGATORS.bind(self.aggregator)
+        combined: Floats = combine([model_of(report) for report in accepted], shares)
+        return combined.astype(np.float32)
 
 
 def uniform_choice(available: Ints, count: int, rng: np.random.Generator) -> Ints:
@@ -163,21 +192,13 @@ def largest(values: Floats, count: int, rng: np.random.Generator) -> Ints:
     return np.concatenate((above, rng.choice(ties, count - above.size, replace=False)))
 
 
-def weighted_mean(accepted: Sequence[Report], weights: Sequence[float]) -> Params:
-    """Return Σ p_k w_k with p in proportion to the weights, summed in double precision."""
-    total = math.fsum(weights)
-    mean = np.zeros(_params(accepted[0]).size)
-    for report, weight in zip(accepted, weights, strict=True):
-        mean += (weight / total) * _params(report)
-    return mean.astype(np.float32)
-
-
 def data_shares(accepted: Sequence[Report]) -> list[float]:
     """Return each report's number of training samples, the weights of FedAvg."""
     return [float(report.samples) for report in accepted]
 
 
-def _params(report: Report) -> Params:
+def model_of(report: Report) -> Params:
+    """Return the model of an accepted report."""
     assert report.params is not None
     return report.params
 
@@ -197,12 +218,12 @@ def _one_each(offer: Offer, reports: Sequence[Report]) -> list[Report]:
 def _inspected(report: Report, size: int, epochs: tuple[int, int]) -> Report:
     """Return the report as it is, or without its weights and with the reason.
 
-    The epochs of a refused report are not to be believed either: they become 0.
+    A failed or refused report has done no epochs that count.
     """
     reason = ""
     fewest, most = epochs
     if report.failure:
-        return replace(report, params=None)
+        return replace(report, params=None, epochs=0)
     if report.params is None:
         return replace(report, epochs=0)
     if report.params.shape != (size,) or report.params.dtype != np.float32:

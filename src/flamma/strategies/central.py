@@ -12,16 +12,21 @@ from typing import ClassVar
 import numpy as np
 
 from flamma.strategies.base import Answers, Offer, State, Strategy
-from flamma.types import Ints, Terms
+from flamma.types import Ints, Params, Population, Terms
 
 
 @dataclass(frozen=True)
-class Central(Strategy):
+class Central(Strategy[State]):
     """Each round as many mini-batches of the pooled data as K average clients have in E epochs."""
 
     name: ClassVar[str] = "central"
+    label: ClassVar[str] = "Central (ceiling)"
     summary: ClassVar[str] = "not federated: the pooled data, as the ceiling"
     pools_data: ClassVar[bool] = True
+
+    def init(self, params: Params, population: Population) -> State:
+        """Start with the given weights."""
+        return State(params, 0, population.samples)
 
     def offer(self, state: State, available: Ints, rng: np.random.Generator) -> Offer:
         """Let client 0, who holds everybody's data, train as much as K clients would."""

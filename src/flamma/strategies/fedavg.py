@@ -14,23 +14,20 @@ import numpy as np
 from flamma.strategies.base import (
     Answers,
     Offer,
+    S,
     State,
     Strategy,
     data_shares,
     uniform_choice,
-    weighted_mean,
 )
-from flamma.types import Ints, Terms
+from flamma.types import Ints, Params, Population, Terms
 
 
 @dataclass(frozen=True)
-class FedAvg(Strategy):
-    """K clients uniformly, E epochs each, w ← Σ p_k w_k with p by data size."""
+class Averaging(Strategy[S]):
+    """What FedAvg and its variants share, whatever their state."""
 
-    name: ClassVar[str] = "fedavg"
-    summary: ClassVar[str] = "random clients, fixed epochs, mean by data size"
-
-    def offer(self, state: State, available: Ints, rng: np.random.Generator) -> Offer:
+    def offer(self, state: S, available: Ints, rng: np.random.Generator) -> Offer:
         """Select uniformly without replacement."""
         number = state.round + 1
         chosen = uniform_choice(available, self.plan.per_round, rng)
@@ -40,9 +37,22 @@ class FedAvg(Strategy):
         """Return one client's terms; variants change them."""
         return Terms(client, round)
 
-    def combine(self, state: State, answers: Answers) -> State:
+    def combine(self, state: S, answers: Answers) -> S:
         """Take the mean of the models, weighted by data size."""
         reports = answers.accepted
         if not reports:
             return state
-        return replace(state, params=weighted_mean(reports, data_shares(reports)))
+        return replace(state, params=self.average(reports, data_shares(reports)))
+
+
+@dataclass(frozen=True)
+class FedAvg(Averaging[State]):
+    """K clients uniformly, E epochs each, w ← Σ p_k w_k with p by data size."""
+
+    name: ClassVar[str] = "fedavg"
+    label: ClassVar[str] = "FedAvg"
+    summary: ClassVar[str] = "random clients, fixed epochs, mean by data size"
+
+    def init(self, params: Params, population: Population) -> State:
+        """Start with the given weights."""
+        return State(params, 0, population.samples)

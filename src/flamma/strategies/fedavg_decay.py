@@ -11,8 +11,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from flamma.strategies.base import Offer, State, Strategy
-from flamma.strategies.flamma import Flamma
+from flamma.strategies.base import MOST_EPOCHS, Offer, Strategy
+from flamma.strategies.flamma import Flamma, FlammaState
 from flamma.types import Ints, LocalTask, Profile, Terms
 
 
@@ -21,14 +21,20 @@ class FedAvgDecay(Flamma):
     """Random clients, E epochs each with step η γ, the mean of their models."""
 
     name: ClassVar[str] = "fedavg-decay"
+    label: ClassVar[str] = "FedAvg + decay"
     summary: ClassVar[str] = "FedAvg whose step decays as FLamma's does"
 
     selection: Literal["top", "sample", "uniform"] = "uniform"
 
-    def offer(self, state: State, available: Ints, rng: np.random.Generator) -> Offer:
+    def offer(self, state: FlammaState, available: Ints, rng: np.random.Generator) -> Offer:
         """Solve FLamma's game for γ; nobody plays it, so there is nothing to certify."""
         return replace(super().offer(state, available, rng), game=None)
 
     def respond(self, terms: Terms, profile: Profile) -> LocalTask:
         """Do the epochs that the plan fixes."""
         return Strategy.respond(self, terms, profile)
+
+    def epoch_range(self, terms: Terms) -> tuple[int, int]:
+        """Return the one number of epochs that the plan fixes; a warm-up has none."""
+        fixed = self.plan.epochs
+        return (fixed, fixed) if terms.iterations is None else (0, MOST_EPOCHS)

@@ -15,9 +15,16 @@ from flamma.types import Terms
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
-    """The local step is w_k ← w_k - η (∇F_k + μ (w_k - w)); μ = 0 is FedAvg."""
+    """The local step is w_k ← w_k - η (∇F_k + μ (w_k - w)); μ = 0 is FedAvg.
+
+    Parameters
+    ----------
+    mu : float
+        μ, the weight of the proximal term.
+    """
 
     name: ClassVar[str] = "fedprox"
+    label: ClassVar[str] = "FedProx"
     summary: ClassVar[str] = "FedAvg with a proximal term (mu) in the local loss"
 
     mu: float = 0.1

@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
+from flamma.contributions import CONTRIBUTIONS, Update
 from flamma.errors import StrategyError
 from flamma.game import Game, best_response, price_for, solve
 from flamma.game.costs import cost_interval, middle_cost
 from flamma.game.model import check_epoch_bounds
+from flamma.registry import Choice
 from flamma.strategies.base import (
     Answers,
     Offer,
@@ -25,8 +27,8 @@ from flamma.strategies.base import (
     Strategy,
     data_shares,
     largest,
+    model_of,
     uniform_choice,
-    weighted_mean,
 )
 from flamma.types import Floats, Ints, LocalTask, Params, Population, Profile, Report, Terms
 
@@ -60,9 +62,12 @@ class FlammaState(State):
     cost_upper: Floats
 
 
+F = TypeVar("F", bound=FlammaState)
+
+
 @dataclass(frozen=True)
-class Flamma(Strategy):
-    """The paper's strategy.
+class GameStrategy(Strategy[F], Generic[F]):
+    """The paper's strategy, whatever else its state holds.
 
     Parameters
     ----------
@@ -94,13 +99,11 @@ class Flamma(Strategy):
         Whether the server solves for the whole epochs that clients play, or, as the paper's
         derivation does, for continuous ones. Then γ falls at once instead of in steps, and what
         the rounding costs the server shows as regret.
-    contribution : {"distance", "cosine"}
-        ω is the closeness of a client's model to the new global one, or the cosine of the angle
-        between the client's move and the global one, which does not reward doing little.
+    contribution : name or table
+        What measures ω: ``distance``, the closeness of a client's model to the new global one;
+        ``cosine``, of the angle between the client's move and the global one, which does not
+        reward doing little; or another registered measure.
     """
-
-    name: ClassVar[str] = "flamma"
-    summary: ClassVar[str] = "the paper's: a Stackelberg game sets decay factor and epochs"
 
     decay_start: float = 0.3
     price: float | None = None
@@ -114,7 +117,7 @@ class Flamma(Strategy):
     server_costs: Literal["given", "revealed"] = "given"
     prior_cost: float = 0.1
     server_epochs: Literal["whole", "continuous"] = "whole"
-    contribution: Literal["distance", "cosine"] = "distance"
+    contribution: Annotated[Choice, CONTRIBUTIONS] = Choice("distance")
 
     def __post_init__(self) -> None:
         check_epoch_bounds(self.epoch_bounds, whole_epochs=True)
@@ -132,8 +135,8 @@ class Flamma(Strategy):
                 "positive."
             )
 
-    def init(self, params: Params, population: Population) -> FlammaState:
-        """Start with full contributions; a warm-up measures them before round 1."""
+    def first_state(self, params: Params, population: Population) -> FlammaState:
+        """Return full contributions; a warm-up measures them before round 1."""
         n = population.clients
         given = population.costs if self.server_costs == "given" else None
         return FlammaState(
@@ -149,9 +152,8 @@ class Flamma(Strategy):
             cost_upper=np.full(n, np.inf),
         )
 
-    def offer(self, state: State, available: Ints, rng: np.random.Generator) -> Offer:
+    def offer(self, state: F, available: Ints, rng: np.random.Generator) -> Offer:
         """Select by effective contribution, then solve the game of those selected (lines 3-5)."""
-        assert isinstance(state, FlammaState)
         number = state.round + 1
         if number == 0:
             terms = (Terms(int(c), 0, iterations=self.warmup_iterations) for c in available)
@@ -164,7 +166,8 @@ class Flamma(Strategy):
             Terms(int(client), number, gamma, float(omega), step_scale=scale)
             for client, omega in zip(chosen, game.contributions, strict=True)
         )
-        return Offer(number, tuple(terms), gamma, game)
+        effective = tuple(state.effective[chosen].tolist())
+        return Offer(number, tuple(terms), gamma, game, effective, self.contribution.name)
 
     def respond(self, terms: Terms, profile: Profile) -> LocalTask:
         """Choose the epochs that are best for this client (line 9); 0 if none pays."""
@@ -178,24 +181,19 @@ class Flamma(Strategy):
         """Return the bounds of the game; a warm-up has none."""
         return self.epoch_bounds if terms.iterations is None else super().epoch_range(terms)
 
-    def combine(self, state: State, answers: Answers) -> FlammaState:
+    def combine(self, state: F, answers: Answers) -> F:
         """Aggregate (line 14), measure contributions, rotate the selected, refresh when due."""
-        assert isinstance(state, FlammaState)
         offer, accepted, before = answers.offer, answers.accepted, state.params
         if accepted:
             state = self.step(state, offer, accepted)
         selected = np.array(offer.selected, dtype=np.int64)
-        measured = state.measured.copy()
+        measured, measure = state.measured.copy(), CONTRIBUTIONS.bind(self.contribution)
         for report in accepted:
-            assert report.params is not None
             local, old, new = (
-                params[: state.trainable_size] for params in (report.params, before, state.params)
+                params[: state.trainable_size]
+                for params in (model_of(report), before, state.params)
             )
-            measured[report.client] = (
-                closeness(local, new)
-                if self.contribution == "distance"
-                else agreement(local - old, new - old)
-            )
+            measured[report.client] = measure(Update(local, old, new))
         state = replace(state, measured=measured)
         if offer.game is not None:
             factor = offer.decay_factor if self.rotation == "gamma" else float(self.rotation)
@@ -207,7 +205,7 @@ class Flamma(Strategy):
             state = replace(state, contributions=measured, effective=measured)
         return state
 
-    def select(self, state: FlammaState, available: Ints, rng: np.random.Generator) -> Ints:
+    def select(self, state: F, available: Ints, rng: np.random.Generator) -> Ints:
         """Return the clients of this round, in order."""
         count = min(self.plan.per_round, available.size)
         if self.selection == "uniform":
@@ -219,7 +217,7 @@ class Flamma(Strategy):
             keys = np.log(effective) + rng.gumbel(size=available.size)
         return np.sort(available[largest(keys, count, rng)])
 
-    def game(self, state: FlammaState, chosen: Ints, number: int) -> Game:
+    def game(self, state: F, chosen: Ints, number: int) -> Game:
         """Return the game that the selected clients play this round, as the server knows it."""
         omega, costs = state.contributions[chosen], self.known_costs(state, chosen)
         floor = self.decay_floor
@@ -242,20 +240,20 @@ class Flamma(Strategy):
             return game.replace(price=0.0)
         return game.replace(price=price_for(self.starts(state), self.plan.rounds, game))
 
-    def starts(self, state: FlammaState) -> float:
+    def starts(self, state: F) -> float:
         """Return the share of the rounds at which γ leaves 1."""
         return self.decay_start
 
-    def known_costs(self, state: FlammaState, clients: Ints) -> Floats:
+    def known_costs(self, state: F, clients: Ints) -> Floats:
         """Return these clients' costs as the server knows them: given, revealed, or assumed."""
         given = state.costs[clients]
         revealed = middle_cost(state.cost_lower[clients], state.cost_upper[clients])
         estimate = np.where(np.isfinite(revealed), revealed, self.prior_cost)
         return np.where(np.isnan(given), estimate, given)
 
-    def step(self, state: FlammaState, offer: Offer, accepted: Sequence[Report]) -> FlammaState:
+    def step(self, state: F, offer: Offer, accepted: Sequence[Report]) -> F:
         """Return the state with the new global model."""
-        params = weighted_mean(accepted, data_shares(accepted))
+        params = self.average(accepted, data_shares(accepted))
         return replace(state, params=self.damped(state.params, params, offer))
 
     def damped(self, before: Params, target: Params, offer: Offer) -> Params:
@@ -265,7 +263,7 @@ class Flamma(Strategy):
         moved = before + np.float32(offer.decay_factor) * (target - before)
         return moved.astype(np.float32, copy=False)
 
-    def observe(self, state: FlammaState, answers: Answers) -> FlammaState:
+    def observe(self, state: F, answers: Answers) -> F:
         """Narrow the bounds on the costs of those whose epochs were seen."""
         played = {r.client: r.epochs for r in answers.accepted} | dict.fromkeys(
             answers.abstained, 0
@@ -284,16 +282,14 @@ class Flamma(Strategy):
         return replace(state, cost_lower=lower, cost_upper=upper)
 
 
-def closeness(local: Params, aggregate: Params) -> float:
-    """Return ω = clip(1 - ‖w_i - w‖ / ‖w‖, 0, 1), the closeness of a model to the aggregate."""
-    with np.errstate(over="ignore"):  # beyond float32 a distance is infinite, which is far enough
-        size = float(np.linalg.norm(aggregate))
-        distance = float(np.linalg.norm(local - aggregate))
-    return min(1.0, max(0.0, 1 - distance / size)) if size > 0 else 0.0
+@dataclass(frozen=True)
+class Flamma(GameStrategy[FlammaState]):
+    """The paper's strategy."""
 
+    name: ClassVar[str] = "flamma"
+    label: ClassVar[str] = "FLamma"
+    summary: ClassVar[str] = "the paper's: a Stackelberg game sets decay factor and epochs"
 
-def agreement(move: Params, common: Params) -> float:
-    """Return ω = clip(cos ∠(w_i - w, w' - w), 0, 1), how far a client's move is the common one."""
-    a, b = move.astype(np.float64), common.astype(np.float64)
-    size = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
-    return min(1.0, max(0.0, float(a @ b) / size)) if size > 0 else 0.0
+    def init(self, params: Params, population: Population) -> FlammaState:
+        """Start with full contributions."""
+        return self.first_state(params, population)

@@ -14,9 +14,8 @@ from typing import ClassVar
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.strategies.base import Answers, State
-from flamma.strategies.flamma import FlammaState
-from flamma.strategies.flamma_plus import FlammaPlus, MemoryState
+from flamma.strategies.base import Answers
+from flamma.strategies.flamma_plus import MemoryState, MemoryStrategy
 from flamma.types import Floats, Params, Population
 
 
@@ -40,7 +39,7 @@ class AdaptiveState(MemoryState):
 
 
 @dataclass(frozen=True)
-class FlammaAdaptive(FlammaPlus):
+class FlammaAdaptive(MemoryStrategy[AdaptiveState]):
     """The price is raised when fairness stalls.
 
     Parameters
@@ -54,6 +53,7 @@ class FlammaAdaptive(FlammaPlus):
     """
 
     name: ClassVar[str] = "flamma-adaptive"
+    label: ClassVar[str] = "FLamma-adaptive"
     summary: ClassVar[str] = "FLamma-plus that raises its price when fairness stalls"
 
     tolerance: float = 0.05
@@ -66,7 +66,7 @@ class FlammaAdaptive(FlammaPlus):
 
     def init(self, params: Params, population: Population) -> AdaptiveState:
         """Start without a price."""
-        state = super().init(params, population)
+        state = self.first_memory(params, population)
         known = {field.name: getattr(state, field.name) for field in fields(state)}
         return AdaptiveState(
             **known,
@@ -80,15 +80,13 @@ class FlammaAdaptive(FlammaPlus):
         """Whether clients must tell the loss of the model they receive: the price goes by it."""
         return True
 
-    def starts(self, state: FlammaState) -> float:
+    def starts(self, state: AdaptiveState) -> float:
         """Return the share of the rounds at which γ leaves 1 by what is known now."""
-        assert isinstance(state, AdaptiveState)
         return min(1.0, state.start / self.plan.rounds)
 
-    def combine(self, state: State, answers: Answers) -> AdaptiveState:
+    def combine(self, state: AdaptiveState, answers: Answers) -> AdaptiveState:
         """Aggregate, then look whether fairness has stalled."""
         after = super().combine(state, answers)
-        assert isinstance(after, AdaptiveState)
         trace, number, losses = after.trace.copy(), answers.offer.round, after.losses
         if not np.isnan(losses).any():
             trace[number] = np.mean(losses), np.var(losses)

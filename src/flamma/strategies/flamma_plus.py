@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.strategies.base import Offer, State
-from flamma.strategies.flamma import Flamma, FlammaState
+from flamma.strategies.base import Offer
+from flamma.strategies.flamma import FlammaState, GameStrategy
 from flamma.strategies.memory import Remembering, check_memory, empty_memory, recall
 from flamma.types import Floats, Ints, Params, Population, Report
 
@@ -33,8 +33,11 @@ class MemoryState(FlammaState, Remembering):
     losses: Floats
 
 
+M = TypeVar("M", bound=MemoryState)
+
+
 @dataclass(frozen=True)
-class FlammaPlus(Flamma):
+class MemoryStrategy(GameStrategy[M], Generic[M]):
     """The step is Σ q_i m^(age_i) (w_i - κ r_i - (1 - κ) w) over all clients heard from.
 
     r_i is the model that client i last received, and w_i what it made of it.
@@ -52,9 +55,6 @@ class FlammaPlus(Flamma):
         before the decay, and then the more for those served badly the smaller γ. 0 for never.
     """
 
-    name: ClassVar[str] = "flamma-plus"
-    summary: ClassVar[str] = "FLamma with a memory of every client's last answer"
-
     rotation: float | Literal["gamma"] = 0.1
     memory: float = 0.9
     persistence: float = 0.6
@@ -66,15 +66,15 @@ class FlammaPlus(Flamma):
         if not 0 <= self.levelling <= 10:
             raise StrategyError(f"levelling must lie in [0, 10], not {self.levelling:g}.")
 
-    def init(self, params: Params, population: Population) -> MemoryState:
-        """Start without having heard from anybody."""
-        state = super().init(params, population)
+    def first_memory(self, params: Params, population: Population) -> MemoryState:
+        """Return the state of a server that has not heard from any client."""
+        state = self.first_state(params, population)
         known = {field.name: getattr(state, field.name) for field in fields(state)}
         kept, heard = empty_memory(population.clients, params.size)
         losses = np.full(population.clients, np.nan)
         return MemoryState(**known, kept=kept, heard=heard, losses=losses)
 
-    def offer(self, state: State, available: Ints, rng: np.random.Generator) -> Offer:
+    def offer(self, state: M, available: Ints, rng: np.random.Generator) -> Offer:
         """Ask those selected for the loss of the received model, if it will weigh."""
         made = super().offer(state, available, rng)
         if not self.wants_losses or not made.round:
@@ -86,14 +86,14 @@ class FlammaPlus(Flamma):
         """Whether clients must tell the loss of the model they receive."""
         return self.levelling > 0
 
-    def step(self, state: FlammaState, offer: Offer, accepted: Sequence[Report]) -> MemoryState:
-        """Remember what was sent this round and go where all that is remembered leads."""
-        assert isinstance(state, MemoryState)
+    def step(self, state: M, offer: Offer, accepted: Sequence[Report]) -> M:
+        """Remember what was sent this round and step by all that is remembered."""
         losses = state.losses.copy()
         for report in accepted:
             if np.isfinite(report.loss):
                 losses[report.client] = report.loss
         recalled = recall(
+            self,
             state,
             accepted,
             offer.round,
@@ -105,6 +105,19 @@ class FlammaPlus(Flamma):
         return replace(
             state, params=params, kept=recalled.kept, heard=recalled.heard, losses=losses
         )
+
+
+@dataclass(frozen=True)
+class FlammaPlus(MemoryStrategy[MemoryState]):
+    """FLamma with a memory."""
+
+    name: ClassVar[str] = "flamma-plus"
+    label: ClassVar[str] = "FLamma-plus"
+    summary: ClassVar[str] = "FLamma with a memory of every client's last answer"
+
+    def init(self, params: Params, population: Population) -> MemoryState:
+        """Start without having heard from any client."""
+        return self.first_memory(params, population)
 
 
 def levelled(samples: Ints, losses: Floats, power: float) -> Floats:

@@ -13,8 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.strategies.base import Answers, Offer, State, data_shares, largest, weighted_mean
-from flamma.strategies.fedavg import FedAvg
+from flamma.strategies.base import Answers, Offer, State, data_shares, largest
+from flamma.strategies.fedavg import Averaging
 from flamma.types import Floats, Ints, Params, Population
 
 
@@ -26,7 +26,7 @@ class IncentiveState(State):
 
 
 @dataclass(frozen=True)
-class Incentive(FedAvg):
+class Incentive(Averaging[IncentiveState]):
     """Marginal contribution on the server's validation set decides selection and weight.
 
     The contribution of client k is the loss of the aggregate without it minus the loss with it.
@@ -34,9 +34,17 @@ class Incentive(FedAvg):
     average, mixed with ``floor`` of the uniform distribution so that no client starves. Updates
     weigh by data size times the positive part of this round's contribution; if no client has a
     positive one, by data size alone.
+
+    Parameters
+    ----------
+    memory : float
+        The weight of the past in the moving average of a client's contribution.
+    floor : float
+        The share of the uniform distribution in the selection.
     """
 
     name: ClassVar[str] = "incentive"
+    label: ClassVar[str] = "Incentivization"
     summary: ClassVar[str] = "marginal contribution decides selection and weight (reconstruction)"
     needs_validation: ClassVar[bool] = True
 
@@ -52,9 +60,8 @@ class Incentive(FedAvg):
         """Start without knowing anybody's contribution."""
         return IncentiveState(params, 0, population.samples, np.zeros(population.clients))
 
-    def offer(self, state: State, available: Ints, rng: np.random.Generator) -> Offer:
+    def offer(self, state: IncentiveState, available: Ints, rng: np.random.Generator) -> Offer:
         """Draw clients by their moving average, each with a floor."""
-        assert isinstance(state, IncentiveState)
         gain = state.gain[available]
         spread = float(np.std(gain))
         score = np.exp((gain - gain.mean()) / spread) if spread > 0 else np.ones(gain.size)
@@ -66,22 +73,21 @@ class Incentive(FedAvg):
         number = state.round + 1
         return Offer(number, tuple(self.terms(int(client), number) for client in chosen))
 
-    def combine(self, state: State, answers: Answers) -> State:
+    def combine(self, state: IncentiveState, answers: Answers) -> IncentiveState:
         """Weigh by what leaving each client out would cost."""
-        assert isinstance(state, IncentiveState)
-        accepted, judge = answers.accepted, answers.judge
+        accepted, validate = answers.accepted, answers.validate
         if not accepted:
             return state
-        if judge is None:
+        if validate is None:
             raise StrategyError("incentive needs a validation set: set data.validation_samples.")
         shares = data_shares(accepted)
-        together = judge(weighted_mean(accepted, shares))[0]
+        together = validate(self.average(accepted, shares))[0]
         gains = []
         for k in range(len(accepted)):
             others = [*accepted[:k], *accepted[k + 1 :]]
             rest = [*shares[:k], *shares[k + 1 :]]
-            without = weighted_mean(others, rest) if others else state.params
-            gains.append(judge(without)[0] - together)
+            without = self.average(others, rest) if others else state.params
+            gains.append(validate(without)[0] - together)
         average = state.gain.copy()
         for report, gain in zip(accepted, gains, strict=True):
             if np.isfinite(gain):
@@ -91,5 +97,5 @@ class Incentive(FedAvg):
             share * max(gain, 0.0) if np.isfinite(gain) else 0.0
             for share, gain in zip(shares, gains, strict=True)
         ]
-        params = weighted_mean(accepted, weights if sum(weights) > 0 else shares)
+        params = self.average(accepted, weights if sum(weights) > 0 else shares)
         return replace(state, params=params, gain=average)

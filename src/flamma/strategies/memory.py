@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from flamma.aggregators import AGGREGATORS
 from flamma.errors import StrategyError
-from flamma.strategies.base import State, data_shares, weighted_mean
+from flamma.strategies.base import State, Strategy, data_shares, model_of
 from flamma.types import Floats, Ints, Params, Report
 
 
@@ -54,6 +55,7 @@ def empty_memory(clients: int, size: int) -> tuple[Params, Ints]:
 
 
 def recall(
+    strategy: Strategy[Any],
     state: Remembering,
     accepted: Sequence[Report],
     number: int,
@@ -70,14 +72,14 @@ def recall(
     """
     kept, heard = state.kept.copy(), state.heard.copy()
     for report in accepted:
-        assert report.params is not None
-        kept[report.client] = report.params - np.float32(persistence) * state.params
+        kept[report.client] = model_of(report) - np.float32(persistence) * state.params
         heard[report.client] = number
     known = np.flatnonzero(heard >= 0)
     weighing = state.samples[known] if weights is None else weights[known]
     faded = weighing / np.sum(weighing) * fading ** (number - heard[known]).astype(np.float64)
     stays = 1 - np.sum(faded) * (1 - persistence)
-    params = (stays * state.params + faded @ kept[known].astype(np.float64)).astype(np.float32)
+    combine = AGGREGATORS.bind(strategy.aggregator)
+    params = (stays * state.params + combine(kept[known], faded)).astype(np.float32)
     carried = slice(state.trainable_size, None)
-    params[carried] = weighted_mean(accepted, data_shares(accepted))[carried]
+    params[carried] = strategy.average(accepted, data_shares(accepted))[carried]
     return Recalled(params, kept, heard)

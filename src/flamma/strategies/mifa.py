@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from flamma.strategies.base import Answers, State
-from flamma.strategies.fedavg import FedAvg
+from flamma.strategies.base import Answers
+from flamma.strategies.fedavg import Averaging
 from flamma.strategies.memory import Remembering, check_memory, empty_memory, recall
 from flamma.types import Params, Population
 
 
 @dataclass(frozen=True)
-class Mifa(FedAvg):
+class Mifa(Averaging[Remembering]):
     """The step is Σ p_i m^(age_i) u_i over all clients heard from, p by data size.
 
     Parameters
@@ -29,6 +29,7 @@ class Mifa(FedAvg):
     """
 
     name: ClassVar[str] = "mifa"
+    label: ClassVar[str] = "FedAvg + memory"
     summary: ClassVar[str] = "FedAvg with a memory of every client's last update"
 
     memory: float = 1.0
@@ -42,12 +43,12 @@ class Mifa(FedAvg):
         memory = empty_memory(population.clients, params.size)
         return Remembering(params, 0, population.samples, population.trainable_size, *memory)
 
-    def combine(self, state: State, answers: Answers) -> State:
+    def combine(self, state: Remembering, answers: Answers) -> Remembering:
         """Remember this round's updates and step by all that is remembered."""
-        assert isinstance(state, Remembering)
         if not answers.accepted:
             return state
         recalled = recall(
+            self,
             state,
             answers.accepted,
             answers.offer.round,

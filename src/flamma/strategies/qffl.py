@@ -11,11 +11,12 @@ from typing import ClassVar
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.strategies.base import Answers, State, data_shares, weighted_mean
-from flamma.strategies.fedavg import FedAvg
+from flamma.strategies.base import Answers, State, data_shares, model_of
+from flamma.strategies.fedavg import Averaging
 from flamma.types import Params, Population, Terms
 
-TINY = 1e-10
+SMALLEST_LOSS_SHIFT = 1e-10
+"""Added to every loss, so that a power of 0 is defined."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,15 +27,21 @@ class QFFLState(State):
 
 
 @dataclass(frozen=True)
-class QFFL(FedAvg):
+class QFFL(Averaging[QFFLState]):
     """Step by Σ Δ_k / Σ h_k, with F_k the loss of the *received* model on client k's data.
 
     L = 1/η, g_k = L (w - w_k), Δ_k = F_k^q g_k, h_k = q F_k^(q-1) ‖g_k‖² + L F_k^q. With q = 0
     this is the plain mean of the models, whatever the data sizes. What is not trained, such as a
     batch norm's running means, has no gradient: it becomes the mean by data size.
+
+    Parameters
+    ----------
+    q : float
+        How much more a client with a larger loss weighs; 0 is the plain mean.
     """
 
     name: ClassVar[str] = "qffl"
+    label: ClassVar[str] = "q-FFL"
     summary: ClassVar[str] = "q-FFL: clients with a larger loss weigh more (q)"
 
     q: float = 0.5
@@ -51,9 +58,8 @@ class QFFL(FedAvg):
         """Return FedAvg's terms, asking for the loss of the received model."""
         return replace(super().terms(client, round), wants_loss=True)
 
-    def combine(self, state: State, answers: Answers) -> State:
+    def combine(self, state: QFFLState, answers: Answers) -> QFFLState:
         """Take the q-FedAvg step; a client without a usable loss is left out of it."""
-        assert isinstance(state, QFFLState)
         usable = [report for report in answers.accepted if np.isfinite(report.loss)]
         if not usable:
             return state
@@ -62,12 +68,11 @@ class QFFL(FedAvg):
         lipschitz = 1 / self.plan.learning_rate
         step, scale = np.zeros(received.size), 0.0
         for report in usable:
-            assert report.params is not None
-            gradient = lipschitz * (received - report.params[trained])
-            loss = report.loss + TINY
+            gradient = lipschitz * (received - model_of(report)[trained])
+            loss = report.loss + SMALLEST_LOSS_SHIFT
             step += loss**self.q * gradient
             scale += self.q * loss ** (self.q - 1) * float(gradient @ gradient)
             scale += lipschitz * loss**self.q
-        params = weighted_mean(usable, data_shares(usable))
+        params = self.average(usable, data_shares(usable))
         params[trained] = (received - step / scale).astype(np.float32)
         return replace(state, params=params)

@@ -1,4 +1,4 @@
-"""All clients on this machine, one after the other or over its cores."""
+"""Runs clients on this machine, one after the other or over its cores."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SPANS_PER_PROCESS = 4
 """Enough spans for the processes to finish together, few enough to cost nothing."""
 
 
-class LocalEngine:
+class ClientRunner:
     """Runs the clients of a federation on this machine.
 
     Parameters
@@ -80,10 +80,10 @@ class LocalEngine:
     >>> data = federated_from_arrays(clients=parts, held_out=parts)
     >>> def make_model():
     ...     return build_model("logistic", data.shape, data.classes, seed=0)
-    >>> with LocalEngine(data, make_model, seed=0) as engine:
+    >>> with ClientRunner(data, make_model, seed=0) as runner:
     ...     task = LocalTask(client=2, round=1, epochs=1, learning_rate=0.1)
-    ...     [report] = engine.train(engine.initial_params, [task])
-    ...     scores = engine.evaluate(report.params)
+    ...     [report] = runner.train(runner.initial_params, [task])
+    ...     scores = runner.evaluate(report.params)
     >>> report.client, report.samples, scores.samples.tolist()
     (2, 20, [20, 20, 20])
     """

@@ -1,9 +1,9 @@
-"""How accurate the global model is, and how evenly: fairness as numbers with units.
+"""Accuracy, fairness and participation as functions of arrays, numpy only.
 
 An accuracy is that of the global model on a client's own held-out data, in percent. A client
-without held-out data has NaN and is left out; ``clients_scored`` counts the others. Of nobody
-everything is NaN, and one client alone is treated perfectly evenly. The
-follower gap and the leader regret of a round are in :func:`flamma.game.certify`.
+without held-out data has NaN and is left out. Metrics of zero clients are NaN, and a single client
+is perfectly even. The follower gap and the leader regret of a round are in
+:func:`flamma.game.certify`.
 """
 
 from __future__ import annotations
@@ -16,64 +16,21 @@ from numpy.typing import ArrayLike, NDArray
 from flamma.errors import FlammaError
 from flamma.types import Floats
 
-INDIFFERENT = 1e-12
-"""A utility of minus this or above counts as not negative: it is 0 but for rounding."""
+UTILITY_ROUNDING = 1e-12
+"""A utility or gap whose size is below this is 0 but for rounding."""
 
-CONSTANT = 1e-9
-"""Relative spread below which a vector counts as constant: what differs is only rounding."""
+CONSTANT_SPREAD = 1e-9
+"""Relative spread below which a vector counts as constant."""
 
-ROUNDING = 1e-4
-"""How many percent points above 100 an accuracy from single precision may lie."""
-
-
-def summarise(accuracy: ArrayLike, samples: ArrayLike) -> dict[str, float]:
-    """Return every metric of the clients' accuracies by name.
-
-    Parameters
-    ----------
-    accuracy : array_like
-        Of each client, in percent; NaN where there are no held-out data.
-    samples : array_like
-        The held-out samples of each client; only ``accuracy_variance_weighted`` uses them.
-
-    Returns
-    -------
-    dict of str to float
-        In percent ``accuracy`` (the mean), ``accuracy_std``, ``worst_10``, ``best_10``, ``min``
-        and ``range``; in percent² ``accuracy_variance`` and ``accuracy_variance_weighted``; in
-        nats ``entropy`` and ``kl_uniform``; without unit ``jain``, ``gini``, ``clients_scored``.
-
-    Examples
-    --------
-    >>> found = summarise([70.0, 90.0, float("nan")], [10, 30, 0])
-    >>> found["accuracy"], found["accuracy_variance"], found["accuracy_variance_weighted"]
-    (80.0, 100.0, 75.0)
-    >>> found["clients_scored"]
-    2.0
-    """
-    values, weights = _weighted(accuracy, samples)
-    return {
-        "accuracy": mean(values),
-        "accuracy_variance": variance(values),
-        "accuracy_variance_weighted": variance_weighted(values, weights),
-        "accuracy_std": std(values),
-        "worst_10": worst_10(values),
-        "best_10": best_10(values),
-        "min": lowest(values),
-        "range": spread(values),
-        "jain": jain(values),
-        "gini": gini(values),
-        "entropy": entropy(values),
-        "kl_uniform": kl_uniform(values),
-        "clients_scored": float(values.size),
-    }
+PERCENT_ROUNDING = 1e-4
+"""How many percentage points above 100 an accuracy from single precision may lie."""
 
 
 def participation(selection_counts: ArrayLike, epochs: ArrayLike) -> dict[str, float]:
     """Return how evenly clients took part: in being selected, and in local epochs done.
 
-    Each of ``jain``, ``gini`` and ``coverage``, without unit, is given of both, as
-    ``selection_jain``, ``epochs_jain`` and so on. Where nobody took part at all that is even
+    Each of ``jain``, ``gini`` and ``coverage``, without unit, is given for both, as
+    ``selection_jain``, ``epochs_jain`` and so on. If no client took part, participation is even
     (Jain 1, Gini 0) with a coverage of 0.
 
     Examples
@@ -218,10 +175,10 @@ def ir_ratio(utilities: ArrayLike) -> float:
     """Return the share of clients whose utility is at least 0, without unit, in [0, 1].
 
     Individual rationality: they lose nothing by taking part. A client that was not in the game
-    has NaN and is left out; a loss below :data:`INDIFFERENT` is rounding.
+    has NaN and is left out; a loss below :data:`UTILITY_ROUNDING` is rounding.
     """
     values = np.asarray(utilities, dtype=np.float64).reshape(-1)
-    return _share(values[~np.isnan(values)] >= -INDIFFERENT)
+    return _share(values[~np.isnan(values)] >= -UTILITY_ROUNDING)
 
 
 def better_off(standalone: ArrayLike, final: ArrayLike, ties: bool = False) -> float:
@@ -247,7 +204,7 @@ def _share(flags: NDArray[np.bool_]) -> float:
 
 
 def _constant(values: Floats) -> bool:
-    return bool(np.ptp(values) <= CONSTANT * np.abs(values).max())
+    return bool(np.ptp(values) <= CONSTANT_SPREAD * np.abs(values).max())
 
 
 def _relative(amounts: ArrayLike) -> Floats:
@@ -277,7 +234,7 @@ def _scored_amounts(amounts: ArrayLike) -> Floats:
 
 def _percent(accuracy: ArrayLike) -> Floats:
     values = np.asarray(accuracy, dtype=np.float64).reshape(-1)
-    if ((values < 0) | (values > 100 + ROUNDING)).any():  # false for NaN
+    if ((values < 0) | (values > 100 + PERCENT_ROUNDING)).any():  # false for NaN
         raise FlammaError("an accuracy must be a percentage from 0 to 100, or NaN if unknown.")
     return values
 

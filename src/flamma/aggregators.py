@@ -1,0 +1,40 @@
+"""Aggregators: what the server makes of the vectors it has accepted, under any strategy.
+
+An aggregator takes vectors and their weights and returns what Σ w_k v_k comes to. The mean returns
+exactly that; a robust one returns Σ w_k times a centre that a few liars cannot move far. Another
+package adds one by an entry point of the group ``flamma.aggregators``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from flamma.registry import Registry
+from flamma.types import Floats, Params
+
+Vectors = Sequence[Params] | Params
+"""Vectors one by one, or the rows of a matrix."""
+
+Aggregator = Callable[..., Floats]
+"""``(vectors, weights, **options) -> vector``, in double precision."""
+
+
+def mean(vectors: Vectors, weights: Floats) -> Floats:
+    """Return the weighted sum, which is the mean where the weights add up to 1.
+
+    The rows of a matrix go through one product; single vectors are added up one by one, in order,
+    since putting them together would copy them.
+    """
+    if isinstance(vectors, np.ndarray):
+        product: Floats = weights @ vectors.astype(np.float64)
+        return product
+    total = np.zeros(vectors[0].size)
+    for vector, weight in zip(vectors, weights.tolist(), strict=True):
+        total += weight * vector
+    return total
+
+
+AGGREGATORS: Registry[Aggregator] = Registry("aggregator", "flamma.aggregators", {"mean": mean})
+"""All aggregators by name."""

@@ -1,0 +1,76 @@
+"""Which strategy is best, and whether one can tell: the one definition that everything shows.
+
+All strategies run on the same seeds, and a seed decides the split and the first weights, so they
+are compared seed by seed. The strategy with the best mean leads. Another one is as good as the
+leader where the mean of the paired differences lies within its 95% confidence interval of 0
+(Student's t). With a single seed nothing can be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """The mean of paired differences, and half the width of its confidence interval."""
+
+    mean: float
+    half_width: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return abs(self.mean) > self.half_width
+
+
+def paired_difference(first: Sequence[float], second: Sequence[float]) -> PairedDifference:
+    """Return how much larger the first values are than the second, seed by seed.
+
+    Examples
+    --------
+    >>> paired_difference([90.0, 91.0, 92.0], [80.0, 81.5, 81.5]).clear
+    True
+    >>> paired_difference([90.0], [80.0]).clear
+    False
+    """
+    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    mean = float(differences.mean())
+    count = differences.size
+    if count < 2:
+        return PairedDifference(mean, float("inf"))
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2))
+    error = float(differences.std(ddof=1)) / np.sqrt(count)
+    return PairedDifference(mean, quantile * error)
+
+
+def best_of(values: dict[str, dict[int, float]], sign: int) -> tuple[str, ...]:
+    """Return the leader, and after it those that cannot be told from it; nobody if none can be.
+
+    Parameters
+    ----------
+    values : dict of str to dict of int to float
+        Of every strategy, the value on each seed. Those that share fewer than two seeds with the
+        leader cannot be told from it.
+    sign : {1, -1}
+        Whether larger or smaller values are better.
+    """
+    usable = {name: own for name, own in values.items() if len(own) > 1}
+    if len(usable) < 2 or len(usable) < len(values):
+        return ()
+    means = {name: sign * float(np.mean(list(own.values()))) for name, own in usable.items()}
+    leader = max(means, key=means.__getitem__)
+    tied = []
+    for name, own in usable.items():
+        seeds = sorted(own.keys() & usable[leader].keys())
+        pairs = [own[s] for s in seeds], [usable[leader][s] for s in seeds]
+        if name != leader and (not seeds or not paired_difference(*pairs).clear):
+            tied.append(name)
+    return (leader, *tied)

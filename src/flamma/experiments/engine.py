@@ -1,0 +1,99 @@
+"""Engines: where the clients of a run are, and who carries it out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from flamma.errors import ConfigError
+from flamma.records import RoundRecord
+from flamma.registry import Registry
+
+if TYPE_CHECKING:
+    from flamma.data.federated import FederatedData
+    from flamma.experiments.config import Config
+    from flamma.experiments.folder import RunFolder
+
+OnRound = Callable[[RoundRecord], None]
+"""Called with the record of every finished round."""
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """What an engine has to carry out: a configuration, into a directory.
+
+    ``data`` and ``model`` are the user's own, None where the configuration names them.
+    """
+
+    config: Config
+    folder: RunFolder
+    data: FederatedData | None = None
+    model: Callable[..., Any] | None = None
+    on_round: OnRound | None = None
+    data_dir: Path | None = None
+
+
+@dataclass(frozen=True)
+class Engine(ABC):
+    """Where clients run. The fields of an engine are the keys of the table ``[engine]``.
+
+    Another package adds one by an entry point of the group ``flamma.engines`` that names a class
+    derived from this one.
+
+    Parameters
+    ----------
+    processes : int
+        Worker processes on this machine; the results do not depend on it.
+    time_limit : float
+        Seconds after which a client is late and its update is not used; 0 for no limit.
+    """
+
+    processes: int = 1
+    time_limit: float = 0.0
+
+    name: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    can_pool_data: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.processes < 1:
+            raise ConfigError(f"engine.processes must be at least 1, not {self.processes}.")
+        if not self.time_limit >= 0:
+            raise ConfigError(f"engine.time_limit must be at least 0, not {self.time_limit:g}.")
+
+    @abstractmethod
+    def execute(self, assignment: Assignment) -> None:
+        """Begin a run, or go on with it, to its end."""
+
+
+@dataclass(frozen=True)
+class NetworkEngine(Engine):
+    """Clients behind a network, or behind the messages of one.
+
+    Parameters
+    ----------
+    wait : float
+        Seconds that the server waits for the answers of a round.
+    """
+
+    wait: float = 3600.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.wait > 0:
+            raise ConfigError("engine.wait must be a positive number of seconds.")
+
+
+ENGINES: Registry[type[Engine]] = Registry(
+    "engine",
+    "flamma.engines",
+    {
+        "local": "flamma.experiments.local:LocalEngine",
+        "flower": "flamma.engines.flower.simulation:FlowerSimulation",
+        "deployment": "flamma.deploy.engine:Deployment",
+    },
+)
+"""All engines by name."""

@@ -1,0 +1,137 @@
+"""Where a run takes place: its clients, what is known of them, and the first weights."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flamma.clients.costs import Clients as CostedClients
+from flamma.clients.costs import true_costs
+from flamma.errors import ConfigError, RunError
+from flamma.experiments.config import Config
+from flamma.experiments.folder import POPULATION, RunFolder
+from flamma.types import Floats, Ints, Params, Population
+
+if TYPE_CHECKING:
+    from flamma.federation import Clients
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Everything that a run needs besides its configuration and its directory.
+
+    Attributes
+    ----------
+    clients : Clients
+        What the round loop talks to.
+    population : Population
+        Who the clients are; costs are the true ones, NaN where only the client knows.
+    initial_params : ndarray
+        The weights before the first round.
+    trainer : str
+        What the clients train with.
+    class_counts : ndarray, optional
+        How many samples of each class each client has, where the server may know that.
+    looks_ahead : bool
+        Whether the scores of a round come with the answers of the next one.
+    """
+
+    clients: Clients
+    population: Population
+    initial_params: Params
+    trainer: str
+    class_counts: Ints | None = None
+    looks_ahead: bool = False
+
+
+def make_population(
+    config: Config,
+    folder: RunFolder,
+    trainable_size: int,
+    samples: Callable[[], tuple[Ints, Ints]],
+    own_costs: Callable[[], Floats] | None = None,
+    seconds_per_epoch: Callable[[], Floats] | None = None,
+    names: tuple[str, ...] = (),
+) -> Population:
+    """Return who the clients are: as the run first recorded them, else as they are now.
+
+    Measured costs cannot be measured again, and a client may be away when a run goes on.
+
+    Parameters
+    ----------
+    config, folder
+        Of the run.
+    trainable_size : int
+        How many of the weights are trained.
+    samples : callable
+        Returns the training and the held-out samples of each client.
+    own_costs : callable, optional
+        Returns the costs that clients have by themselves: NaN for one that does not tell it,
+        infinite for one that has none and gets it from the configuration.
+    seconds_per_epoch : callable, optional
+        Times an epoch of each client.
+    names : tuple of str
+        What clients are called, where they are more than numbers.
+    """
+    known = read_population(folder)
+    if known is not None:
+        if len(known[2]) != config.data.clients:
+            raise RunError(f"{POPULATION} has another number of clients than config.toml.")
+        train, held, costs = known
+        return Population(train, costs, trainable_size, held, names)
+    train, held = samples()
+    told = np.full(train.size, np.inf) if own_costs is None else own_costs()
+    if np.isinf(told).any():
+        drawn = true_costs(config.costs, CostedClients(train.size, config.seed, seconds_per_epoch))
+        told = np.where(np.isinf(told), drawn, told)
+    return Population(train, told, trainable_size, held, names)
+
+
+def check_validation(config: Config, samples: int) -> None:
+    """Refuse a strategy that needs a validation set where the server has none."""
+    if config.strategy.needs_validation and not samples:
+        raise ConfigError(
+            f"{config.strategy.name} scores updates on the server's own data: set "
+            f"data.validation_samples, or give the server a validation set."
+        )
+
+
+def read_population(folder: RunFolder) -> tuple[Ints, Ints, Floats] | None:
+    """Return samples, held-out samples and costs a run was begun with, None before that."""
+    if not folder.exists:  # other files there are left over from a run that never began
+        return None
+    rows = list(csv.DictReader(io.StringIO(folder.text(POPULATION))))
+    try:
+        train, held = (
+            np.array([int(float(row[name])) for row in rows], dtype=np.int64)
+            for name in ("samples", "held_out")
+        )
+        costs = np.array([float(row["cost"]) for row in rows])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise RunError(f"{folder.path / POPULATION} is damaged: remove it to go on.") from error
+    return (train, held, costs) if rows else None
+
+
+def population_table(population: Population, class_counts: Ints | None) -> str:
+    """Return ``population.csv``: one line per client."""
+    held = population.held_out
+    classes = 0 if class_counts is None else class_counts.shape[1]
+    header = ["client", "samples", "held_out", "cost", *(f"class_{k}" for k in range(classes))]
+    costs = np.full(population.clients, np.nan) if population.costs is None else population.costs
+    columns: list[Sequence[object]] = [
+        range(population.clients),
+        population.samples.tolist(),
+        (np.zeros(population.clients, dtype=np.int64) if held is None else held).tolist(),
+        [repr(cost) for cost in costs.tolist()],
+        *([] if class_counts is None else class_counts.T.tolist()),
+    ]
+    if population.names:
+        header.append("name")
+        columns.append(population.names)
+    rows = [",".join(map(str, row)) for row in zip(*columns, strict=True)]
+    return "\n".join([",".join(header), *rows]) + "\n"

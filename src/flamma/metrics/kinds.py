@@ -1,0 +1,166 @@
+"""What a metric is: its words, which way is better, and what it is of a round and of a run.
+
+There are four kinds, by what a metric is computed from. A new metric is one function and one entry
+of :data:`flamma.metrics.METRICS`, or an entry point of the group ``flamma.metrics``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from flamma.records import RoundRecord
+from flamma.types import Scores
+
+LAST_ROUNDS = 10
+"""A metric of an evaluation is told as its mean over so many last rounds."""
+
+Place = Literal["show", "table", "csv", "page", "curves"]
+"""Where a metric is shown: ``flamma show``, the tables of a comparison in the terminal and in
+Markdown, its files for scripts, the HTML page, and curves over the rounds."""
+
+EVERYWHERE: tuple[Place, ...] = ("show", "table", "csv", "page", "curves")
+
+Direction = Literal["higher", "lower", "neither"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """What every metric has.
+
+    Over seeds, every metric is told as the mean and the standard deviation.
+
+    Attributes
+    ----------
+    label : str
+        What people call it, such as ``"variance"``.
+    unit : str
+        Its unit, empty if it has none.
+    better : {"higher", "lower", "neither"}
+        Which direction is better.
+    shown : tuple
+        Where it is shown; see :data:`Place`.
+    group : str
+        The table of a run's summary that it belongs to; empty for the summary itself.
+    """
+
+    label: str
+    unit: str = ""
+    better: Direction = "neither"
+    shown: tuple[Place, ...] = EVERYWHERE
+    group: str = ""
+
+    @property
+    def aggregation(self) -> str:
+        """How the metric of a run comes from its rounds, for the documentation."""
+        return ""
+
+    @property
+    def title(self) -> str:
+        """The label with its unit, as on an axis."""
+        return f"{self.label}, {self.unit}" if self.unit else self.label
+
+    def of_round(self, name: str, record: RoundRecord) -> float | None:
+        """Return the metric of one round, None where it has none."""
+        return None
+
+    def of_run(self, name: str, records: Sequence[RoundRecord], clients: int) -> float | None:
+        """Return the metric of a run, None where its rounds do not tell."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreMetric(Metric):
+    """A metric of an evaluation: computed from the clients' scores and kept in the record.
+
+    ``score`` takes the :class:`~flamma.types.Scores` of all clients.
+    """
+
+    score: Callable[[Scores], float]
+
+    @property
+    def aggregation(self) -> str:
+        """How the metric of a run comes from its rounds."""
+        return f"mean over the last {LAST_ROUNDS} rounds"
+
+    def of_round(self, name: str, record: RoundRecord) -> float | None:
+        """Return what was recorded."""
+        return record.metric(name)
+
+    def of_run(self, name: str, records: Sequence[RoundRecord], clients: int) -> float | None:
+        """Return the mean over those of the last ten rounds that were evaluated."""
+        values = [record.metric(name) for record in records[-LAST_ROUNDS:]]
+        known = [value for value in values if value is not None]
+        return mean_of(known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundMetric(Metric):
+    """A metric that a record has in any case: work, traffic, the certificate.
+
+    ``warmup`` is whether what the warm-up took is added.
+    """
+
+    read: Callable[[RoundRecord], float | None]
+    over_rounds: Literal["sum", "max", "min"]
+    warmup: Callable[[RoundRecord], float] | None = None
+
+    @property
+    def aggregation(self) -> str:
+        """How the metric of a run comes from its rounds."""
+        words = {
+            "sum": "sum over rounds",
+            "max": "largest of a round",
+            "min": "smallest of a round",
+        }
+        return words[self.over_rounds] + (", with the warm-up" if self.warmup else "")
+
+    def of_round(self, name: str, record: RoundRecord) -> float | None:
+        """Return it as the record has it."""
+        return self.read(record)
+
+    def of_run(self, name: str, records: Sequence[RoundRecord], clients: int) -> float | None:
+        """Return the sum, the largest or the smallest over the rounds."""
+        values = [value for record in records if (value := self.read(record)) is not None]
+        if self.over_rounds == "sum":
+            before = self.warmup(records[0]) if records and self.warmup else 0
+            return float(sum(values) + before)
+        if not values:
+            return None
+        return float(max(values) if self.over_rounds == "max" else min(values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunMetric(Metric):
+    """A metric of all rounds of a run together, such as how evenly clients took part."""
+
+    measure: Callable[[Sequence[RoundRecord], int], float | None]
+
+    @property
+    def aggregation(self) -> str:
+        """How the metric of a run comes from its rounds."""
+        return "all rounds together"
+
+    def of_run(self, name: str, records: Sequence[RoundRecord], clients: int) -> float | None:
+        """Return it for all rounds together."""
+        return self.measure(records, clients)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualWorkMetric(Metric):
+    """Another metric when a run has spent as many local epochs as the thriftiest one in all."""
+
+    of: str
+
+    @property
+    def aggregation(self) -> str:
+        """How the metric of a run comes from its rounds."""
+        return f"mean over the last {LAST_ROUNDS} rounds within the budget"
+
+
+def mean_of(values: Sequence[float]) -> float | None:
+    """Return the mean of some values, None if there are none."""
+    import numpy as np
+
+    return float(np.mean(values)) if values else None

@@ -1,0 +1,34 @@
+"""Processes: ending with one's parent, whatever happens to it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+PARENT_CHECK_SECONDS = 0.5
+"""Seconds between two checks whether the parent process still lives."""
+
+
+def exit_with_parent(parent: int, clean_up: Callable[[], object] | None = None) -> None:
+    """End this process soon after its parent is gone, even in the middle of a long computation.
+
+    Parameters
+    ----------
+    parent : int
+        The parent's process id, as of when this process was started.
+    clean_up : callable, optional
+        Called before the process ends.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_CHECK_SECONDS)
+        try:
+            if clean_up is not None:
+                clean_up()
+        finally:
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,238 @@
+"""The record of a round: one line of ``rounds.jsonl``, written by runs and read by everybody else.
+
+A record is frozen and typed, and its JSON has the same names in the same places. Every line says
+the version of its form. Lines of version 1, which had no such number and kept everything in one
+flat table, are read too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+
+from flamma.errors import RecordError
+from flamma.game import Certificate
+
+VERSION = 2
+"""The form of the lines that are written now."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good the model of a round is for its clients.
+
+    Attributes
+    ----------
+    metrics : mapping of str to float or None
+        The metrics of :data:`flamma.metrics.METRICS` by name; None where one is not defined, such
+        as the mean over zero clients.
+    unscored : mapping of int to str
+        The clients that gave no score, and why, so that nobody takes the mean for that of all.
+    """
+
+    metrics: Mapping[str, float | None]
+    unscored: Mapping[int, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float | None:
+        return self.metrics.get(name)
+
+
+@dataclass(frozen=True)
+class RoundGame:
+    """The game of a round as the server took it, one entry per selected client in every list.
+
+    Attributes
+    ----------
+    price : float
+        λ, the weight of the server's own cost of influence.
+    decay_bounds, epoch_bounds : (float, float)
+        The range of the decay factor and of the local epochs; None in records of version 1.
+    whole_epochs : bool
+        Whether the server solved for whole epochs.
+    costs : tuple of float
+        The clients' costs as the server knew or estimated them.
+    effective : tuple of float
+        The contributions that selection went by.
+    measure : str
+        The contribution measure.
+    """
+
+    price: float
+    decay_bounds: tuple[float, float] | None = None
+    epoch_bounds: tuple[float, float] | None = None
+    whole_epochs: bool | None = None
+    costs: tuple[float, ...] | None = None
+    effective: tuple[float, ...] | None = None
+    measure: str | None = None
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """The warm-up before round 1, told with that round so that there is one line per round."""
+
+    failed: Mapping[int, str]
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    epochs: float
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What happened in one round.
+
+    ``contributions``, ``game``, ``certificate`` and both utilities are None where no game was
+    played, ``evaluation`` where the model was not evaluated. ``client_utilities`` has None for a
+    selected client that gave no usable answer. ``epochs_total`` counts the epochs of accepted
+    updates only.
+    """
+
+    round: int
+    selected: tuple[int, ...]
+    abstained: tuple[int, ...]
+    failed: Mapping[int, str]
+    decay_factor: float
+    local_epochs: tuple[int, ...]
+    contributions: tuple[float, ...] | None
+    epochs_total: int
+    evaluation: Evaluation | None = None
+    game: RoundGame | None = None
+    certificate: Certificate | None = None
+    server_utility: float | None = None
+    client_utilities: tuple[float | None, ...] | None = None
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds_train: float = 0.0
+    seconds_evaluate: float = 0.0
+    seconds: float = 0.0
+    warmup: Warmup | None = None
+
+    def __post_init__(self) -> None:
+        each = (self.local_epochs, self.contributions, self.client_utilities)
+        if any(values is not None and len(values) != len(self.selected) for values in each):
+            raise RecordError("its lists do not have one entry for each selected client")
+        if self.round < 0 or min((*self.selected, *self.abstained), default=0) < 0:
+            raise RecordError("it numbers a round or a client below 0")
+        if not math.isfinite(self.decay_factor):
+            raise RecordError("its decay factor is not a number")
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the model of this round was scored by at least one client."""
+        return self.metric("accuracy") is not None
+
+    def metric(self, name: str) -> float | None:
+        """Return a metric of the evaluation, None where there is none."""
+        return None if self.evaluation is None else self.evaluation[name]
+
+    def to_json(self) -> str:
+        """Return the record as one line of JSON."""
+        table = {"version": VERSION, **_encode(self)}
+        return json.dumps(table, allow_nan=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, line: str | bytes) -> Self:
+        """Return the record that a line holds.
+
+        Raises
+        ------
+        RecordError
+            If the line is damaged, or was written by a newer version of FLamma.
+        """
+        try:
+            table = json.loads(line, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise RecordError("it is not JSON") from error
+        if not isinstance(table, dict):
+            raise RecordError("it is not a JSON object")
+        version = table.pop("version", 1)
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise RecordError(f"its version is {version!r}")
+        if version > VERSION:
+            raise RecordError(
+                f"it is of version {version}, which this FLamma does not know: install a newer one",
+                newer=True,
+            )
+        try:
+            record: Self = _decode(_from_version_1(table) if version == 1 else table, cls)
+        except RecordError:
+            raise
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise RecordError("a part of it is missing or damaged") from error
+        return record
+
+
+def _from_version_1(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the table of a flat record of version 1 in the form of today's."""
+    own = {f.name for f in fields(RoundRecord)}
+    new = {key: value for key, value in table.items() if key in own}
+    if "clients_scored" in table:
+        flat = (*own, *(f.name for f in fields(Certificate)), "price", "unscored")
+        metrics = tuple(key for key in table if key not in flat)
+        unscored = table.get("unscored", {})
+        new["evaluation"] = {"metrics": {m: table[m] for m in metrics}, "unscored": unscored}
+    if table.get("price") is not None:
+        new["game"] = {"price": table["price"]}
+    if table.get("follower_gap") is not None:
+        new["certificate"] = {f.name: table.get(f.name) for f in fields(Certificate)}
+    return new
+
+
+def _encode(value: Any) -> Any:
+    if is_dataclass(value):
+        return {f.name: _encode(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _encode(entry) for key, entry in value.items()}
+    if isinstance(value, tuple):
+        return [_encode(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _decode(value: Any, kind: Any) -> Any:
+    """Return a JSON value as the annotated type; a float that is null is NaN.
+
+    Raises
+    ------
+    TypeError
+        If it is anything else.
+    """
+    if kind is float and (value is None or type(value) in (int, float)):
+        return math.nan if value is None else float(value)
+    if kind in (int, str, bool):
+        if type(value) is kind:
+            return value
+    elif isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
+        hints = _hints(kind)
+        known = {key: entry for key, entry in value.items() if key in hints}
+        return kind(**{key: _decode(entry, hints[key]) for key, entry in known.items()})
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType) and type(None) in arguments:
+        [inner] = [argument for argument in arguments if argument is not type(None)]
+        return None if value is None else _decode(value, inner)
+    if origin is tuple and isinstance(value, list):
+        if arguments[-1] is Ellipsis:
+            return tuple(_decode(entry, arguments[0]) for entry in value)
+        return tuple(_decode(v, a) for v, a in zip(value, arguments, strict=True))
+    if origin is Mapping and isinstance(value, dict):
+        keys, entries = arguments
+        return {
+            (int(key) if keys is int else key): _decode(entry, entries)
+            for key, entry in value.items()
+        }
+    raise TypeError(f"{value!r} is no {kind}")
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")
