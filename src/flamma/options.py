@@ -20,6 +20,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from flamma.errors import ConfigError
 from flamma.names import unknown
 
+PARAMETER = r"^(\S[^\n:]*?) ?:[^\n]*\n((?:[ \t]+[^\n]*\n?|\n)+)"
+"""A parameter of a NumPy docstring: its names, and the indented lines below them."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -51,8 +54,7 @@ def options_of(entry: Callable[..., Any]) -> dict[str, Option]:
         found = {
             p.name: p.default
             for p in parameters
-            if p.kind is p.KEYWORD_ONLY
-            or (p.default is not p.empty and p.kind is not p.VAR_KEYWORD)
+            if p.kind is p.KEYWORD_ONLY or p.default is not p.empty
         }
         hints = _hints(entry, found)
     helps = _documented(entry)
@@ -230,11 +232,8 @@ def _documented(entry: Callable[..., Any]) -> dict[str, str]:
         found = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", text, re.S | re.M)
         if found is None:
             continue
-        for entry_ in re.finditer(
-            r"^(\S[^\n:]*?) ?:[^\n]*\n((?:[ \t]+[^\n]*\n?|\n)+)", found[1], re.M
-        ):
-            words = " ".join(entry_[2].split())
-            helps |= {name.strip(): words for name in entry_[1].split(",")}
+        for names, words in re.findall(PARAMETER, found[1], re.M):
+            helps |= {name.strip(): " ".join(words.split()) for name in names.split(",")}
     return helps
 
 

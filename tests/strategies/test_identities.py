@@ -7,15 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flamma.aggregators import AGGREGATORS
+from flamma.contributions import Update, cosine, distance
 from flamma.errors import StrategyError
+from flamma.federation import certified
 from flamma.game import certify, solve
 from flamma.seeding import stream
+from flamma.strategies import STRATEGIES
 from flamma.strategies.base import Offer
 from flamma.strategies.central import Central
 from flamma.strategies.fedavg import FedAvg
 from flamma.strategies.fedavg_decay import FedAvgDecay
 from flamma.strategies.fedprox import FedProx
-from flamma.strategies.flamma import Flamma, agreement, closeness
+from flamma.strategies.flamma import Flamma
 from flamma.strategies.flamma_adaptive import FlammaAdaptive
 from flamma.strategies.flamma_plus import FlammaPlus, levelled
 from flamma.strategies.incentive import Incentive
@@ -107,7 +111,7 @@ def test_incentive_by_hand():
     state = strategy.init(vector(0, 0), population())
     reports = [report(0, (1, 0), 10), report(1, (0, 0), 10)]
     after, _ = strategy.aggregate(
-        state, offer(0, 1), reports, judge=lambda w: (float((w[0] - 1) ** 2), 0.0)
+        state, offer(0, 1), reports, validate=lambda w: (float((w[0] - 1) ** 2), 0.0)
     )
     np.testing.assert_allclose(after.params, vector(1, 0))
     np.testing.assert_allclose(after.gain, [0.375, -0.125, 0.0])
@@ -121,6 +125,12 @@ def test_incentive_without_a_validation_set_says_what_to_do():
 
 
 def test_contributions_by_hand():
+    def closeness(local, aggregate):
+        return distance(Update(local, vector(9, 9), aggregate))
+
+    def agreement(move, common):
+        return cosine(Update(vector(1, 1) + move, vector(1, 1), vector(1, 1) + common))
+
     assert closeness(vector(3, 0), vector(3, 4)) == pytest.approx(1 - 4 / 5)
     assert closeness(vector(3, 4), vector(3, 4)) == 1
     assert closeness(vector(-30, 0), vector(3, 4)) == 0  # clipped, it would be negative
@@ -464,3 +474,37 @@ def test_the_cost_of_who_does_not_tell_it_is_estimated_from_its_play():
     assert known[0] == 0.1
     assert state.cost_lower[1] <= 0.25 <= state.cost_upper[1]
     assert known[1] != strategy.prior_cost
+
+
+def test_the_record_has_what_selection_and_the_game_went_by():
+    strategy = Flamma(PLAN, rotation=0.5)
+    state = warm(strategy)
+    made = strategy.offer(state, np.arange(6), stream(0, "select", 1))
+    assert made.effective == tuple(state.effective[list(made.selected)])
+    assert made.measure == "distance"
+    reports = [Report(c, state.params.copy(), 10, 3) for c in made.selected]
+    after, record = strategy.aggregate(state, made, reports)
+    told = certified(record, made, np.full(6, 0.1))
+    assert told.game.effective == made.effective
+    assert told.game.decay_bounds == made.game.decay_bounds
+    assert told.game.costs == tuple(made.game.costs)
+    following = strategy.offer(after, np.arange(6), stream(0, "select", 2))
+    assert set(following.selected).isdisjoint(made.selected)  # those selected have decayed
+
+
+def test_an_aggregator_is_an_option_of_every_strategy():
+    AGGREGATORS.add("largest", lambda vectors, weights: np.max(np.stack(vectors), axis=0) * 1.0)
+    try:
+        for name in STRATEGIES:
+            if name in ("qffl", "central"):  # their trained weights come from gradients, from one
+                continue
+            strategy = STRATEGIES[name](PLAN, aggregator="largest")
+            state = replace(strategy.init(vector(0, 0), population()), round=0)
+            reports = [report(0, (3, 0), 10, loss=1.0), report(1, (0, 4), 10, loss=1.0)]
+            after, record = strategy.aggregate(
+                state, offer(0, 1), [replace(r, epochs=3) for r in reports], lambda w: (1.0, 0.0)
+            )
+            assert not record.failed
+            np.testing.assert_allclose(after.params, vector(3, 4), err_msg=name)
+    finally:
+        AGGREGATORS.discard("largest")

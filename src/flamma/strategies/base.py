@@ -11,12 +11,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Generic, TypeVar
+from typing import Annotated, ClassVar, Generic, TypeVar, get_origin
 
 import numpy as np
 
 from flamma.aggregators import AGGREGATORS
 from flamma.game import Game
+from flamma.options import convert, options_of
 from flamma.records import RoundRecord
 from flamma.registry import Choice
 from flamma.types import (
@@ -105,6 +106,15 @@ class Strategy(ABC, Generic[S]):
     summary: ClassVar[str] = ""
     needs_validation: ClassVar[bool] = False
     pools_data: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        # From Python a name alone will do, as in a configuration.
+        for option in options_of(type(self)).values():
+            value = getattr(self, option.name)
+            if isinstance(value, str) and get_origin(option.annotation) is Annotated:
+                object.__setattr__(
+                    self, option.name, convert(value, option.annotation, option.name)
+                )
 
     @abstractmethod
     def init(self, params: Params, population: Population) -> S:

@@ -30,6 +30,7 @@ class FedProx(FedAvg):
     mu: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.mu >= 0:
             raise StrategyError(f"mu must be at least 0, not {self.mu:g}.")
 

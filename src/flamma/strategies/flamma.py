@@ -120,6 +120,7 @@ class GameStrategy(Strategy[F], Generic[F]):
     contribution: Annotated[Choice, CONTRIBUTIONS] = Choice("distance")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_epoch_bounds(self.epoch_bounds, whole_epochs=True)
         if not 0 < self.decay_start <= 1:
             raise StrategyError(f"decay_start must lie in (0, 1], not {self.decay_start:g}.")

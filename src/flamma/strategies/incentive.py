@@ -52,6 +52,7 @@ class Incentive(Averaging[IncentiveState]):
     floor: float = 0.2
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for option in ("memory", "floor"):
             if not 0 <= getattr(self, option) <= 1:
                 raise StrategyError(f"{option} must lie in [0, 1], not {getattr(self, option):g}.")

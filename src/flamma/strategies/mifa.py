@@ -36,6 +36,7 @@ class Mifa(Averaging[Remembering]):
     persistence: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_memory(self.memory, self.persistence)
 
     def init(self, params: Params, population: Population) -> Remembering:

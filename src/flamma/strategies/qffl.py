@@ -47,6 +47,7 @@ class QFFL(Averaging[QFFLState]):
     q: float = 0.5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.q >= 0:
             raise StrategyError(f"q must be at least 0, not {self.q:g}.")
 

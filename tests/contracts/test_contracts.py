@@ -1,0 +1,54 @@
+"""Every registered strategy and part keeps its contract; being listed is being tested."""
+
+from __future__ import annotations
+
+import pytest
+
+from flamma.aggregators import AGGREGATORS
+from flamma.clients.costs import COSTS
+from flamma.contributions import CONTRIBUTIONS
+from flamma.data.splits import SPLITS
+from flamma.metrics import METRICS
+from flamma.strategies import STRATEGIES
+from flamma.testing import (
+    AggregatorContract,
+    ContributionContract,
+    CostContract,
+    MetricContract,
+    SplitContract,
+    StrategyContract,
+)
+
+
+def each_of(names):
+    """Run a contract suite once for every name."""
+
+    @pytest.fixture(params=list(names), autouse=True)
+    def entry(self, request):
+        self.name = request.param
+
+    return entry
+
+
+class TestStrategies(StrategyContract):
+    entry = each_of(name for name in STRATEGIES if not STRATEGIES[name].pools_data)
+
+
+class TestSplits(SplitContract):
+    entry = each_of(SPLITS)
+
+
+class TestCosts(CostContract):
+    entry = each_of(name for name in COSTS if name != "csv")  # which has no costs without a file
+
+
+class TestContributions(ContributionContract):
+    entry = each_of(CONTRIBUTIONS)
+
+
+class TestAggregators(AggregatorContract):
+    entry = each_of(AGGREGATORS)
+
+
+class TestMetrics(MetricContract):
+    entry = each_of(METRICS)
