@@ -17,7 +17,7 @@ import time
 import numpy as np
 
 from flamma.data.federated import FederatedData
-from flamma.engines.local import LocalEngine
+from flamma.engines.runner import ClientRunner
 from flamma.models import build_model
 from flamma.reports.tables import text_table
 from flamma.types import LocalTask
@@ -52,16 +52,16 @@ def measure(data: FederatedData, per_round: int, processes: int, trainer: str) -
     chosen = np.random.default_rng(1).choice(data.clients, per_round, replace=False)
     tasks = [LocalTask(int(c), 1, epochs=2, learning_rate=0.1) for c in np.sort(chosen)]
     kind = {"processes": processes, "trainer": trainer, "per_round": per_round}
-    with LocalEngine(data, model, 0, **kind) as engine:
-        params = engine.initial_params
+    with ClientRunner(data, model, 0, **kind) as runner:
+        params = runner.initial_params
         train, judge = [], []
         now = time.process_time if processes == 1 else time.perf_counter
         for _ in range(4):
             start = now()
-            engine.train(params, tasks)
+            runner.train(params, tasks)
             train.append(now() - start)
             start = now()
-            engine.evaluate(params)
+            runner.evaluate(params)
             judge.append(now() - start)
     return [statistics.median(train[1:]), statistics.median(judge[1:])]
 

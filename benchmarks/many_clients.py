@@ -58,9 +58,9 @@ def main() -> None:
     # From the end of one round to the end of the next, so that writing the files counts too.
     whole = [b - a for a, b in pairwise(ends)]
     own = [
-        w - r["seconds_train"] - r["seconds_evaluate"] for w, r in zip(whole, rounds, strict=True)
+        w - r.seconds_train - r.seconds_evaluate for w, r in zip(whole, rounds, strict=True)
     ]
-    train = [r["seconds_train"] for r in rounds]
+    train = [r.seconds_train for r in rounds]
     peak = max(
         resource.getrusage(who).ru_maxrss
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)

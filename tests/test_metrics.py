@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flamma import metrics
 from flamma.errors import FlammaError
+from flamma.types import Scores
 
 NAN = float("nan")
 EVENNESS = (metrics.jain, metrics.gini, metrics.entropy, metrics.kl_uniform)
@@ -34,11 +35,19 @@ KEYS = {
 }
 
 
+def summarise(accuracy, samples):
+    """Every metric of an evaluation that goes by the clients' accuracies."""
+    array = np.asarray(accuracy, dtype=float)
+    scores = Scores(array, np.zeros(array.size), np.asarray(samples), 0.0, 0.0)
+    found = metrics.evaluate(scores).metrics
+    return {k: NAN if v is None else v for k, v in found.items() if k in KEYS}
+
+
 # Golden values.
 
 
 def test_the_summary_of_four_clients_worked_out_by_hand():
-    found = metrics.summarise([20.0, 40.0, 60.0, 80.0], [1, 1, 1, 5])
+    found = summarise([20.0, 40.0, 60.0, 80.0], [1, 1, 1, 5])
     # sum 200, mean 50; offsets -30, -10, 10, 30 with squares 900, 100, 100, 900: 2000 / 4 = 500.
     # Weighted by 1/8, 1/8, 1/8, 5/8: mean (20 + 40 + 60 + 5 * 80) / 8 = 65; offsets
     # -45, -25, -5, 15 with squares 2025, 625, 25, 225: (2025 + 625 + 25 + 5 * 225) / 8 = 475.
@@ -77,8 +86,8 @@ def test_the_worst_and_best_tenth_round_up(clients, counted):
 
 
 def test_clients_without_held_out_data_are_left_out():
-    with_gaps = metrics.summarise([NAN, 20.0, 40.0, NAN, 60.0, 80.0], [9, 1, 1, 0, 1, 5])
-    assert with_gaps == metrics.summarise([20.0, 40.0, 60.0, 80.0], [1, 1, 1, 5])
+    with_gaps = summarise([NAN, 20.0, 40.0, NAN, 60.0, 80.0], [9, 1, 1, 0, 1, 5])
+    assert with_gaps == summarise([20.0, 40.0, 60.0, 80.0], [1, 1, 1, 5])
 
 
 def test_participation_worked_out_by_hand():
@@ -139,16 +148,16 @@ def test_shares_of_clients_that_gain():
 def test_the_order_of_clients_does_not_matter(accuracy, random):
     samples = list(range(1, len(accuracy) + 1))
     order = random.sample(range(len(accuracy)), len(accuracy))
-    shuffled = metrics.summarise([accuracy[i] for i in order], [samples[i] for i in order])
-    assert shuffled == pytest.approx(metrics.summarise(accuracy, samples), rel=1e-9, abs=1e-9)
+    shuffled = summarise([accuracy[i] for i in order], [samples[i] for i in order])
+    assert shuffled == pytest.approx(summarise(accuracy, samples), rel=1e-9, abs=1e-9)
 
 
 @given(ACCURACIES, st.floats(0.01, 1))
 def test_scale_moves_levels_and_leaves_evenness(accuracy, factor):
     assume(min((a for a in accuracy if a > 0), default=1.0) > 1e-200)
     samples = np.ones(len(accuracy))
-    full = metrics.summarise(accuracy, samples)
-    scaled = metrics.summarise(factor * np.array(accuracy), samples)
+    full = summarise(accuracy, samples)
+    scaled = summarise(factor * np.array(accuracy), samples)
     powers = dict.fromkeys(("accuracy", "accuracy_std", "worst_10", "best_10", "min", "range"), 1)
     powers |= {"accuracy_variance": 2, "accuracy_variance_weighted": 2}
     for key, value in full.items():
@@ -159,7 +168,7 @@ def test_scale_moves_levels_and_leaves_evenness(accuracy, factor):
 
 @given(ACCURACIES)
 def test_levels_are_in_order_and_the_variance_is_numpys(accuracy):
-    found = metrics.summarise(accuracy, np.ones(len(accuracy)))
+    found = summarise(accuracy, np.ones(len(accuracy)))
     levels = [
         found["min"],
         found["worst_10"],
@@ -246,7 +255,7 @@ def test_the_correlation_is_numpys(pairs):
 
 @pytest.mark.parametrize("accuracy", [[], [NAN, NAN]])
 def test_of_nobody_nothing_is_known(accuracy):
-    found = metrics.summarise(accuracy, [3] * len(accuracy))
+    found = summarise(accuracy, [3] * len(accuracy))
     assert found.pop("clients_scored") == 0
     assert set(found) == KEYS - {"clients_scored"}
     assert all(math.isnan(value) for value in found.values())
@@ -258,7 +267,7 @@ def test_of_nobody_nothing_is_known(accuracy):
 @pytest.mark.parametrize("level", [0.0, 0.1, 33.3, 100.0])
 @pytest.mark.parametrize("clients", [1, 3, 7])
 def test_equal_accuracies_zero_included_are_perfectly_even(level, clients):
-    found = metrics.summarise([level] * clients, range(1, clients + 1))
+    found = summarise([level] * clients, range(1, clients + 1))
     for key in ("accuracy_variance", "accuracy_variance_weighted", "accuracy_std", "range"):
         assert found[key] == 0, key
     for key in ("accuracy", "worst_10", "best_10", "min"):
@@ -280,7 +289,7 @@ def test_nobody_took_part():
 
 def test_clients_without_samples_have_no_weight():
     assert metrics.variance_weighted([10, 20, 90], [1, 1, 0]) == 25
-    found = metrics.summarise([10, 20], [0, 0])
+    found = summarise([10, 20], [0, 0])
     assert math.isnan(found["accuracy_variance_weighted"])
     assert found["accuracy_variance"] == 25
 
@@ -294,9 +303,9 @@ def test_single_precision_may_round_above_a_hundred():
     [
         (lambda: metrics.mean([101.0]), "percentage from 0 to 100"),
         (lambda: metrics.mean([-1.0]), "percentage from 0 to 100"),
-        (lambda: metrics.summarise([math.inf], [1]), "percentage from 0 to 100"),
-        (lambda: metrics.summarise([1.0, 2.0], [1]), "equally many, but there are 2 and 1"),
-        (lambda: metrics.summarise([1.0], [-1]), "samples must be finite"),
+        (lambda: summarise([math.inf], [1]), "percentage from 0 to 100"),
+        (lambda: summarise([1.0, 2.0], [1]), "equally many, but there are 2 and 1"),
+        (lambda: summarise([1.0], [-1]), "samples must be finite"),
         (lambda: metrics.participation([1], [1, 2]), "equally many, but there are 1 and 2"),
         (lambda: metrics.participation([NAN], [1]), "selection counts must be finite"),
         (lambda: metrics.participation([1], [-1]), "epochs must be finite"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
@@ -107,14 +108,14 @@ class Registry(Generic[Entry]):
         entry = cast(Callable[..., Any], self[name])
         if shared:
             own = options_of(entry)
-            table = {k: v for k, v in table.items() if k in own or not self._knows(k)}
+            table = {k: v for k, v in table.items() if k in own or not self.has_option(k)}
         return Choice(name, read_options(entry, table, f"{where}."))
 
     def bind(self, choice: Choice) -> Callable[..., Any]:
         """Return the chosen entry as a function that has its options already."""
         return partial(cast(Callable[..., Any], self[choice.name]), **choice.options)
 
-    def _knows(self, option: str) -> bool:
+    def has_option(self, option: str) -> bool:
         """Return whether any entry has an option of this name."""
         for name in self:
             try:
@@ -125,7 +126,7 @@ class Registry(Generic[Entry]):
         return False
 
     def _theirs(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self.group)}
+        return _points(self.group, tuple(sys.path))
 
     def _loaded(self, point: EntryPoint) -> Entry:
         try:
@@ -135,3 +136,9 @@ class Registry(Generic[Entry]):
                 f"the {self.kind} {point.name!r} of {point.value} cannot be loaded: {error}."
             ) from error
         return entry
+
+
+@cache
+def _points(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Return the entry points of a group; finding them reads all packages on the path."""
+    return {point.name: point for point in entry_points(group=group)}

@@ -1,13 +1,19 @@
-"""draw_costs: each kind gives what it says, and says in one sentence why it cannot."""
+"""Costs: each kind gives what it says, and says in one sentence why it cannot."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from flamma.clients.costs import KINDS, draw_costs
+from flamma.clients.costs import COSTS, Clients, true_costs
 from flamma.clients.table import read_clients
 from flamma.errors import ConfigError, InputFileError
+
+
+def draw_costs(kind, clients, seed, seconds_per_epoch=None, **options):
+    seconds = None if seconds_per_epoch is None else (lambda: seconds_per_epoch)
+    choice = COSTS.choose({"kind": kind, **options}, "costs", key="kind")
+    return true_costs(choice, Clients(clients, seed, seconds))
 
 
 def test_constant_costs_are_the_value():
@@ -48,7 +54,7 @@ def test_measured_costs_are_seconds_times_the_price_of_one():
 @pytest.mark.parametrize(
     ("seconds", "says"),
     [
-        (None, "measured costs need the seconds"),
+        (None, "training can be timed"),
         ([1.0, 2.0], "for each of 3 clients"),
         ([[1.0, 2.0, 3.0]], "for each of 3 clients"),
         ([1.0, 0.0, 2.0], "client 1 has 0"),
@@ -64,8 +70,7 @@ def test_measured_costs_need_positive_seconds_of_every_client(seconds, says):
 def test_csv_costs_come_in_the_order_of_the_file(tmp_path):
     path = tmp_path / "costs.csv"
     path.write_text("name, cost, note\nsite a, 0.2, x\n, 3e-1, y\n")
-    assert draw_costs("csv", 2, seed=0, path=path).tolist() == [0.2, 0.3]
-    assert draw_costs("csv", 2, seed=0, path=str(path)).tolist() == [0.2, 0.3]
+    assert draw_costs("csv", 2, seed=0, file=str(path)).tolist() == [0.2, 0.3]
 
 
 @pytest.mark.parametrize(
@@ -83,18 +88,18 @@ def test_a_file_that_cannot_be_used_is_named_with_the_line(tmp_path, text, says)
     path = tmp_path / "costs.csv"
     path.write_text(text)
     with pytest.raises(InputFileError, match=says):
-        draw_costs("csv", 1, seed=0, path=path)
+        draw_costs("csv", 1, seed=0, file=str(path))
 
 
 def test_a_file_must_have_as_many_clients_as_there_are(tmp_path):
     path = tmp_path / "costs.csv"
     path.write_text("cost\n0.1\n0.2\n")
     with pytest.raises(ConfigError, match="costs of 2 clients, but there are 3"):
-        draw_costs("csv", 3, seed=0, path=path)
+        draw_costs("csv", 3, seed=0, file=str(path))
     with pytest.raises(ConfigError, match="path of a file"):
         draw_costs("csv", 3, seed=0)
     with pytest.raises(InputFileError, match="cannot read"):
-        draw_costs("csv", 3, seed=0, path=tmp_path / "absent.csv")
+        draw_costs("csv", 3, seed=0, file=str(tmp_path / "absent.csv"))
 
 
 def test_a_table_of_clients_needs_both_columns(tmp_path):
@@ -113,7 +118,7 @@ def test_an_unknown_kind_names_its_nearest():
     with pytest.raises(ConfigError) as caught:
         draw_costs("log-normal", 3, seed=0)
     assert str(caught.value) == (
-        f"unknown kind of costs 'log-normal': did you mean lognormal? (known: {', '.join(KINDS)})."
+        f"unknown kind of costs 'log-normal': did you mean lognormal? (known: {', '.join(COSTS)})."
     )
 
 
@@ -122,9 +127,9 @@ def test_an_unknown_kind_names_its_nearest():
     [
         ({"value": 0.0}, "value of costs must be positive"),
         ({"value": -1.0}, "value of costs must be positive"),
-        ({"value": float("nan")}, "value of costs must be positive"),
+        ({"value": float("nan")}, "costs.value must be a finite number"),
         ({"spread": -0.1}, "spread of costs must be finite"),
-        ({"spread": float("inf")}, "spread of costs must be finite"),
+        ({"spread": float("inf")}, "costs.spread must be a finite number"),
         ({"clients": 0}, "at least one client, not 0"),
         ({"spread": 1e6}, "must come out positive and finite"),
     ],

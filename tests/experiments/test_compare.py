@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from flamma.errors import ConfigError, FlammaError, RunError
+from flamma.experiments.best import paired_difference
 from flamma.experiments.compare import compare
 from flamma.experiments.run import Run
 from flamma.experiments.suite import narrowed, read_suite, suite_names
-from flamma.experiments.table import MEASURES, Comparison, Row, as_markdown
+from flamma.experiments.table import Comparison, Row, as_markdown, shown_metrics
 
 SUITE = {
     "name": "small",
@@ -52,7 +53,7 @@ def test_the_table_is_that_of_the_runs(done):
     summaries = [
         Run.load(out / f"runs/digits/shards/flamma/seed-{seed}").summary() for seed in (0, 1)
     ]
-    accuracies = [summary["last_10_accuracy"] for summary in summaries]
+    accuracies = [summary["accuracy"] for summary in summaries]
     assert row.values["accuracy"] == accuracies
     assert row.mean["accuracy"] == pytest.approx(statistics.mean(accuracies))
     assert row.std["accuracy"] == pytest.approx(statistics.stdev(accuracies))
@@ -61,19 +62,23 @@ def test_the_table_is_that_of_the_runs(done):
     with open(out / "table.csv", newline="") as file:
         lines = list(csv.DictReader(file))
     assert float(lines[0]["accuracy_mean"]) == comparison.rows[0].mean["accuracy"]
-    best = comparison.best("digits", "shards", "variance")
-    assert comparison.row("digits", "shards", best).mean["variance"] == min(
-        r.mean["variance"] for r in comparison.rows if r.split == "shards"
+    leader = comparison.best("digits", "shards", "accuracy_variance")[0]
+    assert comparison.row("digits", "shards", leader).mean["accuracy_variance"] == min(
+        r.mean["accuracy_variance"] for r in comparison.rows if r.split == "shards"
     )
     markdown = (out / "table.md").read_text()
-    assert markdown.count("**") == 2 * 4  # the best of two measures on two splits
     assert f"{row.mean['accuracy']:.2f} ± {row.std['accuracy']:.2f}" in markdown
 
 
-def made_row(strategy, accuracy, variance):
-    mean = {**dict.fromkeys(MEASURES, 0.0), "accuracy": accuracy, "variance": variance}
-    values = {measure: [value] for measure, value in mean.items()}
-    return Row("digits", "iid", strategy, 1, mean, dict.fromkeys(MEASURES, 0.0), values)
+def made_row(strategy, accuracy, variance, noise=(0.0, 0.1, -0.1)):
+    values = {m: [0.0] * len(noise) for m in shown_metrics()}
+    values |= {
+        "accuracy": [accuracy + n for n in noise],
+        "accuracy_variance": [variance + n for n in noise],
+    }
+    mean = {m: statistics.mean(v) for m, v in values.items()}
+    std = {m: statistics.stdev(v) if len(v) > 1 else 0.0 for m, v in values.items()}
+    return Row("digits", "iid", strategy, tuple(range(len(noise))), mean, std, values)
 
 
 def test_the_ceiling_is_not_the_best_however_good_it_is():
@@ -83,12 +88,43 @@ def test_the_ceiling_is_not_the_best_however_good_it_is():
         made_row("flamma", 75.0, 4.0),
     ]
     comparison = Comparison("made", rows, [])
-    assert comparison.best("digits", "iid", "accuracy") == "fedavg"
-    assert comparison.best("digits", "iid", "variance") == "flamma"
+    assert comparison.best("digits", "iid", "accuracy") == ("fedavg",)
+    assert comparison.best("digits", "iid", "accuracy_variance") == ("flamma",)
     markdown = as_markdown(comparison)
-    assert "| Central (ceiling) | 99.00 ± 0.00 | 1.00 ± 0.00 |" in markdown  # there, but not bold
-    assert "| FedAvg | **80.00 ± 0.00** | 9.00 ± 0.00 |" in markdown
-    assert "| FLamma | 75.00 ± 0.00 | **4.00 ± 0.00** |" in markdown
+    assert "| Central (ceiling) | 99.00 ± 0.10 | 1.00 ± 0.10 |" in markdown  # there, but not bold
+    assert "| FedAvg | **80.00 ± 0.10** | 9.00 ± 0.10 |" in markdown
+    assert "| FLamma | 75.00 ± 0.10 | **4.00 ± 0.10** |" in markdown
+
+
+def test_best_goes_by_differences_paired_over_seeds():
+    # Both vary by tens from seed to seed, and one is ahead by 1 on every seed: clear, if paired.
+    swings = (-20.0, 5.0, 15.0)
+    clear = Comparison(
+        "made", [made_row("fedavg", 60, 9, swings), made_row("flamma", 61, 8, swings)], []
+    )
+    assert clear.best("digits", "iid", "accuracy") == ("flamma",)
+    # The same means, but ahead by 11 on one seed and behind by 4 on two: not clear.
+    tied = Comparison(
+        "made",
+        [made_row("fedavg", 60, 9, swings), made_row("flamma", 61, 8, (-10.0, 0.0, 10.0))],
+        [],
+    )
+    assert tied.best("digits", "iid", "accuracy") == ("flamma", "fedavg")
+    assert "| FLamma | *61.00 ± 10.00*" in as_markdown(tied)
+    assert "| FedAvg | *60.00 ± 18.03*" in as_markdown(tied)
+    # With a single seed nothing can be told.
+    alone = Comparison(
+        "made", [made_row("fedavg", 60, 9, (0,)), made_row("flamma", 90, 8, (0,))], []
+    )
+    assert alone.best("digits", "iid", "accuracy") == ()
+    assert "**" not in as_markdown(alone)
+
+
+def test_a_paired_difference_has_the_interval_of_students_t():
+    found = paired_difference([3.0, 5.0, 4.0], [1.0, 2.0, 3.0])  # differences 2, 3, 1
+    assert found.mean == 2.0
+    assert found.half_width == pytest.approx(4.302653 / 3**0.5)  # t(0.975, 2) s / sqrt(n), s = 1
+    assert not found.clear
 
 
 def test_the_most_special_override_has_the_last_word():
@@ -133,7 +169,7 @@ def test_overrides_and_variants_are_in_force(done):
     assert configs["flamma"].training.learning_rate == 0.05
     assert configs["eager"].training.learning_rate == 0.3
     assert configs["eager"].strategy.name == "flamma"
-    assert configs["eager"].build_strategy().decay_start == 0.1
+    assert configs["eager"].strategy.decay_start == 0.1
 
 
 def test_equal_work_is_that_of_the_run_with_the_fewest_epochs(done):
@@ -143,11 +179,11 @@ def test_equal_work_is_that_of_the_run_with_the_fewest_epochs(done):
     cut_short = 0
     for row in rows:
         history = Run.load(out / f"runs/digits/shards/{row.strategy}/seed-0").history
-        before = history[0].get("warmup", {"epochs": 0.0})["epochs"]
-        spent = list(accumulate((r["epochs_total"] for r in history), initial=before))[1:]
+        before = history[0].warmup.epochs if history[0].warmup else 0.0
+        spent = list(accumulate((r.epochs_total for r in history), initial=before))[1:]
         last = max(1, sum(total <= budget for total in spent))
         cut_short += last < len(history)
-        mean = np.mean([record["accuracy"] for record in history[:last]])
+        mean = np.mean([record.metric("accuracy") for record in history[:last]])
         assert row.values["equal_work_accuracy"][0] == pytest.approx(mean)
     assert cut_short
 

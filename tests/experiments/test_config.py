@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 
 import pytest
 
+from flamma.contributions import CONTRIBUTIONS
 from flamma.errors import ConfigError
-from flamma.experiments.config import Config, make_config, read_config, with_settings
-from flamma.experiments.options import parse_value, to_toml
+from flamma.experiments.config import make_config, read_config, with_settings
+from flamma.options import options_of, parse_value, to_toml
+from flamma.registry import Choice
 from flamma.strategies import STRATEGIES
 
 
 @pytest.mark.parametrize("name", list(STRATEGIES))
 def test_a_written_configuration_reads_back_the_same(tmp_path, name):
-    tables = {"rounds": 7, "strategy": {"name": name}, "model": {"width": 0.5}}
+    model = {"name": "resnet18", "width": 0.5}
+    tables = {"rounds": 7, "strategy": {"name": name}, "model": model}
     config = make_config(tables)
     file = tmp_path / "config.toml"
     file.write_text(config.as_toml(), encoding="utf-8")
     again = make_config(read_config(file))
-    assert again.as_tables() == config.as_tables()
-    assert again.build_strategy() == config.build_strategy()
+    assert again == config
 
 
 def test_it_is_complete():
-    tables = tomllib.loads(Config().as_toml())
+    tables = tomllib.loads(make_config({}).as_toml())
     assert tables["strategy"]["decay_start"] == 0.3
     assert tables["strategy"]["epoch_bounds"] == [1, 10]
     assert set(tables) == {
@@ -56,10 +60,18 @@ BAD = {
     "negative step": ({"training": {"learning_rate": -0.1}}, "learning_rate must be positive"),
     "momentum": ({"training": {"momentum": 1.0}}, "momentum"),
     "no processes": ({"engine": {"processes": 0}}, "engine.processes"),
-    "engine": ({"engine": {"name": "flwer"}}, "engine.name must be local"),
+    "engine": ({"engine": {"name": "flwer"}}, "unknown engine 'flwer': did you mean flower?"),
     "choice": ({"strategy": {"selection": "best"}}, "top, sample or uniform, not 'best'"),
     "two kinds": ({"strategy": {"rotation": "half"}}, "a number or gamma, not 'half'"),
     "pair": ({"strategy": {"epoch_bounds": [1, 2, 3]}}, "2 entries"),
+    "split": ({"data": {"split": "shard"}}, "unknown split 'shard': did you mean shards?"),
+    "option of a split": ({"data": {"shards_per_clients": 3}}, "did you mean shards_per_client?"),
+    "option of a model": ({"model": {"name": "mlp", "width": 2.0}}, "unknown key in model 'width'"),
+    "cost": ({"costs": {"kind": "lognorm"}}, "did you mean lognormal?"),
+    "option of costs": ({"costs": {"kind": "lognormal", "spred": 1}}, "did you mean spread?"),
+    "contribution": ({"strategy": {"contribution": "cosin"}}, "did you mean cosine?"),
+    "aggregator": ({"strategy": {"aggregator": {"name": "mean", "x": 1}}}, "aggregator 'x'"),
+    "wait": ({"engine": {"name": "flower", "wait": 0}}, "engine.wait"),
     "dropout": ({"faults": {"dropout": 1.5}}, "dropout"),
 }
 
@@ -93,3 +105,50 @@ def test_broken_toml_names_the_file(tmp_path):
     file.write_text("rounds = = 3")
     with pytest.raises(ConfigError, match="is not valid TOML"):
         read_config(file)
+
+
+def test_a_table_may_have_options_of_other_splits_and_costs():
+    # As in a suite that compares splits, and in files that version 0.1 wrote.
+    tables = {
+        "data": {"split": "iid", "shards_per_client": 3, "classes_per_client": 4, "alpha": 0.1},
+        "costs": {"kind": "constant", "value": 0.2, "spread": 0.5, "file": ""},
+        "engine": {"name": "local", "processes": 2, "time_limit": 0.0, "wait": 3600.0},
+    }
+    config = make_config(tables)
+    assert config.data.split == Choice("iid", {"uneven": 0.0})
+    assert config.costs == Choice("constant", {"value": 0.2})
+    assert config.as_tables()["engine"] == {"name": "local", "processes": 2, "time_limit": 0.0}
+
+
+def test_a_choice_inside_a_strategy_is_a_name_or_a_table(tmp_path):
+    def closeness(update, *, power: float = 1.0):
+        """Return one thing or another.
+
+        Parameters
+        ----------
+        power : float
+            How much.
+        """
+        return 1.0
+
+    CONTRIBUTIONS.add("closeness", closeness)
+    try:
+        assert options_of(closeness)["power"].help == "How much."
+        config = make_config({"strategy": {"contribution": {"name": "closeness", "power": 2}}})
+        assert config.strategy.contribution == Choice("closeness", {"power": 2.0})
+        (tmp_path / "c.toml").write_text(config.as_toml(), encoding="utf-8")
+        assert make_config(read_config(tmp_path / "c.toml")) == config
+        assert make_config({"strategy": {"contribution": "closeness"}}).strategy.contribution == (
+            Choice("closeness", {"power": 1.0})
+        )
+    finally:
+        CONTRIBUTIONS.discard("closeness")
+
+
+def test_reading_a_configuration_does_not_import_torch():
+    script = (
+        "import sys; from flamma.experiments.config import make_config\n"
+        "make_config({'model': {'name': 'resnet18', 'width': 0.5}}); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr

@@ -1,68 +1,72 @@
-"""``flamma list``: what there is to choose from."""
+"""``flamma list``: what there is to choose from, and the options of each."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from flamma.cli.parser import Parser
-from flamma.errors import FlammaError
 
 if TYPE_CHECKING:
-    from flamma.registry import Registry
+    from flamma.options import Option
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``flamma list`` to the command line."""
     parser = commands.add_parser(
         "list",
-        help="strategies, datasets, models and splits",
-        description="What a run can be made of, with one line each.",
+        help="strategies, datasets, models, splits, metrics and the other parts of a run",
+        description="What a run can be made of, with one line each; other packages' included.",
     )
+    parser.add_argument("--options", action="store_true", help="show the options of each, too")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(run=run_list)
 
 
 def run_list(options: argparse.Namespace) -> None:
     """Run ``flamma list``."""
-    from flamma.data.datasets import DATASETS
-    from flamma.data.splits import SPLITS
+    from flamma.experiments.parts import PARTS, own_options
     from flamma.experiments.suite import suite_names
-    from flamma.models import MODELS
-    from flamma.strategies import STRATEGIES
 
-    found = {
-        "strategies": _lines(STRATEGIES, lambda strategy: strategy.summary),
-        "datasets": _lines(DATASETS, lambda dataset: dataset.about),
-        "models": _lines(MODELS, _first_line),
-        "splits": _lines(SPLITS, _first_line),
-        "suites": dict.fromkeys(suite_names(), "for flamma compare"),
+    found = {part.name: part.lines() for part in PARTS}
+    found["suites"] = dict.fromkeys(suite_names(), "for flamma compare")
+    keys = {
+        (part.name, name): own_options(entry) for part in PARTS for name, entry in part.entries()
     }
     if options.json:
         import json
 
-        print(json.dumps(found, indent=2))
+        detailed = {
+            kind: {
+                name: {"about": line, "options": _json_options(keys.get((kind, name), {}))}
+                for name, line in lines.items()
+            }
+            for kind, lines in found.items()
+        }
+        print(json.dumps(detailed if options.options else found, indent=2))
         return
     width = max(len(name) for lines in found.values() for name in lines)
-    blocks = [
-        "\n".join([kind, *(f"  {name.ljust(width)}  {line}" for name, line in lines.items())])
-        for kind, lines in found.items()
-    ]
+    blocks = []
+    for kind, lines in found.items():
+        block = [kind]
+        for name, line in lines.items():
+            block.append(f"  {name.ljust(width)}  {line}")
+            if options.options:
+                block += _option_lines(keys.get((kind, name), {}), width)
+        blocks.append("\n".join(block))
     print("\n\n".join(blocks))
 
 
-def _lines(registry: Registry[Any], describe: Callable[[Any], str]) -> dict[str, str]:
-    """Return a line for every entry; what another package broke hides nothing else."""
-    lines = {}
-    for name in registry:
-        try:
-            lines[name] = describe(registry[name])
-        except FlammaError as error:
-            lines[name] = str(error)
-    return lines
+def _option_lines(options: Mapping[str, Option], width: int) -> list[str]:
+    from flamma.experiments.parts import option_row
+
+    rows = [option_row(option) for option in options.values()]
+    return [f"  {''.ljust(width)}    {name} = {default}: {text}" for name, _, default, text in rows]
 
 
-def _first_line(described: object) -> str:
-    line = (described.__doc__ or "").strip().partition("\n")[0]
-    return line.removeprefix("Return ").replace("``", "").rstrip(".")
+def _json_options(options: Mapping[str, Option]) -> dict[str, dict[str, str]]:
+    from flamma.experiments.parts import option_row
+
+    rows = [option_row(option) for option in options.values()]
+    return {name: {"type": kind, "default": d, "help": h} for name, kind, d, h in rows}

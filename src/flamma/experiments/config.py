@@ -21,7 +21,8 @@ from flamma.errors import ConfigError
 from flamma.experiments.engine import ENGINES, Engine
 from flamma.files import read_text
 from flamma.models.registry import MODELS
-from flamma.options import from_table, to_toml
+from flamma.names import unknown
+from flamma.options import from_table, options_of, to_toml
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy
 from flamma.types import Plan
@@ -275,8 +276,12 @@ def _data(given: Any) -> DataConfig:
     """Return the data table; its keys are those of the data and those of the split."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"data must be a table, not {given!r}.")
-    own = {f.name for f in fields(DataConfig)} - {"split"}
+    own = {f.name: None for f in fields(DataConfig) if f.name != "split"}
     split = {key: value for key, value in given.items() if key not in own}
+    for key in split:
+        if key != "split" and not SPLITS.has_option(key):
+            entry = SPLITS[str(split.get("split", DataConfig.split.name))]
+            raise ConfigError(unknown("key in data", key, ["split", *own, *options_of(entry)]))
     chosen = SPLITS.choose(split, "data", key="split", default=DataConfig.split.name, shared=True)
     rest = {key: value for key, value in given.items() if key in own}
     return DataConfig(split=chosen, **from_table(DataConfig, rest, "data."))

@@ -36,12 +36,26 @@ class Cell:
 
 @dataclass(frozen=True)
 class Suite:
-    """What a comparison compares.
+    """What a comparison compares: all strategies on all datasets and splits with all seeds.
 
-    ``run`` is the configuration all runs share; ``overrides`` has, per dataset, split, strategy,
-    ``dataset/split``, ``dataset/strategy`` or ``dataset/split/strategy``, tables that are put over
-    it in this order, such as a step size tuned for one strategy. A strategy whose override names
-    another one (``strategy.name``) is a variant of that under its own label.
+    A strategy whose override names another one (``strategy.name``) is a variant of that under its
+    own label.
+
+    Parameters
+    ----------
+    name : str
+        Names the default directory, ``out/NAME``.
+    seeds : int
+        How many seeds; they are 0, 1, 2, ...
+    datasets, splits : tuple of str
+        Names of ``flamma list``.
+    strategies : tuple of str
+        Names of ``flamma list``, or labels of your own.
+    run : mapping
+        What all runs share, as in a run's configuration.
+    overrides : mapping
+        Per dataset, split, strategy, ``dataset/split``, ``dataset/strategy`` or
+        ``dataset/split/strategy``: tables that are put over ``run`` in this order.
     """
 
     name: str = "suite"

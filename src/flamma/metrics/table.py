@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from flamma.errors import FlammaError
 from flamma.metrics import functions
 from flamma.metrics.kinds import (
     EqualWorkMetric,
@@ -303,7 +304,9 @@ def evaluate(scores: Scores) -> Evaluation:
         if isinstance(metric, ScoreMetric):
             try:
                 values[name] = _finite(metric.score(scores))
-            except Exception as error:  # whatever a function of somebody else's may do
+            except FlammaError:  # these are no scores
+                raise
+            except Exception as error:  # whatever a function of another package may do
                 warnings.warn(f"the metric {name} failed: {error}", stacklevel=2)
                 values[name] = None
     return Evaluation(values, dict(sorted(scores.missing.items())))

@@ -1,0 +1,144 @@
+"""Write the generated parts of the documentation: tables of options and metrics, the map of rooms.
+
+A generated part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. The tests fail
+where a page and the code differ.
+
+    python docs/generate.py
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from flamma.clients.faults import Faults
+from flamma.experiments.config import Config, DataConfig, EvaluationConfig, TrainingConfig, _Top
+from flamma.experiments.parts import PARTS, option_row, own_options
+from flamma.experiments.suite import Suite
+from flamma.metrics import METRICS
+from flamma.options import Option, options_of
+from flamma.strategies import STRATEGIES
+
+HERE = Path(__file__).parent
+BLOCK = re.compile(r"(<!-- generated: ([\w.:-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+PAGES = sorted(HERE.rglob("*.md"))
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [list(header), *([["---"] * len(list(header))]), *map(list, rows)]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def options(found: Mapping[str, Option]) -> str:
+    """Return a table of options, or say that there are none."""
+    rows = []
+    for option in found.values():
+        name, kind, default, text = option_row(option)
+        shown = default if default == "none" else f"`{default}`"
+        rows.append([f"`{name}`", kind, shown, text.replace("``", "`")])
+    return table(["Key", "Type", "Default", "Meaning"], rows) if rows else "No options."
+
+
+def top() -> str:
+    """Return the keys of a configuration outside its tables."""
+    helps, known = options_of(_Top), _documented(Config)
+    plain = {n: o for n, o in helps.items() if n in ("rounds", "per_round", "seed")}
+    return options({n: Option(n, o.annotation, o.default, known[n]) for n, o in plain.items()})
+
+
+def own(name: str) -> str:
+    """Return the options of one strategy that it does not have from the one it extends."""
+    kind = STRATEGIES[name]
+    inherited: dict[str, Any] = {}
+    for parent in kind.__mro__[1:]:
+        if getattr(parent, "name", "") in STRATEGIES and parent.name:
+            inherited = {n: o.default for n, o in options_of(parent).items()}
+            break
+    found = options_of(kind)
+    return options(
+        {n: o for n, o in found.items() if n != "aggregator" and inherited.get(n, ...) != o.default}
+    )
+
+
+def metrics() -> str:
+    """Return the table of metrics."""
+    return table(
+        ["Name", "Label", "Unit", "Better", "Of a run", "Shown in"],
+        [
+            [
+                f"`{name}`",
+                metric.label,
+                metric.unit or "-",
+                metric.better,
+                metric.aggregation,
+                ", ".join(metric.shown) or "records only",
+            ]
+            for name in METRICS
+            for metric in [METRICS[name]]
+        ],
+    )
+
+
+def _documented(kind: type) -> dict[str, str]:
+    from flamma.options import _documented as documented
+
+    return documented(kind)
+
+
+def _part(part: str, name: str) -> str:
+    [found] = [p for p in PARTS if p.name == part]
+    return options(own_options(found.registry[name]))
+
+
+def listing(part: str) -> str:
+    """Return the entries of a part with one line and the options of each."""
+    [found] = [p for p in PARTS if p.name == part]
+    rows = []
+    for name, entry in found.entries():
+        keys = ", ".join(f"`{key}`" for key in own_options(entry)) or "-"
+        rows.append([f"`{name}`", found.lines()[name], keys])
+    return table(["Name", "What it is", "Options"], rows)
+
+
+def generated(name: str) -> str:
+    """Return one generated part by its name."""
+    simple: dict[str, Callable[[], str]] = {
+        "run": top,
+        "data": lambda: options(options_of(DataConfig)),
+        "training": lambda: options(options_of(TrainingConfig)),
+        "faults": lambda: options(options_of(Faults)),
+        "evaluation": lambda: options(options_of(EvaluationConfig)),
+        "suite": lambda: options(options_of(Suite)),
+        "metrics": metrics,
+    }
+    if name in simple:
+        return simple[name]()
+    kind, _, entry = name.partition(":")
+    if kind == "list":
+        return listing(entry.replace("-", " ") if entry.startswith("contrib") else entry)
+    if kind == "strategies":
+        return own(entry)
+    return _part(kind, entry)
+
+
+def rewritten(text: str) -> str:
+    """Return a page with its generated parts as they are now."""
+    return BLOCK.sub(lambda m: f"{m[1]}{generated(m[2])}\n{m[4]}", text)
+
+
+def main() -> None:
+    """Rewrite every page that has generated parts."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        new = rewritten(text)
+        if new != text:
+            page.write_text(new, encoding="utf-8")
+            print(page)
+
+
+if __name__ == "__main__":
+    main()

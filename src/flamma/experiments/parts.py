@@ -1,0 +1,94 @@
+"""What a run can be made of: every registry, what its entries are, and their options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flamma.aggregators import AGGREGATORS
+from flamma.clients.costs import COSTS
+from flamma.contributions import CONTRIBUTIONS
+from flamma.data.datasets import DATASETS
+from flamma.data.splits import SPLITS
+from flamma.errors import FlammaError
+from flamma.experiments.engine import ENGINES
+from flamma.metrics import METRICS
+from flamma.models.registry import MODELS
+from flamma.options import Option, describe_type, options_of, toml_value
+from flamma.registry import Choice, Registry
+from flamma.strategies import STRATEGIES
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of thing that a run is made of.
+
+    Attributes
+    ----------
+    name : str
+        What several of them are called, such as ``"strategies"``.
+    registry : Registry
+        All of them by name.
+    chosen_by : str
+        The key of the configuration that names one, empty if none does.
+    """
+
+    name: str
+    registry: Registry[Any]
+    chosen_by: str = ""
+
+    def entries(self) -> Iterator[tuple[str, Any]]:
+        """Yield every entry that can be loaded, with its name."""
+        for name in self.registry:
+            try:
+                yield name, self.registry[name]
+            except FlammaError:
+                continue
+
+    def lines(self) -> dict[str, str]:
+        """Return one line on every entry; one that cannot be loaded says why."""
+        found = {}
+        for name in self.registry:
+            try:
+                found[name] = describe(self.registry[name])
+            except FlammaError as error:
+                found[name] = str(error)
+        return found
+
+
+PARTS = (
+    Part("strategies", STRATEGIES, "strategy.name"),
+    Part("datasets", DATASETS, "data.dataset"),
+    Part("splits", SPLITS, "data.split"),
+    Part("models", MODELS, "model.name"),
+    Part("costs", COSTS, "costs.kind"),
+    Part("engines", ENGINES, "engine.name"),
+    Part("contribution measures", CONTRIBUTIONS, "strategy.contribution"),
+    Part("aggregators", AGGREGATORS, "strategy.aggregator"),
+    Part("metrics", METRICS),
+)
+"""All parts, in the order in which they are listed."""
+
+
+def describe(entry: Any) -> str:
+    """Return one line on an entry: what it says of itself, or the first line of its docstring."""
+    for attribute in ("summary", "about", "label"):
+        if told := getattr(entry, attribute, ""):
+            return str(told)
+    line = (entry.__doc__ or "").strip().partition("\n")[0]
+    return str(line.removeprefix("Return ").replace("``", "").rstrip("."))
+
+
+def own_options(entry: Callable[..., Any]) -> Mapping[str, Option]:
+    """Return the options of an entry; a dataset and a metric have none."""
+    return options_of(entry) if callable(entry) else {}
+
+
+def option_row(option: Option) -> tuple[str, str, str, str]:
+    """Return the key, the type, the default and the help of an option, as text."""
+    default = option.default
+    if isinstance(default, Choice):
+        default = default.as_value()
+    shown = "none" if default is None else toml_value(default)
+    return option.name, describe_type(option.annotation), shown, option.help
