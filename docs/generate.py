@@ -30,7 +30,9 @@ PAGES = sorted(HERE.rglob("*.md"))
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a Markdown table."""
     lines = [list(header), *([["---"] * len(list(header))]), *map(list, rows)]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
+    )
 
 
 def options(found: Mapping[str, Option]) -> str:

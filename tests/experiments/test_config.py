@@ -33,7 +33,7 @@ def test_it_is_complete():
     assert tables["strategy"]["epoch_bounds"] == [1, 10]
     assert set(tables) == {
         *("rounds", "per_round", "seed", "data", "model", "training", "strategy"),
-        *("costs", "engine", "faults", "evaluation"),
+        *("costs", "engine", "faults", "evaluation", "behaviours"),
     }
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from flamma.clients.behaviours import BehaviourAssignment, read_assignments
 from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
 from flamma.data.build import HELD_OUT, VALIDATION_SAMPLES
@@ -130,6 +131,7 @@ class Config:
     engine: Engine
     faults: Faults
     evaluation: EvaluationConfig
+    behaviours: tuple[BehaviourAssignment, ...] = ()
 
     def __post_init__(self) -> None:
         positive = {
@@ -178,6 +180,7 @@ class Config:
             "engine": {"name": self.engine.name, **_options(self.engine)},
             "faults": dataclasses.asdict(self.faults),
             "evaluation": dataclasses.asdict(self.evaluation),
+            "behaviours": {own.behaviour.name: own.as_table() for own in self.behaviours},
         }
 
     def as_toml(self) -> str:
@@ -200,6 +203,7 @@ class _Top:
     engine: Any = "local"
     faults: Faults = field(default_factory=Faults)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    behaviours: Any = field(default_factory=dict)
 
 
 def make_config(tables: Mapping[str, Any]) -> Config:
@@ -218,7 +222,8 @@ def make_config(tables: Mapping[str, Any]) -> Config:
     Traceback (most recent call last):
     ...
     flamma.errors.ConfigError: unknown key 'ruonds': did you mean rounds? (known: rounds,
-    per_round, seed, data, model, training, strategy, costs, engine, faults, evaluation).
+    per_round, seed, data, model, training, strategy, costs, engine, faults, evaluation,
+    behaviours).
     """
     top = _Top(**from_table(_Top, tables))
     training = top.training
@@ -239,6 +244,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         engine=ENGINES[engine.name](**engine.options),
         faults=top.faults,
         evaluation=top.evaluation,
+        behaviours=read_assignments(top.behaviours),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flamma.aggregators import AGGREGATORS
+from flamma.clients.behaviours import BEHAVIOURS
 from flamma.clients.costs import COSTS
 from flamma.contributions import CONTRIBUTIONS
 from flamma.data.datasets import DATASETS
@@ -66,6 +67,7 @@ PARTS = (
     Part("engines", ENGINES, "engine.name"),
     Part("contribution measures", CONTRIBUTIONS, "strategy.contribution"),
     Part("aggregators", AGGREGATORS, "strategy.aggregator"),
+    Part("behaviours", BEHAVIOURS, "behaviours"),
     Part("metrics", METRICS),
 )
 """All parts, in the order in which they are listed."""

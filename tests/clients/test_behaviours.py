@@ -1,0 +1,71 @@
+"""Behaviours are assigned to clients by number, share or list, by the seed alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from flamma.clients.behaviours import BEHAVIOURS, Behaviour, assign, read_assignments
+from flamma.errors import ConfigError
+from flamma.experiments.config import make_config
+
+
+@dataclass(frozen=True)
+class Lazy(Behaviour):
+    """A client that does less."""
+
+    share: float = 0.5
+
+
+@pytest.fixture(autouse=True)
+def lazy():
+    BEHAVIOURS.add("lazy", Lazy)
+    yield
+    BEHAVIOURS.discard("lazy")
+
+
+def assigned(table, clients=10, seed=0):
+    return assign(read_assignments(table), clients, seed)
+
+
+def test_by_list_by_number_and_by_share():
+    assert assigned({"lazy": {"clients": [1, 4]}}) == {1: Lazy(), 4: Lazy()}
+    assert len(assigned({"lazy": {"clients": 3}})) == 3
+    assert len(assigned({"lazy": {"clients": 0.4, "share": 0.1}})) == 4
+    assert set(assigned({"lazy": {"clients": 0.4, "share": 0.1}}).values()) == {Lazy(0.1)}
+
+
+def test_the_seed_draws_them_and_nobody_has_two():
+    table = {"lazy": {"clients": 0.5}, "honest": {"clients": 5}}
+    first, again = assigned(table), assigned(table)
+    assert first == again
+    assert len(first) == 10
+    draws = {tuple(sorted(assigned({"lazy": {"clients": 3}}, seed=s))) for s in range(5)}
+    assert len(draws) > 1
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (3, "behaviours must be a table"),
+        ({"lazy": 3}, "says which clients"),
+        ({"lazy": {}}, "says which clients"),
+        ({"lazi": {"clients": 1}}, "did you mean lazy?"),
+        ({"lazy": {"clients": 1, "shar": 1}}, "did you mean share?"),
+        ({"lazy": {"clients": 1.5}}, "a share from 0 to 1"),
+        ({"lazy": {"clients": -1}}, "must not be negative"),
+        ({"lazy": {"clients": "all"}}, "behaviours.lazy.clients must be"),
+        ({"lazy": {"clients": 11}}, "11 clients of 10"),
+        ({"lazy": {"clients": [10]}}, "client 10"),
+        ({"lazy": {"clients": [1]}, "honest": {"clients": [1]}}, "client 1"),
+    ],
+)
+def test_what_cannot_be_assigned_is_refused(table, says):
+    with pytest.raises(ConfigError, match=says.replace("?", r"\?")):
+        assigned(table)
+
+
+def test_a_configuration_with_behaviours_reads_back_the_same():
+    config = make_config({"behaviours": {"lazy": {"clients": [2, 3], "share": 0.3}}})
+    assert make_config(config.as_tables()) == config
