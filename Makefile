@@ -7,7 +7,7 @@ OUT    ?= out
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test check chromium clean
+.PHONY: run test coverage chromium clean
 
 run: $(VENV)/.installed
 	$(BIN)/flamma compare --out $(OUT)/quick
@@ -18,6 +18,9 @@ test: $(VENV)/.installed-dev chromium
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2
+
+coverage: $(VENV)/.installed-dev chromium
+	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered
 
 # One stamp per set of packages, renewed when the requirements change.
 $(VENV)/bin/python:

@@ -8,9 +8,9 @@ where a page and the code differ.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,19 @@ from flamma.strategies import STRATEGIES
 
 HERE = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: ([\w.:-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+EXTENDS = {"flamma-plus": "flamma", "flamma-adaptive": "flamma-plus", "fedavg-decay": "flamma"}
+"""Strategies that have all options of another one, whose table they do not repeat."""
+EVERYWHERE = (
+    "errors",
+    "files",
+    "names",
+    "seeding",
+    "types",
+    "processes",
+    "py",
+    "__main__",
+    "__init__",
+)
 PAGES = sorted(HERE.rglob("*.md"))
 
 
@@ -55,11 +68,10 @@ def top() -> str:
 def own(name: str) -> str:
     """Return the options of one strategy that it does not have from the one it extends."""
     kind = STRATEGIES[name]
+    parent = EXTENDS.get(name)
     inherited: dict[str, Any] = {}
-    for parent in kind.__mro__[1:]:
-        if getattr(parent, "name", "") in STRATEGIES and parent.name:
-            inherited = {n: o.default for n, o in options_of(parent).items()}
-            break
+    if parent:
+        inherited = {n: o.default for n, o in options_of(STRATEGIES[parent]).items()}
     found = options_of(kind)
     return options(
         {n: o for n, o in found.items() if n != "aggregator" and inherited.get(n, ...) != o.default}
@@ -106,6 +118,49 @@ def listing(part: str) -> str:
     return table(["Name", "What it is", "Options"], rows)
 
 
+def rooms() -> str:
+    """Return the rooms and who imports whom as a Mermaid diagram, from the imports in the code."""
+    found: dict[str, set[str]] = {}
+    source = HERE.parent / "src" / "flamma"
+    for file in sorted(source.rglob("*.py")):
+        room = _room(".".join(file.relative_to(source.parent).with_suffix("").parts))
+        edges = found.setdefault(room, set()) if room else set()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            edges |= {_room(f"{name}.{a.name}") for name in names for a in node.names}
+    graph = {room: {r for r in to if r in found} - {room} for room, to in found.items()}
+    lines = [
+        f"  {room.replace('.', '_')}[{room}] --> {other.replace('.', '_')}[{other}]"
+        for room in sorted(graph)
+        for other in sorted(_direct(graph, room))
+    ]
+    return "\n".join(["```mermaid", "graph TD", *lines, "```"])
+
+
+def _room(module: str) -> str:
+    """Return the room of a module; what every room needs, and the package itself, is left out."""
+    parts = module.split(".")
+    if parts[0] != "flamma" or len(parts) < 2 or parts[1] in EVERYWHERE:
+        return ""
+    return "engines.flower" if parts[1:3] == ["engines", "flower"] else parts[1]
+
+
+def _direct(graph: Mapping[str, set[str]], room: str) -> set[str]:
+    """Return what a room imports but for what it reaches through another room anyway."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for other in graph.get(waiting.pop(), set()) - seen:
+                seen.add(other)
+                waiting.append(other)
+        return seen
+
+    through = {far for near in graph[room] for far in reached(near)}
+    return graph[room] - through
+
+
 def generated(name: str) -> str:
     """Return one generated part by its name."""
     simple: dict[str, Callable[[], str]] = {
@@ -116,6 +171,7 @@ def generated(name: str) -> str:
         "evaluation": lambda: options(options_of(EvaluationConfig)),
         "suite": lambda: options(options_of(Suite)),
         "metrics": metrics,
+        "rooms": rooms,
     }
     if name in simple:
         return simple[name]()

@@ -267,6 +267,8 @@ def _alternatives(values: tuple[Any, ...]) -> str:
 def _name(annotation: Any) -> str:
     if get_origin(annotation) is Annotated:
         return "a name or a table"
+    if getattr(annotation, "__name__", "") == "Choice":
+        return "a name"
     plain = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
     if get_origin(annotation) is Literal:
         return _alternatives(get_args(annotation))
