@@ -1,0 +1,161 @@
+"""Records of rounds: there and back again, old lines read, damaged and newer ones refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flamma.errors import RecordError
+from flamma.game import Certificate
+from flamma.records import VERSION, Evaluation, RoundGame, RoundRecord, Warmup
+
+RECORD = RoundRecord(
+    round=3,
+    selected=(1, 4),
+    abstained=(4,),
+    failed={1: "late: over 2 s"},
+    decay_factor=0.25,
+    local_epochs=(0, 0),
+    contributions=(0.5, 0.75),
+    epochs_total=0,
+    evaluation=Evaluation({"accuracy": 71.5, "loss": None}, {2: "not connected"}),
+    game=RoundGame(2.5, (0.1, 1.0), (1.0, 10.0), True, (0.1, 0.2), (0.5, 0.3), "distance"),
+    certificate=Certificate(0.0, 1e-3, 0.0, 0.3, 0.0, 0.5),
+    server_utility=1.5,
+    client_utilities=(None, 0.0),
+    bytes_up=4,
+    bytes_down=8,
+    seconds_train=0.5,
+    seconds_evaluate=0.25,
+    seconds=1.0,
+    warmup=Warmup({0: "failed"}, 10, 20, 0.5, 3.25),
+)
+VERSION_1 = {
+    "round": 1,
+    "selected": [5, 6],
+    "abstained": [],
+    "failed": {"6": "refused: weights that are not finite"},
+    "decay_factor": 1.0,
+    "local_epochs": [5, 0],
+    "contributions": [0.9, 0.8],
+    "epochs_total": 5,
+    "accuracy": 10.0,
+    "accuracy_variance": 400.5,
+    "clients_scored": 9.0,
+    "test_accuracy": 10.5,
+    "loss": 2.5,
+    "unscored": {"3": "no answer in 5 s"},
+    "follower_gap": 0.0,
+    "leader_regret": 0.0,
+    "leader_regret_uncertainty": 0.0,
+    "individual_rationality_slack": 2.1,
+    "server_utility": 15.3,
+    "client_utilities": [2.1, None],
+    "price": 2.5,
+    "bytes_up": 740,
+    "bytes_down": 740,
+    "seconds_train": 0.06,
+    "seconds_evaluate": 0.01,
+    "seconds": 0.08,
+    "warmup": {"failed": {}, "bytes_up": 2, "bytes_down": 2, "seconds": 0.1, "epochs": 32.2},
+}
+
+
+def test_a_record_comes_back_as_it_was():
+    line = RECORD.to_json()
+    assert "\n" not in line
+    assert json.loads(line)["version"] == VERSION
+    assert RoundRecord.from_json(line) == RECORD
+    plain = replace(RECORD, evaluation=None, game=None, certificate=None, warmup=None)
+    plain = replace(plain, contributions=None, client_utilities=None, server_utility=None)
+    assert RoundRecord.from_json(plain.to_json()) == plain
+
+
+numbers = st.floats(allow_nan=False, allow_infinity=False, width=64)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 100), numbers), max_size=8),
+    st.dictionaries(st.text(max_size=12), st.none() | numbers, max_size=5),
+    numbers,
+)
+def test_any_record_comes_back_bit_for_bit(clients, metrics, gamma):
+    record = RoundRecord(
+        round=7,
+        selected=tuple(c for c, _, _ in clients),
+        abstained=(),
+        failed={},
+        decay_factor=gamma,
+        local_epochs=tuple(e for _, e, _ in clients),
+        contributions=tuple(o for _, _, o in clients),
+        epochs_total=1,
+        evaluation=Evaluation(metrics),
+    )
+    assert RoundRecord.from_json(record.to_json()) == record
+
+
+def test_a_line_of_version_1_is_read():
+    record = RoundRecord.from_json(json.dumps(VERSION_1))
+    assert record.selected == (5, 6)
+    assert record.failed == {6: "refused: weights that are not finite"}
+    assert record.evaluation.metrics == {
+        **{"accuracy": 10.0, "accuracy_variance": 400.5, "clients_scored": 9.0},
+        **{"test_accuracy": 10.5, "loss": 2.5},
+    }
+    assert record.evaluation.unscored == {3: "no answer in 5 s"}
+    assert record.game == RoundGame(price=2.5)
+    assert record.certificate.individual_rationality_slack == 2.1
+    assert math.isnan(record.certificate.better_decay_factor)  # which version 1 did not tell
+    assert record.client_utilities == (2.1, None)
+    assert record.warmup.epochs == 32.2
+
+
+def test_a_round_of_version_1_that_was_not_evaluated_or_had_no_game():
+    nothing = dict.fromkeys(("accuracy", "test_accuracy", "accuracy_variance", "loss"))
+    gone = ("clients_scored", "unscored", "warmup")
+    kept = {k: v for k, v in VERSION_1.items() if k not in gone}
+    empty = dict.fromkeys(f.name for f in fields(Certificate))
+    record = RoundRecord.from_json(json.dumps(kept | nothing | empty | {"price": None}))
+    assert record.evaluation is None
+    assert record.game is None
+    assert record.certificate is None
+    assert not record.evaluated
+
+
+def test_a_line_of_a_newer_version_is_refused_with_what_to_do():
+    line = json.dumps(json.loads(RECORD.to_json()) | {"version": VERSION + 1})
+    with pytest.raises(RecordError, match="install a newer one") as caught:
+        RoundRecord.from_json(line)
+    assert caught.value.newer
+
+
+TABLE = json.loads(RECORD.to_json())
+BAD = {
+    "no JSON": "{",
+    "a list": "[]",
+    "a number that JSON does not have": RECORD.to_json().replace("0.25", "NaN", 1),
+    "a version that is none": json.dumps(TABLE | {"version": "2"}),
+    "a truth for a version": json.dumps(TABLE | {"version": True}),
+    "no round": json.dumps({k: v for k, v in TABLE.items() if k != "round"}),
+    "a text for a round": json.dumps(TABLE | {"round": "3"}),
+    "a truth for a round": json.dumps(TABLE | {"round": True}),
+    "a negative client": json.dumps(TABLE | {"selected": [-1, 4]}),
+    "too few epochs": json.dumps(TABLE | {"local_epochs": [1]}),
+    "a table for a list": json.dumps(TABLE | {"selected": {}}),
+    "a failure of nobody": json.dumps(TABLE | {"failed": {"x": "late"}}),
+    "a metric that is a text": json.dumps(TABLE | {"evaluation": {"metrics": {"accuracy": "1"}}}),
+    "no decay factor": json.dumps(TABLE | {"decay_factor": None}),
+    "one bound": json.dumps(TABLE | {"game": {"price": 1, "decay_bounds": [1]}}),
+    "deep": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_damaged_line_is_refused(case):
+    with pytest.raises(RecordError):
+        RoundRecord.from_json(BAD[case])
