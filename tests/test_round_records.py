@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flamma.errors import RecordError
 from flamma.game import Certificate
-from flamma.records import VERSION, Evaluation, RoundGame, RoundRecord, Warmup
+from flamma.records import RECORD_VERSION, Evaluation, RoundGame, RoundRecord, Warmup
 
 RECORD = RoundRecord(
     round=3,
@@ -69,7 +69,7 @@ VERSION_1 = {
 def test_a_record_comes_back_as_it_was():
     line = RECORD.to_json()
     assert "\n" not in line
-    assert json.loads(line)["version"] == VERSION
+    assert json.loads(line)["version"] == RECORD_VERSION
     assert RoundRecord.from_json(line) == RECORD
     plain = replace(RECORD, evaluation=None, game=None, certificate=None, warmup=None)
     plain = replace(plain, contributions=None, client_utilities=None, server_utility=None)
@@ -104,8 +104,11 @@ def test_a_line_of_version_1_is_read():
     assert record.selected == (5, 6)
     assert record.failed == {6: "refused: weights that are not finite"}
     assert record.evaluation.metrics == {
-        **{"accuracy": 10.0, "accuracy_variance": 400.5, "clients_scored": 9.0},
-        **{"test_accuracy": 10.5, "loss": 2.5},
+        "accuracy": 10.0,
+        "accuracy_variance": 400.5,
+        "clients_scored": 9.0,
+        "test_accuracy": 10.5,
+        "loss": 2.5,
     }
     assert record.evaluation.unscored == {3: "no answer in 5 s"}
     assert record.game == RoundGame(price=2.5)
@@ -128,7 +131,7 @@ def test_a_round_of_version_1_that_was_not_evaluated_or_had_no_game():
 
 
 def test_a_line_of_a_newer_version_is_refused_with_what_to_do():
-    line = json.dumps(json.loads(RECORD.to_json()) | {"version": VERSION + 1})
+    line = json.dumps(json.loads(RECORD.to_json()) | {"version": RECORD_VERSION + 1})
     with pytest.raises(RecordError, match="install a newer one") as caught:
         RoundRecord.from_json(line)
     assert caught.value.newer

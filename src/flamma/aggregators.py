@@ -21,7 +21,7 @@ Aggregator = Callable[..., Floats]
 """``(vectors, weights, **options) -> vector``, in double precision."""
 
 
-def mean(vectors: Vectors, weights: Floats) -> Floats:
+def weighted_mean(vectors: Vectors, weights: Floats) -> Floats:
     """Return the weighted sum, which is the mean where the weights add up to 1.
 
     The rows of a matrix go through one product; single vectors are added up one by one, in order,
@@ -36,5 +36,7 @@ def mean(vectors: Vectors, weights: Floats) -> Floats:
     return total
 
 
-AGGREGATORS: Registry[Aggregator] = Registry("aggregator", "flamma.aggregators", {"mean": mean})
+AGGREGATORS: Registry[Aggregator] = Registry(
+    "aggregator", "flamma.aggregators", {"mean": weighted_mean}
+)
 """All aggregators by name."""

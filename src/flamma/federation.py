@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol
 
 import numpy as np
 
@@ -14,10 +14,8 @@ from flamma.game import certify, client_utility, server_utility
 from flamma.metrics import evaluate
 from flamma.records import RoundGame, RoundRecord, Warmup
 from flamma.seeding import stream
-from flamma.strategies.base import Offer, State, Strategy
+from flamma.strategies.base import Offer, S, Strategy
 from flamma.types import Floats, Params, Report, Scores, Scoring, Terms
-
-S = TypeVar("S", bound=State)
 
 
 class Clients(Protocol):

@@ -18,7 +18,7 @@ from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 from flamma.errors import RecordError
 from flamma.game import Certificate
 
-VERSION = 2
+RECORD_VERSION = 2
 """The form of the lines that are written now."""
 
 
@@ -132,7 +132,7 @@ class RoundRecord:
 
     def to_json(self) -> str:
         """Return the record as one line of JSON."""
-        table = {"version": VERSION, **_encode(self)}
+        table = {"version": RECORD_VERSION, **_encode(self)}
         return json.dumps(table, allow_nan=False, separators=(",", ":"))
 
     @classmethod
@@ -153,7 +153,7 @@ class RoundRecord:
         version = table.pop("version", 1)
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise RecordError(f"its version is {version!r}")
-        if version > VERSION:
+        if version > RECORD_VERSION:
             raise RecordError(
                 f"it is of version {version}, which this FLamma does not know: install a newer one",
                 newer=True,

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from flamma.cli import main
+from flamma.experiments.parts import PARTS, own_options
 
 SMALL = [
     *("--dataset", "digits", "--clients", "5", "--per-round", "2", "--rounds", "3"),
@@ -87,7 +88,7 @@ BAD = {
     "wrong type": (["--set", "rounds=many"], "rounds must be a whole number"),
     "too many a round": (["--per-round", "9"], "only 5 clients"),
     "no rounds": (["--rounds", "0"], "at least 1"),
-    "engine": (["--engine", "flwr"], "engine.name must be"),
+    "engine": (["--engine", "flowr"], "did you mean flower?"),
     "missing file": (["nowhere.toml"], "cannot read nowhere.toml"),
     "split impossible": (["--clients", "5000"], "samples"),
     "costs": (["--set", "costs.kind=dear"], "unknown kind of costs"),
@@ -184,10 +185,16 @@ def test_list_names_everything(capsys):
     code, shown, _ = call(capsys, "list", "--json")
     found = json.loads(shown)
     assert code == 0
-    assert {"fedavg", "fedprox", "qffl", "incentive", "flamma", "flamma-plus"} <= set(
-        found["strategies"]
-    )
-    assert {"digits", "mnist", "fashion-mnist", "cifar10"} <= set(found["datasets"])
-    assert {"lenet5", "resnet18", "mlp", "logistic"} <= set(found["models"])
-    assert {"iid", "shards", "classes", "dirichlet"} <= set(found["splits"])
+    for part in PARTS:
+        assert list(found[part.name]) == list(part.registry)
     assert all(line for lines in found.values() for line in lines.values())
+
+
+def test_list_shows_the_options_of_each_part(capsys):
+    code, shown, _ = call(capsys, "list", "--options")
+    assert code == 0
+    for part in PARTS:
+        for _, entry in part.entries():
+            for option in own_options(entry).values():
+                assert f"{option.name} = " in shown
+                assert option.help in shown

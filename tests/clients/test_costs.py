@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flamma.clients.costs import COSTS, Clients, true_costs
+from flamma.clients.costs import COSTS, CostedClients, true_costs
 from flamma.clients.table import read_clients
 from flamma.errors import ConfigError, InputFileError
 
@@ -13,7 +13,7 @@ from flamma.errors import ConfigError, InputFileError
 def draw_costs(kind, clients, seed, seconds_per_epoch=None, **options):
     seconds = None if seconds_per_epoch is None else (lambda: seconds_per_epoch)
     choice = COSTS.choose({"kind": kind, **options}, "costs", key="kind")
-    return true_costs(choice, Clients(clients, seed, seconds))
+    return true_costs(choice, CostedClients(clients, seed, seconds))
 
 
 def test_constant_costs_are_the_value():

@@ -9,12 +9,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from flamma.engines.local import LocalEngine
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from engines.federations import CLASSES, FEATURES, federation, make, make_faulty, tasks
 from flamma.engines import Engine
-from flamma.engines.local import LocalEngine
 from flamma.engines.work import one_thread
 from flamma.errors import ConfigError, FlammaError
 from flamma.models import FlatModel, build_model

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flamma.engines.local import LocalEngine
 
 from engines.federations import (
     DAWDLE,
@@ -28,7 +29,6 @@ from engines.federations import (
     vanish,
 )
 from flamma.engines import pool
-from flamma.engines.local import LocalEngine
 from flamma.errors import FlammaError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")

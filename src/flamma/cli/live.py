@@ -73,7 +73,7 @@ class RoundDisplay(LiveLine):
         if self.first is None:  # whoever interrupts it knows what to resume
             self.stream.write(f"{CLEAR if self.live else ''}run directory {self.folder}\n")
         left = self.left(number, self.rounds - number)
-        self.show(f"{describe(record, self.rounds)}{left}", force=number == self.rounds)
+        self.show(f"{round_line(record, self.rounds)}{left}", force=number == self.rounds)
 
 
 def progress(items: Sequence[Item], doing: str) -> Iterator[Item]:
@@ -86,14 +86,14 @@ def progress(items: Sequence[Item], doing: str) -> Iterator[Item]:
             yield item
 
 
-def describe(record: RoundRecord, rounds: int) -> str:
+def round_line(record: RoundRecord, rounds: int) -> str:
     """Return one line on a finished round.
 
     Examples
     --------
     >>> from flamma.records import Evaluation
     >>> evaluation = Evaluation({"accuracy": 71.25, "accuracy_variance": 605.2})
-    >>> describe(RoundRecord(3, (1, 2), (), {}, 0.5, (4, 5), None, 9, evaluation), 10)
+    >>> round_line(RoundRecord(3, (1, 2), (), {}, 0.5, (4, 5), None, 9, evaluation), 10)
     'round  3/10  γ 0.500  epochs 4.5  accuracy 71.2%  variance 605.2'
     """
     epochs = record.local_epochs

@@ -82,7 +82,9 @@ def read_assignments(table: Any) -> tuple[BehaviourAssignment, ...]:
     return tuple(found)
 
 
-def assign(assignments: tuple[BehaviourAssignment, ...], clients: int, seed: int) -> dict[int, Behaviour]:
+def assign(
+    assignments: tuple[BehaviourAssignment, ...], clients: int, seed: int
+) -> dict[int, Behaviour]:
     """Return the behaviour of every client that has one of its own; the others are honest.
 
     Where a number or a share of clients is asked for, they are drawn by the seed, never one that

@@ -24,7 +24,7 @@ DEFAULT_VALUE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Clients:
+class CostedClients:
     """Whose costs are wanted.
 
     Attributes
@@ -46,7 +46,7 @@ CostKind = Callable[..., Floats]
 """``(clients, **options) -> costs``, one per client."""
 
 
-def constant(clients: Clients, *, value: float = DEFAULT_VALUE) -> Floats:
+def constant(clients: CostedClients, *, value: float = DEFAULT_VALUE) -> Floats:
     """Give every client the same cost.
 
     Parameters
@@ -57,7 +57,9 @@ def constant(clients: Clients, *, value: float = DEFAULT_VALUE) -> Floats:
     return np.full(clients.count, value, dtype=np.float64)
 
 
-def lognormal(clients: Clients, *, value: float = DEFAULT_VALUE, spread: float = 0.5) -> Floats:
+def lognormal(
+    clients: CostedClients, *, value: float = DEFAULT_VALUE, spread: float = 0.5
+) -> Floats:
     """Draw costs around a median; a client's cost does not depend on how many others there are.
 
     Parameters
@@ -74,7 +76,7 @@ def lognormal(clients: Clients, *, value: float = DEFAULT_VALUE, spread: float =
     return costs
 
 
-def measured(clients: Clients, *, value: float = DEFAULT_VALUE) -> Floats:
+def measured(clients: CostedClients, *, value: float = DEFAULT_VALUE) -> Floats:
     """Time an epoch of each client, and charge for the seconds.
 
     Parameters
@@ -94,7 +96,7 @@ def measured(clients: Clients, *, value: float = DEFAULT_VALUE) -> Floats:
     return costs
 
 
-def from_csv(clients: Clients, *, file: str = "") -> Floats:
+def from_csv(clients: CostedClients, *, file: str = "") -> Floats:
     """Read the column ``cost`` of a CSV file with one line per client.
 
     Parameters
@@ -121,7 +123,7 @@ COSTS: Registry[CostKind] = Registry(
 """The kinds of costs by name."""
 
 
-def true_costs(kind: Choice, clients: Clients) -> Floats:
+def true_costs(kind: Choice, clients: CostedClients) -> Floats:
     """Return the cost of each client, all of them positive and finite.
 
     Raises
@@ -133,7 +135,7 @@ def true_costs(kind: Choice, clients: Clients) -> Floats:
 
     Examples
     --------
-    >>> true_costs(Choice("constant", {"value": 0.2}), Clients(count=3, seed=0))
+    >>> true_costs(Choice("constant", {"value": 0.2}), CostedClients(count=3, seed=0))
     array([0.2, 0.2, 0.2])
     """
     if clients.count < 1:

@@ -52,7 +52,7 @@ class Part:
         found = {}
         for name in self.registry:
             try:
-                found[name] = describe(self.registry[name])
+                found[name] = describe_entry(self.registry[name])
             except FlammaError as error:
                 found[name] = str(error)
         return found
@@ -73,7 +73,7 @@ PARTS = (
 """All parts, in the order in which they are listed."""
 
 
-def describe(entry: Any) -> str:
+def describe_entry(entry: Any) -> str:
     """Return one line on an entry: what it says of itself, or the first line of its docstring."""
     for attribute in ("summary", "about", "label"):
         if told := getattr(entry, attribute, ""):

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flamma.clients.costs import Clients as CostedClients
-from flamma.clients.costs import true_costs
+from flamma.clients.costs import CostedClients, true_costs
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import Config
 from flamma.experiments.folder import POPULATION, RunFolder

@@ -17,7 +17,7 @@ from flamma.errors import ConfigError
 if TYPE_CHECKING:
     from torch import nn
 
-SMALLEST_SIDE = 16
+RESNET_SMALLEST_SIDE = 16
 """Pixels that leave 2x2 after three halvings, so batch norm has more than one value a channel."""
 
 
@@ -57,7 +57,7 @@ def resnet18(
 
     if not (isinstance(stem_stride, int) and stem_stride >= 1):
         raise ConfigError(f"stem_stride must be a positive whole number, not {stem_stride!r}.")
-    smallest = SMALLEST_SIDE * stem_stride
+    smallest = RESNET_SMALLEST_SIDE * stem_stride
     if len(shape) != 3 or min(shape[1:]) < smallest:
         raise ConfigError(
             f"resnet18 needs images (channels, height, width) of at least {smallest}x{smallest}, "

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flamma.aggregators import AGGREGATORS
-from flamma.clients.costs import COSTS, Clients, true_costs
+from flamma.clients.costs import COSTS, CostedClients, true_costs
 from flamma.contributions import CONTRIBUTIONS, Update
 from flamma.data.splits import SPLITS, Pool, split_owners
 from flamma.metrics import METRICS, ScoreMetric, evaluate
@@ -64,14 +64,14 @@ class CostContract(_PartContract):
     def test_costs_are_positive_finite_and_one_per_client(self) -> None:
         """Whatever the number of clients, each has a usable cost."""
         for count in (1, 7, 1000):
-            clients = Clients(count, seed=1, seconds_per_epoch=lambda n=count: np.ones(n))
+            clients = CostedClients(count, seed=1, seconds_per_epoch=lambda n=count: np.ones(n))
             costs = true_costs(self.choice, clients)
             assert costs.shape == (count,)
             assert np.all(np.isfinite(costs) & (costs > 0))
 
     def test_the_same_seed_gives_the_same_costs(self) -> None:
         """Costs depend on the clients alone."""
-        clients = Clients(9, seed=2, seconds_per_epoch=lambda: np.arange(1.0, 10.0))
+        clients = CostedClients(9, seed=2, seconds_per_epoch=lambda: np.arange(1.0, 10.0))
         np.testing.assert_array_equal(
             true_costs(self.choice, clients), true_costs(self.choice, clients)
         )

@@ -17,8 +17,8 @@ from flamma.strategies.base import Strategy
 from flamma.testing.world import SIZE, LittleWorld, assert_same, random_plan, values_of
 from flamma.types import Plan, Report
 
-ROUNDS = 25
-PLAN = Plan(rounds=ROUNDS, per_round=3, epochs=4, learning_rate=0.1)
+CONTRACT_ROUNDS = 25
+PLAN = Plan(rounds=CONTRACT_ROUNDS, per_round=3, epochs=4, learning_rate=0.1)
 RANDOM_PLANS = 40
 
 
@@ -58,7 +58,7 @@ class StrategyContract:
     def test_it_learns(self, world: LittleWorld) -> None:
         """After the plan's rounds the validation loss is well below that of the start."""
         strategy = self.make()
-        trained = world.validate(world.play(strategy, ROUNDS).params)[0]
+        trained = world.validate(world.play(strategy, CONTRACT_ROUNDS).params)[0]
         assert trained < 0.5 * world.validate(world.begin(strategy).params)[0]
 
     def test_a_state_is_never_changed(self, world: LittleWorld) -> None:
@@ -74,7 +74,9 @@ class StrategyContract:
 
     def test_the_same_seed_gives_the_same_bits(self, world: LittleWorld) -> None:
         """Two plays with one seed end in the same state."""
-        assert_same(world.play(self.make(), ROUNDS), world.play(self.make(), ROUNDS))
+        assert_same(
+            world.play(self.make(), CONTRACT_ROUNDS), world.play(self.make(), CONTRACT_ROUNDS)
+        )
 
     def test_selection_is_random_unless_contributions_decide(self, world: LittleWorld) -> None:
         """Another seed selects other clients, except where the offer says what selection went by."""
@@ -93,8 +95,8 @@ class StrategyContract:
 
     def test_the_order_of_reports_does_not_matter(self, world: LittleWorld) -> None:
         """Reports are reduced in client order, whatever order they come in."""
-        backwards = world.play(self.make(), ROUNDS, change=lambda reports: reports[::-1])
-        assert_same(world.play(self.make(), ROUNDS), backwards)
+        backwards = world.play(self.make(), CONTRACT_ROUNDS, change=lambda reports: reports[::-1])
+        assert_same(world.play(self.make(), CONTRACT_ROUNDS), backwards)
 
     def test_saved_and_loaded_it_goes_on_as_before(
         self, world: LittleWorld, tmp_path: Path
