@@ -1,7 +1,7 @@
 """The commands in the documentation and what they print.
 
-A page is a session: its ``console`` blocks are run in order, in one folder, and must print what the
-page shows. ``...`` stands for anything, within a line or for any number of lines. Comments steer it:
+A page is a session: its ``console`` blocks are run in order, in one folder, and must print what
+the page shows. ``...`` stands for anything, within a line or for many lines. Comments steer it:
 
 ``<!-- docs: skip REASON -->``    the next block is not run
 ``<!-- docs: file NAME -->``      the next block, of any language, is written to that file first

@@ -52,7 +52,7 @@ class StrategyContract:
 
     @pytest.fixture
     def world(self) -> LittleWorld:
-        """The clients it is played with."""
+        """Return the clients it is played with."""
         return LittleWorld.make()
 
     def test_it_learns(self, world: LittleWorld) -> None:
@@ -79,7 +79,7 @@ class StrategyContract:
         )
 
     def test_selection_is_random_unless_contributions_decide(self, world: LittleWorld) -> None:
-        """Another seed selects other clients, except where the offer says what selection went by."""
+        """Another seed selects other clients, unless the offer says what selection went by."""
         selected: list[list[tuple[int, ...]]] = []
         by_contribution = []
         for seed in (0, 1):
