@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import fields, replace
@@ -131,29 +132,45 @@ def test_a_round_of_version_1_that_was_not_evaluated_or_had_no_game():
 
 
 def test_a_line_of_a_newer_version_is_refused_with_what_to_do():
-    line = json.dumps(json.loads(RECORD.to_json()) | {"version": RECORD_VERSION + 1})
+    line = signed(TABLE | {"version": RECORD_VERSION + 1})
     with pytest.raises(RecordError, match="install a newer one") as caught:
         RoundRecord.from_json(line)
     assert caught.value.newer
 
 
-TABLE = json.loads(RECORD.to_json())
+def test_any_changed_byte_of_a_line_is_noticed():
+    line = RECORD.to_json().encode()
+    for place in range(len(line)):
+        changed = line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :]
+        with pytest.raises(RecordError):
+            RoundRecord.from_json(changed)
+    with pytest.raises(RecordError):
+        RoundRecord.from_json(line[: line.rindex(b',"checksum"')] + b"}")
+
+
+def signed(table):
+    """Return a line of any content with the checksum that goes with it."""
+    text = json.dumps(table, separators=(",", ":"))
+    return f'{text[:-1]},"checksum":"{hashlib.sha256(text.encode()).hexdigest()[:16]}"}}'
+
+
+TABLE = {k: v for k, v in json.loads(RECORD.to_json()).items() if k != "checksum"}
 BAD = {
     "no JSON": "{",
     "a list": "[]",
     "a number that JSON does not have": RECORD.to_json().replace("0.25", "NaN", 1),
-    "a version that is none": json.dumps(TABLE | {"version": "2"}),
-    "a truth for a version": json.dumps(TABLE | {"version": True}),
-    "no round": json.dumps({k: v for k, v in TABLE.items() if k != "round"}),
-    "a text for a round": json.dumps(TABLE | {"round": "3"}),
-    "a truth for a round": json.dumps(TABLE | {"round": True}),
-    "a negative client": json.dumps(TABLE | {"selected": [-1, 4]}),
-    "too few epochs": json.dumps(TABLE | {"local_epochs": [1]}),
-    "a table for a list": json.dumps(TABLE | {"selected": {}}),
-    "a failure of nobody": json.dumps(TABLE | {"failed": {"x": "late"}}),
-    "a metric that is a text": json.dumps(TABLE | {"evaluation": {"metrics": {"accuracy": "1"}}}),
-    "no decay factor": json.dumps(TABLE | {"decay_factor": None}),
-    "one bound": json.dumps(TABLE | {"game": {"price": 1, "decay_bounds": [1]}}),
+    "a version that is none": signed(TABLE | {"version": "2"}),
+    "a truth for a version": signed(TABLE | {"version": True}),
+    "no round": signed({k: v for k, v in TABLE.items() if k != "round"}),
+    "a text for a round": signed(TABLE | {"round": "3"}),
+    "a truth for a round": signed(TABLE | {"round": True}),
+    "a negative client": signed(TABLE | {"selected": [-1, 4]}),
+    "too few epochs": signed(TABLE | {"local_epochs": [1]}),
+    "a table for a list": signed(TABLE | {"selected": {}}),
+    "a failure of nobody": signed(TABLE | {"failed": {"x": "late"}}),
+    "a metric that is a text": signed(TABLE | {"evaluation": {"metrics": {"accuracy": "1"}}}),
+    "no decay factor": signed(TABLE | {"decay_factor": None}),
+    "one bound": signed(TABLE | {"game": {"price": 1, "decay_bounds": [1]}}),
     "deep": "[" * 100_000,
 }
 
@@ -162,3 +179,7 @@ BAD = {
 def test_a_damaged_line_is_refused(case):
     with pytest.raises(RecordError):
         RoundRecord.from_json(BAD[case])
+
+
+def test_lines_made_by_hand_with_the_right_checksum_are_read():
+    assert RoundRecord.from_json(signed(TABLE)) == RECORD

@@ -1,12 +1,13 @@
 """The record of a round: one line of ``rounds.jsonl``, written by runs and read by everybody else.
 
 A record is frozen and typed, and its JSON has the same names in the same places. Every line says
-the version of its form. Lines of version 1, which had no such number and kept everything in one
-flat table, are read too.
+the version of its form and ends with a checksum of what stands before it. Lines of version 1, which
+had neither and kept everything in one flat table, are read too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import types
@@ -131,9 +132,10 @@ class RoundRecord:
         return None if self.evaluation is None else self.evaluation[name]
 
     def to_json(self) -> str:
-        """Return the record as one line of JSON."""
+        """Return the record as one line of JSON with its checksum."""
         table = {"version": RECORD_VERSION, **_encode(self)}
-        return json.dumps(table, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(table, allow_nan=False, separators=(",", ":"))
+        return f'{text[:-1]},"checksum":"{_checksum(text)}"}}'
 
     @classmethod
     def from_json(cls, line: str | bytes) -> Self:
@@ -145,7 +147,8 @@ class RoundRecord:
             If the line is damaged, or was written by a newer version of FLamma.
         """
         try:
-            table = json.loads(line, parse_constant=_refuse)
+            text = line if isinstance(line, str) else line.decode()
+            table = json.loads(text, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
             raise RecordError("it is not JSON") from error
         if not isinstance(table, dict):
@@ -158,6 +161,10 @@ class RoundRecord:
                 f"it is of version {version}, which this FLamma does not know: install a newer one",
                 newer=True,
             )
+        signed = table.pop("checksum", None) is not None or version > 1
+        content, found, told = text.rpartition(',"checksum":"')
+        if signed and (not found or told != f'{_checksum(content + "}")}"}}'):
+            raise RecordError("it does not match its checksum")
         try:
             record: Self = _decode(_from_version_1(table) if version == 1 else table, cls)
         except RecordError:
@@ -232,6 +239,10 @@ def _decode(value: Any, kind: Any) -> Any:
 @cache
 def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _refuse(constant: str) -> float:
