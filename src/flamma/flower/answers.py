@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flamma.engines.flower.messages import MessageError
 from flamma.engines.flower.payload import content_of
-from flamma.flower.client import EPOCHS, LOSS, SAMPLES
+from flamma.flower.client import EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC
 from flamma.flower.named_arrays import NamedArrays
 from flamma.types import Report
 
@@ -29,12 +29,14 @@ def read_update(
     """
     content = content_of(reply)
     told = _only(content, MetricRecord)
-    samples = _whole_number(told, SAMPLES)
-    said = told.get(LOSS)
+    samples = _whole_number(told, SAMPLES_METRIC)
+    said = told.get(LOSS_METRIC)
     loss = float(said) if isinstance(said, int | float) else math.nan
     fixed, most = epoch_range
     # A client that does not know FLamma does as many epochs as it was told, where that is fixed.
-    epochs = fixed if fixed == most and EPOCHS not in told else _whole_number(told, EPOCHS)
+    epochs = (
+        fixed if fixed == most and EPOCHS_METRIC not in told else _whole_number(told, EPOCHS_METRIC)
+    )
     if not any(isinstance(part, ArrayRecord) for part in content.values()):
         if epochs:
             raise MessageError(f"it says that it did {epochs} epochs, but sent no arrays")
@@ -57,7 +59,7 @@ def read_metrics(reply: Message, accuracy: str, loss: str) -> tuple[float, float
         raise MessageError(f"there is no {accuracy} in it")
     if not 0 <= share <= 1:
         raise MessageError(f"it says that the accuracy is {share:g}, which is not in [0, 1]")
-    return 100.0 * share, float(lost), _whole_number(told, SAMPLES)
+    return 100.0 * share, float(lost), _whole_number(told, SAMPLES_METRIC)
 
 
 def _only(content: RecordDict, kind: type[Record]) -> Record:

@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from flamma.engines.flower.messages import MessageError
-from flamma.engines.flower.payload import TERMS, read_configuration, read_terms
+from flamma.engines.flower.payload import TERMS_RECORD, read_configuration, read_terms
 from flamma.types import LocalTask, Profile
 
-STRATEGY, INTRODUCTION = "flamma.strategy", "flamma"
+STRATEGY_RECORD, INTRODUCTION_RECORD = "flamma.strategy", "flamma"
 """The records of the strategy's configuration, and of a client's introduction."""
 
-EPOCHS, LOSS, SAMPLES = "flamma.epochs", "flamma.loss", "num-examples"
+EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC = "flamma.epochs", "flamma.loss", "num-examples"
 """The metrics of an answer: epochs done, loss of the received model, training samples."""
 
-Batch = TypeVar("Batch")
+_Batch = TypeVar("_Batch")
 
 
 def respond(message: Message, cost: float = 0.1, samples: int = 1) -> LocalTask:
@@ -45,8 +45,8 @@ def respond(message: Message, cost: float = 0.1, samples: int = 1) -> LocalTask:
     MessageError
         If the server does not use one of our strategies.
     """
-    terms = message.content.get(TERMS)
-    strategy = message.content.get(STRATEGY)
+    terms = message.content.get(TERMS_RECORD)
+    strategy = message.content.get(STRATEGY_RECORD)
     if not isinstance(terms, ConfigRecord) or not isinstance(strategy, ConfigRecord):
         raise MessageError(
             "the message has no terms: use FlammaStrategy or FlowerStrategy in the ServerApp."
@@ -56,7 +56,7 @@ def respond(message: Message, cost: float = 0.1, samples: int = 1) -> LocalTask:
     return config.strategy.respond(found, Profile(found.client, cost, samples))
 
 
-def batches(task: LocalTask, loader: Iterable[Batch]) -> Iterator[Batch]:
+def batches(task: LocalTask, loader: Iterable[_Batch]) -> Iterator[_Batch]:
     """Yield the batches to train on: the loader's once per epoch, or a few in a warm-up.
 
     Examples
@@ -94,7 +94,7 @@ def reply(
     ``loss`` is that of the *received* model on the client's training data; q-FFL needs it. A
     task that abstains is answered without weights.
     """
-    told = {SAMPLES: samples, EPOCHS: task.epochs, LOSS: loss, **metrics}
+    told = {SAMPLES_METRIC: samples, EPOCHS_METRIC: task.epochs, LOSS_METRIC: loss, **metrics}
     content = RecordDict({"metrics": MetricRecord(dict(told))})
     if not task.abstains:
         content["arrays"] = arrays
@@ -114,4 +114,4 @@ def introduce(
     record = ConfigRecord({"name": name, "samples": samples})
     if cost is not None:
         record["cost"] = cost
-    return Message(RecordDict({INTRODUCTION: record}), reply_to=message)
+    return Message(RecordDict({INTRODUCTION_RECORD: record}), reply_to=message)

@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
-from flamma.flower.client import INTRODUCTION
+from flamma.flower.client import INTRODUCTION_RECORD
 from flamma.types import Floats, Ints
 
 
@@ -41,7 +41,7 @@ def shake_hands(grid: Grid, nodes: list[int], timeout: float) -> Introductions:
     messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
     told: dict[int, tuple[str, int, float]] = {}
     for reply in grid.send_and_receive(messages, timeout=timeout):
-        found = None if reply.has_error() else _read(reply.content.get(INTRODUCTION))
+        found = None if reply.has_error() else _read(reply.content.get(INTRODUCTION_RECORD))
         if found is not None:
             told[reply.metadata.src_node_id] = found
     names = {name for name, _, _ in told.values()}

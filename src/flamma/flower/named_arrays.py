@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from flamma.engines.flower.messages import MessageError
-from flamma.engines.flower.payload import unpack
+from flamma.engines.flower.payload import unpack_array
 from flamma.errors import FlammaError
 from flamma.types import Params
 
@@ -83,7 +83,9 @@ class NamedArrays:
             odd = sorted(set(record) ^ set(self.names))[0]
             raise MessageError(f"the arrays have other names, such as {odd[:50]!r}")
         arrays = {
-            name: unpack(record[name], self.types[name], self.shapes[name], f"the weights {name}")
+            name: unpack_array(
+                record[name], self.types[name], self.shapes[name], f"the weights {name}"
+            )
             for name in self.names
         }
         real = [arrays[name].astype(np.float32).ravel() for name in self.trainable + self.carried]

@@ -18,12 +18,12 @@ from flwr.supercore import log
 from numpy.typing import NDArray
 
 from flamma.engines.flower.messages import MessageError
-from flamma.engines.flower.payload import TERMS, pack_terms
+from flamma.engines.flower.payload import TERMS_RECORD, pack_terms
 from flamma.errors import FlammaError
 from flamma.experiments.config import make_config
 from flamma.federation import certified
 from flamma.flower.answers import read_metrics, read_update
-from flamma.flower.client import STRATEGY
+from flamma.flower.client import STRATEGY_RECORD
 from flamma.flower.handshake import Introductions, shake_hands
 from flamma.flower.named_arrays import NamedArrays, mean_of_whole
 from flamma.metrics import evaluate, shown_in
@@ -159,7 +159,7 @@ class FlowerStrategy(Strategy):
         messages = []
         for terms in self._offer.terms:
             content = RecordDict({"arrays": arrays, "config": config})
-            content[TERMS], content[STRATEGY] = pack_terms(terms), how
+            content[TERMS_RECORD], content[STRATEGY_RECORD] = pack_terms(terms), how
             messages.append(Message(content, nodes[terms.client], MessageType.TRAIN))
         return messages
 

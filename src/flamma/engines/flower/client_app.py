@@ -15,7 +15,7 @@ from flwr.clientapp import ClientApp
 from flamma.engines.flower.codec import pack_answer, pack_profile, read_order
 from flamma.engines.flower.messages import MessageError, Order
 from flamma.engines.flower.payload import read_configuration
-from flamma.engines.flower.site import ClientData, Partition, Site, check_address
+from flamma.engines.flower.site import ClientData, SimulatedClientData, Site, check_address
 from flamma.engines.outcomes import one_line
 from flamma.types import Params, Terms
 
@@ -26,19 +26,19 @@ app = ClientApp()
 
 
 @app.query()
-def query(message: Message, context: Context) -> Message:
+def on_query(message: Message, context: Context) -> Message:
     """Say who this client is."""
     return Message(answer(message.content, context), reply_to=message)
 
 
 @app.train()
-def train(message: Message, context: Context) -> Message:
+def on_train(message: Message, context: Context) -> Message:
     """Respond to the terms and train; evaluate the received weights too if asked."""
     return Message(answer(message.content, context), reply_to=message)
 
 
 @app.evaluate()
-def evaluate(message: Message, context: Context) -> Message:
+def on_evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received weights."""
     return Message(answer(message.content, context), reply_to=message)
 
@@ -84,12 +84,12 @@ def find_site(order: Order, context: Context) -> tuple[Site, int | None]:
     if where is not None:
         from flamma.data.site_data import load_site
 
-        return Site(load_site(str(where)), order.config, recall(context)), None
+        return Site(load_site(str(where)), order.config, load_memory(context)), None
     number = int(context.node_config["partition-id"])
-    return Site(_partition(order.config, number), order.config, recall(context)), number
+    return Site(_partition(order.config, number), order.config, load_memory(context)), number
 
 
-def recall(context: Context) -> dict[str, Any]:
+def load_memory(context: Context) -> dict[str, Any]:
     """Return what earlier messages of this run left in the context."""
     record = context.state.get(MEMORY_RECORD)
     return dict(record) if isinstance(record, ConfigRecord) else {}
@@ -101,7 +101,7 @@ def _partition(text: str, number: int) -> ClientData:
         raise MessageError(f"there is no client {number} among {data.clients}.")
     train = slice(*data.train_offsets[number : number + 2].tolist())
     held = slice(*data.held_offsets[number : number + 2].tolist())
-    return Partition(
+    return SimulatedClientData(
         str(number),
         data.train_x[train],
         data.train_y[train],

@@ -15,20 +15,20 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import (
     MAX_TEXT_LENGTH,
-    TERMS,
+    TERMS_RECORD,
     as_record,
     one_line_of,
     pack_terms,
     read_terms,
     take,
-    unpack,
+    unpack_array,
 )
 from flamma.types import Params, Report, Terms
 
 PROTOCOL_VERSION = 2
-ORDER, WEIGHTS = "flamma.order", "flamma.weights"
-PROFILE, REPORT, SCORE = "flamma.profile", "flamma.report", "flamma.score"
-FAILURE = "flamma.failure"
+ORDER_RECORD, WEIGHTS_RECORD = "flamma.order", "flamma.weights"
+PROFILE_RECORD, REPORT_RECORD, SCORE_RECORD = "flamma.profile", "flamma.report", "flamma.score"
+FAILURE_RECORD = "flamma.failure"
 
 MAX_CONFIG_LENGTH = 100_000
 """Characters of a configuration that are read."""
@@ -38,11 +38,11 @@ FLOAT32 = np.dtype("<f4")
 
 def pack_order(order: Order, terms: Terms | None, params: Params | None) -> RecordDict:
     """Return the content of a message to a client."""
-    content = RecordDict({ORDER: as_record(order, version=PROTOCOL_VERSION)})
+    content = RecordDict({ORDER_RECORD: as_record(order, version=PROTOCOL_VERSION)})
     if terms is not None:
-        content[TERMS] = pack_terms(terms)
+        content[TERMS_RECORD] = pack_terms(terms)
     if params is not None:
-        content[WEIGHTS] = pack_params(params)
+        content[WEIGHTS_RECORD] = pack_params(params)
     return content
 
 
@@ -54,7 +54,7 @@ def read_order(content: RecordDict) -> tuple[Order, Terms | None, Params | None]
     MessageError
         If it is not a valid order.
     """
-    record = _config_record(content, ORDER)
+    record = _config_record(content, ORDER_RECORD)
     if take(record, "version", int) != PROTOCOL_VERSION:
         raise MessageError("server and client have different versions of flamma: install the same.")
     order = Order(
@@ -69,14 +69,14 @@ def read_order(content: RecordDict) -> tuple[Order, Terms | None, Params | None]
     )
     if not 0 <= order.classes < 2**20:
         raise MessageError(f"the order is for {order.classes} classes")
-    terms = read_terms(_config_record(content, TERMS)) if TERMS in content else None
-    params = read_params(content) if WEIGHTS in content else None
+    terms = read_terms(_config_record(content, TERMS_RECORD)) if TERMS_RECORD in content else None
+    params = read_params(content) if WEIGHTS_RECORD in content else None
     return order, terms, params
 
 
 def pack_profile(profile: SiteProfile) -> RecordDict:
     """Return a client's answer to the question who it is."""
-    return RecordDict({PROFILE: as_record(profile)})
+    return RecordDict({PROFILE_RECORD: as_record(profile)})
 
 
 def read_profile(content: RecordDict) -> SiteProfile:
@@ -87,7 +87,7 @@ def read_profile(content: RecordDict) -> SiteProfile:
     MessageError
         If no client that can take part would say so.
     """
-    record = _config_record(content, PROFILE)
+    record = _config_record(content, PROFILE_RECORD)
     shape = record.get("shape")
     if not isinstance(shape, list) or not all(type(n) is int and 0 < n < 2**20 for n in shape):
         raise MessageError("its samples have no usable shape")
@@ -119,14 +119,14 @@ def pack_answer(
     """Return a client's answer to an order; ``failure`` says why a part of it is missing."""
     content = RecordDict()
     if failure:
-        content[FAILURE] = ConfigRecord({"reason": failure[:MAX_TEXT_LENGTH]})
+        content[FAILURE_RECORD] = ConfigRecord({"reason": failure[:MAX_TEXT_LENGTH]})
     if report is not None:
         numbers = {f.name: getattr(report, f.name) for f in fields(report) if f.name != "params"}
-        content[REPORT] = ConfigRecord(numbers | {"name": name})
+        content[REPORT_RECORD] = ConfigRecord(numbers | {"name": name})
         if report.params is not None:
-            content[WEIGHTS] = pack_params(report.params)
+            content[WEIGHTS_RECORD] = pack_params(report.params)
     if score is not None:
-        content[SCORE] = as_record(score, name=name)
+        content[SCORE_RECORD] = as_record(score, name=name)
     return content
 
 
@@ -148,7 +148,7 @@ def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size
     MessageError
         If the report does not agree with them, or makes no sense.
     """
-    record = _config_record(content, REPORT)
+    record = _config_record(content, REPORT_RECORD)
     _check_sender(record, name, terms.client)
     failure = take(record, "failure", str)
     seconds, loss = take(record, "seconds", float), take(record, "loss", float)
@@ -162,7 +162,7 @@ def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size
         raise MessageError(f"it says that it has {own} samples, before it had {samples}")
     if abs(epochs) > 2**31:
         raise MessageError("it says that it did more epochs than there are numbers for")
-    params = read_params(content, size) if WEIGHTS in content else None
+    params = read_params(content, size) if WEIGHTS_RECORD in content else None
     if params is None and epochs != 0:
         raise MessageError(f"it says that it did {epochs} epochs, but sent no weights")
     return Report(terms.client, params, samples, epochs, loss, seconds)
@@ -176,7 +176,7 @@ def read_score(content: RecordDict, name: str, held_out: int) -> Score:
     MessageError
         If it is not a valid score, or not from the client that was asked.
     """
-    record = _config_record(content, SCORE)
+    record = _config_record(content, SCORE_RECORD)
     _check_sender(record, name)
     score = Score(
         accuracy=take(record, "accuracy", float),
@@ -205,11 +205,11 @@ def read_params(content: RecordDict, size: int | None = None) -> Params:
     MessageError
         If they are anything but one float32 vector of that size.
     """
-    record = content.get(WEIGHTS)
+    record = content.get(WEIGHTS_RECORD)
     if not isinstance(record, ArrayRecord) or list(record) != ["params"]:
         raise MessageError("the weights are not one array named params")
     shape = None if size is None else (size,)
-    params: Params = unpack(record["params"], FLOAT32, shape, "the weights")
+    params: Params = unpack_array(record["params"], FLOAT32, shape, "the weights")
     return params
 
 
@@ -223,7 +223,7 @@ def _config_record(content: RecordDict, name: str) -> ConfigRecord:
     record = content.get(name)
     if isinstance(record, ConfigRecord):
         return record
-    failure = content.get(FAILURE)
+    failure = content.get(FAILURE_RECORD)
     if isinstance(failure, ConfigRecord):
         raise MessageError(one_line_of(take(failure, "reason", str)), from_client=True)
     raise MessageError(f"there is no {name.rpartition('.')[2]} in it")

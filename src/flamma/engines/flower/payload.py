@@ -21,7 +21,7 @@ from flamma.experiments.config import Config, make_config
 from flamma.strategies.base import MOST_EPOCHS
 from flamma.types import Terms
 
-TERMS = "flamma.terms"
+TERMS_RECORD = "flamma.terms"
 """The record of a message that holds a client's terms."""
 
 MAX_TEXT_LENGTH = 200
@@ -69,7 +69,7 @@ def read_terms(record: ConfigRecord) -> Terms:
     return terms
 
 
-def unpack(
+def unpack_array(
     array: Array, dtype: np.dtype[Any], shape: tuple[int, ...] | None, what: str
 ) -> NDArray[Any]:
     """Return an array that arrived, if it has this type and shape (None: any vector).

@@ -83,8 +83,7 @@ def serve(
     engine = config.engine
     if not isinstance(engine, NetworkEngine):
         raise ConfigError(
-            f"the engine {engine.name} has no clients behind a network: set engine.name to "
-            f"flower."
+            f"the engine {engine.name} has no clients behind a network: set engine.name to flower."
         )
     if names and len(names) != config.data.clients:
         raise ConfigError(

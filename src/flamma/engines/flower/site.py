@@ -63,7 +63,7 @@ class ClientData(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Partition:
+class SimulatedClientData:
     """One client's part of a federation whose data are all on this machine."""
 
     name: str
