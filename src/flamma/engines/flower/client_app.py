@@ -44,7 +44,7 @@ def on_evaluate(message: Message, context: Context) -> Message:
 
 
 def answer(content: RecordDict, context: Context) -> RecordDict:
-    """Return the answer to an order; an exception is told in one line."""
+    """Return the answer to an order; an exception is reported in one line."""
     try:
         order, terms, params = read_order(content)
         site, number = find_site(order, context)

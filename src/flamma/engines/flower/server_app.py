@@ -156,8 +156,7 @@ class _Server:
 def _for_clients(config: Config) -> str:
     """Return the configuration that clients are sent.
 
-    Of the engine they need its time limit only; where a deployment lies on the server is not
-    their business.
+    They need the engine's time limit, but not where the server keeps the files of a deployment.
     """
     engine = FlowerSimulation(time_limit=config.engine.time_limit)
     return replace(config, engine=engine).as_toml()
