@@ -1,4 +1,4 @@
-"""Own arrays, an own model and an own strategy in one federation; takes a few seconds.
+"""Your own arrays, model and strategy in one federation; takes a few seconds.
 
 Usage: ``python examples/own_federation.py [DIRECTORY]``; by default a temporary directory.
 """
@@ -16,7 +16,7 @@ from torch import nn
 
 import flamma
 from flamma.strategies import STRATEGIES
-from flamma.strategies.base import Answers, State, weighted_mean
+from flamma.strategies.base import Answers, State
 from flamma.strategies.fedavg import FedAvg
 from flamma.types import Terms
 
@@ -41,7 +41,7 @@ class Tilted(FedAvg):
             return state
         highest = max(r.loss for r in reports)  # taken off, so that exp cannot overflow
         weights = [r.samples * np.exp(self.tilt * (r.loss - highest)) for r in reports]
-        return replace(state, params=weighted_mean(reports, weights))
+        return replace(state, params=self.average(reports, weights))
 
 
 def site(number: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +70,7 @@ def main(out: Path) -> None:
         config = {"rounds": 15, "per_round": 3, "strategy": {"name": name}}
         run = flamma.run(config, data=data, model=small_network, out=out / name)
         found = run.summary()
-        accuracy, variance = found["last_10_accuracy"], found["last_10_accuracy_variance"]
+        accuracy, variance = found["accuracy"], found["accuracy_variance"]
         print(f"{name}: accuracy {accuracy:.1f}%, variance {variance:.1f} %^2")
 
 

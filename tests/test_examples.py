@@ -22,5 +22,5 @@ def test_own_federation_runs_three_strategies_on_own_data(tmp_path):
     run = flamma.Run.load(tmp_path / "flamma")
     assert run.finished
     assert run.config.data.dataset == "own"
-    assert run.summary()["certificate"]["follower_gap"] < 1e-9
+    assert run.summary()["follower_gap"] < 1e-9
     assert len(script.read_text(encoding="utf-8").splitlines()) < 80

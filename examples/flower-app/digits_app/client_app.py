@@ -48,7 +48,7 @@ def train(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """Judge the model on this client's held-out digits."""
+    """Evaluate the model on this client's held-out digits."""
     model, _, held, _ = mine(message, context)
     loss, accuracy = score(model, held)
     told = {"eval_loss": loss, "eval_acc": accuracy, "num-examples": len(held)}

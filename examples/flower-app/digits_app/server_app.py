@@ -1,6 +1,5 @@
 """The server: a usual ServerApp whose strategy is one of FLamma's."""
 
-import json
 from pathlib import Path
 
 from flwr.app import ArrayRecord, Context
@@ -28,9 +27,10 @@ def main(grid: Grid, context: Context) -> None:
     )
     for record in strategy.history:
         print(
-            f"round {record['round']}: decay factor {record['decay_factor']:.3f}, "
-            f"epochs {record['local_epochs']}, accuracy {record['accuracy']:.1f}%, "
-            f"variance {record['accuracy_variance']:.1f}"
+            f"round {record.round}: decay factor {record.decay_factor:.3f}, "
+            f"epochs {record.local_epochs}, accuracy {record.metric('accuracy'):.1f}%, "
+            f"variance {record.metric('accuracy_variance'):.1f}"
         )
     if config["result"]:
-        Path(str(config["result"])).write_text(json.dumps(strategy.history), encoding="utf-8")
+        lines = [record.to_json() + "\n" for record in strategy.history]
+        Path(str(config["result"])).write_text("".join(lines), encoding="utf-8")

@@ -32,7 +32,7 @@ def load(client: int, clients: int) -> tuple[TensorDataset, TensorDataset]:
 
 
 def loader(dataset: TensorDataset, seed: int) -> DataLoader:
-    """Return shuffled batches; a last one of one sample, which a batch norm cannot do, is left."""
+    """Return shuffled batches, without a last one of a single sample: a batch norm needs two."""
     return DataLoader(
         dataset,
         batch_size=32,
@@ -44,7 +44,7 @@ def loader(dataset: TensorDataset, seed: int) -> DataLoader:
 
 @torch.no_grad()
 def score(model: nn.Module, dataset: TensorDataset) -> tuple[float, float]:
-    """Return the loss and the share that is classified right."""
+    """Return the loss, and the accuracy from 0 to 1."""
     model.eval()
     x, y = dataset.tensors
     logits = model(x)

@@ -1,7 +1,7 @@
 """A ClientApp like ours, some of whose clients are hostile or broken.
 
-The environment variable ``FLAMMA_TEST_MISCHIEF`` says who does what: ``{"3": "nan"}``. Everybody
-behaves in the warm-up, round 0.
+The environment variable ``FLAMMA_TEST_MISCHIEF`` says who does what: ``{"3": "nan"}``. All clients
+behave in the warm-up, round 0.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from flamma.engines.flower import client_app, wire
+from flamma.engines.flower import client_app, codec
+from flamma.engines.flower.payload import TERMS_RECORD
 
 app = ClientApp()
 
 
 def weights(content, change):
-    array = content[wire.WEIGHTS]["params"].numpy()
-    content[wire.WEIGHTS] = ArrayRecord({"params": Array(np.ascontiguousarray(change(array)))})
+    array = content[codec.WEIGHTS_RECORD]["params"].numpy()
+    content[codec.WEIGHTS_RECORD] = ArrayRecord(
+        {"params": Array(np.ascontiguousarray(change(array)))}
+    )
 
 
 def numbers(content, record, **values):
@@ -31,10 +34,12 @@ def numbers(content, record, **values):
 
 def promise(content):
     """An array whose header promises a terabyte."""
-    data = content[wire.WEIGHTS]["params"].data
+    data = content[codec.WEIGHTS_RECORD]["params"].data
     size = data[data.index(b"(") + 1 : data.index(b",)")]
     more = data.replace(b"(%s,)" % size, b"(%s,)" % b"9".rjust(len(size), b"9"), 1)
-    content[wire.WEIGHTS] = ArrayRecord({"params": Array("float32", (9,), "numpy.ndarray", more)})
+    content[codec.WEIGHTS_RECORD] = ArrayRecord(
+        {"params": Array("float32", (9,), "numpy.ndarray", more)}
+    )
 
 
 MISCHIEF = {
@@ -44,23 +49,25 @@ MISCHIEF = {
     "nan": lambda c: weights(c, lambda a: np.full_like(a, np.nan)),
     "large": lambda c: weights(c, lambda a: np.zeros(5_000_000, np.float32)),
     "promise": promise,
-    "two arrays": lambda c: c[wire.WEIGHTS].__setitem__("more", c[wire.WEIGHTS]["params"]),
-    "no weights": lambda c: c.pop(wire.WEIGHTS),
-    "no report": lambda c: c.pop(wire.REPORT),
-    "no epochs": lambda c: c[wire.REPORT].pop("epochs"),
-    "epochs": lambda c: numbers(c, wire.REPORT, epochs=1000),
-    "zero epochs": lambda c: numbers(c, wire.REPORT, epochs=0),
-    "text": lambda c: numbers(c, wire.REPORT, epochs="three"),
-    "samples": lambda c: numbers(c, wire.REPORT, samples=-5),
-    "more samples": lambda c: numbers(c, wire.REPORT, samples=10**9),
-    "seconds": lambda c: numbers(c, wire.REPORT, seconds=-1.0),
-    "loss": lambda c: numbers(c, wire.REPORT, loss=-3.0),
-    "name": lambda c: numbers(c, wire.REPORT, name="0"),
-    "client": lambda c: numbers(c, wire.REPORT, client=0),
-    "accuracy": lambda c: numbers(c, wire.SCORE, accuracy=300.0),
-    "held out": lambda c: numbers(c, wire.SCORE, held_out=-1),
-    "score name": lambda c: numbers(c, wire.SCORE, name="0"),
-    "no score": lambda c: c.pop(wire.SCORE),
+    "two arrays": lambda c: c[codec.WEIGHTS_RECORD].__setitem__(
+        "more", c[codec.WEIGHTS_RECORD]["params"]
+    ),
+    "no weights": lambda c: c.pop(codec.WEIGHTS_RECORD),
+    "no report": lambda c: c.pop(codec.REPORT_RECORD),
+    "no epochs": lambda c: c[codec.REPORT_RECORD].pop("epochs"),
+    "epochs": lambda c: numbers(c, codec.REPORT_RECORD, epochs=1000),
+    "zero epochs": lambda c: numbers(c, codec.REPORT_RECORD, epochs=0),
+    "text": lambda c: numbers(c, codec.REPORT_RECORD, epochs="three"),
+    "samples": lambda c: numbers(c, codec.REPORT_RECORD, samples=-5),
+    "more samples": lambda c: numbers(c, codec.REPORT_RECORD, samples=10**9),
+    "seconds": lambda c: numbers(c, codec.REPORT_RECORD, seconds=-1.0),
+    "loss": lambda c: numbers(c, codec.REPORT_RECORD, loss=-3.0),
+    "name": lambda c: numbers(c, codec.REPORT_RECORD, name="0"),
+    "client": lambda c: numbers(c, codec.REPORT_RECORD, client=0),
+    "accuracy": lambda c: numbers(c, codec.SCORE_RECORD, accuracy=300.0),
+    "held out": lambda c: numbers(c, codec.SCORE_RECORD, held_out=-1),
+    "score name": lambda c: numbers(c, codec.SCORE_RECORD, name="0"),
+    "no score": lambda c: c.pop(codec.SCORE_RECORD),
 }
 
 
@@ -74,9 +81,9 @@ def spoil(content: RecordDict, mischief: str) -> RecordDict:
 def answer(message: Message, context) -> Message:
     number = str(context.node_config["partition-id"])
     mischief = json.loads(os.environ.get("FLAMMA_TEST_MISCHIEF", "{}")).get(number, "")
-    terms = message.content.get(wire.TERMS, {})
+    terms = message.content.get(TERMS_RECORD, {})
     now = terms.get("round", 1)
-    if now > 0 and wire.WEIGHTS in message.content:
+    if now > 0 and codec.WEIGHTS_RECORD in message.content:
         if mischief == "raises":
             raise ValueError("this client is broken")
         if mischief == "dies once" and now == 1 and terms:

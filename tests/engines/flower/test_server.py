@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import tomllib
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from engines.flower.loopback import LoopGrid, partitions
 from engines.flower.misbehaving import MISCHIEF, spoil
+from flamma.clients.costs import Clients as CostedClients
+from flamma.clients.costs import true_costs
 from flamma.data import site_data
 from flamma.data.federated import federated_from_arrays
-from flamma.engines.flower import client_app, roster, server_app, wire
+from flamma.engines.flower import client_app, codec, roster, server_app
+from flamma.engines.flower.messages import Order
 from flamma.engines.flower.server_app import serve
+from flamma.engines.flower.simulation import FlowerSimulation
+from flamma.engines.flower.site import Site
 from flamma.errors import ConfigError, RunError
 from flamma.experiments import checkpoint
 from flamma.experiments.config import make_config
+from flamma.experiments.engine import ENGINES, NetworkEngine
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, run
+from flamma.experiments.world import World
 from flamma.seeding import stream
 from flamma.strategies import STRATEGIES
+from flamma.training.jobs import Trained
 
 CLIENTS = 4
 SMALL = {
@@ -30,11 +40,13 @@ SMALL = {
     "model": {"name": "logistic"},
     "training": {"learning_rate": 0.1, "epochs": 2},
     "costs": {"kind": "lognormal", "value": 0.05},
+    "engine": {"name": "flower"},
 }
 SAME = (
     *("selected", "failed", "abstained", "local_epochs", "decay_factor", "contributions"),
-    *("accuracy", "accuracy_variance", "test_accuracy", "follower_gap", "leader_regret"),
+    "certificate",
 )
+SAME_METRICS = ("accuracy", "accuracy_variance", "test_accuracy")
 
 
 def tables(name="flamma", **more):
@@ -50,14 +62,16 @@ def served(place, config, grid=None, **options):
 def assert_same(ours, theirs):
     assert ours.params_sha256 == theirs.params_sha256
     for one, other in zip(ours.history, theirs.history, strict=True):
-        assert {k: one[k] for k in SAME} == {k: other[k] for k in SAME}
+        assert {k: getattr(one, k) for k in SAME} == {k: getattr(other, k) for k in SAME}
+        for name in SAME_METRICS:
+            assert one.metric(name) == other.metric(name)
 
 
 @pytest.mark.parametrize("name", [n for n in STRATEGIES if not STRATEGIES[n].pools_data])
 def test_every_strategy_gives_what_the_local_engine_gives(tmp_path, name):
     config = tables(name)
     ours = served(tmp_path / "flower", config)
-    assert_same(ours, run(config, out=tmp_path / "local"))
+    assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
     ours_table, theirs = (
         np.loadtxt(tmp_path / kind / "clients.csv", delimiter=",", skiprows=1)
         for kind in ("flower", "local")
@@ -78,28 +92,40 @@ def test_batch_norms_go_through_every_strategy(tmp_path, name):
         training={"epochs": 1, "batch_size": 4, "learning_rate": 0.05},
     )
     ours = served(tmp_path / "flower", config)
-    assert [record["failed"] for record in ours.history] == [{}, {}]
+    assert [record.failed for record in ours.history] == [{}, {}]
     assert ours.about["trainer"] == "torch"
-    assert_same(ours, run(config, out=tmp_path / "local"))
+    assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
 
 
-def test_one_message_serves_training_and_judging(tmp_path):
+def test_one_message_serves_training_and_evaluation(tmp_path):
     grid = LoopGrid(partitions(CLIENTS))
     served(tmp_path / "run", tables("fedavg"), grid)
     kinds = [kind for _, kind in grid.sent]
     rounds, others = SMALL["rounds"], CLIENTS - SMALL["per_round"]
     assert kinds.count("query") == CLIENTS
     assert kinds.count("train") == rounds * SMALL["per_round"]
-    # Who does not train judges by itself, and everybody does after the last round.
+    # Clients that do not train get a message to evaluate, and so do all after the last round.
     assert kinds.count("evaluate") == (rounds - 1) * others + CLIENTS
     assert len(kinds) == CLIENTS + rounds * SMALL["per_round"] + (rounds - 1) * others + CLIENTS
 
 
-def test_judging_every_other_round_is_as_on_the_local_engine(tmp_path):
+def test_scores_that_cannot_wait_are_asked_for_at_once_and_only_once(tmp_path, monkeypatch):
+    ahead = served(tmp_path / "ahead", tables("fedavg"))
+    monkeypatch.setattr(
+        server_app, "World", lambda **parts: World(**{**parts, "looks_ahead": False})
+    )
+    grid = LoopGrid(partitions(CLIENTS))
+    assert_same(served(tmp_path / "at once", tables("fedavg"), grid), ahead)
+    kinds = [kind for _, kind in grid.sent]
+    assert kinds.count("train") == SMALL["rounds"] * SMALL["per_round"]
+    assert kinds.count("evaluate") == SMALL["rounds"] * CLIENTS
+
+
+def test_evaluating_every_other_round_is_as_on_the_local_engine(tmp_path):
     config = tables("fedavg", rounds=5, evaluation={"every": 2})
     ours = served(tmp_path / "flower", config)
-    assert [record["accuracy"] is not None for record in ours.history] == [0, 1, 0, 1, 1]
-    assert_same(ours, run(config, out=tmp_path / "local"))
+    assert [record.evaluated for record in ours.history] == [0, 1, 0, 1, 1]
+    assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
 
 
 class StopError(Exception):
@@ -111,7 +137,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, stop
     monkeypatch.setattr(checkpoint, "SHARE_OF_TIME", 1e9)
 
     def interrupt(record):
-        if record["round"] == stop:
+        if record.round == stop:
             raise StopError
 
     whole = served(tmp_path / "whole", tables())
@@ -126,7 +152,7 @@ def test_a_hostile_answer_is_refused_and_the_round_goes_on(tmp_path, mischief):
     villain = next(node for node, c in grid.nodes.items() if c.node_config["partition-id"] == 2)
 
     def interfere(node, content):
-        playing = wire.PROFILE not in content and (villain, "query") in grid.sent
+        playing = codec.PROFILE_RECORD not in content and (villain, "query") in grid.sent
         if node == villain and playing and grid.sent.count((node, "train")) > 1:  # not warm-up
             return spoil(content, mischief)
         return content
@@ -137,12 +163,12 @@ def test_a_hostile_answer_is_refused_and_the_round_goes_on(tmp_path, mischief):
     about_scores = mischief in ("accuracy", "held out", "score name", "no score")
     first, last = done.history
     for record in (first, last):
-        assert list(record["failed"]) == ([] if about_scores else ["2"])
-        assert all("refused: " in reason for reason in record["failed"].values())
-        assert record["follower_gap"] < 1e-9
+        assert list(record.failed) == ([] if about_scores else [2])
+        assert all("refused: " in reason for reason in record.failed.values())
+        assert record.certificate.follower_gap < 1e-9
     # What was said of the first round's model came in the second round.
-    assert (first["clients_scored"] == CLIENTS - 1) == about_scores
-    assert first.get("unscored", {}).keys() == ({"2"} if about_scores else set())
+    assert (first.metric("clients_scored") == CLIENTS - 1) == about_scores
+    assert first.evaluation.unscored.keys() == ({2} if about_scores else set())
     table = np.loadtxt(tmp_path / "run" / "clients.csv", delimiter=",", skiprows=1)
     assert np.isnan(table[table[:, 1] == 2][0, 2]) == about_scores
     if not about_scores:  # the same as if the client had not answered
@@ -150,9 +176,11 @@ def test_a_hostile_answer_is_refused_and_the_round_goes_on(tmp_path, mischief):
         other.interfere = lambda node, content: (
             None if node == villain and other.sent.count((node, "train")) > 1 else content
         )
-        silent = served(tmp_path / "silent", {**config, "engine": {"wait": 0.1}}, other)
+        silent = served(
+            tmp_path / "silent", {**config, "engine": {"name": "flower", "wait": 0.1}}, other
+        )
         assert silent.params_sha256 == done.params_sha256
-        assert silent.history[0]["failed"] == {"2": "no answer in 0.1 s"}
+        assert silent.history[0].failed == {2: "no answer in 0.1 s"}
 
 
 def test_a_client_that_raises_is_told_in_one_line(tmp_path, monkeypatch):
@@ -160,16 +188,16 @@ def test_a_client_that_raises_is_told_in_one_line(tmp_path, monkeypatch):
     score = client_app.Site.score
 
     def broken(site, order, params):
-        if site.holdings.name == "1":
+        if site.data.name == "1":
             raise ValueError("the disk is gone\nand more")
         return score(site, order, params)
 
     monkeypatch.setattr(client_app.Site, "score", broken)
     done = served(tmp_path / "run", tables("fedavg", per_round=CLIENTS), grid)
     for record in done.history:
-        assert record["unscored"] == {"1": "ValueError: the disk is gone"}
-        assert record["failed"] == {}  # it could still train
-        assert record["clients_scored"] == CLIENTS - 1
+        assert record.evaluation.unscored == {1: "ValueError: the disk is gone"}
+        assert record.failed == {}  # it could still train
+        assert record.metric("clients_scored") == CLIENTS - 1
 
 
 def test_who_is_away_is_said_and_comes_back(tmp_path):
@@ -177,19 +205,20 @@ def test_who_is_away_is_said_and_comes_back(tmp_path):
     gone = next(node for node, c in grid.nodes.items() if c.node_config["partition-id"] == 0)
 
     def follow(record):
-        grid.away = {gone} if record["round"] == 1 else set()
+        grid.away = {gone} if record.round == 1 else set()
 
     done = served(tmp_path / "run", tables("fedavg", per_round=4, rounds=4), grid, on_round=follow)
     # Round 1 is told when round 2 has been played, so it is round 3 that misses somebody.
-    assert [r["failed"] for r in done.history] == [{}, {}, {"0": "not connected"}, {}]
-    assert [r.get("unscored") for r in done.history] == [None, {"0": "not connected"}, None, None]
-    assert [r["clients_scored"] for r in done.history] == [4, 3, 4, 4]
+    assert [r.failed for r in done.history] == [{}, {}, {0: "not connected"}, {}]
+    unscored = [r.evaluation.unscored for r in done.history]
+    assert unscored == [{}, {0: "not connected"}, {}, {}]
+    assert [r.metric("clients_scored") for r in done.history] == [4, 3, 4, 4]
 
 
-def test_without_everybody_a_run_does_not_begin_but_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(server_app, "GATHER", 0.1)
-    monkeypatch.setattr(server_app, "REJOIN", 0.1)
-    monkeypatch.setattr(roster, "LOOK", 0.05)
+def test_a_run_begins_with_all_clients_only_but_goes_on_without_some(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_app, "GATHER_SECONDS", 0.1)
+    monkeypatch.setattr(server_app, "REJOIN_SECONDS", 0.1)
+    monkeypatch.setattr(roster, "NODE_CHECK_SECONDS", 0.05)
     monkeypatch.setattr(checkpoint, "SHARE_OF_TIME", 1e9)
     grid = LoopGrid(partitions(CLIENTS))
     gone = next(node for node, c in grid.nodes.items() if c.node_config["partition-id"] == 3)
@@ -209,8 +238,8 @@ def test_without_everybody_a_run_does_not_begin_but_goes_on(tmp_path, monkeypatc
     again.away = {gone}
     done = served(tmp_path / "run", config, again)
     assert done.finished
-    assert done.history[-1]["failed"] == {"3": "not connected"}
-    assert done.history[-1]["clients_scored"] == 3
+    assert done.history[-1].failed == {3: "not connected"}
+    assert done.history[-1].metric("clients_scored") == 3
 
 
 def places(names="abc", cost=0.07):
@@ -230,6 +259,7 @@ SITES = {
     "data": {"dataset": "own", "clients": 3},
     "model": {"name": "logistic"},
     "strategy": {"name": "flamma"},
+    "engine": {"name": "flower"},
 }
 
 
@@ -248,13 +278,14 @@ def test_sites_are_known_by_name_whatever_their_nodes(tmp_path, sites):
     first = served(tmp_path / "one", SITES, LoopGrid(nodes("abc")), names=["a", "b", "c"])
     second = served(tmp_path / "two", SITES, LoopGrid(nodes("cab")), names=["a", "b", "c"])
     assert first.params_sha256 == second.params_sha256
-    assert first.history[0]["test_accuracy"] is None  # the server has no data
+    assert first.history[0].metric("test_accuracy") is None  # the server has no data
     population = (tmp_path / "one" / "population.csv").read_text().splitlines()
     assert population[1] == "0,30,10,0.07,a"
     data = federated_from_arrays(
         [(p.x, p.y) for p in sites.values()], [(p.held_x, p.held_y) for p in sites.values()]
     )
-    local = run({**SITES, "data": {}, "costs": {"value": 0.07}}, data=data, out=tmp_path / "local")
+    here = {**SITES, "data": {}, "engine": "local", "costs": {"value": 0.07}}
+    local = run(here, data=data, out=tmp_path / "local")
     assert local.params_sha256 == first.params_sha256
 
 
@@ -264,16 +295,16 @@ def test_a_site_may_lack_a_class(tmp_path, sites):
     sites["b"] = replace(kept, held_y=np.minimum(kept.held_y, 1))
     config = {**SITES, "per_round": 3}
     done = served(tmp_path / "run", config, LoopGrid(nodes("abc")), names=["a", "b", "c"])
-    assert [record["failed"] for record in done.history] == [{}, {}, {}]
-    assert done.history[-1]["clients_scored"] == 3
+    assert [record.failed for record in done.history] == [{}, {}, {}]
+    assert done.history[-1].metric("clients_scored") == 3
 
 
 def test_a_client_slower_than_the_limit_is_late(tmp_path):
-    config = tables("fedavg", rounds=1, engine={"time_limit": 1e-9})
+    config = tables("fedavg", rounds=1, engine={"name": "flower", "time_limit": 1e-9})
     done = served(tmp_path / "run", config)
-    assert set(done.history[0]["failed"].values()) == {"late: over 1e-09 s"}
-    assert len(done.history[0]["failed"]) == SMALL["per_round"]
-    assert done.history[0]["clients_scored"] == CLIENTS  # judging was not late
+    assert set(done.history[0].failed.values()) == {"late: over 1e-09 s"}
+    assert len(done.history[0].failed) == SMALL["per_round"]
+    assert done.history[0].metric("clients_scored") == CLIENTS  # the evaluation was not late
 
 
 def test_a_cost_that_is_not_asked_for_stays_at_the_site(tmp_path, sites):
@@ -281,7 +312,11 @@ def test_a_cost_that_is_not_asked_for_stays_at_the_site(tmp_path, sites):
     grid = LoopGrid(nodes("abc"))
     costs = []
     grid.interfere = lambda node, content: (
-        (costs.append(content[wire.PROFILE]["cost"]) if wire.PROFILE in content else None)
+        (
+            costs.append(content[codec.PROFILE_RECORD]["cost"])
+            if codec.PROFILE_RECORD in content
+            else None
+        )
         or content
     )
     done = served(tmp_path / "run", config, grid, names=["a", "b", "c"])
@@ -297,7 +332,7 @@ def test_a_site_that_keeps_its_cost_to_itself_is_estimated(tmp_path, sites):
     told = (tmp_path / "run" / "population.csv").read_text()
     assert "0.07,a" in told
     assert "nan,b" in told
-    assert all(record["leader_regret"] is not None for record in done.history)
+    assert all(record.certificate is not None for record in done.history)
 
 
 def test_a_stranger_and_a_second_of_the_same_name_are_refused(tmp_path, sites):
@@ -309,7 +344,7 @@ def test_a_stranger_and_a_second_of_the_same_name_are_refused(tmp_path, sites):
     assert done.params_sha256 == alone.params_sha256
     assert done.about["refused"] == {
         "node 998": "the name 'b' is taken by another node",
-        "node 999": "nobody of the name 'z' belongs to this run",
+        "node 999": "no client of this run has the name 'z'",
     }
 
 
@@ -319,7 +354,7 @@ def test_a_name_must_be_that_of_the_key(tmp_path, sites):
     crowd = LoopGrid({5: {"site": "liar"}, **nodes("abc")}, names=names | {5: "d"})
     done = served(tmp_path / "run", SITES, crowd, names=["a", "b", "c"])
     assert done.about["refused"] == {"d": "it says that it is 'a', but its key is that of 'd'"}
-    assert done.history[-1]["failed"] == {}
+    assert done.history[-1].failed == {}
 
 
 def test_sites_whose_samples_differ_are_told_before_anything_begins(tmp_path, sites):
@@ -342,7 +377,49 @@ def test_measured_costs_last_through_a_run_and_its_resumption(tmp_path, monkeypa
     before = (tmp_path / "run" / "population.csv").read_text()
     done = served(tmp_path / "run", config)
     assert (tmp_path / "run" / "population.csv").read_text() == before
-    assert done.summary()["certificate"]["follower_gap"] < 1e-9
+    assert done.summary()["follower_gap"] < 1e-9
+
+
+def test_a_client_goes_by_its_own_cost_or_by_the_one_in_its_order(tmp_path, sites, monkeypatch):
+    sites["a"] = replace(sites["a"], cost=None)
+    sites["c"] = replace(sites["c"], cost=0.3, tells_cost=False)
+    used, real = {}, client_app.Site.cost
+    monkeypatch.setattr(
+        client_app.Site,
+        "cost",
+        lambda site, order: used.setdefault((site.data.name, order.client), real(site, order)),
+    )
+    costs = {"kind": "lognormal", "value": 0.05}
+    config = {**SITES, "per_round": 3, "costs": costs}
+    done = served(tmp_path / "run", config, LoopGrid(nodes("abc")), names=["a", "b", "c"])
+    drawn = true_costs(done.config.costs, CostedClients(3, done.config.seed))
+    assert {key: cost for key, cost in used.items() if key[1] >= 0} == {
+        ("a", 0): drawn[0],  # by the configuration: the server drew it and sent it along
+        ("b", 1): 0.07,
+        ("c", 2): 0.3,
+    }
+    population = (tmp_path / "run" / "population.csv").read_text().splitlines()[1:]
+    assert [line.split(",")[3] for line in population] == [repr(float(drawn[0])), "0.07", "nan"]
+
+
+def test_a_measured_cost_is_timed_once_and_what_the_order_repeats_is_not_timed(sites, monkeypatch):
+    here = replace(sites["a"], cost=None)
+    text = make_config({**SITES, "costs": {"kind": "measured", "value": 3.0}}).as_toml()
+    seconds = iter([9.0, 0.25])  # the first epoch warms the machine up
+    monkeypatch.setattr(Site, "_train", lambda *_: Trained(None, seconds=next(seconds)))
+    site = Site(here, text, {})
+    assert site.cost(Order(text)) == 0.75
+    assert site.cost(Order(text)) == 0.75
+    assert Site(here, text, {}).cost(Order(text, cost=0.5)) == 0.5
+    assert Site(replace(here, cost=0.2), text, {}).cost(Order(text, cost=0.5)) == 0.2
+
+
+def test_a_client_that_was_not_told_its_cost_does_not_draw_one(sites):
+    text = make_config({**SITES, "costs": {"kind": "lognormal"}}).as_toml()
+    site = Site(replace(sites["a"], cost=None), text, {})
+    with pytest.raises(ConfigError, match="a was not told its cost of the kind lognormal"):
+        site.cost(Order(text))
+    assert site.cost(Order(text, cost=0.5)) == 0.5
 
 
 def test_torch_is_needed_once_a_run_where_clients_train_in_lanes(tmp_path, monkeypatch):
@@ -357,7 +434,7 @@ def test_torch_is_needed_once_a_run_where_clients_train_in_lanes(tmp_path, monke
     if done.about["trainer"] != "lanes":
         pytest.skip("the lanes were not compiled here")
     assert len(made) == CLIENTS  # one for each client, whatever the rounds
-    assert all(client_app.MEMORY in context.state for context in grid.nodes.values())
+    assert all(client_app.MEMORY_RECORD in context.state for context in grid.nodes.values())
 
 
 def test_the_server_needs_to_be_told_where(monkeypatch):
@@ -366,6 +443,46 @@ def test_the_server_needs_to_be_told_where(monkeypatch):
     context = Context(1, 1, {}, RecordDict(), {})
     with pytest.raises(RunError, match="needs a run directory"):
         server_app.app(LoopGrid({}), context)
+
+
+@dataclass(frozen=True)
+class Elsewhere(NetworkEngine):
+    """Stands for any engine whose server part is our ServerApp."""
+
+    name: ClassVar[str] = "elsewhere"
+    server: str = ""
+
+    def execute(self, assignment):
+        raise NotImplementedError
+
+
+def test_any_engine_with_a_network_is_served_and_clients_only_learn_its_time_limit(
+    tmp_path, sites, monkeypatch
+):
+    monkeypatch.setitem(ENGINES._ours, "elsewhere", Elsewhere)
+    engine = {"name": "elsewhere", "server": "/secret/place", "time_limit": 50.0, "wait": 9.0}
+    seen = []
+
+    def answer(message, context):
+        seen.append(message.content[codec.ORDER_RECORD]["config"])
+        return client_app.app(message, context)
+
+    grid = LoopGrid(nodes("abc"), answer=answer)
+    config = {**SITES, "engine": engine}
+    done = served(tmp_path / "run", config, grid, names=["a", "b", "c"])
+    other = served(tmp_path / "other", SITES, LoopGrid(nodes("abc")), names=["a", "b", "c"])
+    assert done.params_sha256 == other.params_sha256
+    assert done.config.engine == Elsewhere(time_limit=50.0, wait=9.0, server="/secret/place")
+    assert len(seen) > 3
+    for text in seen:
+        assert "secret" not in text
+        assert make_config(tomllib.loads(text)).engine == FlowerSimulation(time_limit=50.0)
+
+
+def test_a_run_of_the_local_engine_is_not_served(tmp_path):
+    with pytest.raises(ConfigError, match="the engine local has no clients behind a network"):
+        served(tmp_path / "run", tables(engine="local"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_app_runs_what_lies_in_the_directory(tmp_path, sites):

@@ -19,9 +19,9 @@ from flamma.engines.flower import simulation
 from flamma.engines.flower.simulation import simulate
 from flamma.errors import ConfigError, MissingExtraError, RunError
 from flamma.experiments.config import make_config
+from flamma.experiments.engine import ENGINES, Assignment, NetworkEngine
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, resume, run
-from flamma.experiments.session import Assignment
 
 TESTS = Path(__file__).parents[2]
 SMALL = {
@@ -32,7 +32,7 @@ SMALL = {
     "training": {"learning_rate": 0.1, "epochs": 2},
     "costs": {"kind": "lognormal", "value": 0.05},
 }
-SAME = ("selected", "failed", "abstained", "decay_factor", "local_epochs", "accuracy")
+SAME = ("selected", "failed", "abstained", "decay_factor", "local_epochs")
 
 
 def leftovers():
@@ -55,7 +55,8 @@ def nothing_is_left(within=15.0):
 def assert_same(ours, theirs):
     assert ours.params_sha256 == theirs.params_sha256
     for one, other in zip(ours.history, theirs.history, strict=True):
-        assert {k: one[k] for k in SAME} == {k: other[k] for k in SAME}
+        assert {k: getattr(one, k) for k in SAME} == {k: getattr(other, k) for k in SAME}
+        assert one.metric("accuracy") == other.metric("accuracy")
 
 
 @pytest.mark.parametrize(("name", "trainer"), [("qffl", "torch"), ("fedavg", "auto")])
@@ -127,7 +128,7 @@ WAIT = 25
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory):
-    """A run in which almost everybody does something else than asked."""
+    """A run in which almost every client does something else than asked."""
     names = ["", "", *MISCHIEF, "raises", "dies once", "hangs"]
     place = tmp_path_factory.mktemp("troubled") / "run"
     config = make_config(
@@ -159,12 +160,11 @@ def troubled(tmp_path_factory):
 def test_a_run_survives_everything_and_says_who_was_missing(troubled):
     names, done = troubled
     assert done.finished
-    by_name = {name: str(k) for k, name in enumerate(names)}
-    good = {"0", "1"}
+    by_name = {name: k for k, name in enumerate(names)}
+    good = {0, 1}
     about_scores = {by_name[name] for name in ("accuracy", "held out", "score name", "no score")}
-    first, second = (record["failed"] for record in done.history)
-    everybody = {str(k) for k in range(len(names))}
-    assert first.keys() == everybody - good - about_scores
+    first, second = (record.failed for record in done.history)
+    assert first.keys() == set(range(len(names))) - good - about_scores
     # Who died or hung once is there again, and nobody else has suffered from it.
     assert second.keys() == first.keys() - {by_name["dies once"], by_name["hangs"]}
     assert first[by_name["raises"]] == "it raised: this client is broken"
@@ -173,7 +173,7 @@ def test_a_run_survives_everything_and_says_who_was_missing(troubled):
     hostile = [first[by_name[name]] for name in MISCHIEF if by_name[name] not in about_scores]
     assert all(reason.startswith("refused: ") for reason in hostile)
     assert first[by_name["epochs"]] == "refused: 1000 epochs where 1 to 10 were on offer"
-    assert all(record["follower_gap"] < 1e-9 for record in done.history)
+    assert all(record.certificate.follower_gap < 1e-9 for record in done.history)
 
 
 def test_an_evaluation_says_over_how_many_it_is(troubled):
@@ -181,13 +181,13 @@ def test_an_evaluation_says_over_how_many_it_is(troubled):
     missing = {"accuracy", "held out", "score name", "no score", "raises"}
     table = np.genfromtxt(done.path / "clients.csv", delimiter=",", skip_header=1)
     for record in done.history:
-        unscored = record["unscored"]
-        assert {names[int(client)] for client in unscored} == missing
-        assert record["clients_scored"] == len(names) - len(missing)
-        rows = table[table[:, 0] == record["round"]]
+        unscored = record.evaluation.unscored
+        assert {names[client] for client in unscored} == missing
+        assert record.metric("clients_scored") == len(names) - len(missing)
+        rows = table[table[:, 0] == record.round]
         assert len(rows) == len(names)
-        assert {str(int(row[1])) for row in rows if np.isnan(row[2])} == set(unscored)
-        assert record["accuracy"] == pytest.approx(np.nanmean(rows[:, 2]), rel=1e-5)
+        assert {int(row[1]) for row in rows if np.isnan(row[2])} == set(unscored)
+        assert record.metric("accuracy") == pytest.approx(np.nanmean(rows[:, 2]), rel=1e-5)
 
 
 def test_without_flower_it_says_what_to_install(tmp_path, monkeypatch):
@@ -195,6 +195,13 @@ def test_without_flower_it_says_what_to_install(tmp_path, monkeypatch):
     with pytest.raises(MissingExtraError, match=r"pip install 'flamma\[flower\]'"):
         run(SMALL, out=tmp_path / "run", engine__name="flower")
     assert not (tmp_path / "run").exists()
+
+
+def test_it_is_a_registered_engine_of_clients_behind_a_network():
+    assert ENGINES["flower"] is simulation.FlowerSimulation
+    engine = make_config({"engine": {"name": "flower", "wait": 7}}).engine
+    assert isinstance(engine, NetworkEngine)
+    assert (engine.name, engine.wait) == ("flower", 7.0)
 
 
 def test_a_model_of_ones_own_needs_a_name(tmp_path):

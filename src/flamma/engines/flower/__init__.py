@@ -1,5 +1,5 @@
-"""Clients on Flower: in its simulation, or at real sites behind a network.
+"""Our runs over Flower: in its simulation, or with clients at real sites.
 
-The strategies, the clients' ``respond``, the trainers and the records are those of every engine;
-here is only what carries them over Flower's messages. Nothing else in the package imports flwr.
+Strategies, responses, trainers and records are the same as on every engine. This package only
+carries them in Flower's messages. For a Flower app of your own, see :mod:`flamma.flower`.
 """

@@ -1,48 +1,52 @@
-"""The clients of a federation at the other end of Flower's messages."""
+"""The clients of a run at the other end of Flower's messages."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
 from flwr.app import Message, MessageType, RecordDict
 
-from flamma.engines import Engine
-from flamma.engines.flower.roster import Letter, Roster, exchange, why_failed
-from flamma.engines.flower.wire import (
-    ClientError,
-    Order,
-    Score,
-    WireError,
-    pack_order,
-    read_report,
-    read_score,
-)
-from flamma.types import Floats, Ints, Params, Report, Scores, Terms
+from flamma.engines.flower.codec import pack_order, read_report, read_score
+from flamma.engines.flower.messages import MessageError, Order, Score
+from flamma.engines.flower.payload import content_of
+from flamma.engines.flower.roster import Request, Roster, exchange
+from flamma.engines.runner import ClientRunner
+from flamma.types import Ints, Params, Population, Report, Scores, Scoring, Terms
 
-NOT_THERE = "not connected"
+NOT_CONNECTED = "not connected"
 Found = TypeVar("Found", Report, Score)
 
 
-@dataclass(frozen=True, eq=False)
-class GridClients:
-    """Keeps :class:`~flamma.federation.FarClients`: plays and judges in one message each.
+@dataclass(eq=False)
+class _Evaluation:
+    """A model that clients are to score, and the scores or reasons once they were asked."""
 
-    Nobody is forgotten: a client that does not answer, or not with what was asked, has a report
-    or a score that says why. Replies are sorted by client, so results do not depend on timing.
+    params: Params
+    answers: Mapping[int, Score | str] | None = None
+
+
+@dataclass(eq=False)
+class GridClients:
+    """Clients behind a network: keeps :class:`~flamma.federation.Clients`.
+
+    A request to evaluate waits until the same weights are sent out for training, and goes along
+    in the same message; if the scores are needed before that, it is sent by itself. A client that
+    does not answer, or not with what was asked, gets a report or a score that says why. Replies
+    are taken in the order of the clients, so that results do not depend on timing.
 
     Parameters
     ----------
     roster : Roster
-        Who is where.
+        Which client is at which node.
     order : Order
         What all orders have in common.
-    engine : Engine
-        The server's own: judges on the test and validation sets.
-    samples, held_out, costs : arrays
+    runner : ClientRunner
+        The server's own: evaluates on the test and validation sets.
+    population : Population
         What the clients said at the beginning; an answer that says otherwise is refused.
     wait : float
         Seconds that the server waits for the answers of a round.
@@ -50,67 +54,69 @@ class GridClients:
 
     roster: Roster
     order: Order
-    engine: Engine
-    samples: Ints
-    held_out: Ints
-    costs: Floats
+    runner: ClientRunner
+    population: Population
     wait: float
+    _pending: _Evaluation | None = field(default=None, init=False)
 
     def play(self, params: Params, terms: Sequence[Terms]) -> list[Report]:
-        """Let each client respond to its terms and train."""
-        return self._ask(params, terms, judge=False)[0]
+        """Let each client respond to its terms and train; send a waiting evaluation along."""
+        pending, self._pending = self._pending, None
+        if pending is None or pending.params is not params:
+            return self._ask(params, terms, evaluate=False)[0]
+        reports, pending.answers = self._ask(params, terms, evaluate=True)
+        return reports
 
-    def evaluate(self, params: Params) -> Scores:
+    def evaluate(self, params: Params) -> Scoring:
         """Score the model on every client's held-out data and on the test set."""
-        return self._scores(params, self._ask(params, (), judge=True)[1])
-
-    def play_and_evaluate(
-        self, params: Params, terms: Sequence[Terms]
-    ) -> tuple[list[Report], Scores]:
-        """Do both at one go: who is not to train only judges."""
-        reports, scores = self._ask(params, terms, judge=True)
-        return reports, self._scores(params, scores)
+        evaluation = self._pending = _Evaluation(params)
+        return lambda: self._scores(evaluation)
 
     def validate(self, params: Params) -> tuple[float, float]:
         """Score the model on the server's validation set."""
-        return self.engine.validate(params)
+        return self.runner.validate(params)
 
     def _ask(
-        self, params: Params, terms: Sequence[Terms], judge: bool
+        self, params: Params, terms: Sequence[Terms], evaluate: bool
     ) -> tuple[list[Report], dict[int, Score | str]]:
-        """Return a report for every client with terms and, to judge, a score or reason of all."""
+        """Return a report for every client with terms, and a score or reason of all if asked."""
         offers = {t.client: t for t in terms}
-        clients = range(self.samples.size) if judge else sorted(offers)
-        self.roster.look()
+        clients = range(self.population.clients) if evaluate else sorted(offers)
+        self.roster.refresh()
         nodes = {client: self.roster.node(client) for client in clients}
-        letters = [
-            Letter(
+        requests = [
+            Request(
                 node,
                 MessageType.TRAIN if client in offers else MessageType.EVALUATE,
-                self._content(client, offers.get(client), params, judge),
+                self._content(client, offers.get(client), params, evaluate),
             )
             for client, node in nodes.items()
             if node is not None
         ]
-        replies = exchange(self.roster.grid, letters, self.wait)
-        answers = {c: NOT_THERE if node is None else replies.get(node) for c, node in nodes.items()}
+        replies = exchange(self.roster.grid, requests, self.wait)
+        answers = {
+            c: NOT_CONNECTED if node is None else replies.get(node) for c, node in nodes.items()
+        }
         reports = [self._report(offer, answers[c], params.size) for c, offer in offers.items()]
-        scores = {c: self._score(c, answer) for c, answer in answers.items()} if judge else {}
+        scores = {c: self._score(c, answer) for c, answer in answers.items()} if evaluate else {}
         return reports, scores
 
-    def _content(self, client: int, terms: Terms | None, params: Params, judge: bool) -> RecordDict:
+    def _content(
+        self, client: int, terms: Terms | None, params: Params, evaluate: bool
+    ) -> RecordDict:
+        costs = self.population.costs
         order = replace(
             self.order,
             client=client,
             name=self.roster.names[client],
-            judge=judge,
-            cost=float(self.costs[client]),
+            evaluate=evaluate,
+            cost=math.nan if costs is None else float(costs[client]),
         )
         return pack_order(order, terms, params)
 
     def _report(self, terms: Terms, answer: Message | str | None, size: int) -> Report:
         client = terms.client
-        name, samples = self.roster.names[client], int(self.samples[client])
+        name, samples = self.roster.names[client], int(self.population.samples[client])
 
         def read(content: RecordDict) -> Report:
             return read_report(content, name, terms, samples, size)
@@ -119,29 +125,30 @@ class GridClients:
         return Report(client, None, samples, 0, failure=found) if isinstance(found, str) else found
 
     def _score(self, client: int, answer: Message | str | None) -> Score | str:
-        name, held = self.roster.names[client], int(self.held_out[client])
+        name, held = self.roster.names[client], int(self._held_out[client])
         return self._read(answer, lambda content: read_score(content, name, held))
 
     def _read(
         self, answer: Message | str | None, read: Callable[[RecordDict], Found]
     ) -> Found | str:
-        """Return what an answer says, or why it says nothing."""
+        """Return what an answer says, or the reason why it cannot be used."""
         if answer is None:
             return f"no answer in {self.wait:g} s"
         if isinstance(answer, str):
             return answer
-        if answer.has_error():
-            return why_failed(answer)
         try:
-            return read(answer.content)
-        except ClientError as error:
-            return str(error)
-        except WireError as error:
-            return f"refused: {error}"
+            return read(content_of(answer))
+        except MessageError as error:
+            return error.reason
 
-    def _scores(self, params: Params, found: Mapping[int, Score | str]) -> Scores:
-        own = self.engine.evaluate(params)
-        accuracy = np.full(self.samples.size, math.nan)
+    def _scores(self, evaluation: _Evaluation) -> Scores:
+        """Return the scores of a model, asking for them if they did not come with the training."""
+        if evaluation.answers is None:
+            self._pending = None
+            evaluation.answers = self._ask(evaluation.params, (), evaluate=True)[1]
+        found = evaluation.answers
+        own = self.runner.evaluate(evaluation.params)
+        accuracy = np.full(self.population.clients, math.nan)
         loss = accuracy.copy()
         for client, score in found.items():
             if isinstance(score, Score):
@@ -149,8 +156,13 @@ class GridClients:
         return Scores(
             accuracy=accuracy,
             loss=loss,
-            samples=self.held_out,
+            samples=self._held_out,
             test_accuracy=own.test_accuracy,
             test_loss=own.test_loss,
             missing={c: reason for c, reason in found.items() if isinstance(reason, str)},
         )
+
+    @property
+    def _held_out(self) -> Ints:
+        held = self.population.held_out
+        return np.zeros(self.population.clients, dtype=np.int64) if held is None else held

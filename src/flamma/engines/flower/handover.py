@@ -1,7 +1,7 @@
-"""A federation's data handed to other processes of this machine: files that they share.
+"""A federation's data for other processes of this machine: files that they share.
 
-Plain ``.npy`` files are mapped into memory, so that however many processes read them, they take
-the room of one.
+Plain ``.npy`` files are mapped into memory, so that any number of processes that read them share
+one copy.
 """
 
 from __future__ import annotations
@@ -14,29 +14,32 @@ import numpy as np
 
 from flamma.data.federated import FederatedData
 
-ABOUT = "about.json"
-ENVIRONMENT = "FLAMMA_FLOWER_DATA"
-"""Where the processes of a simulation find the folder."""
+DATA_DESCRIPTION = "data.json"
+DATA_VARIABLE = "FLAMMA_FLOWER_DATA"
+"""The environment variable that tells the processes of a simulation where the folder is."""
+
+MAPPED_BYTES = 2**12
+"""Smaller files are read instead of mapped."""
 
 
 def hand_over(data: FederatedData, folder: Path) -> None:
-    """Write a federation's arrays into a folder."""
+    """Write a federation's arrays into a folder, for :func:`take_over`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in _arrays():
         np.save(folder / f"{name}.npy", getattr(data, name), allow_pickle=False)
     about = {"classes": data.classes, "name": data.name}
-    (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+    (folder / DATA_DESCRIPTION).write_text(json.dumps(about), encoding="utf-8")
 
 
 def take_over(folder: Path) -> FederatedData:
-    """Return the federation that was written into a folder, without reading it into memory."""
-    about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    """Return the federation that was written into a folder, mapped instead of read."""
+    about = json.loads((folder / DATA_DESCRIPTION).read_text(encoding="utf-8"))
     arrays = {name: _load(folder / f"{name}.npy") for name in _arrays()}
     return FederatedData(**arrays, classes=about["classes"], name=about["name"])
 
 
 def server_part(data: FederatedData) -> FederatedData:
-    """Return what the server itself holds: test and validation sets, no client's data."""
+    """Return what the server holds: test and validation sets, and no client's data."""
     nothing = np.zeros(2, dtype=np.int64)
     return replace(
         data,
@@ -50,7 +53,7 @@ def server_part(data: FederatedData) -> FederatedData:
 
 
 def no_data(shape: tuple[int, ...], classes: int) -> FederatedData:
-    """Return what a server holds that has no data at all."""
+    """Return the data of a server that has none: empty arrays of the right shape."""
     x, y = np.zeros((0, *shape), dtype=np.float32), np.zeros(0, dtype=np.int64)
     nothing = np.zeros(2, dtype=np.int64)
     return FederatedData(x, y, nothing, x[:0], y, nothing, x[:], y, x, y, classes, "none")
@@ -61,5 +64,5 @@ def _arrays() -> list[str]:
 
 
 def _load(path: Path) -> np.ndarray:
-    array = np.load(path, mmap_mode="r" if path.stat().st_size > 2**12 else None)
+    array = np.load(path, mmap_mode="r" if path.stat().st_size > MAPPED_BYTES else None)
     return np.asarray(array)

@@ -1,4 +1,4 @@
-"""Who is who: which of Flower's nodes, whose numbers are random, is which client."""
+"""Which of Flower's nodes, whose numbers are random, is which client."""
 
 from __future__ import annotations
 
@@ -10,67 +10,59 @@ from typing import NamedTuple
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from flamma.engines.flower.wire import (
-    ClientError,
-    Order,
-    SiteProfile,
-    WireError,
-    one_line_of,
-    pack_order,
-    read_profile,
-)
+from flamma.engines.flower.codec import pack_order, read_profile
+from flamma.engines.flower.messages import MessageError, Order, SiteProfile
+from flamma.engines.flower.payload import content_of, one_line_of
 from flamma.errors import RunError
 
-LOOK = 1.0
-"""Seconds between two looks whether somebody new is there."""
+NODE_CHECK_SECONDS = 1.0
+"""Seconds between two checks for new nodes while a run waits for its clients."""
 
-GRACE = 10.0
-"""Seconds that a message outlives the wait for its answer, so that it is late and not lost."""
+FASTEST_POLL_SECONDS, SLOWEST_POLL_SECONDS = 0.2, 1.0
+"""Seconds between two requests for replies: the first ones, and those after a long wait."""
 
-QUICK = 0.2
-"""Seconds between two looks for answers."""
+EXTRA_LIFETIME_SECONDS = 10.0
+"""Seconds that a message outlives the wait for its reply, so that it is late and not lost."""
 
-ANSWER = 60.0
+PROFILE_SECONDS = 60.0
 """Seconds that a node has to say who it is."""
 
-ATTEMPTS = 3
+PROFILE_ATTEMPTS = 3
 """How often a node is asked who it is."""
 
-CRASHED, AWAY = 8, (3, 4, 5)
-"""Flower's codes of errors: the client's process died; the node or its answer is not there."""
 
-
-class Letter(NamedTuple):
-    """Something for a node."""
+class Request(NamedTuple):
+    """A message to be sent to a node."""
 
     node: int
     kind: str
     content: RecordDict
 
 
-def exchange(grid: Grid, letters: Sequence[Letter], wait: float) -> dict[int, Message]:
-    """Return what the nodes answer, by node, if they do so in time.
+def exchange(grid: Grid, requests: Sequence[Request], wait: float) -> dict[int, Message]:
+    """Send requests and return the replies that come in time, by node.
 
-    What Flower answers in place of a node that is gone belongs to that node too; other than that
-    an answer counts only if it comes from the node that was asked.
+    An error that Flower sends in place of a node that is gone counts as the node's reply.
+    Otherwise a reply counts only if it comes from the node that was asked.
     """
     messages = [
-        Message(letter.content, letter.node, letter.kind, ttl=wait + GRACE) for letter in letters
+        Message(request.content, request.node, request.kind, ttl=wait + EXTRA_LIFETIME_SECONDS)
+        for request in requests
     ]
-    answers: dict[int, Message] = {}
+    replies: dict[int, Message] = {}
     if not messages:
-        return answers
+        return replies
     numbers = list(grid.push_messages(messages))
-    asked = {n: letter.node for n, letter in zip(numbers, letters, strict=False) if n}
-    for reply in _replies(grid, set(asked), wait):
+    asked = {n: request.node for n, request in zip(numbers, requests, strict=False) if n}
+    for reply in _pull(grid, set(asked), wait):
         node = asked.get(reply.metadata.reply_to_message_id)
         if node is not None and (reply.has_error() or reply.metadata.src_node_id == node):
-            answers.setdefault(node, reply)
-    return answers
+            replies.setdefault(node, reply)
+    return replies
 
 
-def _replies(grid: Grid, waiting: set[str], wait: float) -> Iterator[Message]:
-    """Yield replies as they come; ``Grid.send_and_receive`` looks every three seconds only."""
+def _pull(grid: Grid, waiting: set[str], wait: float) -> Iterator[Message]:
+    """Yield replies as they come; ``Grid.send_and_receive`` only polls every three seconds."""
     begun = time.monotonic()
     while waiting:
         found = list(grid.pull_messages(waiting))
@@ -79,37 +71,23 @@ def _replies(grid: Grid, waiting: set[str], wait: float) -> Iterator[Message]:
         waited = time.monotonic() - begun
         if waited > wait:
             return
-        if waiting:  # a look is work for the SuperLink: the longer it takes, the fewer
-            time.sleep(min(max(QUICK, waited / 10), LOOK))
-
-
-def why_failed(reply: Message) -> str:
-    """Return in one line why Flower has an error instead of an answer."""
-    code, reason = reply.error.code, reply.error.reason or ""
-    if code == CRASHED or "ActorDied" in reason or "ActorUnavailable" in reason:
-        return "the client's process died"
-    if code in AWAY:
-        return "the client is not there"
-    lines = [line for line in reason.splitlines() if line.strip(" '>")]
-    told = lines[-1].strip(" '>") if lines else ""
-    for before in ("Message: ", ":<'"):  # Flower's own words
-        told = told.rpartition(before)[2]
-    return f"it raised: {one_line_of(told)}" if told else f"error {code}"
+        if waiting:  # polling is work for the SuperLink: the longer it takes, the less often
+            time.sleep(min(max(FASTEST_POLL_SECONDS, waited / 10), SLOWEST_POLL_SECONDS))
 
 
 class Roster:
-    """The clients by number, each at the node that it was first seen at.
+    """The clients by number, each with the node at which it was first seen.
 
     Parameters
     ----------
     grid : Grid
-        Flower's way to the nodes.
+        Flower's connection to the nodes.
     names : sequence of str
-        The clients' names; a client's number is its place here.
+        The clients' names; a client's number is its index here.
     query : Order
-        What everybody is asked first.
+        The first order to every node.
     wait : float
-        Seconds that an answer may take.
+        Seconds that a reply may take.
     """
 
     def __init__(self, grid: Grid, names: Sequence[str], query: Order, wait: float) -> None:
@@ -124,45 +102,46 @@ class Roster:
         self._asked: Counter[int] = Counter()
 
     def node(self, client: int) -> int | None:
-        """Return where a client is, None if it is not there."""
+        """Return a client's node, None if it is not connected."""
         node = self._nodes.get(client)
         return node if node in self._present else None
 
-    def look(self) -> None:
-        """See who is there, and ask whoever is new who it is."""
+    def refresh(self) -> None:
+        """See which nodes are connected, and ask new ones who they are."""
         registered = {info.node_id: info.name for info in self.grid.get_nodes()}
         self._present = set(registered)
         known = set(self._nodes.values())
-        new = [n for n in sorted(registered) if n not in known and self._asked[n] < ATTEMPTS]
+        new = [
+            n for n in sorted(registered) if n not in known and self._asked[n] < PROFILE_ATTEMPTS
+        ]
         self._asked.update(new)
         content = pack_order(self.query, None, None)
-        letters = [Letter(node, MessageType.QUERY, content) for node in new]
-        for node, reply in sorted(exchange(self.grid, letters, min(self.wait, ANSWER)).items()):
+        requests = [Request(node, MessageType.QUERY, content) for node in new]
+        replies = exchange(self.grid, requests, min(self.wait, PROFILE_SECONDS))
+        for node, reply in sorted(replies.items()):
             try:
-                if reply.has_error():
-                    raise ClientError(why_failed(reply))
-                self._admit(node, read_profile(reply.content), registered[node])
-            except WireError as error:
+                self._admit(node, read_profile(content_of(reply)), registered[node])
+            except MessageError as error:
                 self.refused[registered[node] or f"node {node}"] = str(error)
-                if not isinstance(error, ClientError):
-                    self._asked[node] = ATTEMPTS
+                if not error.from_client:
+                    self._asked[node] = PROFILE_ATTEMPTS
 
     def gather(self, needed: Iterable[int], limit: float) -> None:
-        """Wait until these clients are there, or the time is over."""
+        """Wait until these clients are connected, or the time limit is over."""
         end = time.monotonic() + limit
         needed = set(needed)
         while True:
-            self.look()
+            self.refresh()
             if needed <= self.profiles.keys() or time.monotonic() > end:
                 return
-            time.sleep(LOOK)
+            time.sleep(NODE_CHECK_SECONDS)
 
     def missing(self) -> list[str]:
-        """Return the names of those who have not been seen."""
+        """Return the names of the clients that have not been seen yet."""
         return [name for k, name in enumerate(self.names) if k not in self.profiles]
 
     def check_all(self) -> None:
-        """Refuse to begin without somebody.
+        """Refuse to begin while a client is missing.
 
         Raises
         ------
@@ -177,12 +156,14 @@ class Roster:
     def _admit(self, node: int, profile: SiteProfile, registered: str) -> None:
         name = one_line_of(profile.name)
         if profile.name not in self.names:
-            raise WireError(f"nobody of the name {name!r} belongs to this run")
+            raise MessageError(f"no client of this run has the name {name!r}")
         if registered and registered != profile.name:
-            raise WireError(f"it says that it is {name!r}, but its key is that of {registered!r}")
+            raise MessageError(
+                f"it says that it is {name!r}, but its key is that of {registered!r}"
+            )
         client = self.names.index(profile.name)
         if client in self._nodes:
-            raise WireError(f"the name {name!r} is taken by another node")
+            raise MessageError(f"the name {name!r} is taken by another node")
         self._nodes[client] = node
         self.profiles[client] = profile
         self.refused.pop(registered or f"node {node}", None)

@@ -1,42 +1,45 @@
-"""The ServerApp: the project's own round loop over Flower's messages, into a run directory."""
+"""The ServerApp: our round loop over Flower's messages, recorded in a run directory."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from flamma.clients.costs import draw_costs
 from flamma.data.federated import FederatedData
 from flamma.engines.flower.clients import GridClients
 from flamma.engines.flower.handover import no_data, server_part
+from flamma.engines.flower.messages import Order, SiteProfile
 from flamma.engines.flower.roster import Roster
-from flamma.engines.flower.wire import Order
+from flamma.engines.flower.simulation import FlowerSimulation
 from flamma.errors import ConfigError, RunError
-from flamma.experiments.config import Config, make_config, read_config
+from flamma.experiments.config import OWN, Config, make_config, read_config
+from flamma.experiments.engine import NetworkEngine, OnRound
 from flamma.experiments.folder import ABOUT, CONFIG, RunFolder
-from flamma.experiments.session import OnRound, World, carry_out, known_population
+from flamma.experiments.session import carry_out
+from flamma.experiments.world import World, check_validation, make_population, read_population
 from flamma.types import Floats, Ints
 
-GATHER = 300.0
-"""Seconds that all clients have to come before the first round."""
+GATHER_SECONDS = 300.0
+"""Seconds that a run waits for all clients before its first round."""
 
-REJOIN = 60.0
-"""Seconds they have when a run goes on; then it goes on without those who are away."""
+REJOIN_SECONDS = 60.0
+"""Seconds that a resumed run waits for clients before it goes on without the missing ones."""
 
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Begin the run of the directory that ``run-dir`` names, or go on with it.
+    """Begin or resume the run of the directory that ``run-dir`` names.
 
-    ``sites`` are the clients' names, with commas between; without it they are numbers.
+    ``sites`` are the clients' names, separated by commas; without it they are numbers.
     """
     where = str(context.run_config.get("run-dir", ""))
     if not where:
@@ -55,105 +58,118 @@ def serve(
     data: FederatedData | None = None,
     on_round: OnRound | None = None,
 ) -> None:
-    """Run what is left of a run, with the clients behind the grid.
+    """Carry out what is left of a run, with the clients behind the grid.
 
     Parameters
     ----------
     grid : Grid
-        Flower's way to the nodes.
+        Flower's connection to the nodes.
     config : Config
-        What to run.
+        What to run, on any engine whose clients are behind a network.
     folder : RunFolder
-        Where.
+        Where to record it.
     names : sequence of str
         The clients' names in a deployment; none in a simulation.
     data : FederatedData, optional
-        What the server has its test and validation sets of; by default as configured.
+        Where the server's test and validation sets come from; by default as configured.
     on_round : callable, optional
-        Called with every finished round's record.
+        Called with the record of every finished round.
 
     Raises
     ------
     FlammaError
         If the run cannot be begun or continued.
     """
+    engine = config.engine
+    if not isinstance(engine, NetworkEngine):
+        raise ConfigError(
+            f"the engine {engine.name} has no clients behind a network: set engine.name to flower."
+        )
+    if names and len(names) != config.data.clients:
+        raise ConfigError(
+            f"there are {len(names)} sites, but data.clients is {config.data.clients}."
+        )
     folder.lock()
     try:
         if trainer := folder.read_json(ABOUT).get("trainer"):
-            config = _with_trainer(config, trainer)
-        _serve(grid, config, folder, tuple(names), data, on_round)
+            config = config.with_settings({"training.trainer": trainer})
+        _Server(grid, folder, tuple(names), engine.wait).run(config, data, on_round)
     finally:
         folder.close()
 
 
-def _serve(
-    grid: Grid,
-    config: Config,
-    folder: RunFolder,
-    names: tuple[str, ...],
-    data: FederatedData | None,
-    on_round: OnRound | None,
-) -> None:
-    from flamma.experiments.setup import build_engine
+@dataclass(frozen=True, eq=False)
+class _Server:
+    """A run whose directory is locked, and what does not change while it lasts."""
 
-    strategy = config.build_strategy()
-    clients = config.data.clients
-    if names and len(names) != clients:
-        raise ConfigError(f"there are {len(names)} sites, but data.clients is {clients}.")
-    asks = not names or getattr(strategy, "server_costs", "") == "given"
-    order = Order(config.as_toml(), wants_cost=asks)
-    everybody = names or tuple(str(k) for k in range(clients))
-    roster = Roster(grid, everybody, order, config.engine.wait)
-    known = known_population(folder)
-    roster.gather(range(clients), GATHER if known is None else REJOIN)
-    if known is None or not roster.profiles:
-        roster.check_all()
-    held = _server_data(config, roster, data)
-    if strategy.needs_validation and not held.validation_y.size:
-        raise ConfigError(
-            f"{strategy.name} judges updates on the server's own data: set "
-            f"data.validation_samples, or give the server a validation set."
-        )
-    lanes = all(profile.lanes for profile in roster.profiles.values())
-    if config.training.trainer == "auto" and not lanes:
-        config = _with_trainer(config, "torch")
-    local = replace(config, engine=replace(config.engine, processes=1))
-    with build_engine(local, server_part(held)) as engine:
-        samples, held_out, costs = _population(config, roster, known)
-        order = replace(
-            order, config=config.as_toml(), trainer=engine.trainer, classes=held.classes
-        )
-        world = World(
-            clients=GridClients(
-                roster, order, engine, samples, held_out, costs, config.engine.wait
-            ),
-            samples=samples,
-            held_out=held_out,
-            costs=costs,
-            initial_params=engine.initial_params,
-            trainable_size=engine.layout.trainable_size,
-            trainer=engine.trainer,
-            names=names,
-            class_counts=None if names or data is None else data.class_counts(),
-        )
-        carry_out(config, folder, world, on_round)
-    if roster.refused:
-        about = folder.read_json(ABOUT) | {"refused": roster.refused}
-        folder.write(ABOUT, json.dumps(about, indent=1))
+    grid: Grid
+    folder: RunFolder
+    names: tuple[str, ...]
+    wait: float
 
+    def run(self, config: Config, data: FederatedData | None, on_round: OnRound | None) -> None:
+        from flamma.experiments.setup import build_runner
 
-def _with_trainer(config: Config, trainer: str) -> Config:
-    return make_config(
-        config.as_tables() | {"training": {**config.as_tables()["training"], "trainer": trainer}}
-    )
+        roster = self._gathered(config)
+        profiles = roster.profiles
+        held = _server_data(config, list(profiles.values()), data)
+        check_validation(config, held.validation_y.size)
+        if config.training.trainer == "auto" and not all(p.lanes for p in profiles.values()):
+            config = config.with_settings({"training.trainer": "torch"})
+        with build_runner(config, server_part(held), processes=1) as runner:
+            population = make_population(
+                config,
+                self.folder,
+                runner.layout.trainable_size,
+                samples=lambda: _samples(profiles),
+                own_costs=lambda: _own_costs(profiles),
+                names=self.names,
+            )
+            order = Order(_for_clients(config), trainer=runner.trainer, classes=held.classes)
+            world = World(
+                clients=GridClients(roster, order, runner, population, self.wait),
+                population=population,
+                initial_params=runner.initial_params,
+                trainer=runner.trainer,
+                class_counts=None if self.names or data is None else data.class_counts(),
+                looks_ahead=True,
+            )
+            carry_out(config, self.folder, world, on_round)
+        if roster.refused:
+            about = self.folder.read_json(ABOUT) | {"refused": roster.refused}
+            self.folder.write(ABOUT, json.dumps(about, indent=1))
+
+    def _gathered(self, config: Config) -> Roster:
+        """Return the roster once the clients are there: all of them at the beginning of a run."""
+        clients = config.data.clients
+        asks = not self.names or getattr(config.strategy, "server_costs", "") == "given"
+        query = Order(_for_clients(config), wants_cost=asks)
+        names = self.names or tuple(str(k) for k in range(clients))
+        roster = Roster(self.grid, names, query, self.wait)
+        resumed = read_population(self.folder) is not None
+        roster.gather(range(clients), REJOIN_SECONDS if resumed else GATHER_SECONDS)
+        if not resumed or not roster.profiles:
+            roster.check_all()
+        return roster
 
 
-def _server_data(config: Config, roster: Roster, data: FederatedData | None) -> FederatedData:
-    """Return what the server judges with; the clients' samples must be of the same kind."""
-    shapes = {profile.shape for profile in roster.profiles.values()}
-    classes = max(profile.classes for profile in roster.profiles.values())
-    if data is None and config.data.dataset != "own":
-        from flamma.experiments.data import build_data
+def _for_clients(config: Config) -> str:
+    """Return the configuration that clients are sent.
+
+    They need the engine's time limit, but not where the server keeps the files of a deployment.
+    """
+    engine = FlowerSimulation(time_limit=config.engine.time_limit)
+    return replace(config, engine=engine).as_toml()
+
+
+def _server_data(
+    config: Config, profiles: Sequence[SiteProfile], data: FederatedData | None
+) -> FederatedData:
+    """Return the data the server evaluates on; the clients' samples must have the same shape."""
+    shapes = {profile.shape for profile in profiles}
+    classes = max(profile.classes for profile in profiles)
+    if data is None and config.data.dataset != OWN:
+        from flamma.experiments.setup import build_data
 
         data = build_data(config)
     if data is None:
@@ -161,37 +177,20 @@ def _server_data(config: Config, roster: Roster, data: FederatedData | None) -> 
     if shapes != {data.shape} or classes > data.classes:
         found = ", ".join(str(shape) for shape in sorted(shapes))
         raise RunError(
-            f"the run is of samples of the shape {data.shape} in {data.classes} classes, but the "
+            f"the run has samples of the shape {data.shape} in {data.classes} classes, but the "
             f"clients have {found} in up to {classes}."
         )
     return data
 
 
-def _population(
-    config: Config, roster: Roster, known: dict[str, Floats] | None
-) -> tuple[Ints, Ints, Floats]:
-    """Return samples, held-out samples and costs: as first recorded, else as the clients say."""
-    if known is not None:
-        if len(known["cost"]) != len(roster.names):
-            raise RunError("population.csv has another number of clients than config.toml.")
-        return (
-            known["samples"].astype(np.int64),
-            known["held_out"].astype(np.int64),
-            known["cost"],
-        )
-    said = [roster.profiles[client] for client in range(len(roster.names))]
-    costs = np.array([profile.cost for profile in said])
-    theirs = np.array([profile.own_cost for profile in said])
-    if not theirs.all():
-        table = config.costs
-        drawn = draw_costs(
-            table.kind,
-            len(said),
-            config.seed,
-            value=table.value,
-            spread=table.spread,
-            path=table.file or None,
-        )
-        costs = np.where(theirs, costs, drawn)
-    samples = np.array([profile.samples for profile in said], dtype=np.int64)
-    return samples, np.array([profile.held_out for profile in said], dtype=np.int64), costs
+def _samples(profiles: dict[int, SiteProfile]) -> tuple[Ints, Ints]:
+    """Return how many training and held-out samples each client has."""
+    ordered = [profiles[k] for k in sorted(profiles)]
+    train = np.array([profile.samples for profile in ordered], dtype=np.int64)
+    return train, np.array([profile.held_out for profile in ordered], dtype=np.int64)
+
+
+def _own_costs(profiles: dict[int, SiteProfile]) -> Floats:
+    """Return the clients' own costs: NaN if one is not told, infinite if a client has none."""
+    ordered = [profiles[k] for k in sorted(profiles)]
+    return np.array([p.cost if p.own_cost else math.inf for p in ordered])

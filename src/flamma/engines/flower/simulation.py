@@ -2,64 +2,70 @@
 
 Flower and Ray start threads and processes, change the environment and write to the terminal. All
 that happens in a child with its own session and a temporary home; this process only follows the
-run directory. When this process ends, in whatever way, the child does, and Ray's processes with it.
+run directory. However this process ends, the child and Ray's processes end with it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, ClassVar
 
-from flamma.engines.flower.handover import ENVIRONMENT, hand_over
+import psutil
+
+from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
+from flamma.engines.flower.handover import DATA_VARIABLE, hand_over
 from flamma.errors import ConfigError, MissingExtraError, RunError
-from flamma.experiments.data import build_data
+from flamma.experiments.engine import Assignment, NetworkEngine, OnRound
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.follow import Follower
-from flamma.experiments.session import Assignment, OnRound
+from flamma.experiments.setup import build_data
 
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DISABLE_IMPORT_WARNING": "1",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
-"""What keeps Flower and Ray from talking to anybody, and from installing anything."""
+FLOWER_LOG = "flower.log"
+"""The file of a run directory that has the output of Flower and Ray."""
 
-LOG = "flower.log"
-LOOK = 0.05
-PATIENCE = 15.0
-"""Seconds that the child has to end when it is asked to."""
+FOLLOW_SECONDS = 0.05
+"""Seconds between two checks for finished rounds."""
+
+TERMINATION_SECONDS = 15.0
+"""Seconds that the child has to end when it is asked to, before it is killed."""
 
 CLIENT_APP = "flamma.engines.flower.client_app:app"
 
 
-def execute(assignment: Assignment) -> None:
-    """Begin a run, or go on with it, in Flower's simulation.
+@dataclass(frozen=True)
+class FlowerSimulation(NetworkEngine):
+    """Flower's simulation: clients in Ray's processes on this machine."""
 
-    Raises
-    ------
-    MissingExtraError
-        If Flower or Ray are not installed.
-    RunError
-        If the simulation ends before the run does.
-    """
-    simulate(assignment)
+    name: ClassVar[str] = "flower"
+    summary: ClassVar[str] = "Flower's simulation, with clients in Ray's processes"
+
+    def execute(self, assignment: Assignment) -> None:
+        """Begin a run, or go on with it, in Flower's simulation.
+
+        Raises
+        ------
+        MissingExtraError
+            If Flower or Ray are not installed.
+        RunError
+            If the simulation ends before the run does.
+        """
+        simulate(assignment)
 
 
 def simulate(assignment: Assignment, client_app: str = CLIENT_APP) -> None:
-    """Do what :func:`execute` does, with any ClientApp that keeps to the same messages."""
+    """Do what ``FlowerSimulation.execute`` does, with any ClientApp that takes our messages."""
     if importlib.util.find_spec("flwr") is None or importlib.util.find_spec("ray") is None:
         raise MissingExtraError("--engine flower", "flower")
     if assignment.model is not None:
@@ -68,12 +74,11 @@ def simulate(assignment: Assignment, client_app: str = CLIENT_APP) -> None:
             "entry point, or use the local engine."
         )
     config, data = assignment.config, assignment.data
-    config.build_strategy()
     data = build_data(config, assignment.data_dir) if data is None else data
     with _temporary() as home:
         hand_over(data, home / "data")
         (home / "config.toml").write_text(config.as_toml(), encoding="utf-8")
-        log, folder = home / LOG, assignment.folder
+        log, folder = home / FLOWER_LOG, assignment.folder
         follower = Follower(folder.path)
         try:
             with open(log, "wb") as output, _child(home, folder, client_app, output) as child:
@@ -94,16 +99,17 @@ def _temporary() -> Iterator[Path]:
 
 @contextmanager
 def _child(
-    home: Path, folder: RunFolder, client_app: str, output: object
+    home: Path, folder: RunFolder, client_app: str, output: IO[bytes]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the process that simulates, and see to it that it ends with all that it started."""
+    """Start the process that simulates, and make sure that it ends with all it started."""
     command = [sys.executable, "-m", "flamma.engines.flower.simulator"]
     arguments = [str(home), str(folder.path.absolute()), client_app, str(os.getpid())]
+    own = {"FLWR_HOME": str(home), DATA_VARIABLE: str(home / "data")}
     child = subprocess.Popen(
         [*command, *arguments],
-        env=os.environ | QUIET | {"FLWR_HOME": str(home), ENVIRONMENT: str(home / "data")},
+        env=os.environ | OFFLINE_ENVIRONMENT | own,
         stdin=subprocess.DEVNULL,
-        stdout=output,  # type: ignore[call-overload]
+        stdout=output,
         stderr=subprocess.STDOUT,
         start_new_session=True,  # Ctrl-C is for this process alone
     )
@@ -113,7 +119,7 @@ def _child(
         if child.poll() is None:
             child.terminate()
             try:
-                child.wait(PATIENCE)
+                child.wait(TERMINATION_SECONDS)
             except subprocess.TimeoutExpired:
                 child.kill()
         child.wait()
@@ -122,17 +128,14 @@ def _child(
 
 def end_session(leader: int) -> None:
     """Kill whatever is left of a session that this process started."""
-    for entry in Path("/proc").iterdir() if sys.platform == "linux" else ():
-        if entry.name.isdigit():
-            try:
-                if os.getsid(int(entry.name)) == leader:
-                    os.kill(int(entry.name), signal.SIGKILL)
-            except OSError:
-                continue
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if os.getsid(process.pid) == leader:
+                process.kill()
 
 
 def _follow(child: subprocess.Popen[bytes], follower: Follower, on_round: OnRound | None) -> None:
-    """Tell of every round that is finished, until the child ends."""
+    """Pass on the record of every finished round until the child ends."""
     while True:
         ended = child.poll() is not None
         for record in follower.new():
@@ -140,11 +143,11 @@ def _follow(child: subprocess.Popen[bytes], follower: Follower, on_round: OnRoun
                 on_round(record)
         if ended:
             return
-        time.sleep(LOOK)
+        time.sleep(FOLLOW_SECONDS)
 
 
 def _check(child: subprocess.Popen[bytes], home: Path, folder: RunFolder) -> None:
-    """Raise what the child could not do."""
+    """Raise the child's error, if it had one."""
     try:
         reason = json.loads((home / "error.json").read_text(encoding="utf-8"))["error"]
     except (OSError, ValueError, KeyError):
@@ -155,10 +158,10 @@ def _check(child: subprocess.Popen[bytes], home: Path, folder: RunFolder) -> Non
         again = f": flamma resume {folder.path}" if folder.exists else ""
         raise RunError(
             f"Flower's simulation ended with exit code {child.returncode}, see "
-            f"{folder.path / LOG}; what was recorded is safe{again}."
+            f"{folder.path / FLOWER_LOG}; what was recorded is safe{again}."
         )
 
 
 def _keep_log(log: Path, folder: RunFolder) -> None:
     if folder.path.is_dir() and log.exists():
-        shutil.copyfile(log, folder.path / LOG)
+        shutil.copyfile(log, folder.path / FLOWER_LOG)

@@ -1,7 +1,6 @@
 """The process in which a simulation runs: ``python -m flamma.engines.flower.simulator ...``.
 
-It ends when the run is done, when it is told to, or when the process that started it is gone, and
-takes Ray's processes along.
+It ends when the run is done, when it is told to, or when the process that started it is gone.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ import traceback
 from pathlib import Path
 
 from flamma.errors import FlammaError
+from flamma.processes import exit_with_parent
 
-LOOK = 0.5
-GRACE = 3.0
-"""Seconds that clients who hang have when the run is done."""
+HANGING_CLIENT_SECONDS = 3.0
+"""Seconds after the end of the run in which clients that hang may still finish."""
 
-RAY_PATH = 60
-"""Characters of the home's path beyond which Ray's sockets would have too long a name."""
+LONGEST_RAY_HOME = 60
+"""Characters of the home's path beyond which the names of Ray's sockets would be too long."""
 
 
 def main(arguments: list[str]) -> int:
-    """Simulate the run whose configuration lies in a temporary home."""
+    """Simulate the run whose configuration is in a temporary home."""
     home, run_dir, client_app, parent = arguments
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
-    threading.Thread(target=_leave_with, args=(int(parent), Path(home)), daemon=True).start()
+    exit_with_parent(int(parent), lambda: shutil.rmtree(home, ignore_errors=True))
     from flwr.app import Context
     from flwr.serverapp import Grid, ServerApp
     from flwr.simulation import run_simulation
@@ -53,7 +52,7 @@ def main(arguments: list[str]) -> int:
             outcome.append(None)
         except BaseException as error:
             outcome.append(error)
-        threading.Thread(target=_end_after, args=(GRACE, outcome, home), daemon=True).start()
+        threading.Thread(target=_exit_soon, args=(outcome, home), daemon=True).start()
 
     module, _, name = client_app.partition(":")
     processes = config.engine.processes
@@ -62,7 +61,7 @@ def main(arguments: list[str]) -> int:
         "include_dashboard": False,
         "log_to_driver": False,
     }
-    if len(home) < RAY_PATH:
+    if len(home) < LONGEST_RAY_HOME:
         options["_temp_dir"] = f"{home}/ray"
     run_simulation(
         app,
@@ -79,11 +78,11 @@ def main(arguments: list[str]) -> int:
             "init_args": options,  # type: ignore[dict-item]
         },
     )
-    return _told(outcome, home)
+    return _exit_code(outcome, home)
 
 
-def _told(outcome: list[BaseException | None], home: str) -> int:
-    """Return the exit code, having said what went wrong."""
+def _exit_code(outcome: list[BaseException | None], home: str) -> int:
+    """Return the exit code, and leave the error where the parent finds it."""
     error = outcome[0] if outcome else RuntimeError("the ServerApp did not run")
     if error is None:
         return 0
@@ -95,18 +94,10 @@ def _told(outcome: list[BaseException | None], home: str) -> int:
     return 1
 
 
-def _end_after(seconds: float, outcome: list[BaseException | None], home: str) -> None:
-    """End the process though clients hang, for whom Flower would wait."""
-    time.sleep(seconds)
-    os._exit(_told(outcome, home))
-
-
-def _leave_with(parent: int, home: Path) -> None:
-    """End this process soon after the one that started it is gone."""
-    while os.getppid() == parent:
-        time.sleep(LOOK)
-    shutil.rmtree(home, ignore_errors=True)
-    os._exit(1)
+def _exit_soon(outcome: list[BaseException | None], home: str) -> None:
+    """End the process though clients hang, which Flower would wait for."""
+    time.sleep(HANGING_CLIENT_SECONDS)
+    os._exit(_exit_code(outcome, home))
 
 
 if __name__ == "__main__":

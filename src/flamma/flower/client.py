@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
-from flamma.engines.flower.arrays import WireError
-from flamma.engines.flower.wire import read_terms
-from flamma.experiments.config import make_config
+from flamma.engines.flower.messages import MessageError
+from flamma.engines.flower.payload import TERMS_RECORD, read_configuration, read_terms
 from flamma.types import LocalTask, Profile
 
-TERMS, STRATEGY, OWN = "flamma.terms", "flamma.strategy", "flamma"
-EPOCHS, LOSS, SAMPLES = "flamma.epochs", "flamma.loss", "num-examples"
-Batch = TypeVar("Batch")
+STRATEGY_RECORD, INTRODUCTION_RECORD = "flamma.strategy", "flamma"
+"""The records of the strategy's configuration, and of a client's introduction."""
+
+EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC = "flamma.epochs", "flamma.loss", "num-examples"
+"""The metrics of an answer: epochs done, loss of the received model, training samples."""
+
+_Batch = TypeVar("_Batch")
 
 
 def respond(message: Message, cost: float = 0.1, samples: int = 1) -> LocalTask:
@@ -25,7 +27,7 @@ def respond(message: Message, cost: float = 0.1, samples: int = 1) -> LocalTask:
     Parameters
     ----------
     message : Message
-        What ``@app.train()`` was called with.
+        The message that ``@app.train()`` was called with.
     cost : float
         What an epoch costs this client, in units of utility per squared epoch. The server is
         not told.
@@ -36,26 +38,26 @@ def respond(message: Message, cost: float = 0.1, samples: int = 1) -> LocalTask:
     -------
     LocalTask
         ``epochs``, ``learning_rate``, ``proximal`` and, in a warm-up, ``iterations``. If it
-        ``abstains``, nothing pays for this client.
+        ``abstains``, training does not pay for this client.
 
     Raises
     ------
-    WireError
-        If the message is not of a server with one of our strategies.
+    MessageError
+        If the server does not use one of our strategies.
     """
-    terms = message.content.get(TERMS)
-    strategy = message.content.get(STRATEGY)
+    terms = message.content.get(TERMS_RECORD)
+    strategy = message.content.get(STRATEGY_RECORD)
     if not isinstance(terms, ConfigRecord) or not isinstance(strategy, ConfigRecord):
-        raise WireError(
+        raise MessageError(
             "the message has no terms: use FlammaStrategy or FlowerStrategy in the ServerApp."
         )
     found = read_terms(terms)
-    config = make_config(tomllib.loads(str(strategy.get("config", ""))))
-    return config.build_strategy().respond(found, Profile(found.client, cost, samples))
+    config = read_configuration(str(strategy.get("config", "")))
+    return config.strategy.respond(found, Profile(found.client, cost, samples))
 
 
-def batches(task: LocalTask, loader: Iterable[Batch]) -> Iterator[Batch]:
-    """Yield what to train on: the loader once for each epoch, or a warm-up's few batches.
+def batches(task: LocalTask, loader: Iterable[_Batch]) -> Iterator[_Batch]:
+    """Yield the batches to train on: the loader's once per epoch, or a few in a warm-up.
 
     Examples
     --------
@@ -75,7 +77,7 @@ def batches(task: LocalTask, loader: Iterable[Batch]) -> Iterator[Batch]:
             left -= 1
             if left == 0:
                 return
-        if left == before:
+        if left == before:  # an empty loader
             return
 
 
@@ -92,7 +94,7 @@ def reply(
     ``loss`` is that of the *received* model on the client's training data; q-FFL needs it. A
     task that abstains is answered without weights.
     """
-    told = {SAMPLES: samples, EPOCHS: task.epochs, LOSS: loss, **metrics}
+    told = {SAMPLES_METRIC: samples, EPOCHS_METRIC: task.epochs, LOSS_METRIC: loss, **metrics}
     content = RecordDict({"metrics": MetricRecord(dict(told))})
     if not task.abstains:
         content["arrays"] = arrays
@@ -105,11 +107,11 @@ def introduce(
     """Return the answer to ``@app.query()``: who this client is, and how much data it has.
 
     Its name is ``name`` of the node's configuration or else its ``partition-id``, so that runs do
-    not depend on Flower's random node ids. ``cost`` is told only if it is given here.
+    not depend on Flower's random node ids. The server is told a cost only if it is given here.
     """
     node: Any = context.node_config
     name = str(node.get("name", node.get("partition-id", "")))
     record = ConfigRecord({"name": name, "samples": samples})
     if cost is not None:
         record["cost"] = cost
-    return Message(RecordDict({OWN: record}), reply_to=message)
+    return Message(RecordDict({INTRODUCTION_RECORD: record}), reply_to=message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -19,11 +18,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flowers
 
+import flamma.flower
 from documented import ROOT
 from engines.flower.loopback import LoopGrid, partitions
-from flamma.engines.flower.own import EPOCHS, SAMPLES
-from flamma.errors import FlammaError
-from flamma.flower import FlammaStrategy, FlowerStrategy, respond
+from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
+from flamma.engines.flower.simulation import end_session
+from flamma.errors import FlammaError, MissingExtraError
+from flamma.flower import FlammaStrategy, FlowerStrategy, MessageError, respond
+from flamma.flower.client import EPOCHS_METRIC, SAMPLES_METRIC
+from flamma.records import RoundRecord
 from flamma.strategies import STRATEGIES
 from flamma.types import Terms
 
@@ -67,21 +70,21 @@ def test_any_strategy_by_name_takes_a_model_with_batch_norm(app, name):
     counter = next(key for key in initial if key.endswith("num_batches_tracked"))
     assert result.arrays[counter].dtype == "int64"
     assert result.arrays[counter].numpy() > initial[counter].numpy() == 0
-    assert [record["round"] for record in strategy.history] == [1, 2, 3]
-    assert all(record["failed"] == {} for record in strategy.history)
-    assert all(len(record["selected"]) == 3 for record in strategy.history)
+    assert [record.round for record in strategy.history] == [1, 2, 3]
+    assert all(record.failed == {} for record in strategy.history)
+    assert all(len(record.selected) == 3 for record in strategy.history)
     scores = result.evaluate_metrics_clientapp
     assert scores[3]["loss"] < scores[1]["loss"] or scores[3]["accuracy"] > 40
     assert scores[3]["clients_scored"] == scores[3]["clients"] == CLIENTS
-    assert scores[3]["accuracy_variance"] == strategy.history[-1]["accuracy_variance"]
+    assert scores[3]["accuracy_variance"] == strategy.history[-1].metric("accuracy_variance")
 
 
 def test_the_game_is_played_and_the_costs_are_revealed(app):
     strategy = FlammaStrategy(per_round=3, learning_rate=0.1, decay_start=0.2)
     result, _ = started(app, strategy, rounds=6)
-    epochs = [record["local_epochs"] for record in strategy.history]
+    epochs = [record.local_epochs for record in strategy.history]
     assert len({e for round_epochs in epochs for e in round_epochs}) > 1  # their own choices
-    assert strategy.history[-1]["decay_factor"] < 1
+    assert strategy.history[-1].decay_factor < 1
     state = strategy._state
     assert np.isnan(state.costs).all()  # nobody told
     # The clients' costs are 0.05, 0.1, 0.15, 0.05; their play bounds them.
@@ -111,10 +114,10 @@ HOSTILE = {
     "names": (lambda c: c["arrays"].pop("4.bias"), "other names, such as '4.bias'"),
     "twice": (lambda c: c.__setitem__("more", c["arrays"]), "2 records of the kind ArrayRecord"),
     "no metrics": (lambda c: c.pop("metrics"), "0 records of the kind MetricRecord"),
-    "epochs": (lambda c: c["metrics"].__setitem__(EPOCHS, 99), "99 epochs where 1 to 10"),
-    "no epochs": (lambda c: c["metrics"].pop(EPOCHS), "flamma.epochs is missing"),
-    "samples": (lambda c: c["metrics"].__setitem__(SAMPLES, -3), "-3 samples"),
-    "half": (lambda c: c["metrics"].__setitem__(SAMPLES, 2.5), "no whole number"),
+    "epochs": (lambda c: c["metrics"].__setitem__(EPOCHS_METRIC, 99), "99 epochs where 1 to 10"),
+    "no epochs": (lambda c: c["metrics"].pop(EPOCHS_METRIC), "flamma.epochs is missing"),
+    "samples": (lambda c: c["metrics"].__setitem__(SAMPLES_METRIC, -3), "-3 samples"),
+    "half": (lambda c: c["metrics"].__setitem__(SAMPLES_METRIC, 2.5), "not a whole number"),
     "empty": (lambda c: c.pop("arrays"), "but sent no arrays"),
 }
 
@@ -139,9 +142,9 @@ def test_a_hostile_answer_is_refused_and_the_round_goes_on(app, kind):
     strategy = FlammaStrategy(per_round=CLIENTS, learning_rate=0.1, warmup_iterations=0)
     started(app, strategy, rounds=1, interfere=interfere)
     [record] = strategy.history
-    assert list(record["failed"]) == ["1"]
-    assert record["failed"]["1"].startswith("refused: ")
-    assert re.search(reason, record["failed"]["1"])
+    assert list(record.failed) == [1]
+    assert record.failed[1].startswith("refused: ")
+    assert re.search(reason, record.failed[1])
     assert np.isfinite(strategy._state.params).all()
 
 
@@ -164,12 +167,13 @@ def test_who_gives_no_score_is_counted(app):
     result, _ = started(app, strategy, rounds=1, interfere=interfere)
     scores = result.evaluate_metrics_clientapp[1]
     assert (scores["clients_scored"], scores["clients"]) == (1, CLIENTS)
-    told = strategy.history[0]["unscored"]
-    assert told == {
-        "0": "no answer",
-        "1": "it raised: no disk",
-        "2": "refused: it says that the accuracy is 300, which is no share",
+    evaluation = strategy.history[0].evaluation
+    assert evaluation.unscored == {
+        0: "no answer",
+        1: "it raised: no disk",
+        2: "refused: it says that the accuracy is 300, which is not in [0, 1]",
     }
+    assert evaluation["clients_scored"] == 1
 
 
 def test_costs_that_clients_tell_are_given(app):
@@ -196,7 +200,7 @@ def test_one_silent_client_does_not_make_the_others_costs_unknown(app):
     started(app, strategy, rounds=1, interfere=interfere)
     costs = strategy._state.costs
     assert (np.isnan(costs).sum(), np.nansum(costs)) == (1, pytest.approx(0.1 * (CLIENTS - 1)))
-    assert strategy.history[0]["leader_regret"] is not None
+    assert strategy.history[0].certificate is not None
 
 
 def test_costs_that_nobody_tells_are_learnt_whatever_the_option_says(app):
@@ -237,7 +241,7 @@ def test_clients_that_know_nothing_of_us_can_play_what_has_no_game():
     assert result.evaluate_metrics_clientapp[2]["accuracy"] == 50
     game = FlammaStrategy(per_round=2, warmup_iterations=0, accuracy="acc")
     game.start(grid=grid, initial_arrays=initial, num_rounds=1)
-    reasons = set(game.history[0]["failed"].values())
+    reasons = set(game.history[0].failed.values())
     assert reasons == {"refused: flamma.epochs is missing"}
 
 
@@ -253,9 +257,17 @@ def test_what_cannot_work_is_one_sentence(app):
     with pytest.raises(FlammaError, match="only 4 of 9 clients came"):
         started(app, FlowerStrategy("fedavg", per_round=2, clients=9, timeout=0.1))
     message = Message(RecordDict({"config": ConfigRecord({})}), 1, "train")
-    with pytest.raises(FlammaError, match="the message has no terms"):
+    with pytest.raises(MessageError, match="the message has no terms"):
         respond(message)
     assert Terms(0, 1).epochs is None
+
+
+def test_without_flower_it_says_what_to_install(monkeypatch):
+    monkeypatch.delitem(sys.modules, "flamma.flower.client")
+    monkeypatch.setitem(sys.modules, "flwr.app", None)
+    monkeypatch.setitem(sys.modules, "flwr", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'flamma\[flower\]'"):
+        flamma.flower.respond  # noqa: B018
 
 
 def free_port():
@@ -275,15 +287,8 @@ def test_flwr_run_takes_the_example_app(tmp_path):
         "insecure = true\n",
         encoding="utf-8",
     )
-    quiet = {
-        "FLWR_HOME": str(home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
-    }
-    environment = os.environ | quiet
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | OFFLINE_ENVIRONMENT | {"FLWR_HOME": str(home), "PATH": path}
     with open(tmp_path / "superlink.log", "wb") as log:
         link = subprocess.Popen(
             [
@@ -303,7 +308,7 @@ def test_flwr_run_takes_the_example_app(tmp_path):
                 "--federation-config",
                 "num-supernodes=4 client-resources-num-cpus=1 init-args-num-cpus=1",
                 "--run-config",
-                f'num-server-rounds=2 result="{tmp_path}/history.json"',
+                f'num-server-rounds=2 result="{tmp_path}/history.jsonl"',
             ],
             env=environment,
             capture_output=True,
@@ -313,15 +318,14 @@ def test_flwr_run_takes_the_example_app(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
         assert "round 2: decay factor" in done.stdout
     finally:
-        from flamma.engines.flower.simulation import end_session
-
         link.send_signal(signal.SIGTERM)
         link.wait(30)
         end_session(link.pid)
-    history = json.loads((tmp_path / "history.json").read_text())
-    assert [record["round"] for record in history] == [1, 2]
-    assert all(record["failed"] == {} for record in history)
-    assert history[-1]["clients_scored"] == 4
+    lines = (tmp_path / "history.jsonl").read_text().splitlines()
+    history = [RoundRecord.from_json(line) for line in lines]
+    assert [record.round for record in history] == [1, 2]
+    assert all(record.failed == {} for record in history)
+    assert history[-1].metric("clients_scored") == 4
 
 
 def wait_for(port, within=90):

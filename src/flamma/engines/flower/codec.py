@@ -1,0 +1,229 @@
+"""Messages as Flower's records: packed before they are sent, and checked when they arrive.
+
+Weights travel as one array, everything else as small records. Nothing that arrives is trusted:
+names, types, shapes, sizes and ranges are checked before use.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
+from flamma.engines.flower.payload import (
+    MAX_TEXT_LENGTH,
+    TERMS_RECORD,
+    as_record,
+    one_line_of,
+    pack_terms,
+    read_terms,
+    take,
+    unpack_array,
+)
+from flamma.types import Params, Report, Terms
+
+PROTOCOL_VERSION = 2
+ORDER_RECORD, WEIGHTS_RECORD = "flamma.order", "flamma.weights"
+PROFILE_RECORD, REPORT_RECORD, SCORE_RECORD = "flamma.profile", "flamma.report", "flamma.score"
+FAILURE_RECORD = "flamma.failure"
+
+MAX_CONFIG_LENGTH = 100_000
+"""Characters of a configuration that are read."""
+
+FLOAT32 = np.dtype("<f4")
+
+
+def pack_order(order: Order, terms: Terms | None, params: Params | None) -> RecordDict:
+    """Return the content of a message to a client."""
+    content = RecordDict({ORDER_RECORD: as_record(order, version=PROTOCOL_VERSION)})
+    if terms is not None:
+        content[TERMS_RECORD] = pack_terms(terms)
+    if params is not None:
+        content[WEIGHTS_RECORD] = pack_params(params)
+    return content
+
+
+def read_order(content: RecordDict) -> tuple[Order, Terms | None, Params | None]:
+    """Return what a client is asked to do.
+
+    Raises
+    ------
+    MessageError
+        If it is not a valid order.
+    """
+    record = _config_record(content, ORDER_RECORD)
+    if take(record, "version", int) != PROTOCOL_VERSION:
+        raise MessageError("server and client have different versions of flamma: install the same.")
+    order = Order(
+        config=take(record, "config", str, MAX_CONFIG_LENGTH),
+        client=take(record, "client", int),
+        name=take(record, "name", str),
+        trainer=take(record, "trainer", str),
+        evaluate=take(record, "evaluate", bool),
+        wants_cost=take(record, "wants_cost", bool),
+        cost=take(record, "cost", float),
+        classes=take(record, "classes", int),
+    )
+    if not 0 <= order.classes < 2**20:
+        raise MessageError(f"the order is for {order.classes} classes")
+    terms = read_terms(_config_record(content, TERMS_RECORD)) if TERMS_RECORD in content else None
+    params = read_params(content) if WEIGHTS_RECORD in content else None
+    return order, terms, params
+
+
+def pack_profile(profile: SiteProfile) -> RecordDict:
+    """Return a client's answer to the question who it is."""
+    return RecordDict({PROFILE_RECORD: as_record(profile)})
+
+
+def read_profile(content: RecordDict) -> SiteProfile:
+    """Return who a client says it is.
+
+    Raises
+    ------
+    MessageError
+        If no client that can take part would say so.
+    """
+    record = _config_record(content, PROFILE_RECORD)
+    shape = record.get("shape")
+    if not isinstance(shape, list) or not all(type(n) is int and 0 < n < 2**20 for n in shape):
+        raise MessageError("its samples have no usable shape")
+    profile = SiteProfile(
+        name=take(record, "name", str),
+        samples=take(record, "samples", int),
+        held_out=take(record, "held_out", int),
+        cost=take(record, "cost", float),
+        own_cost=take(record, "own_cost", bool),
+        shape=tuple(int(n) for n in shape),
+        classes=take(record, "classes", int),
+        lanes=take(record, "lanes", bool),
+    )
+    for name, value, least in (
+        ("samples", profile.samples, 1),
+        ("held-out samples", profile.held_out, 0),
+        ("classes", profile.classes, 1),
+    ):
+        if not least <= value < 2**40:
+            raise MessageError(f"it says that it has {value} {name}")
+    if not (math.isnan(profile.cost) or 0 < profile.cost < math.inf):
+        raise MessageError(f"it says that its cost is {profile.cost:g}")
+    return profile
+
+
+def pack_answer(
+    name: str, report: Report | None = None, score: Score | None = None, failure: str = ""
+) -> RecordDict:
+    """Return a client's answer to an order; ``failure`` says why a part of it is missing."""
+    content = RecordDict()
+    if failure:
+        content[FAILURE_RECORD] = ConfigRecord({"reason": failure[:MAX_TEXT_LENGTH]})
+    if report is not None:
+        numbers = {f.name: getattr(report, f.name) for f in fields(report) if f.name != "params"}
+        content[REPORT_RECORD] = ConfigRecord(numbers | {"name": name})
+        if report.params is not None:
+            content[WEIGHTS_RECORD] = pack_params(report.params)
+    if score is not None:
+        content[SCORE_RECORD] = as_record(score, name=name)
+    return content
+
+
+def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size: int) -> Report:
+    """Return what a client reports on its training.
+
+    Whether its epochs are allowed is up to the strategy.
+
+    Parameters
+    ----------
+    content : RecordDict
+        What arrived.
+    name, terms, samples, size
+        What the report must agree with: the client that was asked, its terms, its number of
+        training samples, and the number of weights.
+
+    Raises
+    ------
+    MessageError
+        If the report does not agree with them, or makes no sense.
+    """
+    record = _config_record(content, REPORT_RECORD)
+    _check_sender(record, name, terms.client)
+    failure = take(record, "failure", str)
+    seconds, loss = take(record, "seconds", float), take(record, "loss", float)
+    epochs, own = take(record, "epochs", int), take(record, "samples", int)
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise MessageError(f"it says that it took {seconds:g} s")
+    if failure:
+        reason = one_line_of(failure) or "it failed"
+        return Report(terms.client, None, samples, 0, seconds=seconds, failure=reason)
+    if own != samples:
+        raise MessageError(f"it says that it has {own} samples, before it had {samples}")
+    if abs(epochs) > 2**31:
+        raise MessageError("it says that it did more epochs than there are numbers for")
+    params = read_params(content, size) if WEIGHTS_RECORD in content else None
+    if params is None and epochs != 0:
+        raise MessageError(f"it says that it did {epochs} epochs, but sent no weights")
+    return Report(terms.client, params, samples, epochs, loss, seconds)
+
+
+def read_score(content: RecordDict, name: str, held_out: int) -> Score:
+    """Return how a client scores the weights that it was sent.
+
+    Raises
+    ------
+    MessageError
+        If it is not a valid score, or not from the client that was asked.
+    """
+    record = _config_record(content, SCORE_RECORD)
+    _check_sender(record, name)
+    score = Score(
+        accuracy=take(record, "accuracy", float),
+        loss=take(record, "loss", float),
+        held_out=take(record, "held_out", int),
+    )
+    if score.held_out != held_out:
+        raise MessageError(f"it evaluated on {score.held_out} samples, before it had {held_out}")
+    if held_out and not 0 <= score.accuracy <= 100:
+        raise MessageError(f"it says that the accuracy is {score.accuracy:g}%")
+    if score.loss < 0:
+        raise MessageError(f"it says that the loss is {score.loss:g}")
+    return score
+
+
+def pack_params(params: Params) -> ArrayRecord:
+    """Return the record of a flat vector of weights."""
+    return ArrayRecord({"params": Array(np.ascontiguousarray(params))})
+
+
+def read_params(content: RecordDict, size: int | None = None) -> Params:
+    """Return the weights that arrived; any number of them if ``size`` is None.
+
+    Raises
+    ------
+    MessageError
+        If they are anything but one float32 vector of that size.
+    """
+    record = content.get(WEIGHTS_RECORD)
+    if not isinstance(record, ArrayRecord) or list(record) != ["params"]:
+        raise MessageError("the weights are not one array named params")
+    shape = None if size is None else (size,)
+    params: Params = unpack_array(record["params"], FLOAT32, shape, "the weights")
+    return params
+
+
+def _check_sender(record: ConfigRecord, name: str, client: int | None = None) -> None:
+    said = take(record, "name", str)
+    if said != name or (client is not None and take(record, "client", int) != client):
+        raise MessageError(f"it answers under the name {one_line_of(said)!r}")
+
+
+def _config_record(content: RecordDict, name: str) -> ConfigRecord:
+    record = content.get(name)
+    if isinstance(record, ConfigRecord):
+        return record
+    failure = content.get(FAILURE_RECORD)
+    if isinstance(failure, ConfigRecord):
+        raise MessageError(one_line_of(take(failure, "reason", str)), from_client=True)
+    raise MessageError(f"there is no {name.rpartition('.')[2]} in it")

@@ -1,0 +1,89 @@
+"""What server and clients say to each other in a run over Flower; ``codec`` packs and reads it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from flamma.errors import FlammaError
+
+
+class MessageError(FlammaError):
+    """A message is missing something or cannot be trusted; the text says what is wrong with it.
+
+    Attributes
+    ----------
+    from_client : bool
+        Whether the client, or Flower in its place, reported the failure. Otherwise the message
+        itself was refused.
+    """
+
+    def __init__(self, why: str, from_client: bool = False) -> None:
+        super().__init__(why)
+        self.from_client = from_client
+
+    @property
+    def reason(self) -> str:
+        """The reason as a record gives it."""
+        return str(self) if self.from_client else f"refused: {self}"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a client is asked to do. It is complete: the client's process may know nothing else.
+
+    Attributes
+    ----------
+    config : str
+        The run's configuration as TOML.
+    client, name : int, str
+        The client that the server means; -1 and empty when it asks a node who it is.
+    trainer : str
+        What all clients train with.
+    evaluate : bool
+        Whether to score the weights on the held-out data.
+    wants_cost : bool
+        Whether the server asks for the client's cost.
+    cost : float
+        The client's cost as the server knows it, NaN if it does not.
+    classes : int
+        How many classes the model tells apart, of which a client may have fewer; 0 if the
+        server does not know yet.
+    """
+
+    config: str
+    client: int = -1
+    name: str = ""
+    trainer: str = "torch"
+    evaluate: bool = False
+    wants_cost: bool = False
+    cost: float = math.nan
+    classes: int = 0
+
+
+@dataclass(frozen=True)
+class SiteProfile:
+    """What a client says about itself.
+
+    ``own_cost`` is whether it has a cost of its own, given or measured, rather than one from the
+    configuration. ``cost`` is that cost if the server asked for it and may know it, else NaN.
+    ``lanes`` is whether it can train in lanes.
+    """
+
+    name: str
+    samples: int
+    held_out: int
+    cost: float
+    own_cost: bool
+    shape: tuple[int, ...]
+    classes: int
+    lanes: bool
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well the received weights do on one client's held-out data; accuracy in percent."""
+
+    accuracy: float
+    loss: float
+    held_out: int

@@ -1,0 +1,45 @@
+"""FLamma's strategies in a Flower app of your own.
+
+On the server, :class:`FlammaStrategy`, or :class:`FlowerStrategy` with the name of any registered
+strategy, takes the place of Flower's. On a client, :func:`respond`, :func:`batches`,
+:func:`reply` and :func:`introduce` add the best response to an existing ``@app.train()``. See
+``docs/how-to/flower.md``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from flamma.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from flamma.engines.flower.messages import MessageError as MessageError
+    from flamma.flower.client import batches as batches
+    from flamma.flower.client import introduce as introduce
+    from flamma.flower.client import reply as reply
+    from flamma.flower.client import respond as respond
+    from flamma.flower.server import FlammaStrategy as FlammaStrategy
+    from flamma.flower.server import FlowerStrategy as FlowerStrategy
+
+_LATE = {
+    "FlammaStrategy": "flamma.flower.server",
+    "FlowerStrategy": "flamma.flower.server",
+    "MessageError": "flamma.engines.flower.messages",
+    "batches": "flamma.flower.client",
+    "introduce": "flamma.flower.client",
+    "reply": "flamma.flower.client",
+    "respond": "flamma.flower.client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module 'flamma.flower' has no attribute {name!r}")
+    try:
+        module = import_module(_LATE[name])
+    except ModuleNotFoundError as error:
+        if error.name and error.name.partition(".")[0] == "flwr":
+            raise MissingExtraError("flamma.flower", "flower") from error
+        raise
+    return getattr(module, name)

@@ -1,0 +1,80 @@
+"""Reading the answers of clients in a Flower app: updates and scores, checked before use."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from flamma.engines.flower.messages import MessageError
+from flamma.engines.flower.payload import content_of
+from flamma.flower.client import EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC
+from flamma.flower.named_arrays import NamedArrays
+from flamma.types import Report
+
+Record = TypeVar("Record", ArrayRecord, MetricRecord)
+
+
+def read_update(
+    client: int, reply: Message, form: NamedArrays, epoch_range: tuple[int, int]
+) -> tuple[Report, dict[str, NDArray[Any]]]:
+    """Return a client's answer to its terms, and the arrays of it that are not averaged as floats.
+
+    Raises
+    ------
+    MessageError
+        If it is not a valid answer.
+    """
+    content = content_of(reply)
+    told = _only(content, MetricRecord)
+    samples = _whole_number(told, SAMPLES_METRIC)
+    said = told.get(LOSS_METRIC)
+    loss = float(said) if isinstance(said, int | float) else math.nan
+    fixed, most = epoch_range
+    # A client that does not know FLamma does as many epochs as it was told, where that is fixed.
+    epochs = (
+        fixed if fixed == most and EPOCHS_METRIC not in told else _whole_number(told, EPOCHS_METRIC)
+    )
+    if not any(isinstance(part, ArrayRecord) for part in content.values()):
+        if epochs:
+            raise MessageError(f"it says that it did {epochs} epochs, but sent no arrays")
+        return Report(client, None, samples, 0), {}
+    params, whole = form.flatten(_only(content, ArrayRecord))
+    return Report(client, params, samples, epochs, loss), whole
+
+
+def read_metrics(reply: Message, accuracy: str, loss: str) -> tuple[float, float, int]:
+    """Return accuracy in percent, loss and samples of an answer that has them by these names.
+
+    Raises
+    ------
+    MessageError
+        If the accuracy is missing or not in [0, 1], or the samples are missing.
+    """
+    told = _only(content_of(reply), MetricRecord)
+    share, lost = told.get(accuracy), told.get(loss, math.nan)
+    if not isinstance(share, int | float) or not isinstance(lost, int | float):
+        raise MessageError(f"there is no {accuracy} in it")
+    if not 0 <= share <= 1:
+        raise MessageError(f"it says that the accuracy is {share:g}, which is not in [0, 1]")
+    return 100.0 * share, float(lost), _whole_number(told, SAMPLES_METRIC)
+
+
+def _only(content: RecordDict, kind: type[Record]) -> Record:
+    found = [record for record in content.values() if isinstance(record, kind)]
+    if len(found) != 1:
+        raise MessageError(
+            f"it has {len(found)} records of the kind {kind.__name__} instead of one"
+        )
+    return found[0]
+
+
+def _whole_number(record: MetricRecord, name: str) -> int:
+    value = record.get(name)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is not int or abs(value) > 2**40:
+        raise MessageError(f"{name} is {'missing' if value is None else 'not a whole number'}")
+    return value

@@ -1,0 +1,303 @@
+"""The server's side of a Flower app of your own: our strategies as Flower's."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from logging import INFO, WARNING
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+from flwr.supercore import log
+from numpy.typing import NDArray
+
+from flamma.engines.flower.messages import MessageError
+from flamma.engines.flower.payload import TERMS_RECORD, pack_terms
+from flamma.errors import FlammaError
+from flamma.experiments.config import make_config
+from flamma.federation import certified
+from flamma.flower.answers import read_metrics, read_update
+from flamma.flower.client import STRATEGY_RECORD
+from flamma.flower.handshake import Introductions, shake_hands
+from flamma.flower.named_arrays import NamedArrays, mean_of_whole
+from flamma.metrics import evaluate, shown_in
+from flamma.records import RoundRecord
+from flamma.seeding import stream
+from flamma.strategies.base import Offer, State
+from flamma.types import Params, Population, Report, Scores
+
+NODE_POLL_SECONDS = 0.5
+"""Seconds between two checks for nodes before the first round."""
+
+ScoreArrays = Callable[[ArrayRecord], tuple[float, float]]
+"""Scores arrays on data of the server's own: (loss, accuracy in percent)."""
+
+
+class FlowerStrategy(Strategy):
+    """Any registered strategy in ``strategy.start(grid=..., initial_arrays=..., num_rounds=...)``.
+
+    Parameters
+    ----------
+    name : str
+        One of ``flamma list``.
+    per_round : int
+        How many clients are selected in a round.
+    seed : int
+        The seed of the selection.
+    epochs, learning_rate, batch_size
+        What clients go by where the strategy does not say otherwise.
+    clients : int, optional
+        How many clients to wait for before the first round; by default ``per_round``.
+    trainable : collection of str, optional
+        The names of the arrays that are trained; by default all floating-point arrays but running
+        means and variances. The others are averaged, but distances do not count them.
+    accuracy, loss : str
+        What clients call the accuracy (from 0 to 1) and the loss in answers to
+        ``@app.evaluate()``.
+    validate : callable, optional
+        Scores arrays on data of the server's own, (loss, accuracy in percent), for strategies
+        that need it.
+    timeout : float
+        Seconds to wait for clients to connect, and for their answers before the first round.
+    **options
+        The strategy's own, such as ``decay_start``. The server learns costs that clients do not
+        tell from their responses, whatever ``server_costs`` says.
+
+    Attributes
+    ----------
+    history : list of RoundRecord
+        The record of each round, as in ``rounds.jsonl``: who was selected, who failed and why,
+        the decay factor, the epochs, the certificate, and the evaluation.
+
+    Raises
+    ------
+    FlammaError
+        If an option cannot work.
+    """
+
+    _state: State
+    _offer: Offer
+    _form: NamedArrays
+    _known: Introductions | None = None
+
+    def __init__(
+        self,
+        name: str,
+        per_round: int,
+        *,
+        seed: int = 0,
+        epochs: int = 5,
+        learning_rate: float = 0.05,
+        batch_size: int = 32,
+        clients: int | None = None,
+        trainable: Collection[str] | None = None,
+        accuracy: str = "eval_acc",
+        loss: str = "eval_loss",
+        validate: ScoreArrays | None = None,
+        timeout: float = 3600.0,
+        **options: Any,
+    ) -> None:
+        self.name = name
+        self.history: list[RoundRecord] = []
+        self._config = make_config(
+            {
+                "per_round": per_round,
+                "seed": seed,
+                "data": {"clients": max(per_round, clients or 1)},
+                "training": {
+                    "epochs": epochs,
+                    "learning_rate": learning_rate,
+                    "batch_size": batch_size,
+                },
+                "strategy": {"name": name, **options},
+                "engine": "flower",
+            }
+        )
+        self._expected = clients or per_round
+        self._trainable = trainable
+        self._accuracy, self._loss = accuracy, loss
+        self._validate = validate
+        self._timeout = timeout
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Learn who the clients are, warm up if the strategy does, and go through the rounds."""
+        self._prepare(grid, initial_arrays, num_rounds)
+        if self._state.round < 0:
+            messages = self.configure_train(0, initial_arrays, train_config or ConfigRecord(), grid)
+            replies = list(grid.send_and_receive(messages, timeout=timeout))
+            warm, _ = self.aggregate_train(0, replies)
+            initial_arrays = initial_arrays if warm is None else warm
+            self.history.clear()
+        return super().start(
+            grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+        )
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Select clients and send each its terms."""
+        connected, nodes = set(grid.get_node_ids()), self._clients.nodes
+        present = np.array([k for k, node in enumerate(nodes) if node in connected], dtype=int)
+        rng = stream(self._config.seed, "select", self._state.round + 1)
+        self._offer = self._config.strategy.offer(self._state, present, rng)
+        how = ConfigRecord({"config": self._config.as_toml()})
+        messages = []
+        for terms in self._offer.terms:
+            content = RecordDict({"arrays": arrays, "config": config})
+            content[TERMS_RECORD], content[STRATEGY_RECORD] = pack_terms(terms), how
+            messages.append(Message(content, nodes[terms.client], MessageType.TRAIN))
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Aggregate the usable answers in the order of the clients, and record the round."""
+        reports: list[Report] = []
+        whole: dict[int, dict[str, NDArray[Any]]] = {}
+        for reply in replies:
+            client = self._clients.client(reply.metadata.src_node_id)
+            try:
+                report, whole[client] = self._read(client, reply)
+            except MessageError as error:
+                report = Report(client, None, 0, 0, failure=error.reason)
+            reports.append(report)
+        validate = None if self._validate is None else self._validate_params
+        self._state, record = self._config.strategy.aggregate(
+            self._state, self._offer, reports, validate
+        )
+        record = certified(record, self._offer, self._clients.costs)
+        self.history.append(record)
+        self._average_whole(record, reports, whole)
+        for client, reason in record.failed.items():
+            name = self._clients.names[client]
+            log(WARNING, "client %s of round %s: %s", name, record.round, reason)
+        told: dict[str, int | float] = {
+            "decay_factor": record.decay_factor,
+            "epochs_total": record.epochs_total,
+            "failed": len(record.failed),
+            "abstained": len(record.abstained),
+        }
+        if record.certificate is not None:
+            told["follower_gap"] = record.certificate.follower_gap
+            told["leader_regret"] = record.certificate.leader_regret
+        return self._arrays(self._state.params), MetricRecord(dict(told))
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask every connected client to evaluate the model."""
+        connected = set(grid.get_node_ids())
+        return [
+            Message(RecordDict({"arrays": arrays, "config": config}), node, MessageType.EVALUATE)
+            for node in self._clients.nodes
+            if node in connected
+        ]
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Return accuracy and fairness over the clients, and how many of them were scored."""
+        count = len(self._clients.nodes)
+        accuracy = np.full(count, math.nan)
+        loss, samples = accuracy.copy(), np.zeros(count, dtype=np.int64)
+        missing = dict.fromkeys(range(count), "no answer")
+        for reply in replies:
+            client = self._clients.client(reply.metadata.src_node_id)
+            if client < 0:
+                continue
+            try:
+                found = read_metrics(reply, self._accuracy, self._loss)
+                accuracy[client], loss[client], samples[client] = found
+                missing.pop(client, None)
+            except MessageError as error:
+                missing[client] = error.reason
+        for client, reason in missing.items():
+            log(WARNING, "client %s gave no score: %s", self._clients.names[client], reason)
+        evaluation = evaluate(Scores(accuracy, loss, samples, math.nan, math.nan, missing))
+        if self.history:
+            self.history[-1] = replace(self.history[-1], evaluation=evaluation)
+        shown = {name: evaluation[name] for name in [*shown_in("show"), "clients_scored"]}
+        told = {name: value for name, value in shown.items() if value is not None}
+        return MetricRecord({**told, "clients": count})
+
+    def summary(self) -> None:
+        """Log the strategy and its options."""
+        per_round, seed = self._config.per_round, self._config.seed
+        log(INFO, "\t├──> %s, %s clients a round, seed %s", self.name, per_round, seed)
+        log(INFO, "\t└──> options: %s", json.dumps(self._config.as_tables()["strategy"]))
+
+    @property
+    def _clients(self) -> Introductions:
+        if self._known is None:
+            raise FlammaError("begin with strategy.start(...), which learns who the clients are.")
+        return self._known
+
+    def _prepare(self, grid: Grid, arrays: ArrayRecord, rounds: int) -> None:
+        end = time.monotonic() + self._timeout
+        while len(nodes := sorted(grid.get_node_ids())) < self._expected:
+            if time.monotonic() > end:
+                raise FlammaError(f"only {len(nodes)} of {self._expected} clients came.")
+            time.sleep(NODE_POLL_SECONDS)
+        self._known = shake_hands(grid, nodes, self._timeout)
+        self._config = self._config.with_settings({"rounds": rounds, "data.clients": len(nodes)})
+        if self._config.strategy.needs_validation and self._validate is None:
+            raise FlammaError(f"{self.name} needs validate=..., which scores arrays.")
+        self._form = NamedArrays.of(arrays, self._trainable)
+        params, self._whole = self._form.flatten(arrays)
+        population = Population(self._known.samples, self._known.costs, self._form.trainable_size)
+        self._state = self._config.strategy.init(params, population)
+        self._offer = Offer(0, ())
+        self.history.clear()
+
+    def _arrays(self, params: Params) -> ArrayRecord:
+        return self._form.restore(params, self._whole)
+
+    def _validate_params(self, params: Params) -> tuple[float, float]:
+        assert self._validate is not None
+        return self._validate(self._arrays(params))
+
+    def _read(self, client: int, reply: Message) -> tuple[Report, dict[str, NDArray[Any]]]:
+        terms = next((terms for terms in self._offer.terms if terms.client == client), None)
+        if terms is None:
+            raise MessageError("it was not asked")
+        return read_update(client, reply, self._form, self._config.strategy.epoch_range(terms))
+
+    def _average_whole(
+        self,
+        record: RoundRecord,
+        reports: Iterable[Report],
+        whole: dict[int, dict[str, NDArray[Any]]],
+    ) -> None:
+        """Average the integer arrays of the accepted updates, in the order of the clients."""
+        used = [
+            r
+            for r in sorted(reports, key=lambda r: r.client)
+            if r.params is not None
+            and r.client in record.selected
+            and r.client not in record.failed
+        ]
+        if used and self._form.whole:
+            weights = [float(r.samples) for r in used]
+            self._whole = mean_of_whole([whole[r.client] for r in used], weights)
+
+
+class FlammaStrategy(FlowerStrategy):
+    """The paper's strategy: ``FlowerStrategy("flamma", ...)``."""
+
+    def __init__(self, per_round: int, **options: Any) -> None:
+        super().__init__("flamma", per_round, **options)

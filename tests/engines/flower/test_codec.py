@@ -1,0 +1,162 @@
+"""Messages survive the trip, and what arrives is used only after it was checked."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from flamma.engines.flower import codec, payload
+from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
+from flamma.engines.flower.payload import read_configuration, unpack_array
+from flamma.types import Report, Terms
+
+PARAMS = np.linspace(-1, 1, 7, dtype=np.float32)
+TERMS = Terms(3, 2, 0.5, 0.25, step_scale=0.5, epochs=4, wants_loss=True)
+A_PROFILE = SiteProfile("3", 40, 10, math.nan, False, (1, 28, 28), 10, True)
+
+
+def travelled(content: RecordDict) -> RecordDict:
+    return RecordDict.inflate(
+        content.deflate(),
+        children={
+            key: type(child).inflate(child.deflate(), _children(child))
+            for key, child in content.children.items()
+        },
+    )
+
+
+def _children(thing):
+    children = thing.children
+    if not children:
+        return None
+    return {k: type(c).inflate(c.deflate(), _children(c)) for k, c in children.items()}
+
+
+@pytest.mark.parametrize("terms", [None, TERMS, Terms(0, 0, iterations=10)])
+@pytest.mark.parametrize("params", [None, PARAMS])
+def test_an_order_arrives_as_it_was_sent(terms, params):
+    order = Order("rounds = 3", 3, "three", "lanes", True, True, cost=0.5, classes=4)
+    read, read_terms, read_params = codec.read_order(
+        travelled(codec.pack_order(order, terms, params))
+    )
+    assert read == order
+    assert repr(read_terms) == repr(terms)  # NaN is not equal to itself
+    assert params is None or read_params.tobytes() == params.tobytes()
+
+
+def test_an_answer_arrives_as_it_was_sent():
+    report = Report(3, PARAMS, 40, 4, 0.7, 1.5)
+    content = travelled(codec.pack_answer("three", report, Score(50.0, 0.6, 10)))
+    read = codec.read_report(content, "three", TERMS, 40, 7)
+    assert read.params.tobytes() == PARAMS.tobytes()
+    assert (read.client, read.samples, read.epochs, read.loss) == (3, 40, 4, 0.7)
+    assert codec.read_score(content, "three", 10) == Score(50.0, 0.6, 10)
+
+
+def test_a_failure_arrives_as_one_short_line():
+    report = Report(3, None, 40, 0, failure="it\nbroke\x1b[31m" + "x" * 100)
+    read = codec.read_report(travelled(codec.pack_answer("t", report)), "t", TERMS, 40, 7)
+    assert read.failure.startswith("it broke [31mx")
+    content = codec.pack_answer("", failure="ValueError: no\nsuch thing")
+    with pytest.raises(MessageError, match=r"^ValueError: no such thing$") as raised:
+        codec.read_report(content, "t", TERMS, 40, 7)
+    assert raised.value.from_client
+    assert raised.value.reason == "ValueError: no such thing"
+    with pytest.raises(MessageError, match=r"^there is no report in it$") as raised:
+        codec.read_report(RecordDict(), "t", TERMS, 40, 7)
+    assert not raised.value.from_client
+    assert raised.value.reason == "refused: there is no report in it"
+
+
+BAD_PROFILES = {
+    "shape": [0],
+    "samples": 0,
+    "held_out": -1,
+    "classes": 0,
+    "cost": -0.5,
+    "name": 7,
+    "lanes": 1,
+    "own_cost": None,
+}
+
+
+@pytest.mark.parametrize("key", BAD_PROFILES)
+def test_a_bad_profile_is_refused(key):
+    content = codec.pack_profile(A_PROFILE)
+    record = dict(content[codec.PROFILE_RECORD])
+    if BAD_PROFILES[key] is None:
+        del record[key]
+    else:
+        record[key] = BAD_PROFILES[key]
+    content[codec.PROFILE_RECORD] = ConfigRecord(record)
+    with pytest.raises(MessageError):
+        codec.read_profile(content)
+    assert repr(codec.read_profile(codec.pack_profile(A_PROFILE))) == repr(A_PROFILE)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"epochs": -1}, {"round": 2**40}, {"step_scale": math.inf}, {"proximal": -1.0}]
+)
+def test_terms_out_of_range_are_refused_by_the_client(bad):
+    content = codec.pack_order(Order(""), TERMS, PARAMS)
+    content[payload.TERMS_RECORD] = ConfigRecord({**content[payload.TERMS_RECORD], **bad})
+    with pytest.raises(MessageError, match="the terms"):
+        codec.read_order(content)
+
+
+def test_an_order_of_another_version_is_refused():
+    content = codec.pack_order(Order(""), None, None)
+    content[codec.ORDER_RECORD]["version"] = codec.PROTOCOL_VERSION - 1
+    with pytest.raises(MessageError, match="different versions"):
+        codec.read_order(content)
+
+
+def test_a_text_of_absurd_length_is_refused():
+    content = codec.pack_profile(A_PROFILE)
+    content[codec.PROFILE_RECORD]["name"] = "n" * 10_000
+    with pytest.raises(MessageError, match="name is a text of 10000 characters"):
+        codec.read_profile(content)
+
+
+def as_array(data, shape=(7,)):
+    return Array("float32", shape, "numpy.ndarray", data)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        as_array(b""),
+        as_array(b"\x93NUMPY\x09\x00junk"),
+        as_array(pickle.dumps(PARAMS)),
+        as_array(Array(PARAMS).data[:-1]),
+        as_array(Array(PARAMS).data + b"more"),
+        as_array(Array(PARAMS).data.replace(b"(7,)", b"(9,)")),
+        as_array(Array(PARAMS).data.replace(b"<f4", b"|O8")),
+        Array("float32", (7,), "pickle", pickle.dumps(PARAMS)),
+        Array(PARAMS.astype(">f4")),
+        Array(PARAMS.reshape(7, 1)),
+    ],
+)
+def test_weights_that_are_not_what_they_should_be_are_refused(array):
+    content = RecordDict({codec.WEIGHTS_RECORD: ArrayRecord({"params": array})})
+    with pytest.raises(MessageError, match="the weights"):
+        codec.read_params(content, 7)
+
+
+def test_a_promised_terabyte_is_not_made_room_for():
+    data = Array(PARAMS).data
+    long = data.replace(b"(7,), }           ", b"(999999999999,), }")
+    assert len(long) == len(data)
+    assert long != data
+    with pytest.raises(MessageError, match="the weights take 28 bytes instead of 3999999999996"):
+        unpack_array(as_array(long), codec.FLOAT32, None, "the weights")
+
+
+def test_a_configuration_that_cannot_be_read_is_refused_by_the_client():
+    assert read_configuration("rounds = 4").rounds == 4
+    with pytest.raises(MessageError, match="is not TOML"):
+        read_configuration("rounds = ")
