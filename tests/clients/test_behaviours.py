@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from flamma.clients.behaviours import BEHAVIOURS, Behaviour, assign, read_assignments
 from flamma.errors import ConfigError
 from flamma.experiments.config import make_config
+from flamma.experiments.run import run
 
 
 @dataclass(frozen=True)
@@ -69,3 +70,40 @@ def test_what_cannot_be_assigned_is_refused(table, says):
 def test_a_configuration_with_behaviours_reads_back_the_same():
     config = make_config({"behaviours": {"lazy": {"clients": [2, 3], "share": 0.3}}})
     assert make_config(config.as_tables()) == config
+
+
+@dataclass(frozen=True)
+class Liar(Behaviour):
+    """Tells half its cost, does one epoch, and claims three."""
+
+    def tell(self, profile):
+        return replace(profile, cost=profile.cost / 2)
+
+    def act(self, respond, terms, profile):
+        task = respond(terms, profile)
+        return task if terms.iterations is not None else replace(task, epochs=1)
+
+    def send(self, report, received):
+        assert received.size == report.params.size
+        return replace(report, epochs=3)
+
+
+def test_a_client_may_lie_in_what_it_tells_does_and_sends(tmp_path):
+    BEHAVIOURS.add("liar", Liar)
+    tables = {
+        "rounds": 1,
+        "per_round": 3,
+        "data": {"clients": 3, "train_samples": 90, "validation_samples": 0},
+        "model": "logistic",
+        "strategy": {"name": "flamma", "warmup_iterations": 0},
+        "behaviours": {"liar": {"clients": [1]}},
+    }
+    try:
+        done = run(tables, out=tmp_path / "run")
+    finally:
+        BEHAVIOURS.discard("liar")
+    [record] = done.history
+    assert record.game.costs == (0.1, 0.05, 0.1)  # what the server took them for
+    assert record.local_epochs[1] == 3
+    assert record.certificate.follower_gap > 0.1  # at the true cost three epochs are not best
+    assert (tmp_path / "run" / "population.csv").read_text().count("0.1,") == 3  # true costs

@@ -9,14 +9,14 @@ frozen dataclass derived from :class:`Behaviour`; its fields are its options.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flamma.errors import ConfigError
 from flamma.options import convert
 from flamma.registry import Choice, Registry
 from flamma.seeding import stream
-from flamma.types import LocalTask, Params, Profile, Report, Terms
+from flamma.types import LocalTask, Params, Population, Profile, Report, Terms
 
 Respond = Callable[[Terms, Profile], LocalTask]
 """What a client of the strategy does if it is rational and honest."""
@@ -37,6 +37,17 @@ class Behaviour:
     def send(self, report: Report, received: Params) -> Report:
         """Return what the client sends back after it has received a model and worked on it."""
         return report
+
+
+def told(population: Population, behaviours: Mapping[int, Behaviour]) -> Population:
+    """Return the population as the server is told it is."""
+    if population.costs is None:
+        return population
+    samples, costs = population.samples.copy(), population.costs.copy()
+    for client, behaviour in behaviours.items():
+        said = behaviour.tell(Profile(client, float(costs[client]), int(samples[client])))
+        samples[client], costs[client] = said.samples, said.cost
+    return replace(population, samples=samples, costs=costs)
 
 
 BEHAVIOURS: Registry[type[Behaviour]] = Registry(

@@ -17,6 +17,7 @@ class LocalEngine(Engine):
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "all clients on this machine's cores"
     can_pool_data: ClassVar[bool] = True
+    has_behaviours: ClassVar[bool] = True
 
     def execute(self, assignment: Assignment) -> None:
         """Begin a run, or go on with it, in this process and its workers."""
@@ -29,6 +30,7 @@ class LocalEngine(Engine):
 
 
 def _execute(assignment: Assignment) -> None:
+    from flamma.clients.behaviours import assign, told
     from flamma.data.federated import pooled
     from flamma.engines.respond import RationalClients
     from flamma.experiments.session import carry_out
@@ -47,9 +49,11 @@ def _execute(assignment: Assignment) -> None:
             samples=lambda: (data.samples, np.diff(data.held_offsets)),
             seconds_per_epoch=lambda: seconds_per_epoch(data, runner),
         )
+        behaviours = assign(config.behaviours, population.clients, config.seed)
         world = World(
-            clients=RationalClients(config.strategy, runner, population),
-            population=population,
+            clients=RationalClients(config.strategy, runner, population, behaviours),
+            population=told(population, behaviours),
+            true_costs=population.costs,
             initial_params=runner.initial_params,
             trainer=runner.trainer,
             class_counts=data.class_counts(),

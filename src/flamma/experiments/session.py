@@ -36,7 +36,7 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
         strategy=config.strategy,
         clients=world.clients,
         population=world.population.clients,
-        costs=world.population.costs,
+        costs=world.costs,
         seed=config.seed,
         faults=config.faults,
         evaluate_every=config.evaluation.every,
@@ -71,7 +71,7 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
     """
     anew = not folder.exists
     for name, text in (
-        (POPULATION, population_table(world.population, world.class_counts)),
+        (POPULATION, population_table(world)),
         (ABOUT, json.dumps(_about(world.trainer), indent=1)),
         (CONFIG, config.as_toml()),
     ):

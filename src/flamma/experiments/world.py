@@ -29,13 +29,16 @@ class World:
     clients : Clients
         What the round loop talks to.
     population : Population
-        Who the clients are; costs are the true ones, NaN where only the client knows.
+        Who the clients are, as the server is told; costs are NaN where only the client knows.
     initial_params : ndarray
         The weights before the first round.
     trainer : str
         What the clients train with.
     class_counts : ndarray, optional
         How many samples of each class each client has, where the server may know that.
+    true_costs : ndarray, optional
+        The clients' true costs where they differ from what the population tells, for the record
+        and the certificate alone.
     looks_ahead : bool
         Whether the scores of a round come with the answers of the next one.
     """
@@ -45,7 +48,13 @@ class World:
     initial_params: Params
     trainer: str
     class_counts: Ints | None = None
+    true_costs: Floats | None = None
     looks_ahead: bool = False
+
+    @property
+    def costs(self) -> Floats | None:
+        """The clients' true costs, as far as they are known."""
+        return self.population.costs if self.true_costs is None else self.true_costs
 
 
 def make_population(
@@ -116,12 +125,13 @@ def read_population(folder: RunFolder) -> tuple[Ints, Ints, Floats] | None:
     return (train, held, costs) if rows else None
 
 
-def population_table(population: Population, class_counts: Ints | None) -> str:
-    """Return ``population.csv``: one line per client."""
+def population_table(world: World) -> str:
+    """Return ``population.csv``: one line per client, with its true cost."""
+    population, class_counts = world.population, world.class_counts
     held = population.held_out
     classes = 0 if class_counts is None else class_counts.shape[1]
     header = ["client", "samples", "held_out", "cost", *(f"class_{k}" for k in range(classes))]
-    costs = np.full(population.clients, np.nan) if population.costs is None else population.costs
+    costs = np.full(population.clients, np.nan) if world.costs is None else world.costs
     columns: list[Sequence[object]] = [
         range(population.clients),
         population.samples.tolist(),

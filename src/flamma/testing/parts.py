@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -64,7 +65,7 @@ class CostContract(_PartContract):
     def test_costs_are_positive_finite_and_one_per_client(self) -> None:
         """Whatever the number of clients, each has a usable cost."""
         for count in (1, 7, 1000):
-            clients = CostedClients(count, seed=1, seconds_per_epoch=lambda n=count: np.ones(n))
+            clients = CostedClients(count, seed=1, seconds_per_epoch=partial(np.ones, count))
             costs = true_costs(self.choice, clients)
             assert costs.shape == (count,)
             assert np.all(np.isfinite(costs) & (costs > 0))

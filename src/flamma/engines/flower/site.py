@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from flamma.clients.costs import Clients as CostedClients
+from flamma.clients.costs import CostedClients
 from flamma.clients.costs import true_costs
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import read_configuration
