@@ -4,40 +4,58 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
 from flamma.errors import InputFileError
 
+TEMPORARY_SUFFIX = ".flamma-tmp"
+"""How the names of files end that are still being written."""
+
 
 def write_atomically(path: Path, content: bytes | memoryview, durable: bool = True) -> None:
     """Write a file under a temporary name beside its place, then rename it.
 
-    With ``durable`` it survives a power failure too; without, only the death of the process.
+    With ``durable`` it survives a power failure too; without, only the death of the process. A
+    link is followed. What is there and is no regular file, such as ``/dev/stdout``, is written
+    through and never replaced.
 
     Raises
     ------
     InputFileError
         If the place cannot be written to.
     """
-    temporary: str | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file():
+            _write_through(target, content)
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _replace(target, content, durable)
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         raise InputFileError(
-            f"cannot write {path}: {error.strerror}; name another place."
+            f"cannot write {path}: {error.strerror or error}; name another place."
         ) from error
+    except ValueError as error:  # a name that no file can have
+        raise InputFileError(f"cannot write {str(path)!r}: {error}; name another place.") from error
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames in a folder survive a power failure, where the platform can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what writers that were killed have left behind in a folder."""
+    for file in folder.glob(f".*{TEMPORARY_SUFFIX}"):
+        with contextlib.suppress(OSError):
+            file.unlink()
 
 
 def read_text(path: Path) -> str:
@@ -45,9 +63,42 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise InputFileError(f"cannot read {path}: {error.strerror}.") from error
+        raise InputFileError(f"cannot read {path}: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
         raise InputFileError(f"cannot read {path}: it is not UTF-8 text.") from error
+    except ValueError as error:  # a name that no file can have
+        raise InputFileError(f"cannot read {str(path)!r}: {error}.") from error
+
+
+def _replace(target: Path, content: bytes | memoryview, durable: bool) -> None:
+    descriptor, temporary = tempfile.mkstemp(
+        prefix=f".{target.name[:100]}.", suffix=TEMPORARY_SUFFIX, dir=target.parent
+    )
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    if durable:
+        sync_folder(target.parent)
+
+
+def _write_through(target: Path, content: bytes | memoryview) -> None:
+    """Write to a device or a pipe; one that has no reader is refused instead of waited for."""
+    if not stat.S_ISDIR(target.stat().st_mode):
+        descriptor = os.open(target, os.O_WRONLY | os.O_NONBLOCK)
+        os.set_blocking(descriptor, True)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        return
+    raise IsADirectoryError(21, "it is a directory")
 
 
 def _umask() -> int:
