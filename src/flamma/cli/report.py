@@ -68,10 +68,10 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_report(options: argparse.Namespace) -> None:
     """Run ``flamma report``."""
-    from flamma.reports.html_page import REPORT, read_document, write_page
+    from flamma.reports.html_page import REPORT_FILE, read_document, write_page
 
     document = read_document(options.dir)
-    written = write_page(document, options.out or options.dir / REPORT)
+    written = write_page(document, options.out or options.dir / REPORT_FILE)
     missing = list(document.notices)
     if options.json:
         import json
@@ -104,8 +104,8 @@ def announce(server: LiveServer) -> None:
     print(f"watch {server.watch.path} at {server.url}", file=sys.stderr, flush=True)
     if not server.is_private:
         print(
-            "flamma: everybody who can reach this machine can read the page; leave out --host to "
-            "keep it to yourself.",
+            "flamma: anyone who can reach this machine can read the page; leave out --host to "
+            "keep it private.",
             file=sys.stderr,
         )
 
