@@ -46,7 +46,7 @@ def test_it_is_a_fact_and_a_curve_of_the_run_page(tmp_path, median):
     assert facts["median accuracy"] == f"{run.of_run(median):.1f} %"
     chart = chart_named(document, median)
     assert chart.title == "Median accuracy"
-    assert "higher is better" in chart.aid
+    assert "Higher is better." in chart.aid
     [trace] = chart.views[0].traces
     assert trace["y"] == pytest.approx([r.metric(median) for r in run.rounds], rel=1e-7)
 

@@ -18,7 +18,7 @@ from flamma.experiments.table import Row
 from flamma.game import Game, solve
 from flamma.reports import html_page as pages
 from flamma.reports.comparing import is_comparison, pareto, read_comparison
-from flamma.reports.comparison_page import paper
+from flamma.reports.comparison_tables import paper_table
 from flamma.reports.document import Document, Facts
 from flamma.reports.drawing import style_of
 from flamma.reports.game_charts import decay, games
@@ -118,7 +118,7 @@ def test_no_two_of_a_dozen_lines_look_alike():
 
 
 def test_the_papers_table_is_kept_with_its_source():
-    table = paper()
+    table = paper_table()
     assert table["source"].startswith("Javaherian, Turney, Chen, Tzeng")
     assert table["mnist"]["shards"]["flamma"] == {
         "accuracy": [97.62, 0.48],
@@ -190,7 +190,7 @@ def test_effective_contributions_are_what_the_strategy_selected_by(tmp_path, mon
     told = charts_of(read_document(done.path))["contributions"]
     found = np.array(told.views[0].traces[0]["z"], dtype=float)
     assert told.views[0].label == "effective"
-    assert "by the measure distance" in told.aid
+    assert "(measure: distance)" in told.aid
     for column, chosen in enumerate(seen):
         known = {int(c): found[c, column] for c in np.flatnonzero(~np.isnan(found[:, column]))}
         assert known == pytest.approx(chosen, rel=1e-7)

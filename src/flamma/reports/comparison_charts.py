@@ -13,7 +13,7 @@ from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.reports.comparing import ComparisonView, pareto
 from flamma.reports.curves import Curve, curves
 from flamma.reports.document import Chart, Charts, View, axes, band, line, short_numbers
-from flamma.reports.metric_text import aid_text
+from flamma.reports.metric_text import BETTER
 from flamma.strategies import label_of
 from flamma.types import Floats
 
@@ -41,8 +41,8 @@ def over_rounds(view: ComparisonView) -> Charts:
                     Chart(
                         f"curve-{dataset}-{split}-{name}",
                         f"{capitalised(metric.label)}: {dataset}, {split}",
-                        f"{aid_text(metric)} Lines are means over seeds, bands reach from the "
-                        "lowest to the highest seed.",
+                        f"{BETTER[metric.better]} Lines are means over seeds; bands reach from "
+                        "the lowest to the highest seed.".lstrip(),
                         [View(traces, axes("round", metric.title, y_rangemode="tozero"))],
                     )
                 )

@@ -143,8 +143,8 @@ def contributions(run: RunView) -> Charts:
     views = []
     effective = [None if r.game is None else r.game.effective for r in run.rounds]
     measures = {r.game.measure for r in run.rounds if r.game is not None and r.game.measure}
-    measured_by = f" by the measure {' and '.join(sorted(measures))}" if measures else ""
-    aid = f"Measured contributions{measured_by} are what the game is played with."
+    measure = f" (measure: {', '.join(sorted(measures))})" if measures else ""
+    aid = f"Measured contributions{measure} are what the game is played with."
     if any(values is not None for values in effective):
         grid = client_grid(run, effective)
         views.append(client_heatmap(run, grid, "effective ω", "effective", zmin=0, zmax=1))

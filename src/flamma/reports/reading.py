@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -143,6 +144,16 @@ class RunView:
     def numbers(self) -> list[int]:
         """The numbers of the rounds."""
         return [record.round for record in self.rounds]
+
+    @property
+    def command(self) -> str:
+        """The command of the run as one types it, empty if it is not known."""
+        told = self.about.get("command")
+        if not isinstance(told, list) or not told:
+            return ""
+        program = Path(str(told[0])).name
+        words = ["python", "-m", "flamma"] if program == "__main__.py" else [program]
+        return shlex.join([*words, *map(str, told[1:])])
 
     def table(self, name: str) -> Mapping[str, Any]:
         """Return one table of the configuration, empty if there is none."""

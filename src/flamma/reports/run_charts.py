@@ -20,7 +20,7 @@ from flamma.reports.document import (
     line,
     short_numbers,
 )
-from flamma.reports.metric_text import aid_text
+from flamma.reports.metric_text import BETTER
 from flamma.reports.reading import RunView
 from flamma.types import Floats
 
@@ -117,7 +117,7 @@ def _further_curves(run: RunView) -> list[Chart]:
             continue
         trace = line(metric.label, [number for number, _ in told], [v for _, v in told])
         layout = axes("round", metric.title, y_rangemode="tozero")
-        aid = CURVE_AIDS.get(name) or aid_text(metric)
+        aid = CURVE_AIDS.get(name) or f"In each round. {BETTER[metric.better]}".rstrip()
         charts.append(Chart(name, capitalised(metric.label), aid, [View([trace], layout)]))
     return charts
 
@@ -194,6 +194,8 @@ def local_epochs(run: RunView) -> Charts:
     ]
     if any(any(trace["y"]) for trace in bars):
         layout = axes("round", "clients", y_rangemode="tozero")
+        if max(map(sum, zip(*counts.values(), strict=True))) * together < 10:
+            layout["yaxis"]["dtick"] = 1  # no ticks between whole clients
         charts.append(
             Chart(
                 "failures",

@@ -153,16 +153,12 @@ def _participation(run: RunView) -> Section:
 
 
 def _reproduction(run: RunView) -> Section:
-    command = run.about.get("command")
-    typed = [str(part) for part in command] if isinstance(command, list) else []
-    if typed:
-        typed[0] = Path(typed[0]).name
     items: list[Any] = []
     if run.config_text:
         again = f"flamma run {shlex.quote(str(run.path / CONFIG))} --out runs/again"
         items.append(Code("Run it again, exactly", again))
-    if typed:
-        items.append(Code("The command of this run", shlex.join(typed)))
+    if run.command:
+        items.append(Code("The command of this run", run.command))
     rows = [[name, str(run.about[name])] for name in VERSIONS if name in run.about]
     if run.finished and "params_sha256" in run.about:
         rows.append(["weights, SHA-256", str(run.about["params_sha256"])])
