@@ -139,13 +139,27 @@ def _read_table(path: Path, missing: list[str]) -> Comparison | None:
     """Return the table as it was written, None if it is not there or damaged."""
     text = ConfinedRunFolder(path, missing).text(TABLE)
     try:
-        table = json.loads(text)
-        rows = [_row(row) for row in table["rows"]]
-        return Comparison(str(table["name"]), rows, [str(name) for name in table["folders"]])
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return parse_table(text)
+    except ValueError:
         what = "is damaged" if text else "is not there yet"
         missing.append(f"{TABLE} {what}, so the table is computed from the runs that are finished")
     return None
+
+
+def parse_table(text: str) -> Comparison:
+    """Return the comparison that a ``table.json`` holds, also one of version 0.1.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged.
+    """
+    try:
+        table = json.loads(text)
+        rows = [_row(row) for row in table["rows"]]
+        return Comparison(str(table["name"]), rows, [str(name) for name in table["folders"]])
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError("it is not a table of a comparison") from error
 
 
 def _row(table: Mapping[str, Any]) -> Row:
