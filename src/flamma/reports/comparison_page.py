@@ -81,25 +81,28 @@ def _facts(view: ComparisonView) -> Facts:
 
 
 def _sections(view: ComparisonView) -> list[Section]:
-    sections = []
-    if view.comparison.rows:
-        datasets = list(dict.fromkeys(dataset for dataset, _ in view.panels))
-        main = [tables.main_table(view.comparison, dataset) for dataset in datasets]
-        further = [tables.further_table(view, dataset) for dataset in datasets]
-        sections.append(
-            Section(
-                "table",
-                "The table",
-                "Accuracy is the mean over clients in percent, variance that of the clients' "
-                f"accuracies in percent squared; both are means over the last {LAST_ROUNDS} "
-                "rounds, ± the standard deviation over seeds.",
-                [*main, *(table for table in further if len(table.header) > 1)],
-            )
-        )
-    if view.runs:
-        sections += _chart_sections(view)
-    sections.append(_reproduction(view))
-    return sections
+    datasets = list(dict.fromkeys(dataset for dataset, _ in view.panels))
+    main = [tables.main_table(view.comparison, dataset) for dataset in datasets]
+    further = [tables.further_table(view.comparison, dataset) for dataset in datasets]
+    return [
+        Section(
+            "table",
+            "The table",
+            "Accuracy is the mean over clients in percent, variance that of the clients' "
+            f"accuracies in percent squared; both are means over the last {LAST_ROUNDS} rounds, "
+            "± the standard deviation over seeds.",
+            main,
+        ),
+        *(_chart_sections(view) if view.runs else []),
+        Section(
+            "further",
+            "Further metrics",
+            "The other metrics of the same runs, mean ± standard deviation over seeds.",
+            [table for table in further if len(table.header) > 1],
+        ),
+        *(_explorer(view) if view.runs else []),
+        _reproduction(view),
+    ]
 
 
 def _chart_sections(view: ComparisonView) -> list[Section]:
@@ -128,18 +131,16 @@ def _chart_sections(view: ComparisonView) -> list[Section]:
         items: list[Any] = [group for group in found if group.charts]
         items += tables.equal_work_tables(view) if name == "work" else []
         sections.append(Section(name, title, lead, items))
-    games = _games(view)
-    if games:
-        sections.append(
-            Section(
-                "explorer",
-                "Game explorer",
-                "The games that were played in these runs: change the rules or one client and see "
-                "how the equilibrium moves.",
-                [Explorer(games)],
-            )
-        )
     return sections
+
+
+def _explorer(view: ComparisonView) -> list[Section]:
+    games = _games(view)
+    lead = (
+        "The games that were played in these runs: change the rules or one client and see how the "
+        "equilibrium moves."
+    )
+    return [Section("explorer", "Game explorer", lead, [Explorer(games)])] if games else []
 
 
 def _games(view: ComparisonView) -> list[dict[str, Any]]:

@@ -59,26 +59,25 @@ def main_table(comparison: Comparison, dataset: str) -> Table:
     return Table(f"table-{dataset}", dataset, header, lines, _table_notes(rows, printed))
 
 
-def further_table(view: ComparisonView, dataset: str) -> Table:
+def further_table(comparison: Comparison, dataset: str) -> Table:
     """Return the other metrics of the page: one line per split and strategy."""
     main = table_metrics()
     metrics = {
         name: metric
         for name, metric in _page_metrics().items()
-        if name not in main and any(name in row.mean for row in view.comparison.rows)
+        if name not in main and any(name in row.mean for row in comparison.rows)
     }
     header = ["Algorithm", *(capitalised(column_text(metric)) for metric in metrics.values())]
     lines: list[list[str | TableCell]] = [
         [
             f"{label_of(row.strategy)} ({row.split})",
-            *(_cell(view.comparison, row, name) for name in metrics),
+            *(_cell(comparison, row, name) for name in metrics),
         ]
-        for row in view.comparison.rows
+        for row in comparison.rows
         if row.dataset == dataset
     ]
     notes = [f"{capitalised(m.label)}: {m.aggregation}." for m in metrics.values()]
-    caption = f"{dataset}: further metrics"
-    return Table(f"further-{dataset}", caption, header, lines, [" ".join(notes)])
+    return Table(f"further-{dataset}", dataset, header, lines, [" ".join(notes)])
 
 
 def equal_work_tables(view: ComparisonView) -> list[Table]:
