@@ -57,7 +57,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         description="Serve the page of a run or a comparison and update it as rounds finish.",
         epilog=WATCH_EXAMPLES,
     )
-    watch.add_argument("dir", type=Path, metavar="DIR", help="the directory; it may be to come")
+    watch.add_argument("dir", type=Path, metavar="DIR", help="the directory; it need not exist yet")
     watch.add_argument("--port", type=int, default=0, help="the port (default any free one)")
     watch.add_argument(
         "--host", default="127.0.0.1", help="where to listen (default 127.0.0.1, this machine only)"

@@ -1,4 +1,4 @@
-"""What a page shows, as plain data: the page draws it, and so cannot take text for markup."""
+"""What a page shows, as plain data that its scripts draw, so that text is never read as markup."""
 
 from __future__ import annotations
 
@@ -200,12 +200,12 @@ def axes(x: str, y: str, **more: Any) -> dict[str, Any]:
     return layout
 
 
-def figures(value: float | None, digits: int = 4) -> str:
+def number_text(value: float | None, digits: int = 4) -> str:
     """Return a number as people read it.
 
     Examples
     --------
-    >>> figures(89.7312), figures(None), figures(3e-17), figures(1234567.0)
+    >>> number_text(89.7312), number_text(None), number_text(3e-17), number_text(1234567.0)
     ('89.73', 'not known', '0', '1,235,000')
     """
     if value is None:

@@ -1,4 +1,4 @@
-"""What every picture shares: colours that stay apart for colour-blind eyes, and saving."""
+"""What every picture shares: colours that colour-blind readers can tell apart, and saving."""
 
 from __future__ import annotations
 

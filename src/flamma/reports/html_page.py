@@ -1,4 +1,4 @@
-"""The HTML page: a document, our scripts and plotly.js in one file that asks for nothing."""
+"""The HTML page: a document, our scripts and plotly.js in one file that loads nothing else."""
 
 from __future__ import annotations
 

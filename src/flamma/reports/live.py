@@ -28,7 +28,7 @@ POLL_SECONDS = 0.4
 """Time between two looks at the directory."""
 
 HEARTBEAT_SECONDS = 15.0
-"""Time after which a silent connection gets a comment, so that nobody closes it."""
+"""Time after which a silent connection gets a comment, so that no proxy closes it."""
 
 MAX_READERS = 32
 """Readers of events at the same time; each holds a thread."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flamma.metrics import Metric
-from flamma.reports.document import byte_size, figures
+from flamma.reports.document import byte_size, number_text
 
 BETTER = {"higher": "Higher is better.", "lower": "Lower is better.", "neither": ""}
 """What to say of each direction."""
@@ -15,7 +15,7 @@ def value_text(metric: Metric, value: float, digits: int = 4) -> str:
         return byte_size(value)
     if metric.unit.startswith("%"):
         return f"{value:.1f} {metric.unit}"
-    return figures(value, digits)
+    return number_text(value, digits)
 
 
 def column_text(metric: Metric) -> str:

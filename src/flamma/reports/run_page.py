@@ -18,8 +18,8 @@ from flamma.reports.document import (
     Facts,
     Section,
     Table,
-    figures,
     notice,
+    number_text,
 )
 from flamma.reports.metric_text import fact
 from flamma.reports.reading import RunView, read_run
@@ -134,7 +134,8 @@ def _participation(run: RunView) -> Section:
     failures = sum(len(record.failed) for record in run.rounds)
     abstentions = sum(len(record.abstained) for record in run.rounds)
     facts = [
-        (METRICS[name].label, figures(run.of_run(name), 3), note) for name, note in EVENNESS.items()
+        (METRICS[name].label, number_text(run.of_run(name), 3), note)
+        for name, note in EVENNESS.items()
     ]
     facts += [
         ("failures", str(failures), "over all rounds"),
