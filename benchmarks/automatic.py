@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from flamma.experiments.compare import compare
-from flamma.experiments.config import make_config, with_settings
+from flamma.experiments.config import with_settings
 from flamma.experiments.suite import narrowed, read_suite
 from flamma.experiments.table import as_markdown
 from flamma.experiments.tune import tune
@@ -41,8 +41,7 @@ def main() -> None:
     )
     out = options.out / options.suite / options.dataset
     plus = next(cell.config for cell in suite.cells() if cell.strategy == "flamma-plus")
-    config = make_config(with_settings(plus.as_tables(), {"seed": SEED}))
-    found = tune(config, out=out / "tune", trials=options.trials)
+    found = tune(plus.with_settings({"seed": SEED}), out=out / "tune", trials=options.trials)
     given_up = sum(trial["given_up"] for trial in found.trials)
     named = ", ".join(f"{name} {value:.4g}" for name, value in found.options.items())
     print(f"{len(found.trials)} trials, {given_up} given up early; best: {named}\n")

@@ -60,8 +60,8 @@ def main() -> None:
             chosen = settings(split, classes, clients, per_round, step)
             flamma.run(out=path, **{k.replace(".", "__"): v for k, v in chosen.items()})
         summary = Run.load(path).summary()
-        accuracy = summary["last_10_accuracy"]
-        variance = summary["last_10_accuracy_variance"]
+        accuracy = summary["accuracy"]
+        variance = summary["accuracy_variance"]
         far = abs(accuracy - PAPER["accuracy"]) / 35 + abs(variance - PAPER["variance"]) / 1830
         setting = [f"{split}, {classes} a client", str(clients), str(per_round), f"{step:g}"]
         rows.append((far, [*setting, f"{accuracy:.1f}", f"{variance:.0f}", f"{far:.2f}"]))

@@ -44,13 +44,18 @@ def measure(option: str, value: float, out: Path) -> list[dict]:
 
 
 def row_of(row) -> dict:
-    names = ("accuracy", "variance", "worst_10", "epochs_total", "epochs_jain")
+    names = ("accuracy", "accuracy_variance", "worst_10", "epochs_total", "epochs_jain")
     games = ("follower_gap", "individual_rationality_ratio")
     return {
         "strategy": row.strategy,
         **{name: [row.mean[name], row.std[name]] for name in names},
         **{name: row.mean[name] for name in games if name in row.mean},
     }
+
+
+def told(row: dict) -> str:
+    (accuracy, _), (variance, spread) = row["accuracy"], row["accuracy_variance"]
+    return f"{accuracy:.1f} / {variance:.0f} ± {spread:.0f}, {row['epochs_total'][0]:.0f}"
 
 
 def main() -> None:
@@ -68,13 +73,7 @@ def main() -> None:
             lines.append(
                 [
                     f"{value:g}",
-                    *(
-                        f"{found[s]['accuracy'][0]:.1f} / {found[s]['variance'][0]:.0f} "
-                        f"± {found[s]['variance'][1]:.0f}, {found[s]['epochs_total'][0]:.0f}"
-                        if s in found
-                        else ""
-                        for s in STRATEGIES
-                    ),
+                    *(told(found[s]) if s in found else "" for s in STRATEGIES),
                 ]
             )
         print(f"{name}\n{text_table([option, *STRATEGIES], lines, left=0)}\n", flush=True)

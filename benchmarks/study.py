@@ -12,24 +12,25 @@ then what the target we set ourselves comes to.
 from __future__ import annotations
 
 import argparse
-import json
 import tomllib
 from importlib.resources import files
 from pathlib import Path
 
 from flamma.experiments.run import Run
 from flamma.experiments.summary import at_budget
-from flamma.experiments.table import CEILING, LABELS, Comparison, Row
+from flamma.experiments.table import Comparison, Row
+from flamma.metrics import METRICS
+from flamma.reports.comparing import parse_table
+from flamma.strategies import label_of
 
-PLUS = "flamma-plus"
+PLUS, CEILING = "flamma-plus", "central"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("table", type=Path)
     options = parser.parse_args()
-    read = json.loads(options.table.read_text())
-    found = Comparison(read["name"], [Row(**row) for row in read["rows"]], read["folders"])
+    found = parse_table(options.table.read_text())
     paper = tomllib.loads((files("flamma.reports") / "paper.toml").read_text())
     places = dict.fromkeys((row.dataset, row.split) for row in found.rows)
     for dataset, split in places:
@@ -52,9 +53,11 @@ def at_equal_work(rows: list[Row], folder: Path) -> dict[str, str]:
         return {}
     equal = {}
     for row in rows:
-        runs = [Run.load(folder / row.strategy / f"seed-{seed}") for seed in range(row.seeds)]
-        found = [at_budget(run.history, budget * 1.01) for run in runs]
-        means = (sum(f[m] for f in found) / row.seeds for m in ("accuracy", "accuracy_variance"))
+        runs = [Run.load(folder / row.strategy / f"seed-{seed}") for seed in row.seeds]
+        means = (
+            sum(at_budget(run.history, budget * 1.01, metric) for run in runs) / len(runs)
+            for metric in ("accuracy", "accuracy_variance")
+        )
         equal[row.strategy] = "{:.1f} / {:.0f}".format(*means)
     return equal
 
@@ -71,9 +74,9 @@ def one_place(rows: list[Row], equal: dict[str, str], paper: dict) -> str:
     lines = [header, ["---"] + ["---:"] * (len(header) - 1)]
     for row in rows:
         line = [
-            LABELS.get(row.strategy, row.strategy),
+            label_of(row.strategy),
             spread(row, "accuracy"),
-            spread(row, "variance"),
+            spread(row, "accuracy_variance"),
             f"{row.mean['worst_10']:.1f}",
             f"{row.mean['epochs_total']:.0f}",
         ]
@@ -84,28 +87,30 @@ def one_place(rows: list[Row], equal: dict[str, str], paper: dict) -> str:
         if paper:
             printed = paper.get(row.strategy)
             line.append(
-                f"{printed['accuracy'][0]:.1f} / {printed['variance'][0]:.0f}" if printed else ""
+                f"{printed['accuracy'][0]:.1f} / {printed['accuracy_variance'][0]:.0f}"
+                if printed
+                else ""
             )
         lines.append(line)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def spread(row: Row, measure: str) -> str:
-    digits = 1 if row.mean[measure] < 100 else 0
-    return f"{row.mean[measure]:.{digits}f} ± {row.std[measure]:.{digits}f}"
+def spread(row: Row, metric: str) -> str:
+    digits = 1 if row.mean[metric] < 100 else 0
+    return f"{row.mean[metric]:.{digits}f} ± {row.std[metric]:.{digits}f}"
 
 
 def has_way(of: dict[str, Row]) -> bool:
     """Return whether FedAvg is so far from the ceiling that there is a way between them."""
     if CEILING not in of or "fedavg" not in of:
         return False
-    return of["fedavg"].mean["variance"] > 2 * of[CEILING].mean["variance"]
+    return of["fedavg"].mean["accuracy_variance"] > 2 * of[CEILING].mean["accuracy_variance"]
 
 
 def way(row: Row, of: dict[str, Row]) -> float:
     """Return where the variance lies between the ceiling's (0) and FedAvg's (1)."""
-    low, high = of[CEILING].mean["variance"], of["fedavg"].mean["variance"]
-    return (row.mean["variance"] - low) / (high - low)
+    low, high = of[CEILING].mean["accuracy_variance"], of["fedavg"].mean["accuracy_variance"]
+    return (row.mean["accuracy_variance"] - low) / (high - low)
 
 
 def games(found: Comparison) -> str:
@@ -122,12 +127,12 @@ def games(found: Comparison) -> str:
         rows = [row for row in found.rows if row.strategy == strategy]
         if strategy == CEILING:
             continue
-        line = [LABELS.get(strategy, strategy)]
-        for measure in ("selection_jain", "epochs_jain"):
-            line.append(f"{sum(r.mean[measure] for r in rows) / len(rows):.3f}")
+        line = [label_of(strategy)]
+        for metric in ("selection_jain", "epochs_jain"):
+            line.append(f"{sum(r.mean[metric] for r in rows) / len(rows):.3f}")
         played = [row for row in rows if "follower_gap" in row.mean]
-        for measure in ("follower_gap", "leader_regret"):
-            worst = max((max(r.values[measure]) for r in played), default=None)
+        for metric in ("follower_gap", "leader_regret"):
+            worst = max((max(r.values[metric]) for r in played), default=None)
             line.append("" if worst is None else f"{worst:.2g}")
         ratio = min((min(r.values["individual_rationality_ratio"]) for r in played), default=None)
         line.append("" if ratio is None else f"{100 * ratio:.0f}%")
@@ -141,22 +146,22 @@ def target(rows: list[Row]) -> str:
     plus = of[PLUS]
     others = [r for r in rows if r.strategy not in (PLUS, "flamma-adaptive", CEILING)]
     parts = []
-    for measure, sign in (("accuracy", 1), ("variance", -1)):
-        best = max(others, key=lambda r: sign * r.mean[measure])
-        ahead = sign * (plus.mean[measure] - best.mean[measure])
-        clear = ahead - plus.std[measure] - best.std[measure]
+    for metric, sign in (("accuracy", 1), ("accuracy_variance", -1)):
+        best = max(others, key=lambda r: sign * r.mean[metric])
+        ahead = sign * (plus.mean[metric] - best.mean[metric])
+        clear = ahead - plus.std[metric] - best.std[metric]
         stands = "ahead, clear of" if clear > 0 else "ahead, within" if ahead > 0 else "behind"
         if stands == "behind":
-            stands += ", beyond" if -ahead > plus.std[measure] + best.std[measure] else ", within"
-        pairs = zip(plus.values[measure], best.values[measure], strict=True)
+            stands += ", beyond" if -ahead > plus.std[metric] + best.std[metric] else ", within"
+        pairs = zip(plus.values[metric], best.values[metric], strict=True)
         better = sum(sign * (mine - theirs) > 0 for mine, theirs in pairs)
         parts.append(
-            f"{measure} {plus.mean[measure]:.1f} against {best.mean[measure]:.1f} of "
-            f"{LABELS.get(best.strategy, best.strategy)} ({stands} the spread; better on "
-            f"{better} of {plus.seeds} seeds)"
+            f"{METRICS[metric].label} {plus.mean[metric]:.1f} against {best.mean[metric]:.1f} of "
+            f"{label_of(best.strategy)} ({stands} the spread; better on "
+            f"{better} of {len(plus.seeds)} seeds)"
         )
     if "fedavg" in of:
-        ratio = plus.mean["variance"] / of["fedavg"].mean["variance"]
+        ratio = plus.mean["accuracy_variance"] / of["fedavg"].mean["accuracy_variance"]
         parts.append(f"variance {ratio:.3f} of FedAvg's")
         if has_way(of):
             parts.append(f"{100 * way(plus, of):.0f}% of the way from the ceiling to FedAvg")

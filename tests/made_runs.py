@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from flamma import metrics
 from flamma.experiments.config import Config, make_config
 from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, RunFolder
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
 from flamma.experiments.table import compared, write_tables
-from flamma.game import Game, client_utility, server_utility, solve
+from flamma.federation import certified
+from flamma.game import Game, solve
+from flamma.metrics import evaluate
+from flamma.records import RoundRecord, Warmup
+from flamma.strategies.base import Offer
+from flamma.types import Scores
 
 ABOUT_RUN = {
     "flamma": "0.1.0",
@@ -41,48 +46,42 @@ def made_config(strategy="flamma", clients=8, per_round=3, rounds=12, **tables) 
     )
 
 
-def made_record(config: Config, number: int, costs, rng, trouble: bool) -> tuple[dict, list]:
+def made_record(
+    config: Config, number: int, costs, rng, trouble: bool
+) -> tuple[RoundRecord, list[tuple]]:
     """One round: a real game of invented contributions, and invented scores."""
     clients, plays = config.data.clients, config.strategy.name.startswith("flamma")
     selected = np.sort(rng.choice(clients, config.per_round, replace=False))
     omega = rng.uniform(0.85, 0.99, selected.size)
     game = Game(omega, costs[selected], number, price=1.0, decay_bounds=(0.05, 1))
-    gamma = solve(game).decay_factor if plays else 1.0
-    epochs = solve(game).local_epochs if plays else np.full(selected.size, 5)
-    failed = {str(selected[0]): "late (simulated)"} if trouble and number % 4 == 0 else {}
+    solution = solve(game)
+    epochs = solution.local_epochs if plays else np.full(selected.size, 5)
+    failed = {int(selected[0]): "late (simulated)"} if trouble and number % 4 == 0 else {}
     idle = [int(c) for c, t in zip(selected, epochs, strict=True) if t == 0]
-    abstained = [client for client in idle if str(client) not in failed]
     level = 95 - 60 * np.exp(-number / (config.rounds / 4))
     accuracy = np.clip(level + rng.normal(0, 90 / number**0.7, clients), 0, 100)
-    utilities = client_utility(game, gamma, epochs).tolist()
-    record = {
-        "round": number,
-        "selected": selected.tolist(),
-        "abstained": abstained,
-        "failed": failed,
-        "decay_factor": float(gamma),
-        "local_epochs": [int(t) for t in epochs],
-        "contributions": omega.tolist() if plays else None,
-        "epochs_total": int(np.sum(epochs)),
-        **metrics.summarise(accuracy, np.full(clients, 25)),
-        "test_accuracy": float(level),
-        "loss": 0.5,
-        "follower_gap": 0.0 if plays else None,
-        "leader_regret": 0.0 if plays else None,
-        "leader_regret_uncertainty": 0.0 if plays else None,
-        "individual_rationality_slack": min(utilities) if plays else None,
-        "server_utility": float(server_utility(game, gamma, epochs)) if plays else None,
-        "client_utilities": utilities if plays else None,
-        "price": 1.0 if plays else None,
-        "bytes_up": 1000 * selected.size,
-        "bytes_down": 1000 * selected.size,
-        "seconds_train": 0.1,
-        "seconds_evaluate": 0.1,
-        "seconds": 0.2,
-    }
+    scores = Scores(accuracy, np.full(clients, 0.5), np.full(clients, 25), float(level), 0.5)
+    record = RoundRecord(
+        round=number,
+        selected=tuple(selected.tolist()),
+        abstained=tuple(client for client in idle if client not in failed),
+        failed=failed,
+        decay_factor=float(solution.decay_factor) if plays else 1.0,
+        local_epochs=tuple(int(t) for t in epochs),
+        contributions=tuple(omega.tolist()) if plays else None,
+        epochs_total=int(np.sum(epochs)),
+        evaluation=evaluate(scores),
+        bytes_up=1000 * selected.size,
+        bytes_down=1000 * selected.size,
+        seconds_train=0.1,
+        seconds_evaluate=0.1,
+        seconds=0.2,
+    )
+    if plays:
+        effective = tuple((0.9 * omega).tolist())
+        record = certified(record, Offer(number, (), 1.0, game, effective, "distance"), costs)
     if number == 1 and plays:
-        keys = ("bytes_up", "bytes_down", "seconds", "epochs")
-        record["warmup"] = {"failed": {}, **dict.fromkeys(keys, 10)}
+        record = replace(record, warmup=Warmup({}, 10, 10, 10.0, 10.0))
     rows = [(number, c, f"{a:.6g}", "0.5", 25) for c, a in enumerate(accuracy)]
     return record, rows
 

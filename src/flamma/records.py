@@ -114,7 +114,9 @@ class RoundRecord:
     warmup: Warmup | None = None
 
     def __post_init__(self) -> None:
-        each = (self.local_epochs, self.contributions, self.client_utilities)
+        each = [self.local_epochs, self.contributions, self.client_utilities]
+        if self.game is not None:
+            each += [self.game.costs, self.game.effective]
         if any(values is not None and len(values) != len(self.selected) for values in each):
             raise RecordError("its lists do not have one entry for each selected client")
         if self.round < 0 or min((*self.selected, *self.abstained), default=0) < 0:

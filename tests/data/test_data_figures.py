@@ -1,4 +1,4 @@
-"""The picture of who holds what: its data, and that it can be drawn small and large."""
+"""The picture of a split: its data, and that it can be drawn for few clients and many."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from flamma.data.build import build_federation
-from flamma.reports.data_figures import MOST_ROWS, draw_holdings, holdings
+from flamma.reports.data_figures import MAX_CLIENT_ROWS, draw_holdings, holdings
 from flamma.reports.drawing import save
 
 
 def test_the_data_of_the_picture():
-    data = build_federation("digits", "shards", 10, 0)
+    data = build_federation("digits", "shards", 10, 0, shards_per_client=1)
     held = holdings(data)
     assert np.array_equal(held.counts, data.class_counts())
     assert np.array_equal(held.samples, data.samples)
@@ -19,9 +19,9 @@ def test_the_data_of_the_picture():
     assert held.class_names == tuple("0123456789")
 
 
-def test_of_many_clients_an_even_sample():
+def test_many_clients_are_shown_as_an_even_sample():
     held = holdings(build_federation("synthetic", "iid", 1001, 0))
-    assert held.clients.size == MOST_ROWS
+    assert held.clients.size == MAX_CLIENT_ROWS
     assert (held.clients[0], held.clients[-1]) == (0, 1000)
 
 
@@ -30,9 +30,9 @@ def test_it_draws_few_clients_and_many(tmp_path, clients):
     data = build_federation("synthetic", "iid", clients, 0)
     figure = draw_holdings(holdings(data, ("a", "b", "c", "a long name", "e"), "title"))
     left, right, bar = figure.axes
-    assert left.images[0].get_array().shape == (min(clients, MOST_ROWS), 5)
+    assert left.images[0].get_array().shape == (min(clients, MAX_CLIENT_ROWS), 5)
     assert [text.get_text() for text in left.get_xticklabels()][3] == "a long name"
-    assert len(right.patches) == min(clients, MOST_ROWS)
+    assert len(right.patches) == min(clients, MAX_CLIENT_ROWS)
     assert "share" in bar.get_ylabel()
     assert (len(left.texts) > 0) == (clients <= 20)
     save(figure, tmp_path / "who.png")

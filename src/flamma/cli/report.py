@@ -57,7 +57,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         description="Serve the page of a run or a comparison and update it as rounds finish.",
         epilog=WATCH_EXAMPLES,
     )
-    watch.add_argument("dir", type=Path, metavar="DIR", help="the directory; it may be to come")
+    watch.add_argument("dir", type=Path, metavar="DIR", help="the directory; it need not exist yet")
     watch.add_argument("--port", type=int, default=0, help="the port (default any free one)")
     watch.add_argument(
         "--host", default="127.0.0.1", help="where to listen (default 127.0.0.1, this machine only)"
@@ -68,10 +68,10 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_report(options: argparse.Namespace) -> None:
     """Run ``flamma report``."""
-    from flamma.reports.html_page import REPORT, read_document, write_page
+    from flamma.reports.html_page import REPORT_FILE, read_document, write_page
 
     document = read_document(options.dir)
-    written = write_page(document, options.out or options.dir / REPORT)
+    written = write_page(document, options.out or options.dir / REPORT_FILE)
     missing = list(document.notices)
     if options.json:
         import json
@@ -104,8 +104,8 @@ def announce(server: LiveServer) -> None:
     print(f"watch {server.watch.path} at {server.url}", file=sys.stderr, flush=True)
     if not server.is_private:
         print(
-            "flamma: everybody who can reach this machine can read the page; leave out --host to "
-            "keep it to yourself.",
+            "flamma: anyone who can reach this machine can read the page; leave out --host to "
+            "keep it private.",
             file=sys.stderr,
         )
 

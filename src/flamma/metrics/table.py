@@ -91,7 +91,7 @@ METRICS: Registry[Metric] = Registry(
             label="worst 10%",
             unit="%",
             better="higher",
-            shown=("show", "csv"),
+            shown=("show", "csv", "page"),
             score=_accuracy(functions.worst_10),
         ),
         "best_10": ScoreMetric(

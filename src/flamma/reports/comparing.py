@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,22 +15,40 @@ from flamma.experiments.config import make_config
 from flamma.experiments.folder import CONFIG
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
-from flamma.experiments.table import CEILING, MEASURES, Comparison, Row, compared
-from flamma.reports.reading import Inside, RunRecord, is_inside, number, read_run
+from flamma.experiments.table import Comparison, Row, compared
+from flamma.metrics import METRICS
+from flamma.reports.reading import ConfinedRunFolder, RunView, is_inside, read_run
+from flamma.strategies import competes
 
 TABLE, RUNS = "table.json", "runs"
-NEEDED = ("accuracy", "variance", "worst_10", "best_10", "epochs_total")
-Place = tuple[str, str, str]
+
+RowKey = tuple[str, str, str]
+"""Dataset, split and strategy: what a row of the table is about."""
+
+RENAMED = {"variance": "accuracy_variance", "equal_work_variance": "equal_work_accuracy_variance"}
+"""Metrics under the names that tables of version 0.1 have for them."""
 
 
 @dataclass(frozen=True, eq=False)
-class ComparisonRecord:
-    """What could be read of a comparison: its table, its runs by place, and what is missing."""
+class ComparisonView:
+    """What could be read of a comparison.
+
+    Attributes
+    ----------
+    path : Path
+        The directory.
+    comparison : Comparison
+        Its table.
+    runs : dict
+        The runs of every row, by seed.
+    missing : list of str
+        What is missing or damaged besides the runs' own problems, one clause each.
+    """
 
     path: Path
     comparison: Comparison
-    runs: dict[Place, list[RunRecord]]
-    problems: list[str]
+    runs: dict[RowKey, dict[int, RunView]]
+    missing: list[str]
 
     @property
     def panels(self) -> list[tuple[str, str]]:
@@ -41,10 +60,29 @@ class ComparisonRecord:
         """The strategies, in the order of the table."""
         return list(dict.fromkeys(row.strategy for row in self.comparison.rows))
 
+    @property
+    def problems(self) -> list[str]:
+        """Everything that is missing or damaged, one clause each."""
+        return [
+            *(
+                f"{' '.join(key)} seed-{seed}: {text}"
+                for key, by_seed in self.runs.items()
+                for seed, run in by_seed.items()
+                for text in run.problems
+            ),
+            *self.missing,
+        ]
+
     def rows(self, dataset: str, split: str) -> list[Row]:
         """Return the rows of one panel."""
         rows = self.comparison.rows
         return [row for row in rows if (row.dataset, row.split) == (dataset, split)]
+
+    def longest_runs(self, dataset: str, split: str, strategy: str) -> list[RunView]:
+        """Return the runs with the most rounds: all seeds of a row, or some if it is unfinished."""
+        found = self.runs.get((dataset, split, strategy), {}).values()
+        most = max((len(run.rounds) for run in found), default=0)
+        return [run for run in found if most and len(run.rounds) == most]
 
 
 def is_comparison(path: Path) -> bool:
@@ -52,107 +90,127 @@ def is_comparison(path: Path) -> bool:
     return not (path / CONFIG).exists() and ((path / TABLE).exists() or (path / RUNS).is_dir())
 
 
-def read_comparison(path: Path) -> ComparisonRecord:
+def read_comparison(path: Path) -> ComparisonView:
     """Read what can be read of a comparison's directory."""
-    problems: list[str] = []
-    runs: dict[Place, list[RunRecord]] = {}
-    for file in sorted((path / RUNS).glob(f"*/*/*/seed-*/{CONFIG}"), key=_by_seed):
-        dataset, split, strategy, seed = file.parent.relative_to(path / RUNS).parts
-        if not is_inside(file.parent, path):
-            problems.append(f"{dataset} {split} {strategy} {seed} lies elsewhere and is not read")
-            continue
-        run = read_run(file.parent)
-        runs.setdefault((dataset, split, strategy), []).append(run)
-        problems += [f"{dataset} {split} {strategy} {seed}: {text}" for text in run.problems]
-    comparison = _read_table(path, runs, problems)
+    missing: list[str] = []
+    runs = read_runs(path, missing)
+    comparison = _read_table(path, missing) or _from_runs(path.name, runs, missing)
     lost = [row for row in comparison.rows if (row.dataset, row.split, row.strategy) not in runs]
     if lost:
-        problems.append(
-            f"the runs of {len(lost)} rows of the table are not there, only its numbers"
-        )
-    return ComparisonRecord(path, comparison, runs, problems)
+        missing.append(f"the runs of {len(lost)} rows of the table are not there, only its numbers")
+    return ComparisonView(path, comparison, runs, missing)
 
 
-def clear_best(comparison: Comparison, dataset: str, split: str, measure: str) -> tuple[str, ...]:
-    """Return the strategies that may be called best: one if the spread allows it, else several.
-
-    The best mean is called best alone only if the range of ± one standard deviation over seeds
-    around it meets nobody else's; those that it meets are best together. With a single seed there
-    is no spread to judge by, and so nobody is.
-    """
-    rows = comparison.contenders(dataset, split)
-    if len(rows) < 2 or min(row.seeds for row in rows) < 2:
-        return ()
-    best = comparison.row(dataset, split, comparison.best(dataset, split, measure))
-    return tuple(
-        row.strategy
-        for row in rows
-        if abs(row.mean[measure] - best.mean[measure]) <= row.std[measure] + best.std[measure]
-    )
+def read_runs(path: Path, missing: list[str]) -> dict[RowKey, dict[int, RunView]]:
+    """Return the runs of a comparison by row and seed; what is not read is added to ``missing``."""
+    found: dict[RowKey, dict[int, RunView]] = {}
+    for file in sorted((path / RUNS).glob(f"*/*/*/seed-*/{CONFIG}")):
+        dataset, split, strategy, folder = file.parent.relative_to(path / RUNS).parts
+        seed = re.fullmatch(r"seed-([0-9]{1,18})", folder)
+        if seed is None or not is_inside(file.parent, path):
+            why = "is not named by a seed" if seed is None else "lies elsewhere"
+            missing.append(f"{dataset} {split} {strategy} {folder} {why} and is not read")
+        else:
+            found.setdefault((dataset, split, strategy), {})[int(seed[1])] = read_run(file.parent)
+    return {key: dict(sorted(by_seed.items())) for key, by_seed in found.items()}
 
 
 def pareto(rows: list[Row]) -> list[Row]:
     """Return the rows that no other beats in both accuracy and variance, by rising accuracy.
 
-    The ceiling is left out: it does not compete.
+    A strategy that does not compete, such as the ceiling, is left out.
     """
-    rows = [row for row in rows if row.strategy != CEILING] or rows
+    rows = [row for row in rows if competes(row.strategy)] or rows
+
+    def of(row: Row) -> tuple[float, float]:
+        return row.mean["accuracy"], row.mean["accuracy_variance"]
 
     def beaten(row: Row) -> bool:
+        accuracy, variance = of(row)
         return any(
-            other.mean["accuracy"] >= row.mean["accuracy"]
-            and other.mean["variance"] <= row.mean["variance"]
-            and (other.mean["accuracy"], other.mean["variance"])
-            != (row.mean["accuracy"], row.mean["variance"])
+            of(other)[0] >= accuracy and of(other)[1] <= variance and of(other) != of(row)
             for other in rows
         )
 
-    return sorted((row for row in rows if not beaten(row)), key=lambda row: row.mean["accuracy"])
+    return sorted((row for row in rows if not beaten(row)), key=of)
 
 
-def _by_seed(file: Path) -> tuple[str, int, str]:
-    seed = file.parent.name.removeprefix("seed-")
-    return str(file.parent.parent), int(seed) if seed.isdigit() else 10**9, seed
+def _read_table(path: Path, missing: list[str]) -> Comparison | None:
+    """Return the table as it was written, None if it is not there or damaged."""
+    text = ConfinedRunFolder(path, missing).text(TABLE)
+    try:
+        return parse_table(text)
+    except ValueError:
+        what = "is damaged" if text else "is not there yet"
+        missing.append(f"{TABLE} {what}, so the table is computed from the runs that are finished")
+    return None
 
 
-def _read_table(
-    path: Path, runs: Mapping[Place, list[RunRecord]], problems: list[str]
-) -> Comparison:
-    text = Inside(path, problems).text(TABLE)
+def parse_table(text: str) -> Comparison:
+    """Return the comparison that a ``table.json`` holds, also one of version 0.1.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged.
+    """
     try:
         table = json.loads(text)
         rows = [_row(row) for row in table["rows"]]
         return Comparison(str(table["name"]), rows, [str(name) for name in table["folders"]])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        what = "is damaged" if text else "is not there yet"
-        problems.append(f"{TABLE} {what}, so the table is of the runs that are finished")
-    cells = (_as_run(place, k, run) for place, all_ in runs.items() for k, run in enumerate(all_))
-    return compared(path.name, [cell for cell in cells if cell is not None])
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError("it is not a table of a comparison") from error
 
 
 def _row(table: Mapping[str, Any]) -> Row:
-    """Return a row as it was written, checked; an older table may lack the newer measures."""
-    seeds = int(table["seeds"])
-    measures = [m for m in MEASURES if m in NEEDED or m in table["mean"]]
-    parts: dict[str, dict[str, float]] = {"mean": {}, "std": {}}
-    for part, found in parts.items():
-        for measure in measures:
-            value = number(table[part][measure])
-            if value is None:
-                raise ValueError(measure)
-            found[measure] = value
-    values = {m: [float(v) for v in table["values"][m]] for m in measures}
-    if any(len(v) != seeds or not all(map(math.isfinite, v)) for v in values.values()):
-        raise ValueError("values")
+    """Return a row of a table, checked; metrics that are not installed are left out.
+
+    A row of version 0.1 tells how many seeds there are, not which: they were 0, 1, and so on.
+    """
+    told = table["seeds"]
+    seeds = tuple(range(told)) if isinstance(told, int) else tuple(int(seed) for seed in told)
+    known = set(METRICS)
+    values: dict[str, list[float]] = {}
+    spread: dict[str, dict[str, float]] = {"mean": {}, "std": {}}
+    for written, found in table["values"].items():
+        name = RENAMED.get(written, written)
+        if name not in known:
+            continue
+        values[name] = [float(value) for value in found]
+        for part, by_name in spread.items():
+            by_name[name] = float(table[part][written])
+        numbers = (*values[name], spread["mean"][name], spread["std"][name])
+        if len(values[name]) != len(seeds) or not all(map(math.isfinite, numbers)):
+            raise ValueError(name)
     dataset, split, strategy = (str(table[key]) for key in ("dataset", "split", "strategy"))
-    return Row(dataset, split, strategy, seeds, parts["mean"], parts["std"], values)
+    return Row(dataset, split, strategy, seeds, spread["mean"], spread["std"], values)
 
 
-def _as_run(place: Place, seed: int, run: RunRecord) -> tuple[Cell, Run] | None:
-    """Return a finished run as the table takes it; None if it is not finished or not readable."""
+def _from_runs(
+    name: str, runs: Mapping[RowKey, Mapping[int, RunView]], missing: list[str]
+) -> Comparison:
+    """Return the table of the runs that are finished."""
+    cells = [
+        cell
+        for key, by_seed in runs.items()
+        for seed, run in by_seed.items()
+        if run.finished and (cell := _as_cell(key, seed, run)) is not None
+    ]
+    try:
+        return compared(name, cells)
+    except Exception as error:  # a metric may be another package's function
+        missing.append(f"the table could not be computed: {error}")
+        return Comparison(name, [], [])
+
+
+def _as_cell(key: RowKey, seed: int, run: RunView) -> tuple[Cell, Run] | None:
+    """Return a run as a table takes it; None if its configuration is not that of its records."""
     try:
         config = make_config(run.config)
-    except FlammaError:
+    except FlammaError as error:
+        run.problems.append(f"{CONFIG} cannot be used ({error}), so it is not in the table")
         return None
-    cell = Cell(*place, seed, config)
-    return (cell, Run(run.path, config, run.rounds, run.about)) if run.finished else None
+    if config.data.clients < run.clients:
+        run.problems.append(f"it has more clients than {CONFIG} says, so it is not in the table")
+        return None
+    return Cell(*key, seed, config), Run(run.path, config, run.rounds, run.about)

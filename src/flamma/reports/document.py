@@ -1,4 +1,4 @@
-"""What a page shows, as plain data: the page draws it, and so cannot take text for markup."""
+"""What a page shows, as plain data that its scripts draw, so that text is never read as markup."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from flamma.types import Floats
 
 Numbers = Sequence[float | None] | Floats
-MOST_POINTS = 2000
+MAX_LINE_POINTS = 2000
 """Points of a line; more would only make the page slow."""
 
-DIGITS = 8
+DRAWN_DIGITS = 8
 """Significant digits of what is drawn; the files of the run have all."""
+
+SHOWN_AS_ZERO = 1e-9
+"""A number whose size is below this is written as 0."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Charts:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A cell of a table: its text, the number behind it, a mark and a second, smaller line."""
 
     text: str
@@ -68,7 +73,7 @@ class Table:
     name: str
     caption: str
     header: Sequence[str]
-    rows: Sequence[Sequence[str | Cell]]
+    rows: Sequence[Sequence[str | TableCell]]
     notes: Sequence[str] = ()
     kind: str = field(default="table", init=False)
 
@@ -122,12 +127,12 @@ class Document:
     footer: str
 
 
-def tidy(values: Iterable[Any]) -> list[Any]:
-    """Return numbers short enough to embed; what is not finite is None, and names stay.
+def short_numbers(values: Iterable[Any]) -> list[Any]:
+    """Return numbers rounded to be embedded; what is not finite is None, and texts stay.
 
     Examples
     --------
-    >>> tidy([1.0, 1 / 3, float("nan"), None])
+    >>> short_numbers([1.0, 1 / 3, float("nan"), None])
     [1, 0.33333333, None, None]
     """
     return [_short(value) for value in values]
@@ -138,7 +143,7 @@ def _short(value: Any) -> float | int | str | None:
         return value
     if value is None or not math.isfinite(value):
         return None
-    short = float(f"{value:.{DIGITS}g}")
+    short = float(f"{value:.{DRAWN_DIGITS}g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 
@@ -147,15 +152,13 @@ def line(
 ) -> dict[str, Any]:
     """Return a line of one series; of very many points an even sample."""
     points = list(zip(x, y, strict=True))
-    if len(points) > MOST_POINTS:
-        last = len(points) - 1
-        points = [points[k * last // (MOST_POINTS - 1)] for k in range(MOST_POINTS)]
+    points = [points[k] for k in even_sample(len(points), MAX_LINE_POINTS)]
     return {
         "type": "scatter",
         "mode": "lines",
         "name": name,
-        "x": tidy(point[0] for point in points),
-        "y": tidy(point[1] for point in points),
+        "x": short_numbers(point[0] for point in points),
+        "y": short_numbers(point[1] for point in points),
         "series": series,
         **more,
     }
@@ -182,7 +185,7 @@ def heatmap(
         "name": unit,
         "x": list(x),
         "y": list(y),
-        "z": [tidy(row) for row in z],
+        "z": [short_numbers(row) for row in z],
         "scale": "sequential",
         **more,
     }
@@ -197,17 +200,17 @@ def axes(x: str, y: str, **more: Any) -> dict[str, Any]:
     return layout
 
 
-def figures(value: float | None, digits: int = 4) -> str:
-    """Return a number as people read it; what is only rounding is 0.
+def number_text(value: float | None, digits: int = 4) -> str:
+    """Return a number as people read it.
 
     Examples
     --------
-    >>> figures(89.7312), figures(None), figures(3e-17), figures(1234567.0)
+    >>> number_text(89.7312), number_text(None), number_text(3e-17), number_text(1234567.0)
     ('89.73', 'not known', '0', '1,235,000')
     """
     if value is None:
         return "not known"
-    if abs(value) < 1e-9:
+    if abs(value) < SHOWN_AS_ZERO:
         return "0"
     if abs(value) >= 10**digits:
         rounded = round(value, digits - 1 - math.floor(math.log10(abs(value))))
@@ -215,15 +218,31 @@ def figures(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits}g}"
 
 
-def size(amount: float) -> str:
+def byte_size(amount: float) -> str:
     """Return a number of bytes as people read it.
 
     Examples
     --------
-    >>> size(740472), size(22214160)
+    >>> byte_size(740472), byte_size(22214160)
     ('740 kB', '22.2 MB')
     """
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if amount >= scale:
             return f"{amount / scale:.3g} {unit}"
     return f"{amount:.0f} B"
+
+
+def even_sample(amount: int, most: int) -> list[int]:
+    """Return the indices of things that are shown: all, or an even sample of many.
+
+    Examples
+    --------
+    >>> even_sample(3, 10), even_sample(101, 3)
+    ([0, 1, 2], [0, 50, 100])
+    """
+    return [int(k) for k in np.unique(np.linspace(0, amount - 1, min(amount, most)).astype(int))]
+
+
+def notice(problem: str) -> str:
+    """Return a clause on what is missing as a sentence."""
+    return f"{problem[:1].upper()}{problem[1:]}."

@@ -1,4 +1,4 @@
-"""What every picture shares: colours that stay apart for colour-blind eyes, and saving."""
+"""What every picture shares: colours that colour-blind readers can tell apart, and saving."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DASHES: tuple[Dash, ...] = (
     (0, (1, 1)),
     (0, (8, 2)),
 )
-FORMATS = (".png", ".svg")
+PICTURE_FORMATS = (".png", ".svg")
 
 
 def style_of(number: int) -> tuple[str, Dash]:
@@ -37,8 +37,10 @@ def style_of(number: int) -> tuple[str, Dash]:
 
 def check_picture_name(path: Path) -> None:
     """Refuse a file name whose ending is none of the formats we draw."""
-    if path.suffix.lower() not in FORMATS:
-        raise FlammaError(f"cannot draw {path.name}: end the name in {' or '.join(FORMATS)}.")
+    if path.suffix.lower() not in PICTURE_FORMATS:
+        raise FlammaError(
+            f"cannot draw {path.name}: end the name in {' or '.join(PICTURE_FORMATS)}."
+        )
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -50,7 +52,7 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def tidy(axes: Axes, xlabel: str, ylabel: str, title: str) -> None:
+def label_axes(axes: Axes, xlabel: str, ylabel: str, title: str) -> None:
     """Label an axes and take away what carries no information."""
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)

@@ -1,203 +1,193 @@
-"""The charts of the game of a run, and the games the explorer starts from."""
+"""The charts of the game of a run, and the games that the explorer starts from.
+
+Everything is as the run recorded it. Records of version 1 have no bounds, costs and effective
+contributions; what would need them is left out.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import numpy as np
+from flamma.errors import GameError
+from flamma.game import Game, closed_form_decay_factor
+from flamma.metrics import UTILITY_ROUNDING, ir_ratio
+from flamma.records import RoundRecord
+from flamma.reports.document import Chart, Charts, View, axes, band, even_sample, line
+from flamma.reports.reading import RunView, finite
+from flamma.reports.run_charts import client_grid, client_heatmap, sample_note
 
-from flamma.game import closed_form_decay_factor
-from flamma.metrics import INDIFFERENT
-from flamma.reports.document import Chart, Charts, View, axes, band, line
-from flamma.reports.reading import RunRecord, even_sample, number
-from flamma.reports.run_charts import client_heatmap, grid, sample_note
-from flamma.types import Floats
+MAX_GAMES = 60
+"""Games that the explorer offers."""
 
-ROUNDING = 1e-12
-"""A gap or a utility below this is only rounding, and is drawn as 0."""
+MAX_PLAYERS = 2_000
+"""Clients of a game that the page can solve at every move of a slider."""
 
-MOST_GAMES, MOST_PLAYERS, MOST_IN_ALL = 60, 2_000, 20_000
+MAX_PLAYERS_IN_ALL = 20_000
+"""Clients of all games together that a page embeds."""
 
 
-def has_game(run: RunRecord) -> bool:
+def has_game(run: RunView) -> bool:
     """Return whether any round was played as a game."""
-    return any(record["contributions"] is not None for record in run.rounds)
+    return any(record.game is not None for record in run.rounds)
 
 
-def games(run: RunRecord) -> list[dict[str, Any]]:
-    """Return the games of the rounds as the explorer takes them.
-
-    A game is left out if the cost or the contribution of anybody in it is not known.
-    """
+def games(run: RunView) -> list[dict[str, Any]]:
+    """Return the games of the rounds, as the server took them, in the form of the explorer."""
     found = []
-    low, high = epoch_bounds(run)
-    known = run.people.costs
     for record in run.rounds:
-        omega, price = record["contributions"], number(record.get("price"))
-        if omega is None or price is None:
-            continue
-        selected = record["selected"]
-        costs = [float(known[client]) for client in selected if client < known.size]
-        whole = len(costs) == len(selected) and np.all(np.isfinite(costs))
-        if not selected or not whole or not all(w is not None and 0 <= w <= 1 for w in omega):
-            continue
-        found.append(
-            {
-                "label": f"round {record['round']}",
-                "clients": [f"client {run.label(client)}" for client in selected],
-                "contributions": omega,
-                "costs": costs,
-                "round": record["round"],
-                "price": price,
-                "epochBounds": [low, high],
-                "wholeEpochs": run.table("strategy").get("server_epochs") != "continuous",
-                "decayBounds": [_floor(run, low, omega, costs), 1],
-                "played": record["decay_factor"],
-            }
-        )
+        game = _game(run, record)
+        if game is not None:
+            low, high = game.epoch_bounds
+            found.append(
+                {
+                    "label": f"round {record.round}",
+                    "clients": [f"client {run.client_label(c)}" for c in record.selected],
+                    "contributions": game.contributions.tolist(),
+                    "costs": game.costs.tolist(),
+                    "round": record.round,
+                    "price": game.price,
+                    "epochBounds": [low, high if math.isfinite(high) else None],
+                    "wholeEpochs": game.whole_epochs,
+                    "decayBounds": list(game.decay_bounds),
+                    "played": record.decay_factor,
+                }
+            )
     return found
 
 
-def explorer_games(run: RunRecord) -> list[dict[str, Any]]:
-    """Return the games the explorer offers: all, or an even sample of many.
+def _game(run: RunView, record: RoundRecord) -> Game | None:
+    """Return the game of a round; None if there was none, or if its record cannot be one."""
+    told, omega = record.game, record.contributions
+    if told is None or omega is None or not record.selected or told.costs is None:
+        return None
+    if told.epoch_bounds is None or told.decay_bounds is None or told.whole_epochs is None:
+        return None
+    low, high = told.epoch_bounds
+    bounds = (low, math.inf if math.isnan(high) else high)  # JSON has no infinity
+    try:
+        return Game(
+            omega,
+            told.costs,
+            record.round,
+            told.price,
+            bounds,
+            told.whole_epochs,
+            told.decay_bounds,
+        )
+    except GameError as error:
+        problem = f"the game of round {record.round} is damaged: {error}".rstrip(".")
+        if problem not in run.problems:
+            run.problems.append(problem)
+        return None
 
-    The page solves a game anew at every move of a slider, so one of thousands is not offered.
+
+def explorer_games(run: RunView) -> list[dict[str, Any]]:
+    """Return the games that the explorer offers: all, or an even sample of many.
+
+    None are offered if they have too many clients to be solved anew at every move of a slider.
     """
     found = games(run)
     players = max((len(game["clients"]) for game in found), default=0)
-    if players > MOST_PLAYERS:
+    if players > MAX_PLAYERS:
         return []
-    most = min(MOST_GAMES, MOST_IN_ALL // max(1, players))
+    most = min(MAX_GAMES, MAX_PLAYERS_IN_ALL // max(1, players))
     return [found[k] for k in even_sample(len(found), most)]
 
 
-def epoch_bounds(run: RunRecord) -> tuple[float, float]:
-    """Return the epoch bounds of the run's game, the paper-like default if they are unknown."""
-    bounds = run.table("strategy").get("epoch_bounds")
-    if isinstance(bounds, list) and len(bounds) == 2:
-        low, high = number(bounds[0]), number(bounds[1])
-        if low is not None and high is not None and 0 <= low <= high and high > 0:
-            return low, high
-    return 1.0, 10.0
-
-
-def _floor(run: RunRecord, low: float, omega: list[float], costs: list[float]) -> float:
-    """Return γ_min: given, or the least γ at which all who would work at γ = 1 still do."""
-    given = number(run.table("strategy").get("decay_floor"))
-    if given is not None:
-        return min(max(given, 0.0), 1.0)
-    if run.table("strategy").get("decay_floor") != "participation":
-        return 0.0
-    entry = [low * c / value for c, value in zip(costs, omega, strict=True) if value > 0]
-    return max((value for value in entry if value <= 1), default=0.0)
-
-
-def decay(run: RunRecord) -> Charts:
-    """Return γ over the rounds, with the optimum without bounds and the floor."""
+def decay(run: RunView) -> Charts:
+    """Return γ over the rounds, with the optimum without bounds and the lower bound."""
     played = games(run)
     x = [game["round"] for game in played]
     free = [
         closed_form_decay_factor(game["contributions"], game["costs"], game["round"], game["price"])
         for game in played
     ]
-    traces = [line("played γ", run.numbers, run.series("decay_factor"), 0)]
+    traces = [line("played γ", run.numbers, [r.decay_factor for r in run.rounds], 0)]
+    aid = "γ stays at 1 until influence becomes expensive, then falls."
     if played:
         floors = [game["decayBounds"][0] for game in played]
         traces.append(line("unconstrained optimum", x, free, 5))
         traces.append(line("lower bound", x, floors, 7))
-    prices = [line("price λ", run.numbers, run.series("price"), 0)]
+        aid += (
+            " The unconstrained optimum is that of continuous epochs without bounds, "
+            "min(1, A / (2λt − B)), with the costs that the server went by."
+        )
+    prices = [None if record.game is None else record.game.price for record in run.rounds]
     return Charts(
         [
             Chart(
                 "decay",
-                "The server's move: decay factor γ",
-                "γ stays at 1 until influence becomes dear, then falls; the second line is the "
-                "optimum with continuous epochs and no bounds, min(1, A / (2λt − B)), drawn where "
-                "the clients' costs are known.",
+                "Decay factor γ",
+                aid,
                 [View(traces, axes("round", "γ", y_range=[-0.03, 1.05]))],
             ),
             Chart(
                 "price",
-                "The price of influence λ",
+                "Price of influence λ",
                 "What a unit of squared influence costs the server per round number, as derived "
                 "from the start of the decay, or given.",
-                [View(prices, axes("round", "λ", y_rangemode="tozero"))],
+                [
+                    View(
+                        [line("price λ", run.numbers, prices, 0)],
+                        axes("round", "λ", y_rangemode="tozero"),
+                    )
+                ],
             ),
         ]
     )
 
 
-def effective(run: RunRecord) -> Floats:
-    """Return the contributions that selection went by, worked out from the records.
-
-    Since the last refresh a client's contribution was multiplied with the rotation factor, or γ,
-    at each of its selections; abstaining set it to 0.
-    """
-    strategy = run.table("strategy")
-    every = strategy.get("refresh_every")
-    every = every if isinstance(every, int) and every > 0 else 10
-    fixed = number(strategy.get("rotation"))
-    values = np.full((run.clients, len(run.rounds)), np.nan)
-    decayed = np.ones(run.clients)
-    for column, record in enumerate(run.rounds):
-        selected = record["selected"]
-        if record["contributions"] is not None:
-            omega = [np.nan if value is None else value for value in record["contributions"]]
-            values[selected, column] = np.array(omega) * decayed[selected]
-            decayed[selected] *= record["decay_factor"] if fixed is None else fixed
-            decayed[record["abstained"]] = 0.0
-        if record["round"] % every == 0:
-            decayed[:] = 1.0
-    return values
+def contributions(run: RunView) -> Charts:
+    """Return the contributions of the selected clients, as measured and as selection used them."""
+    views = []
+    effective = [None if r.game is None else r.game.effective for r in run.rounds]
+    measures = {r.game.measure for r in run.rounds if r.game is not None and r.game.measure}
+    measure = f" (measure: {', '.join(sorted(measures))})" if measures else ""
+    aid = f"Measured contributions{measure} are what the game is played with."
+    if any(values is not None for values in effective):
+        grid = client_grid(run, effective)
+        views.append(client_heatmap(run, grid, "effective ω", "effective", zmin=0, zmax=1))
+        aid += (
+            " Effective ones are what selection goes by: they shrink with every selection until "
+            "the next refresh."
+        )
+    measured = client_grid(run, [record.contributions for record in run.rounds])
+    views.append(client_heatmap(run, measured, "ω", "measured"))
+    title = "Contributions of the selected clients"
+    return Charts([Chart("contributions", title, aid + sample_note(run), views)])
 
 
-def contributions(run: RunRecord) -> Charts:
-    """Return raw and effective contributions of the selected clients."""
-    views = [
-        client_heatmap(run, effective(run), "effective ω", "effective", zmin=0, zmax=1),
-        client_heatmap(run, grid(run, "contributions"), "ω", "raw"),
-    ]
-    chart = Chart(
-        "contributions",
-        "Contributions of the selected clients",
-        "Raw is the measured closeness to the global model that the game is played with; effective "
-        "is what selection goes by: it shrinks with every selection until the next refresh."
-        + sample_note(run),
-        views,
-    )
-    return Charts([chart])
-
-
-def utilities(run: RunRecord) -> Charts:
-    """Return what taking part is worth to the clients, and whether anybody loses by it."""
-    values = grid(run, "client_utilities")
+def utilities(run: RunView) -> Charts:
+    """Return the clients' utilities, the smallest of each round, and the share without a loss."""
+    told = [record.client_utilities for record in run.rounds]
     rational = []
-    for record in run.rounds:
-        known = [u for u in record["client_utilities"] or [] if u is not None]
-        good = sum(u >= -INDIFFERENT for u in known)
-        rational.append(100 * good / len(known) if known else None)
-    slack = [line("smallest utility", run.numbers, _settled(run, "individual_rationality_slack"))]
-    share = [line("clients that lose nothing", run.numbers, rational)]
+    for values in told:
+        known = [value for value in values or () if value is not None]
+        share = finite(ir_ratio(known))
+        rational.append(None if share is None else 100 * share)
+    slack = [line("smallest utility", run.numbers, _rounded(run, "individual_rationality_slack"))]
+    shares = [line("clients without a loss", run.numbers, rational)]
     return Charts(
         [
             Chart(
                 "utilities",
-                "What taking part is worth to each client",
+                "Client utilities",
                 "Utility of every selected client: blue gains, yellow breaks even, red works at a "
                 "loss." + sample_note(run),
-                [client_heatmap(run, values, "utility", scale="diverging", zmid=0)],
+                [client_heatmap(run, client_grid(run, told), "utility", scale="diverging", zmid=0)],
             ),
             Chart(
                 "rationality",
                 "Individual rationality",
-                "The smallest utility of a client that took part: at 0 or above nobody would have "
-                "done better by staying out.",
+                "The smallest utility of a client that took part: at 0 or above no client would "
+                "have done better by staying out.",
                 [
                     View(slack, axes("round", "utility", y_rangemode="tozero"), "smallest utility"),
                     View(
-                        share,
+                        shares,
                         axes("round", "share of the selected, %", y_range=[-3, 105]),
-                        "share without loss",
+                        "share without a loss",
                     ),
                 ],
             ),
@@ -205,41 +195,43 @@ def utilities(run: RunRecord) -> Charts:
     )
 
 
-def certificate(run: RunRecord) -> Charts:
+def certificate(run: RunView) -> Charts:
     """Return how far each round was from equilibrium."""
     x = run.numbers
-    gap, regret = _settled(run, "follower_gap"), _settled(run, "leader_regret")
-    unsure = _settled(run, "leader_regret_uncertainty")
+    gap, regret = _rounded(run, "follower_gap"), _rounded(run, "leader_regret")
+    unsure = _rounded(run, "leader_regret_uncertainty")
     upper = [None if r is None else r + (u or 0) for r, u in zip(regret, unsure, strict=True)]
     traces = [
         *band("regret at least/regret at most", x, regret, upper, 5, "leader regret"),
         line("follower gap", x, gap, 0),
         line("leader regret", x, regret, 5),
     ]
-    rests = max((abs(v) for v in (*gap, *regret) if v is not None), default=0.0) == 0
-    room = {"y_range": [-0.05, 1.0]} if rests else {"y_rangemode": "tozero"}
-    server = [line("server utility", x, run.series("server_utility"), 0)]
+    all_zero = max((abs(v) for v in (*gap, *regret) if v is not None), default=0.0) == 0
+    y_axis = {"y_range": [-0.05, 1.0]} if all_zero else {"y_rangemode": "tozero"}
+    server = [line("server utility", x, [record.server_utility for record in run.rounds], 0)]
     return Charts(
         [
             Chart(
                 "certificate",
                 "Distance from equilibrium",
-                "What the best-placed client, and the server, could still have gained by another "
-                "move: at 0 the game is at rest. What is below 1e-12 is rounding and drawn as 0.",
-                [View(traces, axes("round", "utility", **room))],
+                "The most that a client, and the server, could have gained by another move: both "
+                "are 0 at an equilibrium. Values below "
+                f"{UTILITY_ROUNDING:g} are rounding and drawn as 0.",
+                [View(traces, axes("round", "utility", **y_axis))],
             ),
             Chart(
                 "server-utility",
-                "What it is worth to the server",
-                "The server's utility in each round; it falls as influence becomes dearer.",
+                "Server utility",
+                "The server's utility in each round; it falls as influence becomes more expensive.",
                 [View(server, axes("round", "utility"))],
             ),
         ]
     )
 
 
-def _settled(run: RunRecord, key: str) -> list[float | None]:
-    """Return one number of every round, with what is only rounding as 0."""
+def _rounded(run: RunView, name: str) -> list[float | None]:
+    """Return a metric of every round, with what is only rounding as 0."""
     return [
-        0.0 if value is not None and abs(value) < ROUNDING else value for value in run.series(key)
+        0.0 if value is not None and abs(value) < UTILITY_ROUNDING else value
+        for value in run.of_rounds(name)
     ]

@@ -12,14 +12,17 @@ from numpy.typing import NDArray
 from flamma.game import Equilibrium, Game, Statics, best_response
 from flamma.game.model import Vector
 from flamma.game.pieces import pieces
-from flamma.reports.drawing import COLOURS, DASHES, new_figure, tidy
+from flamma.reports.document import even_sample
+from flamma.reports.drawing import COLOURS, DASHES, label_axes, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_CLIENTS = len(COLOURS)
-MOST_PIECES = 400
+MAX_LINES = len(COLOURS)
+"""Clients that are drawn, each in a colour of its own."""
+
+MAX_PIECES = 400
 GUIDE: dict[str, Any] = {"color": "#555555", "linewidth": 0.8, "linestyle": ":"}
 
 
@@ -35,8 +38,8 @@ def leader_curve(game: Game) -> LeaderCurve:
     """Return the curve piece by piece; of very many pieces a sample."""
     piece = pieces(game)
     chosen = np.flatnonzero(piece.end > piece.start)
-    if chosen.size > MOST_PIECES:
-        chosen = chosen[np.linspace(0, chosen.size - 1, MOST_PIECES).astype(int)]
+    if chosen.size > MAX_PIECES:
+        chosen = chosen[np.linspace(0, chosen.size - 1, MAX_PIECES).astype(int)]
     gammas = [np.linspace(piece.start[k], piece.end[k], 24) for k in chosen]
     utilities = [
         gamma * (piece.linear[k] + piece.quadratic[k] * gamma)
@@ -47,7 +50,7 @@ def leader_curve(game: Game) -> LeaderCurve:
 
 def shown_clients(clients: int) -> NDArray[np.int64]:
     """Return which clients a picture shows: all, or an even sample of many."""
-    return np.unique(np.linspace(0, clients - 1, min(clients, MOST_CLIENTS)).astype(np.int64))
+    return np.array(even_sample(clients, MAX_LINES), dtype=np.int64)
 
 
 def draw_equilibrium(game: Game, equilibrium: Equilibrium, names: Sequence[str]) -> Figure:
@@ -64,7 +67,9 @@ def draw_equilibrium(game: Game, equilibrium: Equilibrium, names: Sequence[str])
             equilibrium.decay_factor, equilibrium.local_epochs[client], "o", color=COLOURS[k]
         )
     below.axvline(equilibrium.decay_factor, **GUIDE)
-    tidy(below, "decay factor γ", "local epochs τ*", "Best responses" + _of(shown, game.clients))
+    label_axes(
+        below, "decay factor γ", "local epochs τ*", "Best responses" + _of(shown, game.clients)
+    )
     _legend(below)
     return figure
 
@@ -76,7 +81,9 @@ def draw_path(game: Game, path: Statics, names: Sequence[str]) -> Figure:
     rounds, top = path.values, game.decay_bounds[1]
     decay.step(rounds, path.decay_factors, where="mid", color=COLOURS[0])
     decay.set_ylim(-0.03, 1.08)
-    tidy(decay, "", "decay factor γ*", f"The server's decay factor (price λ = {game.price:.4g})")
+    label_axes(
+        decay, "", "decay factor γ*", f"The server's decay factor (price λ = {game.price:.4g})"
+    )
     falls = np.flatnonzero(path.decay_factors < top)
     if falls.size:
         first = rounds[falls[0]]
@@ -95,14 +102,14 @@ def draw_path(game: Game, path: Statics, names: Sequence[str]) -> Figure:
         style = {"label": names[client], "where": "mid", **_style(k)}
         epochs.step(rounds, path.local_epochs[:, client], **style)
         utilities.step(rounds, path.client_utilities[:, client], **style)
-    tidy(epochs, "", "local epochs τ*", "The clients' answers" + _of(shown, game.clients))
+    label_axes(epochs, "", "local epochs τ*", "The clients' answers" + _of(shown, game.clients))
     _legend(epochs)
-    tidy(utilities, "", "client utility", "What it is worth to them")
+    label_axes(utilities, "", "client utility", "Client utilities")
     utilities.axhline(0, **GUIDE)
     server.step(rounds, path.server_utilities, where="mid", color=COLOURS[0])
     server.axhline(0, **GUIDE)
     server.xaxis.get_major_locator().set_params(integer=True)
-    tidy(server, "round t", "server utility", "What it is worth to the server")
+    label_axes(server, "round t", "server utility", "Server utility")
     return figure
 
 
@@ -110,7 +117,7 @@ def _draw_leader(axes: Axes, game: Game, equilibrium: Equilibrium) -> None:
     curve = leader_curve(game)
     for k, (gamma, utility) in enumerate(zip(curve.gamma, curve.utility, strict=True)):
         axes.plot(gamma, utility, color=COLOURS[(0, 4)[k % 2]], linewidth=2)
-    if len(curve.gamma) < MOST_PIECES / 4:
+    if len(curve.gamma) < MAX_PIECES / 4:
         for gamma, utility in zip(curve.gamma[1:], curve.utility[1:], strict=True):
             axes.plot(gamma[0], utility[0], ".", color=COLOURS[0], markersize=5)
     best = (equilibrium.decay_factor, equilibrium.server_utility)
@@ -128,7 +135,7 @@ def _draw_leader(axes: Axes, game: Game, equilibrium: Equilibrium) -> None:
         va="center",
     )
     count = "1 piece" if len(curve.gamma) == 1 else f"{len(curve.gamma)} pieces"
-    tidy(axes, "", "server utility", f"The server's utility in round {game.round}, {count}")
+    label_axes(axes, "", "server utility", f"The server's utility in round {game.round}, {count}")
 
 
 def _style(k: int) -> dict[str, Any]:

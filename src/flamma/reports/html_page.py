@@ -1,4 +1,4 @@
-"""The HTML page: a document, our scripts and plotly.js in one file that asks for nothing."""
+"""The HTML page: a document, our scripts and plotly.js in one file that loads nothing else."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from flamma.experiments.folder import CONFIG, ROUNDS
 from flamma.files import write_atomically
 from flamma.reports.document import Document
 
-REPORT = "report.html"
-OURS = ("solver.js", "charts.js", "explorer.js", "page.js", "live.js")
+REPORT_FILE = "report.html"
+PAGE_SCRIPTS = ("solver.js", "charts.js", "explorer.js", "page.js", "live.js")
 
 
 def read_document(path: Path) -> Document:
@@ -52,7 +52,7 @@ def write_report(path: Path, out: Path | None = None) -> Path:
         If there is nothing to report on, the place cannot be written, or the ``report`` extra is
         missing.
     """
-    return write_page(read_document(path), path / REPORT if out is None else out)
+    return write_page(read_document(path), path / REPORT_FILE if out is None else out)
 
 
 def write_page(document: Document, target: Path) -> Path:
@@ -63,7 +63,7 @@ def write_page(document: Document, target: Path) -> Path:
 
 def render(document: Document, live: bool = False) -> str:
     """Return the whole page; a live one may also ask its own server for news."""
-    scripts = [plotly(), *(_file(name) for name in OURS)]
+    scripts = [plotly(), *(_file(name) for name in PAGE_SCRIPTS)]
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     policy = (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "

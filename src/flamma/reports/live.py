@@ -1,7 +1,7 @@
-"""The live page: a small server on loopback that tells its readers when there is something new.
+"""The live page: a small server on loopback that tells its readers when the directory changes.
 
-It answers three addresses with what it makes itself (the page, its data, and the events) and
-hands out no files, so no address can lead out of the directory it watches.
+It answers three addresses (the page, its data, and the events) with what it makes itself, and
+serves no files, so no address can lead out of the directory it watches.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from flamma.reports.comparing import RUNS, TABLE
 from flamma.reports.document import Document, Facts
 from flamma.reports.html_page import as_json, plotly, read_document, render
 
-LOOPBACK = "127.0.0.1"
-PAUSE = 0.4
-"""Seconds between two looks at the directory."""
+DEFAULT_HOST = "127.0.0.1"
+POLL_SECONDS = 0.4
+"""Time between two looks at the directory."""
 
-HEARTBEAT = 15.0
-"""Seconds after which a silent connection is told that it is still alive."""
+HEARTBEAT_SECONDS = 15.0
+"""Time after which a silent connection gets a comment, so that no proxy closes it."""
 
-MOST_READERS = 32
+MAX_READERS = 32
 """Readers of events at the same time; each holds a thread."""
 
-LAST_WORD = 1.0
-"""Seconds in which readers can fetch what they were told of last, before the server goes."""
+FINAL_FETCH_SECONDS = 1.0
+"""Time for readers to fetch the last version before the server ends."""
 
 WATCHED = (CONFIG, ROUNDS, CLIENTS, ABOUT, POPULATION)
 HEADERS = {
@@ -46,15 +46,15 @@ HEADERS = {
 }
 
 
-class Watch:
-    """A directory under watch: its page as of now, and a version that changes with it."""
+class DirectoryWatch:
+    """The page of a directory as it is now, and a version that changes with the directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.changed = threading.Condition()
         self.stopped = False
         self.readers = 0
-        self._born = time.time_ns()  # so that versions of two servers are never mistaken
+        self._born = time.time_ns()  # so that no two servers have the same versions
         self._count = 1
         self._seen = self._signature()
         self._building = threading.Lock()
@@ -63,7 +63,7 @@ class Watch:
 
     @property
     def version(self) -> str:
-        """What the readers were told last."""
+        """The version that readers were told of last."""
         return f"{self._born}-{self._count}"
 
     def document(self) -> Document:
@@ -76,8 +76,8 @@ class Watch:
                 self._cost = time.monotonic() - started
             return self._built[1]
 
-    def look(self) -> None:
-        """Look once, and tell the readers if anything has changed."""
+    def poll(self) -> None:
+        """Look at the files once, and tell the readers if anything has changed."""
         signature = self._signature()
         if signature != self._seen:
             self._seen = signature
@@ -86,24 +86,24 @@ class Watch:
                 self.changed.notify_all()
 
     def run(self) -> None:
-        """Look until stopped; with large runs the less often, the longer making a page takes."""
+        """Poll until stopped, less often where making the page takes long."""
         while not self.stopped:
-            self.look()
-            time.sleep(max(PAUSE, min(10.0, 5 * self._cost)))
+            self.poll()
+            time.sleep(max(POLL_SECONDS, min(10.0, 5 * self._cost)))
 
     def stop(self) -> None:
-        """Let go of the readers."""
+        """End polling and the connections of all readers."""
         with self.changed:
             self.stopped = True
             self.changed.notify_all()
 
     def versions(self) -> Iterator[str | None]:
-        """Yield the version now and whenever it changes; None as a sign of life."""
+        """Yield the version now and whenever it changes; None as a heartbeat."""
         told = ""
         while not self.stopped:
             with self.changed:
                 if self.version == told:
-                    self.changed.wait(HEARTBEAT)
+                    self.changed.wait(HEARTBEAT_SECONDS)
                 now = self.version
             if self.stopped:
                 return
@@ -131,7 +131,7 @@ def _document(path: Path) -> Document:
         return Document(
             "waiting",
             f"Waiting for a run in {path.name or path}",
-            "This page fills itself as soon as the first round is finished.",
+            "This page is filled as soon as the first round is finished.",
             [],
             Facts([]),
             [],
@@ -146,11 +146,11 @@ class LiveServer(ThreadingHTTPServer):
     Parameters
     ----------
     path : Path
-        The directory of a run or of a comparison; it may still be to come.
+        The directory of a run or of a comparison; it need not exist yet.
     host : str
-        Where to listen; only this machine can reach the default.
+        The address to listen on; only this machine can reach the default.
     port : int
-        Which port; any free one by default.
+        The port; any free one by default.
 
     Raises
     ------
@@ -161,11 +161,11 @@ class LiveServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, path: Path, host: str = LOOPBACK, port: int = 0) -> None:
+    def __init__(self, path: Path, host: str = DEFAULT_HOST, port: int = 0) -> None:
         plotly()  # without which there is no page to serve
         if ":" in host:
             self.address_family = socket.AF_INET6
-        self.watch = Watch(path)
+        self.watch = DirectoryWatch(path)
         self.host = host
         try:
             super().__init__((host, port), _Handler)
@@ -176,7 +176,7 @@ class LiveServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """The address of the page."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.server_address[1]}/"
 
@@ -186,9 +186,10 @@ class LiveServer(ThreadingHTTPServer):
         return ipaddress.ip_address(str(self.server_address[0])).is_loopback
 
     def is_known(self, host: str) -> bool:
-        """Return whether a request names this server: by address, as localhost, or as told.
+        """Return whether the Host header of a request names this server.
 
-        A name that somebody else points at this machine (DNS rebinding) is not known.
+        An address, localhost and the host it listens on do; another name that resolves to this
+        machine (DNS rebinding) does not.
         """
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         if name.lower() in ("localhost", self.host.lower()):
@@ -200,7 +201,7 @@ class LiveServer(ThreadingHTTPServer):
         return True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: a reader that goes away in the middle is not an error."""
+        """Print nothing: a reader that disconnects is not an error."""
 
     def __enter__(self) -> Self:
         for work in (self.watch.run, self.serve_forever):
@@ -208,9 +209,9 @@ class LiveServer(ThreadingHTTPServer):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.watch.look()  # the last round is told too
+        self.watch.poll()  # so that readers get the last round too
         if self.watch.readers:
-            time.sleep(LAST_WORD)
+            time.sleep(FINAL_FETCH_SECONDS)
         self.watch.stop()
         self.shutdown()
         self.server_close()
@@ -258,7 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _events(self) -> None:
         watch = self.server.watch
         with watch.changed:
-            if watch.readers >= MOST_READERS:
+            if watch.readers >= MAX_READERS:
                 self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, "Too many readers")
                 return
             watch.readers += 1
@@ -271,13 +272,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(event.encode())
                 self.wfile.flush()
         except OSError:
-            pass  # the reader has gone
+            pass  # the reader has disconnected
         finally:
             with watch.changed:
                 watch.readers -= 1
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Keep the terminal for the run."""
+        """Print nothing: the terminal belongs to the run."""
 
 
 def _event(name: str, data: str) -> str:

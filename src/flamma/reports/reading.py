@@ -1,13 +1,15 @@
-"""A run directory as a report reads it: what is damaged is left out and said, never fatal."""
+"""A run directory as a report reads it: what is damaged is left out and named, never fatal."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
+import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,41 +17,48 @@ import numpy as np
 
 from flamma.errors import RunError
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS, RunFolder
+from flamma.metrics import METRICS
+from flamma.records import RoundRecord
 from flamma.types import Floats, Ints
 
-MOST_BYTES = 1 << 30
-"""A file larger than this would not fit a report."""
+MAX_FILE_BYTES = 1 << 30
+"""A larger file is not read; its report could not be opened."""
 
-MOST_CLIENTS = 1_000_000
-"""A client number beyond this is damage, not a client."""
+MAX_CLIENTS = 1_000_000
+"""A client number from here on is taken for damage."""
+
+MAX_COUNT = 1 << 53
+"""A number of epochs or bytes from here on is taken for damage."""
 
 
-class Inside(RunFolder):
-    """A run directory that is read without leaving it: no link out of it, nothing but files."""
+class ConfinedRunFolder(RunFolder):
+    """A run directory of which only regular files inside it are read.
+
+    Links that lead out of it are not followed. What is not read is added to ``problems``.
+    """
 
     def __init__(self, path: Path, problems: list[str]) -> None:
         super().__init__(path)
         self.problems = problems
 
     def text(self, name: str) -> str:
-        """Return the text of a file of the directory, empty if it is missing or not inside."""
+        """Return the text of a file of the directory, empty if it is missing or not read."""
         file = self.path / name
         if not file.exists():
             return ""
         problem = ""
         if not is_inside(file, self.path) or not file.is_file():
             problem = f"{name} is not a file of this directory and is not read"
-        elif file.stat().st_size > MOST_BYTES:
-            problem = f"{name} is larger than {MOST_BYTES >> 20} MB and is not read"
-        if problem:
-            if problem not in self.problems:
-                self.problems.append(problem)
-            return ""
-        try:
-            return super().text(name)
-        except RunError as error:
-            self.problems.append(str(error).rstrip("."))
-            return ""
+        elif file.stat().st_size > MAX_FILE_BYTES:
+            problem = f"{name} is larger than {MAX_FILE_BYTES >> 20} MB and is not read"
+        if not problem:
+            try:
+                return super().text(name)
+            except RunError as error:
+                problem = str(error).rstrip(".")
+        if problem not in self.problems:
+            self.problems.append(problem)
+        return ""
 
 
 def is_inside(path: Path, folder: Path) -> bool:
@@ -61,21 +70,20 @@ def is_inside(path: Path, folder: Path) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class People:
-    """Who the clients are, empty if that is not known.
+class PopulationTable:
+    """What ``population.csv`` tells of the clients' data; empty if it cannot be read.
 
-    ``costs`` are NaN where only the client knows; ``holdings`` are samples of each class, without
-    columns where the server does not know them; ``names`` are there for clients that have any.
+    ``class_counts`` has a row per client, without columns where the server does not know the
+    classes; ``names`` are there for clients that have any.
     """
 
-    costs: Floats
     samples: Ints
-    holdings: Ints
+    class_counts: Ints
     names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
-class RunRecord:
+class RunView:
     """What could be read of a run directory.
 
     Attributes
@@ -86,14 +94,14 @@ class RunRecord:
         The tables of ``config.toml``; empty if they cannot be read.
     config_text : str
         The file as it is written.
-    rounds : list of dict
-        The whole records, in order.
+    rounds : list of RoundRecord
+        The records that can be read, in order.
     about : dict
         ``run.json``.
-    people : People
-        Who the clients are.
+    population : PopulationTable
+        What is known of the clients.
     scores : dict of int to ndarray
-        Per judged round the accuracy of every client, NaN where it has none.
+        For each evaluated round the accuracy of every client, NaN where it has none.
     problems : list of str
         What is missing or damaged, one clause each.
     """
@@ -101,24 +109,24 @@ class RunRecord:
     path: Path
     config: dict[str, Any]
     config_text: str
-    rounds: list[dict[str, Any]]
+    rounds: list[RoundRecord]
     about: dict[str, Any]
-    people: People
+    population: PopulationTable
     scores: dict[int, Floats]
     problems: list[str] = field(default_factory=list)
 
-    @property
+    @cached_property
     def clients(self) -> int:
-        """How many clients there are, as far as anything tells."""
+        """How many clients there are: the most that any of the files tells."""
         told = self.table("data").get("clients")
-        known = int(told) if isinstance(told, int) and 0 < told <= MOST_CLIENTS else 0
-        seen = [client for record in self.rounds for client in record["selected"]]
+        known = told if isinstance(told, int) and 0 < told <= MAX_CLIENTS else 0
+        seen = [client for record in self.rounds for client in record.selected]
         scored = max((scores.size for scores in self.scores.values()), default=0)
-        return max(known, self.people.costs.size, scored, max(seen, default=-1) + 1)
+        return max(known, self.population.samples.size, scored, max(seen, default=-1) + 1)
 
     @property
     def planned_rounds(self) -> int:
-        """How many rounds the run is to have; those it has if nothing tells."""
+        """How many rounds the run is to have; those it has if the configuration is lost."""
         planned = self.config.get("rounds")
         return planned if isinstance(planned, int) and planned > 0 else len(self.rounds)
 
@@ -132,38 +140,65 @@ class RunRecord:
         """The name of the strategy."""
         return str(self.table("strategy").get("name", "unknown strategy"))
 
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the rounds."""
+        return [record.round for record in self.rounds]
+
+    @property
+    def command(self) -> str:
+        """The command of the run as one types it, empty if it is not known."""
+        told = self.about.get("command")
+        if not isinstance(told, list) or not told:
+            return ""
+        program = Path(str(told[0])).name
+        words = ["python", "-m", "flamma"] if program == "__main__.py" else [program]
+        return shlex.join([*words, *map(str, told[1:])])
+
     def table(self, name: str) -> Mapping[str, Any]:
         """Return one table of the configuration, empty if there is none."""
         table = self.config.get(name, {})
         return table if isinstance(table, Mapping) else {}
 
-    def label(self, client: int) -> str:
-        """Return what a client is called: its number, and its name if it has one."""
-        names = self.people.names
+    def client_label(self, client: int) -> str:
+        """Return a client's number, with its name if it has one."""
+        names = self.population.names
         return f"{client} {names[client]}" if client < len(names) else str(client)
 
-    def series(self, key: str) -> list[float | None]:
-        """Return one number of every round, None where it has none."""
-        return [number(record.get(key)) for record in self.rounds]
+    def of_rounds(self, name: str) -> list[float | None]:
+        """Return a metric of every round, None where it has none."""
+        metric = METRICS[name]
+        found = self._computed(name, lambda: [metric.of_round(name, r) for r in self.rounds])
+        return [None] * len(self.rounds) if found is None else [finite(v) for v in found]
 
-    @property
-    def numbers(self) -> list[int]:
-        """The numbers of the rounds."""
-        return [record["round"] for record in self.rounds]
+    def of_run(self, name: str) -> float | None:
+        """Return a metric of the run, None where its rounds do not tell it."""
+        metric = METRICS[name]
+        return finite(self._computed(name, lambda: metric.of_run(name, self.rounds, self.clients)))
+
+    def _computed(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Return what a metric computes; one that fails, such as another package's, is named."""
+        try:
+            return compute()
+        except Exception as error:
+            problem = f"the metric {name} failed ({error}) and is left out"
+            if problem not in self.problems:
+                self.problems.append(problem)
+            return None
 
 
-def read_run(path: Path) -> RunRecord:
+def read_run(path: Path) -> RunView:
     """Read what can be read of a run directory."""
     problems: list[str] = []
-    folder = Inside(path, problems)
+    folder = ConfinedRunFolder(path, problems)
     config, text = _read_config(folder, problems)
     rounds = _read_rounds(folder, problems)
     about = folder.read_json(ABOUT)
     if not about:
         problems.append(f"{ABOUT} is missing or damaged, so versions and command are not known")
-    people = _read_population(folder, problems)
-    run = RunRecord(path, config, text, rounds, about, people, {}, problems)
-    run.scores.update(_read_scores(folder, run, problems))
+    population = _read_population(folder, problems)
+    scores = _read_scores(folder, len(rounds), problems)
+    run = RunView(path, config, text, rounds, about, population, scores, problems)
     if not rounds:
         problems.append("no round is finished yet")
     elif not run.finished:
@@ -171,8 +206,8 @@ def read_run(path: Path) -> RunRecord:
     return run
 
 
-def number(value: object) -> float | None:
-    """Return a finite number, or None."""
+def finite(value: object) -> float | None:
+    """Return a finite number, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
@@ -189,97 +224,62 @@ def _read_config(folder: RunFolder, problems: list[str]) -> tuple[dict[str, Any]
     return {}, text
 
 
-def _read_rounds(folder: RunFolder, problems: list[str]) -> list[dict[str, Any]]:
-    found, wrong = folder.read_rounds()
-    problems.extend(wrong)
-    records = []
-    for record in found:
-        whole = _whole_record(record)
-        if whole is None:
-            problems.append(
-                f"{ROUNDS} has a damaged record of round {record['round']}, so the rounds from "
-                f"there on are left out"
-            )
+def _read_rounds(folder: RunFolder, problems: list[str]) -> list[RoundRecord]:
+    records, wrong = folder.read_rounds()
+    for k, record in enumerate(records):
+        if not _is_plausible(record):
+            wrong = [f"{ROUNDS}, line {k + 1}, cannot be read: its numbers are out of range"]
+            records = records[:k]
             break
-        records.append(whole)
+    problems.extend(f"{text}; the rounds from there on are left out" for text in wrong)
     return records
 
 
-def _whole_record(record: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a record whose lists fit together, or None."""
-    selected: Any = record.get("selected")
-    epochs = record.get("local_epochs")
-    if not (_is_clients(selected) and isinstance(epochs, list) and len(epochs) == len(selected)):
-        return None
-    if any(number(value) is None for value in epochs) or number(record.get("decay_factor")) is None:
-        return None
-    failed, abstained = record.get("failed", {}), record.get("abstained", [])
-    if not isinstance(failed, dict) or not _is_clients(abstained):
-        return None
-    whole = {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in record.items()
-    }
-    for key in ("contributions", "client_utilities"):
-        values: Any = record.get(key)
-        fits = isinstance(values, list) and len(values) == len(selected)
-        whole[key] = [number(value) for value in values] if fits and values else None
-    for key in ("epochs_total", "bytes_up", "bytes_down", "seconds"):
-        whole[key] = number(record.get(key)) or 0
-    warmup = record.get("warmup")
-    if warmup is not None:
-        told = warmup if isinstance(warmup, dict) else {}
-        keys = ("epochs", "bytes_up", "bytes_down", "seconds")
-        whole["warmup"] = {key: number(told.get(key)) or 0 for key in keys}
-    return whole | {"failed": {str(k): str(v) for k, v in failed.items()}, "abstained": abstained}
-
-
-def _is_clients(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(client, int) and not isinstance(client, bool) and 0 <= client < MOST_CLIENTS
-        for client in value
+def _is_plausible(record: RoundRecord) -> bool:
+    """Return whether numbers are of a size that can be drawn: a record checks their types only."""
+    counts = [*record.local_epochs, record.epochs_total, record.bytes_up, record.bytes_down]
+    if record.warmup is not None:
+        counts += [record.warmup.bytes_up, record.warmup.bytes_down]
+    return max((*record.selected, *record.abstained), default=0) < MAX_CLIENTS and all(
+        0 <= count < MAX_COUNT for count in counts
     )
 
 
-def _read_population(folder: RunFolder, problems: list[str]) -> People:
+def _read_population(folder: RunFolder, problems: list[str]) -> PopulationTable:
     rows = list(csv.DictReader(io.StringIO(folder.text(POPULATION))))
     try:
         classes = [name for name in (rows[0] if rows else {}) if str(name).startswith("class_")]
-        costs = np.array([float(row["cost"]) for row in rows])
         samples = np.array([int(row["samples"]) for row in rows], dtype=np.int64)
-        holdings = np.array([[int(row[name]) for name in classes] for row in rows], dtype=np.int64)
-        in_order = all(int(row["client"]) == k for k, row in enumerate(rows))
-        if rows and in_order and np.all(np.isnan(costs) | (np.isfinite(costs) & (costs > 0))):
+        counts = np.array([[int(row[name]) for name in classes] for row in rows], dtype=np.int64)
+        if rows and all(int(row["client"]) == k for k, row in enumerate(rows)):
             names = tuple(str(row["name"]) for row in rows) if "name" in rows[0] else ()
-            return People(costs, samples, holdings.reshape(len(rows), len(classes)), names)
+            return PopulationTable(samples, counts.reshape(len(rows), len(classes)), names)
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
-    problems.append(
-        f"{POPULATION} is missing or damaged, so the clients' costs and data are not known"
-    )
+    problems.append(f"{POPULATION} is missing or damaged, so the clients' data are not known")
     nothing = np.zeros(0, dtype=np.int64)
-    return People(np.zeros(0), nothing, nothing.reshape(0, 0))
+    return PopulationTable(nothing, nothing.reshape(0, 0))
 
 
-def _read_scores(folder: RunFolder, run: RunRecord, problems: list[str]) -> dict[int, Floats]:
-    last = len(run.rounds)
+def _read_scores(folder: RunFolder, last: int, problems: list[str]) -> dict[int, Floats]:
     found: dict[int, dict[int, float]] = {}
     skipped = 0
     lines = folder.text(CLIENTS).splitlines()[1:]
     for line in lines:
         try:
-            number_, client, accuracy, _ = line.split(",", 3)
-            row = (int(number_), int(client), float(accuracy))
+            number, client, accuracy, _ = line.split(",", 3)
+            row = (int(number), int(client), float(accuracy))
         except ValueError:
             skipped += 1
             continue
-        if not (0 <= row[1] < MOST_CLIENTS) or not (math.isnan(row[2]) or 0 <= row[2] <= 100.001):
+        if not (0 <= row[1] < MAX_CLIENTS) or not (math.isnan(row[2]) or 0 <= row[2] <= 100.001):
             skipped += 1
         elif 1 <= row[0] <= last:
             found.setdefault(row[0], {})[row[1]] = row[2]
     if skipped:
-        problems.append(f"{CLIENTS} has {_count(skipped, 'line')} that cannot be read")
-    if not lines and run.rounds:
+        amount = "1 line" if skipped == 1 else f"{skipped} lines"
+        problems.append(f"{CLIENTS} has {amount} that cannot be read")
+    if not lines and last:
         problems.append(f"{CLIENTS} is missing or empty, so single clients' accuracies are unknown")
     most = max((client for scores in found.values() for client in scores), default=-1) + 1
     table = {}
@@ -288,12 +288,3 @@ def _read_scores(folder: RunFolder, run: RunRecord, problems: list[str]) -> dict
         values[list(scores)] = list(scores.values())
         table[round_] = values
     return table
-
-
-def _count(amount: int, word: str) -> str:
-    return f"{amount} {word}{'' if amount == 1 else 's'}"
-
-
-def even_sample(amount: int, most: int) -> Sequence[int]:
-    """Return which of many things are shown: all, or an even sample."""
-    return [int(k) for k in np.unique(np.linspace(0, amount - 1, min(amount, most)).astype(int))]

@@ -1,46 +1,65 @@
-"""The charts of one run: how good, how fair, who takes part."""
+"""The charts of one run: model quality, local work and data."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from flamma.reports.document import Chart, Charts, View, axes, band, heatmap, line, tidy
-from flamma.reports.reading import RunRecord, even_sample
+from flamma.experiments.table import capitalised
+from flamma.metrics import shown_in
+from flamma.reports.document import (
+    Chart,
+    Charts,
+    View,
+    axes,
+    band,
+    even_sample,
+    heatmap,
+    line,
+    short_numbers,
+)
+from flamma.reports.metric_text import BETTER
+from flamma.reports.reading import RunView
 from flamma.types import Floats
 
 SHOWN_CLIENTS = 200
 SHOWN_ROUNDS = 1000
-MEASURES = ("accuracy", "worst_10", "best_10", "accuracy_variance", "test_accuracy")
+CURVE_AIDS = {
+    "accuracy_variance": "The variance of the clients' accuracies in each round: at 0 the model "
+    "is equally good for every client.",
+}
+"""How to read the curves that have more to say than which direction is better."""
 
 
-def shown(run: RunRecord) -> tuple[list[int], list[int]]:
+def shown(run: RunView) -> tuple[list[int], list[int]]:
     """Return which clients and which rounds (from 0) a heat map shows: all, or an even sample."""
-    return list(even_sample(run.clients, SHOWN_CLIENTS)), list(
-        even_sample(len(run.rounds), SHOWN_ROUNDS)
-    )
+    return even_sample(run.clients, SHOWN_CLIENTS), even_sample(len(run.rounds), SHOWN_ROUNDS)
 
 
-def grid(run: RunRecord, key: str) -> Floats:
-    """Return one row per client and one column per round of a record's list, NaN elsewhere."""
+def client_grid(run: RunView, told: Sequence[Sequence[float | None] | None]) -> Floats:
+    """Return one row per client and one column per round, NaN where nothing is told.
+
+    ``told`` has, for every round, one value per selected client, or None.
+    """
     values = np.full((run.clients, len(run.rounds)), np.nan)
-    for column, record in enumerate(run.rounds):
-        found = record.get(key)
+    for column, (record, found) in enumerate(zip(run.rounds, told, strict=True)):
         if found is not None:
-            told = [np.nan if value is None else value for value in found]
-            values[record["selected"], column] = told
+            values[list(record.selected), column] = [
+                np.nan if value is None else value for value in found
+            ]
     return values
 
 
 def client_heatmap(
-    run: RunRecord, values: Floats, unit: str, label: str = "", **more: object
+    run: RunView, values: Floats, unit: str, label: str = "", **more: object
 ) -> View:
     """Return a heat map of clients over rounds."""
     rows, columns = shown(run)
     trace = heatmap(
-        [run.rounds[k]["round"] for k in columns],
-        [run.label(client) for client in rows],
+        [run.rounds[k].round for k in columns],
+        [run.client_label(client) for client in rows],
         values[np.ix_(rows, columns)].tolist() if columns else [],
         unit,
         **more,
@@ -49,7 +68,7 @@ def client_heatmap(
     return View([trace], layout, label)
 
 
-def sample_note(run: RunRecord) -> str:
+def sample_note(run: RunView) -> str:
     """Say that a heat map shows only some clients or rounds, if so."""
     rows, columns = shown(run)
     parts = []
@@ -60,37 +79,50 @@ def sample_note(run: RunRecord) -> str:
     return f" Shown are {' and '.join(parts)}, evenly chosen." if parts else ""
 
 
-def quality(run: RunRecord) -> Charts:
-    """Return accuracy, with the best and the worst tenth, and variance over the rounds."""
-    judged = [record for record in run.rounds if record.get("accuracy") is not None]
-    x = [record["round"] for record in judged]
-    columns = {key: [record.get(key) for record in judged] for key in MEASURES}
+def quality(run: RunView) -> Charts:
+    """Return accuracy, with the best and the worst tenth, and every other curve over the rounds."""
+    evaluated = [k for k, record in enumerate(run.rounds) if record.evaluated]
+    x = [run.rounds[k].round for k in evaluated]
+
+    def of(name: str) -> list[float | None]:
+        values = run.of_rounds(name)
+        return [values[k] for k in evaluated]
+
     accuracy = [
-        *band("worst 10%/best 10%", x, columns["worst_10"], columns["best_10"], 0, "clients' mean"),
-        line("clients' mean", x, columns["accuracy"], 0),
-        line("common test set", x, columns["test_accuracy"], 1),
+        *band("worst 10%/best 10%", x, of("worst_10"), of("best_10"), 0, "clients' mean"),
+        line("clients' mean", x, of("accuracy"), 0),
+        line("common test set", x, of("test_accuracy"), 1),
     ]
-    variance = [line("variance", x, columns["accuracy_variance"], 0)]
-    return Charts(
-        [
-            Chart(
-                "accuracy",
-                "Accuracy over the rounds",
-                "The line is the mean over clients on their own held-out data; the band reaches "
-                "from the worst to the best tenth of them: the narrower, the fairer.",
-                [View(accuracy, axes("round", "accuracy, %"))],
-            ),
-            Chart(
-                "variance",
-                "Variance across clients",
-                "The variance of the clients' accuracies in each round: 0 would serve all alike.",
-                [View(variance, axes("round", "variance, %²", y_rangemode="tozero"))],
-            ),
+    charts = [
+        Chart(
+            "accuracy",
+            "Accuracy",
+            "The mean over clients, with the band from the worst to the best tenth of them: a "
+            "narrow band is fair.",
+            [View(accuracy, axes("round", "accuracy, %"))],
+        )
+    ]
+    return Charts([*charts, *_further_curves(run)])
+
+
+def _further_curves(run: RunView) -> list[Chart]:
+    """Return a chart for every other metric that is shown as a curve and has a value."""
+    charts = []
+    for name, metric in shown_in("curves").items():
+        values = run.of_rounds(name)
+        told = [
+            (record.round, v) for record, v in zip(run.rounds, values, strict=True) if v is not None
         ]
-    )
+        if name == "accuracy" or not told:
+            continue
+        trace = line(metric.label, [number for number, _ in told], [v for _, v in told])
+        layout = axes("round", metric.title, y_rangemode="tozero")
+        aid = CURVE_AIDS.get(name) or f"In each round. {BETTER[metric.better]}".rstrip()
+        charts.append(Chart(name, capitalised(metric.label), aid, [View([trace], layout)]))
+    return charts
 
 
-def client_accuracy(run: RunRecord) -> Charts:
+def client_accuracy(run: RunView) -> Charts:
     """Return each client's accuracy over the rounds, and where each ended."""
     rounds = sorted(run.scores)
     columns = [rounds[k] for k in even_sample(len(rounds), SHOWN_ROUNDS)]
@@ -98,7 +130,7 @@ def client_accuracy(run: RunRecord) -> Charts:
     values = np.full((run.clients, len(columns)), np.nan)
     for k, number in enumerate(columns):
         values[: run.scores[number].size, k] = run.scores[number]
-    names = [run.label(client) for client in rows]
+    names = [run.client_label(client) for client in rows]
     trace = heatmap(columns, names, values[list(rows)].tolist(), "accuracy, %", zmin=0, zmax=100)
     last = values[list(rows), -1]
     order = np.argsort(last, kind="stable")
@@ -106,7 +138,7 @@ def client_accuracy(run: RunRecord) -> Charts:
         "type": "bar",
         "name": "accuracy",
         "x": [names[k] for k in order],
-        "y": tidy(last[order].tolist()),
+        "y": short_numbers(last[order].tolist()),
         "series": 0,
     }
     reversed_ = axes("round", "client", y_type="category", y_autorange="reversed")
@@ -115,40 +147,45 @@ def client_accuracy(run: RunRecord) -> Charts:
             Chart(
                 "client-accuracy",
                 "Accuracy of every client",
-                "One row a client: dark rows are clients that the model serves badly."
+                "One row per client: dark rows are clients for which the model is bad."
                 + sample_note(run),
                 [View([trace], reversed_)],
             ),
             Chart(
                 "client-final",
-                "Where each client ended",
-                "Clients by their accuracy in the last judged round, from worst to best; a level "
-                "top edge would be perfectly fair.",
+                "Final accuracy of every client",
+                "Clients by their accuracy in the last evaluated round, from worst to best; bars "
+                "of equal height would be perfectly fair.",
                 [View([bars], axes("client", "accuracy, %", x_type="category"))],
             ),
         ]
     )
 
 
-def epochs(run: RunRecord) -> Charts:
+def local_epochs(run: RunView) -> Charts:
     """Return the heat map of local epochs and, if there were any, failures and abstentions."""
+    told = [record.local_epochs for record in run.rounds]
     charts = [
         Chart(
             "epochs",
             "Local epochs of every client",
-            "One cell a selected client and round; empty cells are clients that were not "
-            "selected, 0 is one that abstained." + sample_note(run),
-            [client_heatmap(run, grid(run, "local_epochs"), "epochs", zmin=0)],
+            "One cell per selected client and round: empty if the client was not selected, 0 if "
+            "it abstained or failed." + sample_note(run),
+            [client_heatmap(run, client_grid(run, told), "epochs", zmin=0)],
         )
     ]
     together = -(-len(run.rounds) // SHOWN_ROUNDS)  # rounds that share a bar
+    counts = {
+        "failed": [len(record.failed) for record in run.rounds],
+        "abstained": [len(record.abstained) for record in run.rounds],
+    }
     bars: list[dict[str, Any]] = [
         {
             "type": "bar",
             "name": name,
             "x": run.numbers[::together],
             "y": [
-                sum(len(record[name]) for record in run.rounds[first : first + together]) or None
+                sum(counts[name][first : first + together]) or None
                 for first in range(0, len(run.rounds), together)
             ],
             "series": series,
@@ -157,11 +194,13 @@ def epochs(run: RunRecord) -> Charts:
     ]
     if any(any(trace["y"]) for trace in bars):
         layout = axes("round", "clients", y_rangemode="tozero")
+        if max(map(sum, zip(*counts.values(), strict=True))) * together < 10:
+            layout["yaxis"]["dtick"] = 1  # no ticks between whole clients
         charts.append(
             Chart(
-                "mishaps",
+                "failures",
                 "Failures and abstentions",
-                "How many of the selected clients gave nothing usable, or chose to do nothing, in "
+                "How many of the selected clients gave no usable update, or chose not to train, in "
                 + ("each round." if together == 1 else f"every {together} rounds."),
                 [View(bars, {**layout, "barmode": "stack"})],
             )
@@ -169,27 +208,27 @@ def epochs(run: RunRecord) -> Charts:
     return Charts(charts)
 
 
-def participation(run: RunRecord) -> Charts:
+def selections(run: RunView) -> Charts:
     """Return how often each client was selected and what came of it."""
     counts = {name: np.zeros(run.clients) for name in ("trained", "abstained", "failed", "epochs")}
     for record in run.rounds:
-        for client, done in zip(record["selected"], record["local_epochs"], strict=True):
-            if str(client) in record["failed"]:
+        for client, done in zip(record.selected, record.local_epochs, strict=True):
+            if client in record.failed:
                 counts["failed"][client] += 1
-            elif client in record["abstained"]:
+            elif client in record.abstained:
                 counts["abstained"][client] += 1
             else:
                 counts["trained"][client] += 1
                 counts["epochs"][client] += done
-    rows = list(even_sample(run.clients, SHOWN_CLIENTS))
-    names = [run.label(client) for client in rows]
+    rows = even_sample(run.clients, SHOWN_CLIENTS)
+    names = [run.client_label(client) for client in rows]
 
     def bars(name: str, series: int) -> dict[str, object]:
-        values = tidy(counts[name][rows].tolist())
+        values = short_numbers(counts[name][rows].tolist())
         return {"type": "bar", "name": name, "x": names, "y": values, "series": series}
 
-    selections = sum(counts[name] for name in ("trained", "abstained", "failed"))
-    even = float(np.mean(selections)) if run.clients else 0.0
+    selected = sum(counts[name] for name in ("trained", "abstained", "failed"))
+    even = float(np.mean(selected)) if run.clients else 0.0
     views = [
         View(
             [
@@ -205,26 +244,27 @@ def participation(run: RunRecord) -> Charts:
     ]
     chart = Chart(
         "participation",
-        "Who was selected how often",
-        "Bars of equal height are an even share of the work; the dashed line is that even share."
+        "Selections of every client",
+        "Bars of equal height are an even share of the work, which the dashed line shows."
         + sample_note(run),
         views,
     )
     return Charts([chart])
 
 
-def holdings(run: RunRecord) -> Charts:
-    """Return who holds how much of which class, or how much at all where classes are not known."""
-    people = run.people
-    rows = [row for row in even_sample(run.clients, SHOWN_CLIENTS) if row < people.samples.size]
-    names = [run.label(client) for client in rows]
-    if not people.holdings.shape[1]:
+def local_data(run: RunView) -> Charts:
+    """Return each client's samples by class, or in all where the classes are not known."""
+    population = run.population
+    rows = [k for k in even_sample(run.clients, SHOWN_CLIENTS) if k < population.samples.size]
+    names = [run.client_label(client) for client in rows]
+    if not population.class_counts.shape[1]:
         bars = {"type": "bar", "name": "samples", "x": names, "series": 0}
-        bars["y"] = people.samples[rows].tolist()
+        bars["y"] = population.samples[rows].tolist()
         layout = axes("client", "training samples", x_type="category")
-        aid = "Training samples of each client; the server does not know of which classes."
-        return Charts([Chart("holdings", "Who holds how much", aid, [View([bars], layout)])])
-    counts = people.holdings[rows].astype(float)
+        aid = "Training samples of each client; the server does not know their classes."
+        title = "Training samples of every client"
+        return Charts([Chart("local-data", title, aid, [View([bars], layout)])])
+    counts = population.class_counts[rows].astype(float)
     total = np.maximum(counts.sum(axis=1, keepdims=True), 1)
     classes = [str(k) for k in range(counts.shape[1])]
     layout = axes("class", "client", y_type="category", y_autorange="reversed", x_type="category")
@@ -237,10 +277,10 @@ def holdings(run: RunRecord) -> Charts:
         View([heatmap(classes, names, counts.tolist(), "samples", zmin=0)], layout, "samples"),
     ]
     chart = Chart(
-        "holdings",
-        "Who holds which classes",
-        "Rows with one or two bright cells are clients that see only those classes; even rows are "
-        "an IID split." + sample_note(run),
+        "local-data",
+        "Classes of every client",
+        "Rows with one or two bright cells are clients that have only those classes; even rows "
+        "are an IID split." + sample_note(run),
         views,
     )
     return Charts([chart])

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flamma.experiments.folder import CONFIG
-from flamma.experiments.summary import summarise_run
-from flamma.experiments.table import LABELS
+from flamma.metrics import METRICS, shown_in
 from flamma.reports import game_charts, run_charts
 from flamma.reports.document import (
     Charts,
@@ -19,15 +18,23 @@ from flamma.reports.document import (
     Facts,
     Section,
     Table,
-    figures,
-    size,
+    notice,
+    number_text,
 )
-from flamma.reports.reading import RunRecord, read_run
+from flamma.reports.metric_text import fact
+from flamma.reports.reading import RunView, read_run
+from flamma.strategies import label_of
 
-LONGEST = 100_000
+SHOWN_CONFIG_CHARACTERS = 100_000
 """Characters of a configuration that are shown; a real one has a thousand."""
 
 VERSIONS = ("flamma", "python", "numpy", "torch", "trainer", "machine", "started", "finished")
+EVENNESS = {
+    "selection_jain": "1 is even",
+    "selection_gini": "0 is even",
+    "selection_coverage": "share of all clients",
+}
+"""Metrics of participation that are facts of its section, and how to read them."""
 
 
 def run_document(path: Path) -> Document:
@@ -35,56 +42,35 @@ def run_document(path: Path) -> Document:
     return document_of(read_run(path))
 
 
-def document_of(run: RunRecord) -> Document:
+def document_of(run: RunView) -> Document:
     """Return the page of a run."""
-    summary = summarise_run(run.rounds, run.clients)
     data, model = run.table("data"), run.table("model")
-    name = LABELS.get(run.strategy, run.strategy)
     dataset, split = data.get("dataset", "unknown data"), data.get("split", "unknown split")
     subtitle = (
         f"{model.get('name', 'unknown model')}, {run.clients} clients, "
-        f"{run.config.get('per_round', 'some')} a round, "
+        f"{run.config.get('per_round', 'some')} per round, "
         f"{len(run.rounds)} of {run.planned_rounds} rounds, "
         f"seed {run.config.get('seed', 'unknown')}"
     )
+    facts, sections = _facts(run), [part for part in _sections(run) if part.items]
     return Document(
         kind="run",
-        title=f"{name} on {dataset} ({split})",
+        title=f"{label_of(run.strategy)} on {dataset} ({split})",
         subtitle=subtitle,
-        notices=[f"{text[0].upper()}{text[1:]}." for text in run.problems],
-        facts=_facts(summary),
-        sections=[section for section in _sections(run, summary) if section.items],
+        notices=[notice(text) for text in run.problems],  # drawing may have added some
+        facts=facts,
+        sections=sections,
         footer=f"Made by FLamma from {run.path.name or run.path}",
     )
 
 
-def _facts(summary: dict[str, Any]) -> Facts:
-    certificate = summary["certificate"]
-    last = "mean of the last ten rounds"
-    facts = [
-        ("accuracy", _percent(summary["last_10_accuracy"]), f"over clients, {last}"),
-        ("variance", _unit(summary["last_10_accuracy_variance"], "%²"), f"over clients, {last}"),
-        ("worst 10%", _percent(summary["last_10_worst_10"]), last),
-        ("local epochs", figures(summary["epochs_total"]), "with the warm-up"),
-        ("sent by clients", size(summary["bytes_up"]), "bytes up, with the warm-up"),
-    ]
-    if certificate["follower_gap"] is not None:
-        facts += [
-            ("follower gap", figures(certificate["follower_gap"], 3), "the worst of all rounds"),
-            ("leader regret", figures(certificate["leader_regret"], 3), "the worst of all rounds"),
-        ]
-    return Facts(facts)
+def _facts(run: RunView) -> Facts:
+    """Return every metric of the page that the run has."""
+    values = {name: run.of_run(name) for name in shown_in("page")} if run.rounds else {}
+    return Facts([fact(METRICS[name], v) for name, v in values.items() if v is not None])
 
 
-def _percent(value: float | None) -> str:
-    return _unit(value, "%", " ")
-
-
-def _unit(value: float | None, unit: str, space: str = " ") -> str:
-    return figures(value) if value is None else f"{value:.1f}{space}{unit}"
-
-
-def _sections(run: RunRecord, summary: dict[str, Any]) -> list[Section]:
+def _sections(run: RunView) -> list[Section]:
     parts: list[Section] = []
     if run.rounds:
         quality: list[Charts] = [run_charts.quality(run)]
@@ -93,35 +79,35 @@ def _sections(run: RunRecord, summary: dict[str, Any]) -> list[Section]:
         parts.append(
             Section(
                 "quality",
-                "How good, and for whom",
+                "Model quality",
                 "The global model on every client's own held-out data.",
                 quality,
             )
         )
         parts += _game_sections(run)
-        parts.append(_work(run, summary))
-    if run.people.samples.size:
+        parts.append(_participation(run))
+    if run.population.samples.size:
         parts.append(
             Section(
                 "data",
                 "The clients' data",
-                "What each client has to train on.",
-                [run_charts.holdings(run)],
+                "What each client trains on.",
+                [run_charts.local_data(run)],
             )
         )
-    parts.append(_again(run))
+    parts.append(_reproduction(run))
     return parts
 
 
-def _game_sections(run: RunRecord) -> list[Section]:
+def _game_sections(run: RunView) -> list[Section]:
     if not game_charts.has_game(run):
         return []
     sections = [
         Section(
             "game",
             "The game",
-            "Each round the server announces γ and every selected client answers with the epochs "
-            "that are best for itself.",
+            "In each round the server announces γ, and every selected client answers with the "
+            "number of epochs that is best for itself.",
             [
                 game_charts.decay(run),
                 game_charts.contributions(run),
@@ -135,61 +121,51 @@ def _game_sections(run: RunRecord) -> list[Section]:
         sections.append(
             Section(
                 "explorer",
-                "Explore the game",
-                "Change the rules or one client and see where the equilibrium goes; it is computed "
-                "here in the page by the same mathematics.",
+                "Game explorer",
+                "Change the rules or one client and see how the equilibrium moves; the page solves "
+                "the game itself, by the same mathematics.",
                 [Explorer(offered)],
             )
         )
     return sections
 
 
-def _work(run: RunRecord, summary: dict[str, Any]) -> Section:
-    found = summary["participation"]
-    facts = Facts(
-        [
-            ("Jain's index", figures(found["selection_jain"], 3), "of selections; 1 is even"),
-            ("Gini", figures(found["selection_gini"], 3), "of selections; 0 is even"),
-            ("coverage", _share(found["selection_coverage"]), "clients ever selected"),
-            ("failures", str(summary["failures"]), "over all rounds"),
-            ("abstentions", str(summary["abstentions"]), "over all rounds"),
-        ]
-    )
-    items: list[Any] = [facts, run_charts.participation(run), run_charts.epochs(run)]
-    reasons = Counter(reason for record in run.rounds for reason in record["failed"].values())
+def _participation(run: RunView) -> Section:
+    failures = sum(len(record.failed) for record in run.rounds)
+    abstentions = sum(len(record.abstained) for record in run.rounds)
+    facts = [
+        (METRICS[name].label, number_text(run.of_run(name), 3), note)
+        for name, note in EVENNESS.items()
+    ]
+    facts += [
+        ("failures", str(failures), "over all rounds"),
+        ("abstentions", str(abstentions), "over all rounds"),
+    ]
+    items: list[Any] = [Facts(facts), run_charts.selections(run), run_charts.local_epochs(run)]
+    reasons = Counter(reason for record in run.rounds for reason in record.failed.values())
     for record in run.rounds:
-        told = record.get("unscored")
-        reasons.update(
-            f"no score: {why}" for why in (told if isinstance(told, dict) else {}).values()
-        )
+        unscored = {} if record.evaluation is None else record.evaluation.unscored
+        reasons.update(f"no score: {reason}" for reason in unscored.values())
     if reasons:
         rows = [[reason, f"{times}"] for reason, times in reasons.most_common(12)]
         items.append(Table("reasons", "Why clients failed", ["reason", "times"], rows))
-    lead = "Who was asked, who worked how much, and who gave nothing."
-    return Section("work", "Who does the work", lead, items)
+    lead = "Which clients were selected, how much each trained, and which failed or abstained."
+    return Section("participation", "Participation", lead, items)
 
 
-def _share(value: float | None) -> str:
-    return figures(value) if value is None else f"{100 * value:.0f} %"
-
-
-def _again(run: RunRecord) -> Section:
-    command = run.about.get("command")
-    typed = [str(part) for part in command] if isinstance(command, list) else []
-    if typed:
-        typed[0] = Path(typed[0]).name
+def _reproduction(run: RunView) -> Section:
     items: list[Any] = []
     if run.config_text:
         again = f"flamma run {shlex.quote(str(run.path / CONFIG))} --out runs/again"
         items.append(Code("Run it again, exactly", again))
-    if typed:
-        items.append(Code("What was typed", shlex.join(typed)))
+    if run.command:
+        items.append(Code("The command of this run", run.command))
     rows = [[name, str(run.about[name])] for name in VERSIONS if name in run.about]
     if run.finished and "params_sha256" in run.about:
         rows.append(["weights, SHA-256", str(run.about["params_sha256"])])
     if rows:
         items.append(Table("versions", "Versions and fingerprint", ["what", "value"], rows))
     if run.config_text:
-        text = run.config_text[:LONGEST]
+        text = run.config_text[:SHOWN_CONFIG_CHARACTERS]
         items.append(Code("The whole configuration", text, folded=True))
     return Section("again", "Run it again", "Everything that determines this run.", items)

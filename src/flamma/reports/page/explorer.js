@@ -10,7 +10,7 @@ class GameExplorer {
     this.controls = make("div", { class: "card controls" });
     const head = ["client", "ω", "c", "epochs τ*", "utility"];
     const clients = make("div", { class: "card clients", tabindex: "0", role: "region",
-      "aria-label": "the clients' answers" },
+      "aria-label": "the clients' best responses" },
     make("table", {}, make("thead", {}, make("tr", {}, ...head.map((h) => make("th", {}, h)))),
       this.table));
     this.command = make("pre", { tabindex: "0", "data-command": "" });
@@ -202,7 +202,7 @@ class GameExplorer {
       }
     }
     return { name: "leader-curve", title: "The server's utility over its decay factor", height: 280,
-      aid: "The clients' answers are put in: every jump is a client that enters or does one epoch "
+      aid: "With the clients' best responses: each jump is a client that joins or does one epoch "
         + "more. The star is the equilibrium.",
       views: [{ traces, layout: { xaxis: { title: "decay factor γ", range: [-0.02, 1.02] },
         yaxis: { title: "utility" } }, label: "" }] };
@@ -225,9 +225,9 @@ class GameExplorer {
         );
       });
     }
-    return { name: "responses", title: "The clients' answers", height: 260,
-      aid: "Local epochs that are best for each client at every γ, with the answer to what is played; "
-        + "of many clients the chosen one and the first few.",
+    return { name: "responses", title: "The clients' best responses", height: 260,
+      aid: "The best number of local epochs of each client at every γ, and its answer to the γ that "
+        + "is played. Of many clients the chosen one and the first few are drawn.",
       views: [{ traces, layout: { xaxis: { title: "decay factor γ", range: [-0.02, 1.02] },
         yaxis: { title: "local epochs τ*", rangemode: "tozero" } }, label: "" }] };
   }

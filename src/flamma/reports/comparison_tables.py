@@ -1,0 +1,136 @@
+"""The tables of a comparison's page."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from flamma.experiments.best import CONFIDENCE
+from flamma.experiments.table import Comparison, Row, capitalised
+from flamma.metrics import METRICS, EqualWorkMetric, Metric, shown_in
+from flamma.metrics.kinds import LAST_ROUNDS
+from flamma.reports.comparing import ComparisonView
+from flamma.reports.document import Table, TableCell
+from flamma.reports.metric_text import column_text, value_text
+from flamma.strategies import label_of
+
+HOW_BEST = f"differences paired over seeds, {CONFIDENCE:.0%} confidence"
+NOT_FINISHED = "not finished"
+
+
+def paper_table() -> dict[str, Any]:
+    """Return the paper's Table I with its source."""
+    text = (files("flamma.reports") / "paper.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def table_metrics() -> dict[str, Metric]:
+    """Return the metrics of the main table: those of the page that terminals show too."""
+    wanted = shown_in("table")
+    return {name: metric for name, metric in _page_metrics().items() if name in wanted}
+
+
+def _page_metrics() -> dict[str, Metric]:
+    """Return the metrics of the page; those at equal work have a table of their own."""
+    found = shown_in("page")
+    return {n: metric for n, metric in found.items() if not isinstance(metric, EqualWorkMetric)}
+
+
+def main_table(comparison: Comparison, dataset: str) -> Table:
+    """Return the paper's layout: one line per strategy, the metrics of every split side by side."""
+    rows = [row for row in comparison.rows if row.dataset == dataset]
+    splits = list(dict.fromkeys(row.split for row in rows))
+    metrics = table_metrics()
+    printed = paper_table().get(dataset, {})
+    header = ["Algorithm"]
+    header += [f"{capitalised(m.label)} ({split})" for split in splits for m in metrics.values()]
+    lines: list[list[str | TableCell]] = []
+    for strategy in dict.fromkeys(row.strategy for row in rows):
+        by_split = {row.split: row for row in rows if row.strategy == strategy}
+        cells: list[str | TableCell] = [label_of(strategy)]
+        for split in splits:
+            theirs = printed.get(split, {}).get(strategy, {})
+            for name in metrics:
+                note = "paper: {:.2f} ± {:.2f}".format(*theirs[name]) if name in theirs else ""
+                cells.append(_cell(comparison, by_split.get(split), name, note))
+        lines.append(cells)
+    return Table(f"table-{dataset}", dataset, header, lines, _table_notes(rows, printed))
+
+
+def further_table(comparison: Comparison, dataset: str) -> Table:
+    """Return the other metrics of the page: one line per split and strategy."""
+    main = table_metrics()
+    metrics = {
+        name: metric
+        for name, metric in _page_metrics().items()
+        if name not in main and any(name in row.mean for row in comparison.rows)
+    }
+    header = ["Algorithm", *(capitalised(column_text(metric)) for metric in metrics.values())]
+    lines: list[list[str | TableCell]] = [
+        [
+            f"{label_of(row.strategy)} ({row.split})",
+            *(_cell(comparison, row, name) for name in metrics),
+        ]
+        for row in comparison.rows
+        if row.dataset == dataset
+    ]
+    notes = [f"{capitalised(m.label)}: {m.aggregation}." for m in metrics.values()]
+    return Table(f"further-{dataset}", dataset, header, lines, [" ".join(notes)])
+
+
+def equal_work_tables(view: ComparisonView) -> list[Table]:
+    """Return the metrics at equal work, if the table tells them."""
+    rows = view.comparison.rows
+    equal = {
+        name: metric for name in METRICS if isinstance(metric := METRICS[name], EqualWorkMetric)
+    }
+    metrics = {n: metric for n, metric in equal.items() if rows and all(n in r.mean for r in rows)}
+    if not metrics:
+        return []
+    header = ["Algorithm"]
+    for dataset, split in view.panels:
+        header += [
+            f"{capitalised(METRICS[metric.of].label)} ({dataset}, {split})"
+            for metric in metrics.values()
+        ]
+    lines: list[list[str | TableCell]] = []
+    for strategy in view.strategies:
+        cells: list[str | TableCell] = [label_of(strategy)]
+        for panel in view.panels:
+            own = next((row for row in view.rows(*panel) if row.strategy == strategy), None)
+            cells += [_cell(view.comparison, own, name) for name in metrics]
+        lines.append(cells)
+    note = (
+        f"Mean of the last {LAST_ROUNDS} rounds before a run has spent more local epochs than the "
+        "run of the same data and split with the fewest spends in all."
+    )
+    return [Table("equal-work", "At equal work", header, lines, [note])]
+
+
+def _cell(comparison: Comparison, row: Row | None, name: str, note: str = "") -> str | TableCell:
+    """Return a metric of a row as mean ± standard deviation over seeds, marked if it is best."""
+    if row is None:
+        return NOT_FINISHED
+    if name not in row.mean:
+        return "-"
+    mean, std, metric = row.mean[name], row.std[name], METRICS[name]
+    text = f"{mean:.2f} ± {std:.2f}"
+    if "table" not in metric.shown and not metric.unit.startswith("%"):
+        text = f"{value_text(metric, mean)} ± {value_text(metric, std, 2)}"
+    return TableCell(text, mean, std, comparison.mark(row, name), note)
+
+
+def _table_notes(rows: Sequence[Row], printed: dict[str, Any]) -> list[str]:
+    if min(len(row.seeds) for row in rows) < 2:
+        notes = ["With a single seed one cannot tell which strategy is best, so nothing is marked."]
+    else:
+        notes = [
+            f"Best is decided by {HOW_BEST}: bold is the best, underlined are those that cannot "
+            "be told from the best."
+        ]
+    if printed:
+        found = paper_table()
+        notes.append(f"Paper: {found['source']}. {found['caution']}")
+    return notes
