@@ -8,6 +8,7 @@ import pytest
 
 from documented import PAGES, ROOT
 from flamma.experiments.parts import PARTS, own_options
+from flamma.metrics import METRICS, RunMetric
 
 SPEC = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
 generate = importlib.util.module_from_spec(SPEC)
@@ -19,6 +20,14 @@ GENERATED = [page for page in PAGES if "<!-- generated:" in page.read_text(encod
 def test_a_page_is_up_to_date(page):
     text = page.read_text(encoding="utf-8")
     assert generate.rewritten(text) == text, "run python docs/generate.py"
+
+
+def test_an_added_metric_changes_its_page():
+    METRICS.add("new_metric", RunMetric(label="new", measure=lambda records, clients: 0.0))
+    try:
+        assert "`new_metric`" in generate.generated("metrics")
+    finally:
+        METRICS.discard("new_metric")
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)

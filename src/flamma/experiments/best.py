@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 CONFIDENCE = 0.95
+ROUNDING_DIFFERENCE = 1e-12
+"""Differences up to this size are rounding."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class PairedDifference:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves out 0."""
-        return abs(self.mean) > self.half_width
+        """Whether the interval leaves out 0, and the difference is more than rounding."""
+        return abs(self.mean) > max(self.half_width, ROUNDING_DIFFERENCE)
 
 
 def paired_difference(first: Sequence[float], second: Sequence[float]) -> PairedDifference:

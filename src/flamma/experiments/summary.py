@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flamma.metrics import METRICS, EqualWorkMetric, ScoreMetric
+from flamma.metrics import METRICS, EqualWorkMetric, ScoreMetric, usable
 from flamma.metrics.kinds import LAST_ROUNDS, mean_of
 from flamma.records import RoundRecord
 
@@ -67,14 +67,15 @@ def summarise_run(records: Sequence[RoundRecord], clients: int) -> Summary:
     """Return every metric of a run with so many clients."""
     evaluated = [record for record in records if record.evaluated]
     warmup = records[0].warmup if records else None
-    scored = [name for name in METRICS if isinstance(METRICS[name], ScoreMetric)]
+    known = usable()
+    scored = [name for name, metric in known.items() if isinstance(metric, ScoreMetric)]
     return Summary(
         rounds=len(records),
         final={name: evaluated[-1].metric(name) if evaluated else None for name in scored},
         metrics={
-            name: METRICS[name].of_run(name, records, clients)
-            for name in METRICS
-            if not isinstance(METRICS[name], EqualWorkMetric)
+            name: metric.of_run(name, records, clients)
+            for name, metric in known.items()
+            if not isinstance(metric, EqualWorkMetric)
         },
         failures=sum(len(record.failed) for record in records),
         abstentions=sum(len(record.abstained) for record in records),

@@ -26,3 +26,4 @@ from flamma.metrics.kinds import ScoreMetric as ScoreMetric
 from flamma.metrics.table import METRICS as METRICS
 from flamma.metrics.table import evaluate as evaluate
 from flamma.metrics.table import shown_in as shown_in
+from flamma.metrics.table import usable as usable

@@ -290,7 +290,18 @@ METRICS: Registry[Metric] = Registry(
 
 def shown_in(place: Place) -> dict[str, Metric]:
     """Return the metrics that are shown in one place, by name."""
-    return {name: metric for name in METRICS if place in (metric := METRICS[name]).shown}
+    return {name: metric for name, metric in usable().items() if place in metric.shown}
+
+
+def usable() -> dict[str, Metric]:
+    """Return all metrics by name but for those of other packages that cannot be loaded."""
+    found = {}
+    for name in METRICS:
+        try:
+            found[name] = METRICS[name]
+        except FlammaError as error:
+            warnings.warn(str(error), stacklevel=2)
+    return found
 
 
 def evaluate(scores: Scores) -> Evaluation:
@@ -299,8 +310,7 @@ def evaluate(scores: Scores) -> Evaluation:
     A metric of another package that fails has no value, and a warning says so.
     """
     values: dict[str, float | None] = {}
-    for name in METRICS:
-        metric = METRICS[name]
+    for name, metric in usable().items():
         if isinstance(metric, ScoreMetric):
             try:
                 values[name] = _finite(metric.score(scores))

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from flamma.clients.costs import CostedClients
-from flamma.clients.costs import true_costs
+from flamma.clients.costs import CostedClients, true_costs
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import read_configuration
 from flamma.engines.outcomes import late, means, one_line
