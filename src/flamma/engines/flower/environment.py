@@ -1,0 +1,13 @@
+"""The environment of every process that runs Flower or Ray."""
+
+from __future__ import annotations
+
+OFFLINE_ENVIRONMENT = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Variables that keep Flower and Ray from calling home and from installing packages."""
