@@ -1,4 +1,4 @@
-"""The environment of every process that runs Flower or Ray."""
+"""The environment of the child processes that run Flower and Ray."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ OFFLINE_ENVIRONMENT = {
     "RAY_DISABLE_IMPORT_WARNING": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""Variables that keep Flower and Ray from calling home and from installing packages."""
+"""Variables that keep Flower and Ray from calling home, installing packages and warning."""
