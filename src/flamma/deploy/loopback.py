@@ -141,30 +141,32 @@ def _start(host: Host) -> Process:
 def _wait_ready(
     hosts: Sequence[ServerHost | SiteHost], started: list[tuple[Host, Process]], until: float
 ) -> None:
-    server, *sites = hosts
-    assert isinstance(server, ServerHost)
-    waiting = "the server"
-    while time.monotonic() < until:
+    while waiting := _not_ready(hosts):
         for host, process in started:
             if not process.alive:
                 raise DeployError(f"{host.title} did not start: {_last_line(host)}")
-        importing = [site.title for site in sites if not (site.state / READY_FILE).exists()]
-        if not known_nodes(server):
-            waiting = "the server"
-        elif importing:
-            waiting = ", ".join(importing)
-        elif not sites:
-            return
-        else:
-            with contextlib.suppress(DeployError), Control(server) as control:
-                offline = control.offline()
-                if not offline:
-                    return
-                waiting = ", ".join(offline)
+        if time.monotonic() > until:
+            names = ", ".join(host.title for host in waiting)
+            raise DeployError(f"{names} did not get ready in time: see {waiting[0].logs}.")
         time.sleep(READY_POLL_SECONDS)
-    raise DeployError(
-        f"{waiting} did not get ready in time: see the logs in {server.folder.parent}/*/logs."
-    )
+
+
+def _not_ready(hosts: Sequence[ServerHost | SiteHost]) -> Sequence[Host]:
+    """Return the hosts that one has to wait for, the server before its sites."""
+    server, *sites = hosts
+    assert isinstance(server, ServerHost)
+    if not known_nodes(server):
+        return [server]
+    if importing := [site for site in sites if not (site.state / READY_FILE).exists()]:
+        return importing
+    if not sites:
+        return []
+    try:
+        with Control(server) as control:
+            offline = control.offline()
+    except DeployError:
+        return [server]
+    return [site for site in sites if site.title in offline]
 
 
 def _last_line(host: Host) -> str:
