@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import ssl
 import stat
+import tomllib
 
 import pytest
 from cryptography import x509
@@ -193,7 +194,7 @@ def test_a_split_s_own_options_reach_the_sites_and_the_runs(tmp_path):
     data = dict(read_server(tmp_path / "fed").data)
     assert (data["split"], data["alpha"]) == ("dirichlet", 0.3)
     assert "shards_per_client" not in data
-    found = read_site(tmp_path / "fed/sites/site2/site.toml").data
+    found = tomllib.loads((tmp_path / "fed/sites/site2/site.toml").read_text())["data"]
     assert (found["split"], found["alpha"], found["partition"]) == ("dirichlet", 0.3, 2)
     config = deployed_config(read_server(tmp_path / "fed"), None, {})
     assert config.data.as_table() | {"seed": 0} == config.data.as_table() | data

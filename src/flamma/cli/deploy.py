@@ -119,7 +119,7 @@ def _register_run(verbs: argparse._SubParsersAction[Parser]) -> None:
         "--out", type=Path, metavar="DIR", help="the run directory (a new one in runs/)"
     )
     run.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    run.set_defaults(run=run_run)
+    run.set_defaults(run=run_deployed)
 
 
 def run_init(options: argparse.Namespace) -> None:
@@ -211,7 +211,7 @@ def _print_status(found: dict[str, Any]) -> None:
         print("\n" + text_table(["run", "status", "details"], lines, left=3))
 
 
-def run_run(options: argparse.Namespace) -> None:
+def run_deployed(options: argparse.Namespace) -> None:
     """Run ``flamma deploy run``."""
     from flamma.cli.live import RoundDisplay
     from flamma.cli.report import report_at_end
