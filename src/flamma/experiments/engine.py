@@ -56,8 +56,8 @@ class Engine(ABC):
 
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
-    can_pool_data: ClassVar[bool] = False
     clients_hold_data: ClassVar[bool] = False
+    can_pool_data: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.processes < 1:
