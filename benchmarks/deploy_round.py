@@ -1,4 +1,4 @@
-"""What a round costs on a deployed federation of three sites with tiny work.
+"""The time of a round on a deployed federation of three sites with tiny work.
 
     python benchmarks/deploy_round.py                   both, 5 rounds each
     python benchmarks/deploy_round.py --only flamma
@@ -26,11 +26,13 @@ from pathlib import Path
 from flamma.deploy.control import Control
 from flamma.deploy.hosts import ServerHost, read_hosts
 from flamma.deploy.init import free_ports
-from flamma.deploy.texts import OFFLINE, flower_config
+from flamma.deploy.templates import flower_config
+from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
+from flamma.experiments.folder import RunFolder
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 APP = Path(__file__).parent / "deploy"
-PATIENCE = 600.0
+TIMEOUT_SECONDS = 600.0
 
 
 def flamma(*words: object) -> str:
@@ -54,10 +56,10 @@ def with_flamma(folder: Path, rounds: int) -> None:
         took = time.monotonic() - began
     finally:
         flamma("deploy", "down", folder)
-    records = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
-    each = [record["seconds"] for record in records[1:-1]]
+    records = RunFolder(out).rounds()
+    each = [record.seconds for record in records[1:-1]]
     show("flamma", "train and evaluate, one message", each)
-    show("flamma", "evaluate alone (the last round)", [records[-1]["seconds_evaluate"]])
+    show("flamma", "evaluate alone (the last round)", [records[-1].seconds_evaluate])
     print(f"{'flamma':8} the whole run of {len(records)} rounds with starting: {took:.1f} s")
 
 
@@ -72,7 +74,7 @@ def with_flower(folder: Path, rounds: int) -> None:
             check=True,
             capture_output=True,
         )
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT_SECONDS
         phases: list[dict[str, float]] = []
         while len(phases) < 2 * (rounds + 1) and time.monotonic() < until:
             time.sleep(1)
@@ -84,7 +86,7 @@ def with_flower(folder: Path, rounds: int) -> None:
 
 @contextlib.contextmanager
 def flower_processes(hosts: list) -> Iterator[dict[str, str]]:
-    """Start SuperLink and SuperNodes with Flower's defaults, but for TLS, keys and quiet."""
+    """Start SuperLink and SuperNodes with Flower's defaults, but with TLS and keys, and offline."""
     server: ServerHost = hosts[0]
     server.flower_home.mkdir(parents=True)
     server.state.mkdir()
@@ -92,7 +94,7 @@ def flower_processes(hosts: list) -> Iterator[dict[str, str]]:
     (server.flower_home / "config.toml").write_text(config)
     environment = {
         **os.environ,
-        **OFFLINE,
+        **OFFLINE_ENVIRONMENT,
         "FLWR_HOME": str(server.flower_home),
         "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}",
     }
@@ -135,9 +137,9 @@ def flower_processes(hosts: list) -> Iterator[dict[str, str]]:
 
 
 def wait_online(server: ServerHost) -> None:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT_SECONDS
     with Control(server) as control:
-        while sum(n.status == "online" for n in control.nodes()) < len(server.sites):
+        while control.offline():
             if time.monotonic() > until:
                 raise SystemExit("the sites did not come online")
             time.sleep(0.5)

@@ -1,7 +1,8 @@
-"""A federation of real processes on this machine, for tests: start it, use it, harm it."""
+"""A federation of real processes on this machine, for tests that run it and kill parts of it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from flamma.experiments.folder import RunFolder
+from flamma.records import RoundRecord
 
 FLAMMA = (sys.executable, "-m", "flamma")
 TINY = ("--model", "logistic", "--batch-size", "64")
@@ -65,12 +69,13 @@ class Trial:
         )
 
     def workers(self, site: str) -> list[int]:
-        """Return the processes that train just now at a site.
+        """Return the processes that run the ClientApp at a site at the moment.
 
-        They are grandchildren of the warm one; a task's first child is its heart.
+        The worker forks a process for each task, whose first child sends heartbeats and whose
+        second one runs the ClientApp.
         """
-        warm = recorded_pid(self.folder / "sites" / site, "worker")
-        return [worker for keeper in children(warm) for worker in children(keeper)[1:]]
+        worker = recorded_pid(self.folder / "sites" / site, "worker")
+        return [app for task in children(worker) for app in children(task)[1:]]
 
 
 def recorded_pid(host: Path, process: str) -> int:
@@ -80,14 +85,11 @@ def recorded_pid(host: Path, process: str) -> int:
 
 def children(pid: int) -> list[int]:
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) == pid and fields[0] != "Z":
-                found.append(int(entry.name))
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if child.status() != psutil.STATUS_ZOMBIE:
+                    found.append(child.pid)
     return sorted(found)
 
 
@@ -95,7 +97,7 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
     os.kill(pid, number)
 
 
-def rounds(out: Path) -> list[dict[str, Any]]:
+def rounds(out: Path) -> list[RoundRecord]:
     return RunFolder(out).rounds() if out.exists() else []
 
 

@@ -1,4 +1,4 @@
-"""Servers and sites that die in the middle of a run; slow, for they are waited for.
+"""Servers and sites that die in the middle of a run; slow, since timeouts must pass.
 
 ``pytest -m slow tests/deploy``
 """
@@ -37,12 +37,12 @@ def test_a_supernode_killed_in_mid_round_comes_back_with_the_same_key(trial, tmp
     kill(recorded_pid(trial.folder / "sites/site1", "supernode"))
     code, _, progress = finish(run)
     assert code == 0, progress
-    failed = [sorted(record["failed"]) for record in rounds(out)]
-    assert ["1"] in failed
-    assert all(names in ([], ["1"]) for names in failed)
+    failed = [sorted(record.failed) for record in rounds(out)]
+    assert [1] in failed
+    assert all(clients in ([], [1]) for clients in failed)
     assert failed[-1] == []  # it is back, under its own number
-    away = next(record for record in rounds(out) if record["failed"])
-    assert len(away["selected"]) == 3
+    away = next(record for record in rounds(out) if record.failed)
+    assert len(away.selected) == 3
     found = trial.status()
     assert found["sites"]["site1"] == "online"
     assert found["hosts"]["site1"]["processes"]["supernode"]["restarts"] >= 1
@@ -59,8 +59,8 @@ def test_a_straggler_past_the_limit_is_left_behind_and_taken_back(trial, tmp_pat
     kill(late, signal.SIGCONT)
     code, _, progress = finish(run)
     assert code == 0, progress
-    failed = [record["failed"] for record in rounds(out)]
-    assert {"2": "no answer in 40 s"} in failed
+    failed = [dict(record.failed) for record in rounds(out)]
+    assert {2: "no answer in 40 s"} in failed
     assert failed[-1] == {}
 
 
@@ -73,8 +73,8 @@ def test_a_run_goes_on_when_the_superlink_is_killed_and_restarted(trial, tmp_pat
     code, _, progress = finish(run)
     assert code == 0, progress
     assert recorded_pid(trial.folder / "server", "superlink") != old
-    assert [record["round"] for record in rounds(out)] == [1, 2, 3, 4, 5, 6]
-    assert not any(record["failed"] for record in rounds(out))
+    assert [record.round for record in rounds(out)] == [1, 2, 3, 4, 5, 6]
+    assert not any(record.failed for record in rounds(out))
     assert sha(out) == sha(same_on_one_machine(out, tmp_path / "local"))
 
 
@@ -106,7 +106,7 @@ def test_an_interrupt_stops_the_run_and_it_can_be_resumed(trial, tmp_path):
     assert "interrupted" in told
     wait_for(
         lambda: not children(recorded_pid(trial.folder / "server", "superexec")),
-        what="the end of the server's part",
+        what="the end of the ServerApp",
     )
     assert trial.status()["runs"][-1]["status"] == "stopped"
     again = flamma("resume", out, timeout=300)
@@ -117,8 +117,8 @@ def test_an_interrupt_stops_the_run_and_it_can_be_resumed(trial, tmp_path):
 def test_half_of_a_federation_is_started_again_and_down_ends_it_all(trial):
     """Last of this module: it takes the federation down."""
     found = trial.status()
-    keeper = json.loads((trial.folder / "sites/site2/state/processes.json").read_text())["keeper"]
-    kill(keeper["pid"])
+    table = json.loads((trial.folder / "sites/site2/state/processes.json").read_text())
+    kill(table["supervisor"]["pid"])
     orphan = found["hosts"]["site2"]["processes"]["supernode"]["pid"]
     done = flamma("deploy", "up", trial.folder)
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,7 @@ from flamma.deploy.init import free_ports
 from flamma.deploy.keys import make_site_key
 
 STRATEGIES = ("flamma", "qffl", "fedavg")
-SAME = ("selected", "local_epochs", "decay_factor", "abstained", "accuracy", "accuracy_variance")
+SAME = ("selected", "local_epochs", "decay_factor", "abstained", "evaluation")
 
 
 def test_local_and_deployed_are_the_same_bit_for_bit(trial, tmp_path):
@@ -48,7 +48,8 @@ def test_local_and_deployed_are_the_same_bit_for_bit(trial, tmp_path):
         assert "3 of 3 rounds" in shown
         alone = same_on_one_machine(tmp_path / name, tmp_path / f"{name}-local")
         for far, near in zip(rounds(tmp_path / name), rounds(alone), strict=True):
-            assert {key: far[key] for key in SAME} == {key: near[key] for key in SAME}
+            for field in SAME:
+                assert getattr(far, field) == getattr(near, field)
         assert sha(tmp_path / name) == sha(alone)
         assert sha(tmp_path / name) in shown
 
@@ -72,15 +73,15 @@ def test_what_goes_wrong_at_sites_is_recorded_and_the_run_goes_on(trial, tmp_pat
             path.write_text(texts[name])
     code, shown, progress = finish(run)
     assert code == 0, progress
-    failed = [record["failed"] for record in rounds(out)]
+    failed = [dict(record.failed) for record in rounds(out)]
     assert failed[0] == {}
     third = rounds(out)[2]
-    assert "lost.npz" in third["failed"]["0"]
-    assert "site2" in third["failed"]["1"]
-    assert third["epochs_total"] == 100
-    assert {"0", "1"} <= set(third["unscored"])
-    lost = [record["failed"] | record.get("unscored", {}) for record in rounds(out)]
-    assert any("died" in reasons.get("2", "") for reasons in lost)
+    assert "lost.npz" in third.failed[0]
+    assert "site2" in third.failed[1]
+    assert third.epochs_total == 100
+    assert {0, 1} <= set(third.evaluation.unscored)
+    lost = [{**record.failed, **record.evaluation.unscored} for record in rounds(out)]
+    assert any("died" in reasons.get(2, "") for reasons in lost)
     assert failed[-1] == {}
     assert f"failures {sum(map(len, failed))}" in shown
 
@@ -115,10 +116,10 @@ def test_sites_with_data_of_their_own(trial, tmp_path):
     assert [row["samples"] for row in table] == ["24", "15", "19"]
     assert [row["held_out"] for row in table] == ["6", "15", "5"]
     assert [row["cost"] for row in table][1:] == ["nan", "0.2"]  # the second did not tell
-    assert not any(record["failed"] for record in rounds(out))
+    assert not any(record.failed for record in rounds(out))
 
 
-def test_who_has_no_registered_key_does_not_get_in(trial, tmp_path):
+def test_a_site_without_a_registered_key_does_not_get_in(trial, tmp_path):
     """A stranger has everything a site has, but for a key that the server knows."""
     site = trial.folder / "sites" / "site0"
     stranger = tmp_path / "stranger"
@@ -162,8 +163,8 @@ def post(server, path, content=b"", headers=None):
         return client.post(address, content=content, headers=headers)
 
 
-def test_the_gate_lets_nobody_control_the_server(trial):
-    """What could register keys, submit runs or take over a task is not there from outside."""
+def test_the_proxy_keeps_control_requests_from_the_server(trial):
+    """Nobody on the network can register keys, submit runs or take over a task."""
     server = read_server(trial.folder)
     for path in ("control/register-node", "control/start-run", "runtime/acquire-task"):
         assert post(server, f"/v1/{path}").status_code == 404
@@ -171,7 +172,7 @@ def test_the_gate_lets_nobody_control_the_server(trial):
         assert post(server, path).status_code == 404
 
 
-def test_the_gate_refuses_what_is_too_large_or_not_signed(trial):
+def test_the_proxy_refuses_what_is_too_large_or_not_signed(trial):
     server = read_server(trial.folder)
     try:
         large = post(server, "/v1/fleet/push-object", bytes(40 * 1024 * 1024))

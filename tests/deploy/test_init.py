@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import ssl
 import stat
+import tomllib
 
 import pytest
 from cryptography import x509
@@ -15,8 +16,9 @@ from flamma.cli import main
 from flamma.data.site_files import read_site
 from flamma.deploy.hosts import ServerHost, SiteHost, read_host, read_hosts, read_server
 from flamma.deploy.keys import public_key_bytes
-from flamma.deploy.local import down, status
-from flamma.errors import DeployError
+from flamma.deploy.loopback import down, status
+from flamma.deploy.runs import deployed_config
+from flamma.errors import DeployError, FlammaError
 
 
 @pytest.fixture(scope="module")
@@ -151,9 +153,52 @@ def test_folders_of_something_else(tmp_path, made):
         read_server(made / "sites/north")
     with pytest.raises(DeployError, match="server's folder alone"):
         read_hosts(made / "server")
-    (tmp_path / "host.toml").write_text('role = "server"\nport = "x"\nsits = []\n')
-    with pytest.raises(DeployError, match="did you mean sites"):
+
+
+HOST = 'role = "server"\nlisten = "0.0.0.0"\nport = 1\ncontrol_port = 2\nsites = ["a", "b"]\n'
+BAD_HOSTS = {
+    "not TOML": (HOST + "port", "not valid TOML"),
+    "no role": (HOST.replace('role = "server"', ""), "role must be server or site"),
+    "unknown key": (HOST.replace("sites", "sits"), "did you mean sites"),
+    "a key is missing": (HOST.replace("control_port = 2", ""), "control_port is missing"),
+    "a text for a port": (HOST.replace("port = 1", 'port = "x"'), "port must be a whole number"),
+    "true for a port": (HOST.replace("port = 1", "port = true"), "port must be a whole number"),
+    "no port": (HOST.replace("port = 1", "port = 70000"), "port must be from 1 to 65535"),
+    "one port for both": (HOST.replace("port = 2", "port = 1"), "two ports"),
+    "the same name twice": (HOST.replace('"b"', '"a"'), "different names"),
+    "a path for a name": (HOST.replace('"b"', '"../b"'), "small letters"),
+    "data that are no table": (HOST + "data = 3\n", "data must be a table"),
+    "a key of the other role": ('role = "site"\nname = "a"\nport = 1\n', "unknown key"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_HOSTS)
+def test_a_host_file_that_cannot_be_used_is_one_sentence_with_its_name(tmp_path, case):
+    text, reason = BAD_HOSTS[case]
+    (tmp_path / "host.toml").write_text(text)
+    with pytest.raises(FlammaError, match=reason) as caught:
         read_host(tmp_path)
+    assert str(tmp_path / "host.toml") in str(caught.value)
+
+
+def test_a_host_file_has_defaults(tmp_path):
+    (tmp_path / "host.toml").write_text(HOST)
+    assert read_host(tmp_path).data == {}
+    (tmp_path / "host.toml").write_text('role = "site"\nname = "a"\nserver = "h:1"\n')
+    assert read_host(tmp_path).app == "flamma.engines.flower.client_app:app"
+
+
+def test_a_split_s_own_options_reach_the_sites_and_the_runs(tmp_path):
+    words = ["--split", "dirichlet", "--set", "data.alpha=0.3"]
+    assert main(["deploy", "init", str(tmp_path / "fed"), *words]) == 0
+    data = dict(read_server(tmp_path / "fed").data)
+    assert (data["split"], data["alpha"]) == ("dirichlet", 0.3)
+    assert "shards_per_client" not in data
+    found = tomllib.loads((tmp_path / "fed/sites/site2/site.toml").read_text())["data"]
+    assert (found["split"], found["alpha"], found["partition"]) == ("dirichlet", 0.3, 2)
+    config = deployed_config(read_server(tmp_path / "fed"), None, {})
+    assert config.data.as_table() | {"seed": 0} == config.data.as_table() | data
+    assert (config.engine.name, config.data.split.options["alpha"]) == ("deployment", 0.3)
 
 
 def test_a_port_in_use_is_one_sentence(tmp_path):

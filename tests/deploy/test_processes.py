@@ -1,16 +1,16 @@
-"""Processes by number and birth: nobody else's is ever ended."""
+"""Processes by pid and start time: nobody else's is ever ended."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
-import time
 
-from flamma.deploy.processes import Process, end, family
+from flamma.deploy.processes import Process, end_sessions, session_members
 
-FAMILY = """
+PARENT = """
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 print(child.pid, flush=True)
@@ -36,49 +36,60 @@ def closed(process):
     process.stdout.close()
 
 
-def test_a_process_is_its_number_and_its_birth():
+def test_a_process_is_its_pid_and_its_start_time():
     own = Process.of(os.getpid())
     assert own.alive
     assert Process.read(own.as_table()) == own
-    assert not dataclasses.replace(own, born="another:1").alive
+    assert not dataclasses.replace(own, started=own.started + 1).alive
     assert Process.read({"pid": "x"}) is None
+    assert Process.read(Process(1, None).as_table()) is None
     assert Process.read(None) is None
 
 
-def test_a_session_is_ended_with_everybody_in_it():
-    process, child = started(FAMILY)
-    leader, kid = Process.of(process.pid), Process.of(int(child))
-    assert {member.pid for member in family(leader)} == {leader.pid, kid.pid}
-    assert {member.pid for member in end([leader], patience=5)} == {leader.pid, kid.pid}
+def test_a_zombie_is_not_alive():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, but is still listed
+    assert Process.of(process.pid).started is not None
+    assert not Process.of(process.pid).alive
+    process.wait()
+    assert Process.of(process.pid).started is None
+
+
+def test_a_session_is_ended_with_every_process_in_it():
+    process, pid = started(PARENT)
+    leader, child = Process.of(process.pid), Process.of(int(pid))
+    assert session_members(leader) == {leader, child}
+    end_sessions([leader], timeout=5)
     closed(process)
+    assert process.returncode == -signal.SIGTERM
     assert not leader.alive
-    assert not kid.alive
+    assert not child.alive
 
 
-def test_children_are_found_after_their_leader_has_died():
-    process, child = started(FAMILY)
-    leader, kid = Process.of(process.pid), Process.of(int(child))
+def test_children_are_ended_after_their_leader_has_died():
+    process, pid = started(PARENT)
+    leader, child = Process.of(process.pid), Process.of(int(pid))
     process.kill()
     closed(process)
-    assert kid.alive
-    end([leader], patience=5)
-    assert not kid.alive
+    assert child.alive
+    end_sessions([leader], timeout=5)
+    assert not child.alive
 
 
-def test_who_does_not_listen_is_killed():
+def test_a_process_that_ignores_sigterm_is_killed():
     process, _ = started(STUBBORN)
-    begun = time.monotonic()
-    end([Process.of(process.pid)], patience=1)
+    end_sessions([Process.of(process.pid)], timeout=0.5)
     closed(process)
-    assert time.monotonic() - begun < 5
+    assert process.returncode == -signal.SIGKILL
 
 
-def test_another_process_with_the_same_number_is_left_alone():
-    """As if the number had been given to somebody else since."""
+def test_another_process_with_the_same_pid_is_left_alone():
+    """As if the pid had been given to another process since."""
     process, _ = started(STUBBORN)
     real = Process.of(process.pid)
-    imagined = Process(process.pid, real.born.rpartition(":")[0] + ":99999999999")
-    assert end([imagined], patience=1) == []
+    later = dataclasses.replace(real, started=real.started + 1)
+    assert session_members(later) == set()
+    end_sessions([later], timeout=0.5)
     assert real.alive
-    end([real], patience=1)
+    end_sessions([real], timeout=0.5)
     closed(process)

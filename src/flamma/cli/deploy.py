@@ -1,9 +1,8 @@
-"""``flamma deploy ...``: the same strategies across real sites, on Flower's network."""
+"""``flamma deploy ...``: make, start and use a federation of real sites."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from flamma.cli.live import duration
 from flamma.cli.parser import Parser
-from flamma.cli.run import add_settings, settings
+from flamma.cli.run import FLAGS, add_settings, settings
 
 EXAMPLES = """\
 on this machine, to try it:
@@ -29,9 +28,10 @@ across machines:
 
 fed/README.md has the exact command for each host; docs/how-to/deploy.md explains all of it.
 """
-DATA = ("--dataset", "--split", "--seed", "--train-samples")
-"""Of a run's options, those that say which slice of a known dataset a site has."""
+INIT_FLAGS = ("--dataset", "--split", "--seed", "--train-samples")
+"""The options of a run that ``deploy init`` takes: they determine the sites' slices."""
 NOT_FOR_RUNS = ("--dataset", "--split", "--clients", "--processes", "--engine", "--train-samples")
+"""The options of a run that ``deploy run`` does not take, since the deployment determines them."""
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -69,8 +69,7 @@ def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
     )
     init.add_argument("--port", type=int, help="where the server listens for sites")
     init.add_argument("--control-port", type=int, help="where it listens for its own host")
-    slices = tuple(flag for flag in _flags() if flag not in DATA)
-    add_settings(init, leave_out=slices)
+    add_settings(init, leave_out=tuple(flag for flag in FLAGS if flag not in INIT_FLAGS))
     init.set_defaults(run=run_init)
 
 
@@ -78,7 +77,7 @@ def _register_hosts(verbs: argparse._SubParsersAction[Parser]) -> None:
     start = verbs.add_parser(
         "start",
         help="run one host's part, in the foreground",
-        description="Start the processes of one host and look after them until Ctrl-C.",
+        description="Start the processes of one host and restart those that die, until Ctrl-C.",
     )
     start.add_argument("dir", type=Path, metavar="FOLDER", help="the host's own folder")
     start.add_argument("--loopback", action="store_true", help="all hosts are this machine")
@@ -111,7 +110,7 @@ def _register_run(verbs: argparse._SubParsersAction[Parser]) -> None:
         "run",
         help="run an experiment on the federation",
         description="Run an experiment on the sites, into a run directory on the server's host.",
-        epilog="flamma resume goes on with it, also after the server's side was killed.",
+        epilog="flamma resume goes on with it, also after its ServerApp was killed.",
     )
     run.add_argument("dir", type=Path, metavar="DIR", help="the deployment, or the server's folder")
     run.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="a configuration")
@@ -120,13 +119,7 @@ def _register_run(verbs: argparse._SubParsersAction[Parser]) -> None:
         "--out", type=Path, metavar="DIR", help="the run directory (a new one in runs/)"
     )
     run.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    run.set_defaults(run=run_run)
-
-
-def _flags() -> tuple[str, ...]:
-    from flamma.cli.run import FLAGS
-
-    return tuple(FLAGS)
+    run.set_defaults(run=run_deployed)
 
 
 def run_init(options: argparse.Namespace) -> None:
@@ -143,8 +136,7 @@ def run_init(options: argparse.Namespace) -> None:
         names = [f"site{number}" for number in range(3 if options.sites is None else options.sites)]
     chosen = {"data.clients": max(1, len(names)), "per_round": 1, **settings(options)}
     config = make_config(with_settings({}, chosen))
-    data = {**dataclasses.asdict(config.data), "seed": config.seed}
-    data = {key: value for key, value in data.items() if value is not None}
+    data = {**config.data.as_table(), "seed": config.seed}
     init(options.dir, names, data, options.host, options.port, options.control_port)
     print(
         f"{len(names)} sites and a server in {options.dir}; README.md there has the commands for "
@@ -155,15 +147,15 @@ def run_init(options: argparse.Namespace) -> None:
 def run_start(options: argparse.Namespace) -> None:
     """Run ``flamma deploy start``."""
     from flamma.deploy.hosts import read_host
-    from flamma.deploy.supervise import Keeper
+    from flamma.deploy.supervisor import Supervisor
 
-    Keeper(read_host(options.dir), options.loopback).run()
+    Supervisor(read_host(options.dir), options.loopback).run()
 
 
 def run_up(options: argparse.Namespace) -> None:
     """Run ``flamma deploy up``."""
     from flamma.cli.live import LiveLine
-    from flamma.deploy.local import up
+    from flamma.deploy.loopback import up
 
     with LiveLine() as line:
         if line.live:
@@ -179,7 +171,7 @@ def run_up(options: argparse.Namespace) -> None:
 
 def run_down(options: argparse.Namespace) -> None:
     """Run ``flamma deploy down``."""
-    from flamma.deploy.local import down
+    from flamma.deploy.loopback import down
 
     ended = down(options.dir)
     if ended:
@@ -190,7 +182,7 @@ def run_down(options: argparse.Namespace) -> None:
 
 def run_status(options: argparse.Namespace) -> None:
     """Run ``flamma deploy status``."""
-    from flamma.deploy.local import status
+    from flamma.deploy.loopback import status
 
     found = status(options.dir)
     if options.json:
@@ -219,21 +211,25 @@ def _print_status(found: dict[str, Any]) -> None:
         print("\n" + text_table(["run", "status", "details"], lines, left=3))
 
 
-def run_run(options: argparse.Namespace) -> None:
+def run_deployed(options: argparse.Namespace) -> None:
     """Run ``flamma deploy run``."""
     from flamma.cli.live import RoundDisplay
     from flamma.cli.report import report_at_end
     from flamma.cli.run import print_run
-    from flamma.deploy.runs import prepare, submit_and_follow
+    from flamma.deploy.hosts import read_server
+    from flamma.deploy.runs import check_online, deployed_config
+    from flamma.experiments.run import default_folder, run
 
-    prepared = prepare(options.dir, options.config, settings(options), options.out)
-    if prepared.offline:
+    server = read_server(options.dir)
+    config = deployed_config(server, options.config, settings(options))
+    out = options.out if options.out is not None else default_folder(config)
+    if offline := check_online(server):
         print(
-            f"flamma: offline: {', '.join(prepared.offline)}; a run begins when all sites have "
-            f"come, and waits five minutes for them.",
+            f"flamma: offline: {', '.join(offline)}; the run waits up to five minutes for all "
+            f"sites before its first round.",
             file=sys.stderr,
         )
-    with RoundDisplay(prepared.config.rounds, prepared.path) as display:
-        done = submit_and_follow(prepared, on_round=display)
+    with RoundDisplay(config.rounds, out) as display:
+        done = run(config, out=out, on_round=display)
     print_run(done, options.json)
     report_at_end(done.path, options.json)

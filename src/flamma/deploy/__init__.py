@@ -1,5 +1,5 @@
 """A federation of real sites: keys and folders for every host, and the processes on each.
 
-Flower's SuperLink and SuperNodes do the talking; the modules here make what they need, start
-them, look after them, and keep everybody out who does not belong.
+Flower's SuperLink and SuperNodes carry the messages. The modules here create what they need, start
+and supervise them, and keep out of the server whoever is not a site of the federation.
 """

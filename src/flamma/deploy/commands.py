@@ -1,4 +1,4 @@
-"""Which processes a host has, and what they are started with."""
+"""The processes of a host: their command lines and their environment."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from flamma.deploy.hosts import SITE, Host, ServerHost, SiteHost
-from flamma.deploy.texts import OFFLINE
+from flamma.deploy.hosts import LOOPBACK_NAMES, SITE, Host, ServerHost, SiteHost
+from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.errors import MissingExtraError
 
-READY = "ready"
-"""The file by which a site's waiting process says that it is warm."""
-POLL = "0.5"
-"""Seconds between two looks of a superexec for work."""
-OURS = ("127.0.0.1", "localhost")
+READY_FILE = "ready"
+"""The file that a site's worker writes once it can take messages."""
+SUPEREXEC_POLL_SECONDS = 0.5
+"""Seconds between two requests of the server's superexec for work."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One process of a host."""
+    """The command line of one process, and its name in logs and ``status``."""
 
     name: str
     words: tuple[str, ...]
@@ -36,10 +35,10 @@ def commands_of(host: Host, loopback: bool, runtime_port: int) -> list[Command]:
 
 
 def server_commands(host: ServerHost, loopback: bool) -> list[Command]:
-    """Return the SuperLink, its gate, and what starts the server's side of a run."""
+    """Return the SuperLink, its proxy, and the superexec that starts the ServerApps."""
     folder, own = host.folder, f"127.0.0.1:{host.control_port}"
     superlink = (
-        _script("flower-superlink"),
+        script("flower-superlink"),
         *("--host", "127.0.0.1", "--port", str(host.control_port)),
         *("--ssl-certfile", str(folder / "server.pem")),
         *("--ssl-keyfile", str(folder / "server.key")),
@@ -49,23 +48,23 @@ def server_commands(host: ServerHost, loopback: bool) -> list[Command]:
         *("--database", str(host.state / "superlink.db")),
     )
     superexec = (
-        _script("flower-superexec"),
+        script("flower-superexec"),
         *("--runtime-api-address", own, "--root-certificates", str(host.authority)),
         *("--superexec-auth-secret-file", str(host.secret)),
     )
     listen = "127.0.0.1" if loopback else host.listen
-    gate = (sys.executable, "-m", "flamma.deploy.gate", str(folder), listen)
+    proxy = (sys.executable, "-m", "flamma.deploy.proxy", str(folder), listen)
     return [
         Command("superlink", superlink),
-        Command("gate", gate),
+        Command("proxy", proxy),
         Command("superexec", superexec),
     ]
 
 
 def site_commands(host: SiteHost, loopback: bool, runtime_port: int) -> list[Command]:
-    """Return the SuperNode and the process that works on its messages."""
+    """Return the SuperNode and the worker that answers its messages."""
     supernode = (
-        _script("flower-supernode"),
+        script("flower-supernode"),
         *("--superlink", server_address(host, loopback)),
         *("--root-certificates", str(host.authority)),
         *("--auth-supernode-private-key", str(host.key)),
@@ -73,39 +72,46 @@ def site_commands(host: SiteHost, loopback: bool, runtime_port: int) -> list[Com
         *("--host", "127.0.0.1", "--port", str(runtime_port)),
         *("--isolation", "process", "--superexec-auth-secret-file", str(host.secret)),
     )
-    warm = (
-        *(sys.executable, "-m", "flamma.deploy.warm", f"127.0.0.1:{runtime_port}"),
-        *(str(host.secret), str(host.state / READY), host.app, str(host.folder / SITE)),
+    worker = (
+        *(sys.executable, "-m", "flamma.deploy.prefork", f"127.0.0.1:{runtime_port}"),
+        *(str(host.secret), str(host.state / READY_FILE), host.app, str(host.folder / SITE)),
     )
-    return [Command("supernode", supernode), Command("worker", warm)]
+    return [Command("supernode", supernode), Command("worker", worker)]
 
 
 def server_address(host: SiteHost, loopback: bool) -> str:
-    """Return where a site finds the server: on this machine, or where it really is."""
+    """Return the server's address and port as a site reaches it."""
     return f"127.0.0.1:{host.server.rpartition(':')[2]}" if loopback else host.server
 
 
 def environment(host: Host) -> dict[str, str]:
-    """Return the environment of a host's processes: offline, quiet, nothing in the user's home."""
+    """Return the environment of a host's processes: no calls home, no files in the user's home."""
     scripts = sysconfig.get_path("scripts")
     return {
         **os.environ,
-        **OFFLINE,
+        **OFFLINE_ENVIRONMENT,
         "FLWR_HOME": str(host.flower_home),
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": POLL,
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(SUPEREXEC_POLL_SECONDS),
         "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
-        **without_proxy(),
+        **no_http_proxy(),
         "PYTHONUNBUFFERED": "1",
     }
 
 
-def without_proxy() -> dict[str, str]:
-    """Return the variables by which no proxy is asked for what is on this very host."""
-    direct = ",".join(filter(None, [os.environ.get("NO_PROXY", ""), *OURS]))
+def no_http_proxy() -> dict[str, str]:
+    """Return the variables that keep HTTP clients from using a proxy for this very host."""
+    direct = ",".join(filter(None, [os.environ.get("NO_PROXY", ""), *LOOPBACK_NAMES]))
     return {"NO_PROXY": direct, "no_proxy": direct}
 
 
-def _script(name: str) -> str:
+def script(name: str) -> str:
+    """Return the path of one of Flower's programs.
+
+    Raises
+    ------
+    MissingExtraError
+        If Flower is not installed.
+    """
     path = Path(sysconfig.get_path("scripts")) / name
     if not path.exists():
         raise MissingExtraError("a deployed federation", "flower")

@@ -1,4 +1,4 @@
-"""Talking to the SuperLink on its own host: who is registered, who is online, which runs there are.
+"""Control of the SuperLink from its own host: registering sites, listing nodes and runs.
 
 ``python -m flamma.deploy.control FOLDER`` registers the sites' keys once the SuperLink answers.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from flamma.deploy.commands import without_proxy
+from flamma.deploy.commands import no_http_proxy
 from flamma.deploy.hosts import ServerHost, read_server
 from flamma.deploy.keys import public_key_bytes
 from flamma.errors import DeployError, MissingExtraError
@@ -26,10 +26,10 @@ from flamma.files import write_atomically
 if TYPE_CHECKING:
     from flwr.supercore.control import ControlHttpClient
 
-PATIENCE = 60.0
-"""Seconds that a SuperLink has to get ready."""
-FINISHED = "finished"
-COMPLETED = "completed"
+REGISTER_TIMEOUT_SECONDS = 60.0
+"""Seconds that a SuperLink has to answer after it was started."""
+REGISTER_RETRY_SECONDS = 0.3
+"""Seconds between two attempts to register the sites."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,15 @@ class Node:
     status: str
     public_key: bytes
 
+    @property
+    def online(self) -> bool:
+        """Whether the SuperLink hears from it."""
+        return self.status == "online"
+
 
 @dataclass(frozen=True)
 class FlowerRun:
-    """A run as Flower sees it: pending, starting, running, or finished and how."""
+    """The state of a run in Flower: ``outcome`` is empty until ``status`` is finished."""
 
     run_id: int
     status: str
@@ -52,13 +57,13 @@ class FlowerRun:
 
     @property
     def finished(self) -> bool:
-        """Whether it has come to an end, good or bad."""
-        return self.status == FINISHED
+        """Whether it has ended, well or badly."""
+        return self.status == "finished"
 
     @property
     def completed(self) -> bool:
-        """Whether it has come to a good end."""
-        return self.finished and self.outcome == COMPLETED
+        """Whether it has ended without an error."""
+        return self.finished and self.outcome == "completed"
 
 
 class Control:
@@ -75,7 +80,7 @@ class Control:
             certificate = host.authority.read_bytes()
         except OSError as error:
             raise DeployError(f"cannot read {host.authority}: {error.strerror}.") from error
-        with _environment(without_proxy()):
+        with _environment(no_http_proxy()):
             self._client: ControlHttpClient = ControlHttpClient.from_server_address(
                 server_address=f"127.0.0.1:{host.control_port}",
                 insecure=False,
@@ -91,7 +96,7 @@ class Control:
         return [Node(n.node_id, n.status, n.public_key) for n in answer.nodes_info]
 
     def register(self) -> dict[str, int]:
-        """Register the keys of all sites that are not yet, and return everybody's node."""
+        """Register the keys of sites that are not registered yet; return all sites' node ids."""
         from flwr.proto.control_pb2 import RegisterNodeRequest
 
         known = {node.public_key: node.node_id for node in self.nodes()}
@@ -103,6 +108,12 @@ class Control:
                 known[key] = self._ask("RegisterNode", request).node_id
             found[name] = known[key]
         return found
+
+    def offline(self) -> tuple[str, ...]:
+        """Return the names of the sites that are not online."""
+        online = {node.node_id for node in self.nodes() if node.online}
+        nodes = known_nodes(self.host)
+        return tuple(name for name in self.host.sites if nodes.get(name) not in online)
 
     def runs(self) -> list[FlowerRun]:
         """Return all runs, the newest last."""
@@ -122,7 +133,7 @@ class Control:
         return _run(answer.run_dict[run_id])
 
     def stop(self, run_id: int) -> None:
-        """Ask for a run to be stopped."""
+        """Ask Flower to stop a run."""
         from flwr.proto.control_pb2 import StopRunRequest
 
         self._ask("StopRun", StopRunRequest(run_id=run_id))
@@ -157,7 +168,7 @@ class Control:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for a moment: a client looks for proxies when it is made."""
+    """Set variables in this block only; an HTTP client looks for proxies when it is created."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -171,7 +182,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def known_nodes(host: ServerHost) -> dict[str, int]:
-    """Return which node each registered site is; empty before the server was started."""
+    """Return the node id of each registered site; empty before the server has started."""
     try:
         table = json.loads(host.nodes.read_text(encoding="utf-8"))
         return {str(name): int(node) for name, node in table.items()}
@@ -187,7 +198,7 @@ def _run(run: Any) -> FlowerRun:
 def main() -> None:
     """Register the sites' keys as soon as the SuperLink answers."""
     host = read_server(Path(sys.argv[1]))
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + REGISTER_TIMEOUT_SECONDS
     while True:
         try:
             with Control(host) as control:
@@ -196,7 +207,7 @@ def main() -> None:
         except DeployError as error:
             if time.monotonic() > until:
                 sys.exit(f"flamma: {error}")
-            time.sleep(0.3)
+            time.sleep(REGISTER_RETRY_SECONDS)
     write_atomically(host.nodes, json.dumps(nodes, indent=1).encode())
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import ipaddress
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from flamma.errors import DeployError
 from flamma.files import read_text
-from flamma.names import SITE_NAME, unknown
+from flamma.names import SITE_NAME
+from flamma.options import convert, from_table
 
 HOST, SITE = "host.toml", "site.toml"
-SERVER_KEYS = ("role", "listen", "port", "control_port", "sites", "data")
-SITE_KEYS = ("role", "name", "server", "app")
-APP = "flamma.engines.flower.client_app:app"
-"""What answers messages at a site, unless its host.toml names another ClientApp."""
+FLAMMA_CLIENT_APP = "flamma.engines.flower.client_app:app"
+LOOPBACK_NAMES = ("localhost", "127.0.0.1")
+"""What a host calls itself, whatever others call it."""
 
 
 @dataclass(frozen=True)
@@ -28,27 +28,27 @@ class Host:
 
     @property
     def logs(self) -> Path:
-        """Where its processes write what they do."""
+        """The folder of the logs, one for each process."""
         return self.folder / "logs"
 
     @property
     def state(self) -> Path:
-        """What it must remember: the database, which processes it has, who is registered."""
+        """What outlives a restart: Flower's database, the processes, the registered nodes."""
         return self.folder / "state"
 
     @property
     def flower_home(self) -> Path:
-        """Flower's own folder, so that nothing of it lands in the user's home."""
+        """Flower's own folder, so that it writes nothing to the user's home."""
         return self.folder / "flower"
 
     @property
     def authority(self) -> Path:
-        """The certificate of the authority that everybody trusts."""
+        """The certificate of the federation's authority."""
         return self.folder / "ca.crt"
 
     @property
     def secret(self) -> Path:
-        """The secret by which the processes of this host know each other."""
+        """The secret by which the processes of this host authenticate to each other."""
         return self.folder / "process.secret"
 
     @property
@@ -59,17 +59,40 @@ class Host:
 
 @dataclass(frozen=True)
 class ServerHost(Host):
-    """The host of the SuperLink.
+    """The host of the SuperLink; the fields are the keys of its ``host.toml``.
 
-    Sites come in by ``listen:port``, where only what sites may ask for is let through. The
-    SuperLink itself listens on ``control_port`` of this host's loopback address alone.
+    Parameters
+    ----------
+    folder : Path
+        The host's own folder.
+    listen : str
+        The address that the proxy listens on for sites.
+    port : int
+        The port that the proxy listens on.
+    control_port : int
+        The SuperLink's own port, on the loopback address only.
+    sites : tuple of str
+        The names of the sites; a site's position is its client number in the runs.
+    data : mapping
+        The ``[data]`` table and the ``seed`` of every run, so that it matches the sites' slices.
     """
 
     listen: str
     port: int
     control_port: int
     sites: tuple[str, ...]
-    data: Mapping[str, Any]
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.sites:
+            _check_name(name)
+        if len(set(self.sites)) != len(self.sites) or not self.sites:
+            raise DeployError("sites must be different names, at least one.")
+        for key, port in (("port", self.port), ("control_port", self.control_port)):
+            if not 0 < port < 65536:
+                raise DeployError(f"{key} must be from 1 to 65535, not {port}.")
+        if self.port == self.control_port:
+            raise DeployError(f"port and control_port must be two ports, not {self.port} for both.")
 
     def public_key(self, site: str) -> Path:
         """Return where a site's public key lies."""
@@ -77,17 +100,32 @@ class ServerHost(Host):
 
     @property
     def nodes(self) -> Path:
-        """Which node of Flower's is which site."""
+        """The file that maps the sites' names to Flower's node ids."""
         return self.state / "nodes.json"
 
 
 @dataclass(frozen=True)
 class SiteHost(Host):
-    """The host of one SuperNode, with its own data and its own key."""
+    """The host of one SuperNode; the fields are the keys of its ``host.toml``.
+
+    Parameters
+    ----------
+    folder : Path
+        The host's own folder.
+    name : str
+        The site's name.
+    server : str
+        The server's ``address:port``.
+    app : str
+        The ClientApp that answers messages, as ``module:attribute``.
+    """
 
     name: str
     server: str
-    app: str = APP
+    app: str = FLAMMA_CLIENT_APP
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
 
     @property
     def key(self) -> Path:
@@ -105,8 +143,8 @@ def read_host(folder: Path) -> ServerHost | SiteHost:
 
     Raises
     ------
-    DeployError
-        If it is not the folder of a host, or its ``host.toml`` cannot work.
+    FlammaError
+        If it is not the folder of a host, or its ``host.toml`` cannot be used.
     """
     folder = folder.resolve()
     path = folder / HOST
@@ -119,31 +157,17 @@ def read_host(folder: Path) -> ServerHost | SiteHost:
         table = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise DeployError(f"{path} is not valid TOML: {error}.") from error
-    role = table.get("role")
-    if role not in ("server", "site"):
-        raise DeployError(f"{path}: role must be server or site, not {role!r}.")
-    keys = SERVER_KEYS if role == "server" else SITE_KEYS
-    for key in table:
-        if key not in keys:
-            raise DeployError(f"{path}: {unknown('key', key, keys)}")
-    if role == "site":
-        return SiteHost(
-            folder,
-            name=check_name(_get(table, "name", str, path)),
-            server=_get(table, "server", str, path),
-            app=_get({"app": APP} | table, "app", str, path),
-        )
-    sites = tuple(check_name(name) for name in _get(table, "sites", list, path))
-    if len(set(sites)) != len(sites) or not sites:
-        raise DeployError(f"{path}: sites must be different names, at least one.")
-    return ServerHost(
-        folder,
-        listen=_get(table, "listen", str, path),
-        port=check_port(_get(table, "port", int, path)),
-        control_port=check_port(_get(table, "control_port", int, path)),
-        sites=sites,
-        data=table.get("data", {}),
-    )
+    role = convert(table.pop("role", None), Literal["server", "site"], f"{path}: role")
+    kind: type[ServerHost | SiteHost] = ServerHost if role == "server" else SiteHost
+    keys = [f for f in fields(kind) if f.name != "folder"]
+    given = from_table(kind, table, f"{path}: ", [key.name for key in keys])
+    for key in keys:
+        if key.name not in given and key.default is key.default_factory is MISSING:
+            raise DeployError(f"{path}: {key.name} is missing.")
+    try:
+        return kind(folder, **given)
+    except DeployError as error:
+        raise DeployError(f"{path}: {error}") from error
 
 
 def read_server(folder: Path) -> ServerHost:
@@ -163,7 +187,7 @@ def read_server(folder: Path) -> ServerHost:
 
 
 def read_hosts(folder: Path) -> list[ServerHost | SiteHost]:
-    """Return all hosts of a deployment that is here as a whole, the server first."""
+    """Return all hosts of a deployment whose folders are all here, the server first."""
     server = read_server(folder)
     if server.folder == folder.resolve():
         raise DeployError(
@@ -173,33 +197,16 @@ def read_hosts(folder: Path) -> list[ServerHost | SiteHost]:
     return [server, *(read_host(folder / "sites" / name) for name in server.sites)]
 
 
-def check_name(name: Any) -> str:
-    """Return a site's name, if it is one that can be a folder and part of a host's name."""
-    if not isinstance(name, str) or not SITE_NAME.fullmatch(name):
-        raise DeployError(
-            f"a site's name is made of small letters, digits and hyphens, 40 at most, not {name!r}."
-        )
-    return name
-
-
-def check_port(port: int) -> int:
-    """Return a port, if it is one."""
-    if not 0 < port < 65536:
-        raise DeployError(f"a port is a number from 1 to 65535, not {port}.")
-    return port
-
-
 def is_loopback(host: str) -> bool:
-    """Return whether a host's name or address means this machine itself."""
+    """Return whether a host's name or address is that of the loopback interface."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def _get(table: Mapping[str, Any], key: str, kind: type, path: Path) -> Any:
-    value = table.get(key)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        said = {str: "a text", int: "a whole number", list: "a list"}[kind]
-        raise DeployError(f"{path}: {key} must be {said}, not {value!r}.")
-    return value
+def _check_name(name: str) -> None:
+    if not SITE_NAME.fullmatch(name):
+        raise DeployError(
+            f"a site's name is made of small letters, digits and hyphens, 40 at most, not {name!r}."
+        )

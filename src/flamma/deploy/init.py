@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flamma.deploy import keys, texts
-from flamma.deploy.hosts import HOST, SITE, check_name, check_port, is_loopback
+from flamma.deploy import keys, templates
+from flamma.deploy.hosts import HOST, SITE, ServerHost, SiteHost, is_loopback
 from flamma.errors import DeployError
 from flamma.options import to_toml
 
-PORT, CONTROL_PORT = 8443, 8444
-"""The ports on a real network, where a firewall wants to know them beforehand."""
-MOST_SITES = 1000
+DEFAULT_PORT, DEFAULT_CONTROL_PORT = 8443, 8444
+"""The ports on a network, fixed so that a firewall can be set up for them."""
+MAX_SITES = 1000
 
 
 def init(
@@ -33,74 +33,80 @@ def init(
     folder : Path
         A folder that does not exist yet, or is empty.
     names : sequence of str
-        The sites' names; a site's place here is its number in the runs.
+        The sites' names; a site's position is its client number in the runs.
     data : mapping
-        The known dataset of which every site has a slice, as in a run's configuration, with
-        ``seed``; or ``own`` as the dataset where sites bring theirs.
+        The ``[data]`` table of a run's configuration and its ``seed``. Every site gets a slice of
+        that dataset, or, if the dataset is ``own``, a ``site.toml`` for its own data.
     hosts : sequence of str
-        Names or addresses by which sites reach the server, the first one is what they use.
-        Without any, the federation is for this machine alone.
+        Names or addresses of the server; sites use the first one. Without any, the federation is
+        for this machine only.
     port, control_port : int, optional
-        Where the server listens for sites, and for its own host. On this machine alone, the
-        default is what is free.
+        The ports for sites and for the server's own host. On this machine only, free ones are
+        chosen by default.
 
     Raises
     ------
     DeployError
-        If the folder is not empty, or a name or port cannot work.
+        If the folder is not empty, or a name or port cannot be used.
     """
-    sites = [check_name(name) for name in names]
-    if not 0 < len(sites) <= MOST_SITES:
-        raise DeployError(f"a federation has from 1 to {MOST_SITES} sites, not {len(sites)}.")
-    if len(set(sites)) != len(sites):
-        raise DeployError("the sites need different names.")
+    if not 0 < len(names) <= MAX_SITES:
+        raise DeployError(f"a federation has from 1 to {MAX_SITES} sites, not {len(names)}.")
     local = all(is_loopback(host) for host in hosts)
     hosts = tuple(hosts) or ("127.0.0.1",)
-    free = free_ports(2) if local else [PORT, CONTROL_PORT]
-    port = check_port(free[0] if port is None else port)
-    control_port = check_port(free[1] if control_port is None else control_port)
-    if port == control_port:
-        raise DeployError(f"sites and the server's own host need two ports, not {port} for both.")
+    free = free_ports(2) if local else [DEFAULT_PORT, DEFAULT_CONTROL_PORT]
     folder = Path(os.path.abspath(folder))
+    server = ServerHost(
+        folder / "server",
+        listen="127.0.0.1" if local else "0.0.0.0",
+        port=free[0] if port is None else port,
+        control_port=free[1] if control_port is None else control_port,
+        sites=tuple(names),
+        data=data,
+    )
     _check_empty(folder)
-
     authority = keys.make_authority(folder / "ca")
     os.chmod(folder / "ca", 0o700)
-    server = folder / "server"
-    keys.make_server_certificate(server, authority, hosts)
-    keys.make_secret(server / "process.secret")
-    listen = "127.0.0.1" if local else "0.0.0.0"
+    keys.make_server_certificate(server.folder, authority, hosts)
+    _write_server(server)
+    address = f"[{hosts[0]}]" if ":" in hosts[0] else hosts[0]
+    for partition, name in enumerate(names):
+        site = SiteHost(folder / "sites" / name, name, f"{address}:{server.port}")
+        _write_site(site, server, partition)
+    _write(folder / "README.md", templates.readme(hosts, server, str(folder)))
+
+
+def _write_server(server: ServerHost) -> None:
+    keys.make_secret(server.secret)
     table = {
         "role": "server",
-        "listen": listen,
-        "port": port,
-        "control_port": control_port,
-        "sites": sites,
-        "data": dict(data),
+        "listen": server.listen,
+        "port": server.port,
+        "control_port": server.control_port,
+        "sites": server.sites,
+        "data": server.data,
     }
-    _write(server / HOST, to_toml(table) + "\n")
-    _write(server / "flamma-server.service", texts.unit("flamma-server", f"{texts.HOME}/server"))
-    _write(server / "Containerfile", texts.containerfile("flamma-server", port))
-    for number, name in enumerate(sites):
-        site = folder / "sites" / name
-        keys.make_site_key(site / "site.key", server / "keys" / f"{name}.pub", name)
-        keys.make_secret(site / "process.secret")
-        keys.write_public(site / "ca.crt", (server / "ca.crt").read_bytes())
-        address = f"[{hosts[0]}]" if ":" in hosts[0] else hosts[0]
-        own = {"role": "site", "name": name, "server": f"{address}:{port}"}
-        _write(site / HOST, to_toml(own) + "\n")
-        _write(site / SITE, texts.site_toml(name, data, number))
-        role = f"flamma-{name}"
-        _write(site / f"{role}.service", texts.unit(role, f"{texts.HOME}/{name}"))
-        _write(site / "Containerfile", texts.containerfile(role, None))
-    for private in (server, *(folder / "sites" / name for name in sites)):
-        os.chmod(private, 0o700)
-    page = texts.readme(hosts, port, control_port, sites, str(folder))
-    _write(folder / "README.md", page)
+    _write(server.folder / HOST, to_toml(table) + "\n")
+    _write_service(server.folder, "server", server.port)
+
+
+def _write_site(site: SiteHost, server: ServerHost, partition: int) -> None:
+    keys.make_site_key(site.key, server.public_key(site.name), site.name)
+    keys.make_secret(site.secret)
+    keys.write_public(site.authority, server.authority.read_bytes())
+    table = {"role": "site", "name": site.name, "server": site.server}
+    _write(site.folder / HOST, to_toml(table) + "\n")
+    _write(site.folder / SITE, templates.site_toml(site.name, server.data, partition))
+    _write_service(site.folder, site.name, None)
+
+
+def _write_service(folder: Path, name: str, port: int | None) -> None:
+    _write(folder / f"flamma-{name}.service", templates.unit(name))
+    _write(folder / "Containerfile", templates.containerfile(name, port))
+    os.chmod(folder, 0o700)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return so many ports of this machine that nobody listens on just now."""
+    """Return ports of the loopback address on which nothing listens at the moment."""
     held = []
     try:
         for _ in range(count):

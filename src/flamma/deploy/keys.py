@@ -1,7 +1,7 @@
 """The keys and certificates of a federation: one authority, one server, one key per site.
 
-The authority signs the server's certificate, by which sites know whom they talk to. A site is
-known by its own key: an elliptic-curve key on P-384, as Flower wants it.
+The authority signs the server's certificate, so that sites can verify the server. A site
+authenticates with its own key: an elliptic-curve key on P-384, which Flower requires.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flamma.deploy.hosts import LOOPBACK_NAMES
 from flamma.errors import DeployError, MissingExtraError
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-LOOPBACK = ("localhost", "127.0.0.1")
-"""Names that are always in the server's certificate, for what runs on its own host."""
-YEARS = 10
+CERTIFICATE_YEARS = 10
+"""How long certificates are valid."""
 SECRET_BYTES = 48
 
 
@@ -33,7 +33,7 @@ def make_authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certi
 
     key = _new_key()
     name = _name("FLamma federation authority")
-    builder = _begun(name, name, key.public_key())
+    builder = _builder(name, name, key.public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
     builder = builder.add_extension(
@@ -63,8 +63,9 @@ def make_server_certificate(
 
     ca_key, ca = authority
     key = _new_key()
-    names = [_general_name(host) for host in dict.fromkeys([*hosts, *LOOPBACK])]
-    builder = _begun(_name("FLamma federation server"), ca.subject, key.public_key())
+    # Processes on the server's own host connect over loopback.
+    names = [_general_name(host) for host in dict.fromkeys([*hosts, *LOOPBACK_NAMES])]
+    builder = _builder(_name("FLamma federation server"), ca.subject, key.public_key())
     for extension, critical in (
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (_usage(signs_certificates=False), True),
@@ -96,7 +97,7 @@ def make_site_key(private: Path, public: Path, name: str) -> None:
 
 
 def public_key_bytes(path: Path) -> bytes:
-    """Return a public key as Flower keeps it, from a file in OpenSSH's format."""
+    """Return a public key as PEM, as Flower stores it, from a file in OpenSSH's format."""
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
         PublicFormat,
@@ -106,29 +107,29 @@ def public_key_bytes(path: Path) -> bytes:
     try:
         key = load_ssh_public_key(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise DeployError(f"{path} is no public key of a site: {error}.") from error
+        raise DeployError(f"{path} is not the public key of a site: {error}.") from error
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def make_secret(path: Path) -> None:
-    """Write a secret by which the processes of one host know each other."""
+    """Write the secret by which the processes of one host authenticate to each other."""
     write_private(path, secrets.token_hex(SECRET_BYTES).encode())
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:
-    """Return a certificate as text."""
+    """Return a certificate as PEM."""
     from cryptography.hazmat.primitives.serialization import Encoding
 
     return certificate.public_bytes(Encoding.PEM)
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a new file that only its owner can read, never a moment readable by others."""
+    """Write a new file that is readable by its owner only, from the moment it exists."""
     _write(path, content, 0o600)
 
 
 def write_public(path: Path, content: bytes) -> None:
-    """Write a new file that everybody may read."""
+    """Write a new file that every user may read."""
     _write(path, content, 0o644)
 
 
@@ -166,7 +167,7 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _begun(
+def _builder(
     subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
     from cryptography import x509
@@ -178,9 +179,9 @@ def _begun(
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        # A day of grace for sites whose clocks are behind.
+        # A day earlier, for sites whose clocks are behind.
         .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
+        .not_valid_after(now + datetime.timedelta(days=365 * CERTIFICATE_YEARS))
     )
 
 

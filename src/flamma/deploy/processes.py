@@ -1,142 +1,113 @@
-"""Processes by number and time of birth, so that nobody else's is ever ended.
-
-A number is given to another process once its owner has died; number and time of birth together
-name one process for ever.
-"""
+"""Processes identified by pid and start time, so that a reused pid is never signalled."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
-import subprocess
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-PROC = Path("/proc")
-LOOK = 0.05
-PR_SET_PDEATHSIG = 1
+import psutil
+
+EXIT_POLL_SECONDS = 0.05
+"""Seconds between two checks whether processes have exited."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process, alive or not."""
+    """One process, alive or not.
+
+    ``started`` is in seconds since boot, which, unlike the time of day, nobody can set; None for a
+    pid that no process had.
+    """
 
     pid: int
-    born: str
+    started: float | None
 
     @classmethod
     def of(cls, pid: int) -> Process:
-        """Return the process that has this number now."""
-        return cls(pid, _born(pid))
+        """Return the process that has this pid now."""
+        try:
+            return cls(pid, _started(psutil.Process(pid)))
+        except psutil.Error:
+            return cls(pid, None)
 
     @classmethod
     def read(cls, table: Any) -> Process | None:
-        """Return the process a JSON table names, None if it names none."""
+        """Return the process of a JSON table; None if the table is not one of :meth:`as_table`."""
         try:
-            return cls(int(table["pid"]), str(table["born"]))
+            return cls(int(table["pid"]), float(table["started"]))
         except (KeyError, TypeError, ValueError):
             return None
 
     @property
     def alive(self) -> bool:
-        """Whether this very process is still there."""
-        return bool(self.born) and _born(self.pid) == self.born
+        """Whether this very process still runs; a zombie does not."""
+        return self._find() is not None
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal, if the process is still there."""
-        if self.alive:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self.pid, number)
+        """Send a signal, if the process still runs."""
+        with contextlib.suppress(psutil.Error):
+            if (found := self._find()) is not None:
+                found.send_signal(number)
 
     def as_table(self) -> dict[str, Any]:
         """Return what :meth:`read` reads."""
-        return {"pid": self.pid, "born": self.born}
+        return {"pid": self.pid, "started": self.started}
+
+    def _find(self) -> psutil.Process | None:
+        try:
+            found = psutil.Process(self.pid)
+            same = _started(found) == self.started and found.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return None
+        return found if same else None
 
 
-def family(leader: Process) -> list[Process]:
-    """Return the living processes of the session that a process began, itself included.
+def session_members(leader: Process) -> set[Process]:
+    """Return the living processes of the session that a process leads or led.
 
-    Whoever has the leader's number as session, but was born before it, belongs to another.
+    A process that is older than the leader belongs to an earlier session of the same number.
     """
-    found = []
-    for entry in PROC.iterdir() if PROC.exists() else ():
-        if entry.name.isdigit():
-            fields = _stat(int(entry.name))
-            if fields and int(fields[3]) == leader.pid and fields[0] != "Z":
-                member = Process.of(int(entry.name))
-                if _age_key(member.born) >= _age_key(leader.born):
-                    found.append(member)
-    if not found and leader.alive:
-        found.append(leader)
-    return found
+    if leader.started is None:
+        return set()
+    found = set()
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            if os.getsid(pid) == leader.pid:
+                found.add(Process.of(pid))
+    return {
+        member
+        for member in found
+        if member.started is not None and member.started >= leader.started and member.alive
+    }
 
 
-def end(leaders: list[Process], patience: float) -> list[Process]:
-    """End processes and all of their sessions: ask first, then kill; return who was there."""
-    everybody = {member for leader in leaders for member in family(leader)}
-    ended = sorted(everybody, key=lambda process: process.pid)
+def end_sessions(leaders: Collection[Process], timeout: float) -> None:
+    """Terminate session leaders, then kill whatever is left of their sessions.
+
+    ``timeout`` is the number of seconds that they have to terminate by themselves.
+    """
+    before = {member for leader in leaders for member in session_members(leader)}
     for leader in leaders:
         leader.send(signal.SIGTERM)
-    wait_gone(leaders, patience)
-    rest = {member for leader in leaders for member in family(leader)} | everybody
-    for member in rest:
+    wait_for_exit(leaders, timeout)
+    left = {member for leader in leaders for member in session_members(leader)}
+    left |= before | set(leaders)
+    for member in left:
         member.send(signal.SIGKILL)
-    wait_gone(list(rest), patience)
-    return ended
+    wait_for_exit(left, timeout)
 
 
-def wait_gone(processes: list[Process], patience: float) -> bool:
-    """Wait until none of the processes is there, and return whether it came to that."""
-    until = time.monotonic() + patience
-    while any(process.alive for process in processes):
-        if time.monotonic() > until:
-            return False
-        time.sleep(LOOK)
-    return True
+def wait_for_exit(processes: Collection[Process], timeout: float) -> None:
+    """Wait until none of the processes runs any more, but no longer than ``timeout`` seconds."""
+    until = time.monotonic() + timeout
+    while time.monotonic() < until and any(process.alive for process in processes):
+        time.sleep(EXIT_POLL_SECONDS)
 
 
-def die_with_parent() -> None:
-    """Have this process killed when the one that forked it dies; on Linux only."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
-
-
-def _born(pid: int) -> str:
-    """Return when a process was born, as text to compare; empty if it is dead or a zombie."""
-    if not PROC.exists():
-        asked = subprocess.run(
-            ["ps", "-o", "lstart=,state=", "-p", str(pid)], capture_output=True, text=True
-        )
-        text = asked.stdout.strip()
-        return "" if not text or text.endswith("Z") else text[:24]
-    fields = _stat(pid)
-    if not fields or fields[0] in "ZX":
-        return ""
-    return f"{_boot()}:{fields[19]}"
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name, from the state on."""
-    try:
-        text = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()
-
-
-def _age_key(born: str) -> int:
-    ticks = born.rpartition(":")[2]
-    return int(ticks) if ticks.isdigit() else 0
-
-
-@cache
-def _boot() -> str:
-    try:
-        return (PROC / "sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()[:8]
-    except OSError:
-        return ""
+def _started(process: psutil.Process) -> float:
+    return round(float(process.create_time() - psutil.boot_time()), 2)

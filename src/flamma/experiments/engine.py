@@ -56,6 +56,7 @@ class Engine(ABC):
 
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
+    clients_hold_data: ClassVar[bool] = False
     can_pool_data: ClassVar[bool] = False
     has_behaviours: ClassVar[bool] = False
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flamma.data.federated import FederatedData
 
 DEPLOYMENT = "deployment.json"
-"""What a run directory of version 0.1 has of the federation that it was run on."""
+"""The server of a deployed run and Flower's id of it; version 0.1 names the server only there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ def resume(
 ) -> Run:
     """Go on with an interrupted run from its last checkpoint; a finished one is returned as is.
 
-    A run of your own data or model needs them again.
+    A run of your own data or model needs them again; data that sites hold are not yours.
     """
     before = Run.load(path)
     if before.finished and before.params_sha256:
@@ -130,7 +130,8 @@ def resume(
         ("data", data, config.data.dataset),
         ("model", model, config.model.name),
     ):
-        if name == OWN and given is None:
+        at_clients = kind == "data" and config.engine.clients_hold_data
+        if name == OWN and given is None and not at_clients:
             raise RunError(f"{path} is a run of your own {kind}: resume it from Python, {kind}=...")
     settings: dict[str, Any] = {}
     if trainer := before.about.get("trainer"):  # the other one would round differently

@@ -1,17 +1,16 @@
-"""The place on a site where messages are worked on, by processes that need not start cold.
+"""The worker of a site: a process that has imported everything and forks for each message.
 
-Flower starts a process per message, which imports torch anew each time. Here one process has
-imported everything once; for each message it forks another that is ready at once. It takes
-Flower's tasks from the site's SuperNode, as a ``flower-superexec`` would.
+Flower starts a process per message, which imports torch anew each time. This one imports
+everything once, and takes tasks from the site's SuperNode as a ``flower-superexec`` would.
 
-A task has three processes: a keeper, which holds the message, one that tells the SuperNode that
-the task is alive, and a worker, which does the work. When the worker dies, its keeper answers for
-it at once, where Flower would find out after a minute.
+A task has three processes: one that holds the message, one that sends heartbeats to the SuperNode,
+and one that runs the ClientApp. If the last one dies, the first one answers for it at once, where
+Flower would find out after a minute.
 
-Only the ClientApp that the site itself names is run, FLamma's own by default: the code in a
+Only the ClientApp that the site itself names is run, FLamma's own by default; the code of a
 submitted bundle is not even unpacked.
 
-Run as ``python -m flamma.deploy.warm ADDRESS SECRET-FILE READY-FILE APP SITE-FILE``.
+Run as ``python -m flamma.deploy.prefork ADDRESS SECRET-FILE READY-FILE APP SITE-FILE``.
 """
 
 from __future__ import annotations
@@ -21,24 +20,31 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from flamma.deploy.processes import die_with_parent
 from flamma.files import write_atomically
+from flamma.processes import exit_with_parent
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
     from flwr.supercore.runtime import RuntimeHttpClient
 
-POLL = 0.2
-"""Seconds between two looks for a task."""
-BEAT = 15.0
-"""Seconds between two signs of life; a task that gives none for a minute is taken for dead."""
+TASK_POLL_SECONDS = 0.2
+"""Seconds between two requests for a task."""
+SUPERNODE_RETRY_SECONDS = 1.0
+"""Seconds before a SuperNode that did not answer is asked again; it may be starting."""
+HEARTBEAT_SECONDS = 15.0
+"""Seconds between two heartbeats; the SuperNode gives up a task after a minute without one."""
+HEARTBEAT_RETRY_SECONDS = 2.0
+"""Seconds before a heartbeat that failed is sent again."""
 
-WARM = (
+PRELOADED_MODULES = (
     "flwr.supernode.runtime.run_clientapp",
+    "flamma.deploy.engine",
     "flamma.experiments.setup",
     "flamma.training.torch_trainer",
     "flamma.training.lanes",
@@ -49,42 +55,37 @@ App = Callable[..., Any]
 
 
 def main() -> None:
-    """Take tasks for ever."""
+    """Take tasks until a signal comes."""
     address, secret, ready, reference, site = sys.argv[1:]
-    app = warm_app(reference)
-    prepare_data(site)
+    app = load_app(reference)
+    cache_data(site)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.signal(signal.SIGINT, lambda *_: os._exit(0))
     write_atomically(Path(ready), str(os.getpid()).encode(), durable=False)
     take_tasks(address, Path(secret).read_bytes(), app)
 
 
-def warm_app(reference: str) -> App:
-    """Import everything a task needs, and return the ClientApp."""
-    from importlib import import_module
-
-    for needed in WARM:
+def load_app(reference: str) -> App:
+    """Import everything a task needs, and return the ClientApp of ``module:attribute``."""
+    for needed in PRELOADED_MODULES:
         import_module(needed)
     module, _, name = reference.partition(":")
     app: App = getattr(import_module(module), name)
     return app
 
 
-def prepare_data(site: str) -> None:
-    """Read the site's data once, so that they are kept for the tasks, and say if they are bad.
+def cache_data(site: str) -> None:
+    """Read the site's data once, so that tasks find them in the cache; log what is wrong with them.
 
-    A process of its own does it, whose memory is given back.
+    A process of its own does it, since its memory is freed when it exits.
     """
     from flamma.data.site_data import load_site
 
-    child = os.fork()
-    if child == 0:
-        _exit_with(load_site, site)
-    os.waitpid(child, 0)
+    os.waitpid(_fork(load_site, site), 0)
 
 
 def take_tasks(address: str, secret: bytes, app: App) -> NoReturn:
-    """Ask the SuperNode for tasks, and fork a keeper for each."""
+    """Ask the SuperNode for tasks, and fork a process for each."""
     import httpx
     from flwr.proto.runtime_pb2 import AcquireTaskRequest
     from flwr.supercore.constant import TaskType
@@ -104,17 +105,16 @@ def take_tasks(address: str, secret: bytes, app: App) -> NoReturn:
         except (httpx.TransportError, httpx.HTTPStatusError) as error:
             if not isinstance(error, httpx.TransportError):
                 print(f"the SuperNode refuses: {error}", file=sys.stderr, flush=True)
-            time.sleep(5 * POLL)  # it is being started
+            time.sleep(SUPERNODE_RETRY_SECONDS)
             continue
         if answer.HasField("task") and answer.token:
-            if os.fork() == 0:
-                _exit_with(keep, address, answer.token, app)
+            _fork(run_task, address, answer.token, app, os.getpid(), watch=False)
         else:
-            time.sleep(POLL)
+            time.sleep(TASK_POLL_SECONDS)
 
 
-def keep(address: str, token: str, app: App) -> None:
-    """Hold one task: fetch its message, let a worker answer it, and answer if it dies."""
+def run_task(address: str, token: str, app: App, parent: int) -> None:
+    """Fetch the message of a task, let a process answer it, and answer if that process dies."""
     from flwr.app import Message
     from flwr.app.error import Error
     from flwr.common.constant import ErrorCode, SubStatus
@@ -124,24 +124,21 @@ def keep(address: str, token: str, app: App) -> None:
         push_task_output,
     )
 
-    # A process of its own, since forking from one that has threads is asking for trouble.
-    beating = os.fork()
-    if beating == 0:
-        _exit_with(beat, address, token)
+    heartbeats = _fork(send_heartbeats, address, token)
     client = _connect(address, token)
-    time.sleep(POLL)  # the message's arrays are still on their way; Flower would wait a second
+    # The message's arrays are still on their way; asked now, Flower would wait a whole second.
+    time.sleep(TASK_POLL_SECONDS)
     try:
         message, context, _, _ = pull_task_input(client)
     except Exception as error:
-        # The message never came whole, as when the server's part of a run died while sending it.
-        # Finished like this, the SuperNode answers nobody; were it left to find out by itself, it
-        # would answer late, and be one answer behind from then on.
+        # The message never came whole, as when the ServerApp died while sending it. A task that
+        # fails like this is not answered; left alone, the SuperNode would answer it late, and
+        # then be one answer behind for the rest of the run.
         push_task_output(client, None, SubStatus.FAILED, f"no message: {error}")
         raise
     client.close()  # each of the two processes has a connection of its own
-    worker = os.fork()
-    if worker == 0:
-        _exit_with(work, address, token, app, message, context)
+    worker = _fork(answer_message, address, token, app, message, context)
+    exit_with_parent(parent)  # starts a thread, and a process with threads must not fork
     _, status = os.waitpid(worker, 0)
     if status != 0:
         reason = f"the client's process died ({_cause(status)})"
@@ -150,20 +147,20 @@ def keep(address: str, token: str, app: App) -> None:
         reply = Message(Error(code=ErrorCode.CLIENT_APP_CRASHED, reason=reason), reply_to=message)
         push_message(client, reply, context)
         push_task_output(client, None, SubStatus.FAILED, reason)
-    os.kill(beating, signal.SIGKILL)
+    os.kill(heartbeats, signal.SIGKILL)
 
 
-def beat(address: str, token: str) -> NoReturn:
-    """Tell the SuperNode for ever that a task is alive."""
+def send_heartbeats(address: str, token: str) -> NoReturn:
+    """Tell the SuperNode that a task is alive, until this process is killed."""
     from flwr.supercore.heartbeat import make_task_heartbeat_fn_http
 
-    alive = make_task_heartbeat_fn_http(_connect(address, token))
+    succeeds = make_task_heartbeat_fn_http(_connect(address, token))
     while True:
-        time.sleep(BEAT if alive() else 10 * POLL)
+        time.sleep(HEARTBEAT_SECONDS if succeeds() else HEARTBEAT_RETRY_SECONDS)
 
 
-def work(address: str, token: str, app: App, message: Message, context: Context) -> None:
-    """Let the ClientApp answer the message, and send the answer; its exception is one too."""
+def answer_message(address: str, token: str, app: App, message: Message, context: Context) -> None:
+    """Run the ClientApp on the message and send its answer, or the exception it raised."""
     from flwr.app import Message as Reply
     from flwr.app.error import Error
     from flwr.common.constant import ErrorCode, SubStatus
@@ -172,9 +169,7 @@ def work(address: str, token: str, app: App, message: Message, context: Context)
     status, reason = SubStatus.COMPLETED, ""
     try:
         reply = app(message=message, context=context)
-    except Exception as error:  # whatever happens at a client is its answer
-        import traceback
-
+    except Exception as error:  # the server records whatever happened here
         traceback.print_exc()
         reason = f"{type(error).__name__}: {error}"
         reply = Reply(
@@ -209,21 +204,24 @@ def _cause(status: int) -> str:
     return f"exit code {os.waitstatus_to_exitcode(status)}"
 
 
-def _exit_with(job: Callable[..., object], *arguments: Any) -> NoReturn:
-    """Do the job of a forked process and end it, whatever happens, without its parent's clean-up.
+def _fork(job: Callable[..., object], *arguments: Any, watch: bool = True) -> int:
+    """Run a job in a forked process, which exits without its parent's clean-up; return its pid.
 
-    The process dies with the one that forked it, so that none is left behind.
+    With ``watch`` it exits soon after its parent; without, the job must see to that.
     """
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        return child
     code = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        die_with_parent()
+        if watch:
+            exit_with_parent(parent)
         job(*arguments)
         code = 0
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -1,9 +1,9 @@
-"""Saying goodbye for a SuperNode that died without doing so.
+"""Deregistering a SuperNode that died without doing so itself.
 
-The SuperLink takes a silent SuperNode for online for about a minute, does not let it back in
-meanwhile, and keeps a run waiting for its answer. So whoever looks after it signs it off.
+The SuperLink counts a silent SuperNode as online for about a minute, does not let it back in
+meanwhile, and keeps a run waiting for its answer. So the site's supervisor deregisters it.
 
-Run as ``python -m flamma.deploy.farewell FOLDER SERVER``.
+Run as ``python -m flamma.deploy.deregister FOLDER SERVER``.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ import sys
 from pathlib import Path
 
 from flamma.deploy.hosts import SiteHost, read_host
-from flamma.errors import FlammaError
+from flamma.errors import DeployError
 
-TAIL = 1_000_000
-NODE = re.compile(rb"SuperNode ID: (\d+)")
+LOG_TAIL_BYTES = 1_000_000
+"""How much of the end of the SuperNode's log is searched for its node id."""
+NODE_ID = re.compile(rb"SuperNode ID: (\d+)")
 
 
 def last_node_id(log: Path) -> int | None:
-    """Return the node's number from the SuperNode's own log; None if it never had one."""
+    """Return the last node id in a SuperNode's log; None if the server never gave it one."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - TAIL))
-            found = NODE.findall(file.read())
+            file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
+            found = NODE_ID.findall(file.read())
     except OSError:
         return None
     return int(found[-1]) if found else None
 
 
-def sign_off(host: SiteHost, server: str, node_id: int) -> None:
+def deregister(host: SiteHost, server: str, node_id: int) -> None:
     """Tell the SuperLink, signed with the site's key, that its SuperNode is gone."""
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
@@ -54,19 +55,19 @@ def sign_off(host: SiteHost, server: str, node_id: int) -> None:
 
 
 def main() -> None:
-    """Sign off the SuperNode of a site; what cannot be done is no harm."""
+    """Deregister the SuperNode of a site; a failure is logged, and the SuperLink times out."""
     import httpx
 
     host = read_host(Path(sys.argv[1]))
     if not isinstance(host, SiteHost):
-        raise FlammaError("only a site has a SuperNode.")
+        raise DeployError(f"{host.folder} is the server's folder; only a site has a SuperNode.")
     node_id = last_node_id(host.logs / "supernode.log")
     if node_id is None:
         return
     try:
-        sign_off(host, sys.argv[2], node_id)
+        deregister(host, sys.argv[2], node_id)
     except (httpx.HTTPError, OSError, ValueError) as error:
-        print(f"could not sign off node {node_id}: {error}", file=sys.stderr)
+        print(f"could not deregister node {node_id}: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":

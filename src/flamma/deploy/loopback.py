@@ -7,59 +7,61 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flamma.deploy.commands import READY
+from flamma.deploy.commands import READY_FILE
 from flamma.deploy.control import Control, known_nodes
-from flamma.deploy.hosts import Host, ServerHost, read_host, read_hosts, read_server
-from flamma.deploy.processes import Process, end, wait_gone
-from flamma.deploy.supervise import check_free, recorded
+from flamma.deploy.hosts import HOST, Host, ServerHost, SiteHost, read_host, read_hosts, read_server
+from flamma.deploy.processes import Process, end_sessions, wait_for_exit
+from flamma.deploy.supervisor import PROCESSES_FILE, check_free, recorded
 from flamma.errors import DeployError, FlammaError
 
-PATIENCE = 120.0
+READY_TIMEOUT_SECONDS = 120.0
 """Seconds that a federation has to get ready."""
-LOOK = 0.3
-GRACE = 25.0
-ONLINE = "online"
+READY_POLL_SECONDS = 0.3
+"""Seconds between two checks whether it is ready."""
+SUPERVISOR_EXIT_SECONDS = 25.0
+"""Seconds that a supervisor has to end its processes and exit."""
 DETACH = """
 import subprocess, sys
 print(subprocess.Popen(sys.argv[1:], stdout=sys.stderr, start_new_session=True).pid)
 """
-"""Starts a process and leaves it to the system, which then is its parent."""
+"""A program that starts a process of its own session, prints its pid and exits."""
 
 
 @dataclass(frozen=True)
 class Up:
-    """What ``up`` found and did."""
+    """Which hosts ``up`` started, which ran already, and how long it took."""
 
     started: tuple[str, ...]
     running: tuple[str, ...]
     seconds: float
 
 
-def up(folder: Path, patience: float = PATIENCE) -> Up:
-    """Start what does not run of a federation, on loopback, and wait until all are online.
+def up(folder: Path, timeout: float = READY_TIMEOUT_SECONDS) -> Up:
+    """Start the hosts of a federation that do not run, on loopback, and wait until all are online.
 
     Raises
     ------
     DeployError
-        If it does not come up: why, in one sentence. What was started is ended then.
+        If a host does not get ready in time. What was started is ended then.
     """
     begun = time.monotonic()
     hosts = read_hosts(folder)
     missing = [host for host in hosts if not _alive(host)]
     for host in missing:
-        _end(host)  # what a killed keeper has left behind
+        _end(host)  # what a killed supervisor has left behind
         check_free(host)
     started: dict[str, tuple[Host, Process]] = {}
     try:
         for host in missing:
             started[host.title] = (host, _start(host))
-            if isinstance(host, ServerHost):  # before its sites, which would knock in vain
-                _wait_ready([host], list(started.values()), begun + patience)
-        _wait_ready(hosts, list(started.values()), begun + patience)
+            if isinstance(host, ServerHost):  # sites that find no server wait before they retry
+                _wait_ready([host], list(started.values()), begun + timeout)
+        _wait_ready(hosts, list(started.values()), begun + timeout)
     except (FlammaError, KeyboardInterrupt):
         for begun_host, _ in started.values():
             _end(begun_host)
@@ -69,17 +71,16 @@ def up(folder: Path, patience: float = PATIENCE) -> Up:
 
 
 def down(folder: Path) -> list[str]:
-    """End exactly the processes that ``up`` or ``start`` began, and return their hosts."""
-    hosts = read_hosts(folder) if not (folder / "host.toml").exists() else [read_host(folder)]
-    # Sites first, so that they can say goodbye.
+    """End the processes that ``up`` or ``start`` began, and return their hosts."""
+    hosts = read_hosts(folder) if not (folder / HOST).exists() else [read_host(folder)]
+    # Sites first, so that they can deregister.
     return [host.title for host in reversed(hosts) if _end(host)]
 
 
 def status(folder: Path) -> dict[str, Any]:
-    """Return what runs, who is online and which runs there are.
+    """Return the hosts' processes, which sites are online, and the runs.
 
-    With the server's folder alone, that is all that is told of the sites' processes: whether
-    they are online.
+    With the server's folder alone, the processes are those of the server.
     """
     server = read_server(folder)
     whole = server.folder != folder.resolve()
@@ -107,9 +108,9 @@ def status(folder: Path) -> dict[str, Any]:
 
 
 def _host_status(host: Host) -> dict[str, Any]:
-    keeper, processes, restarts = recorded(host)
+    _, processes, restarts = recorded(host)
     return {
-        "running": keeper is not None and keeper.alive,
+        "running": _alive(host),
         "processes": {
             name: {"pid": process.pid, "alive": process.alive, "restarts": restarts[name]}
             for name, process in processes.items()
@@ -118,12 +119,12 @@ def _host_status(host: Host) -> dict[str, Any]:
 
 
 def _alive(host: Host) -> bool:
-    keeper, _, _ = recorded(host)
-    return keeper is not None and keeper.alive
+    supervisor, _, _ = recorded(host)
+    return supervisor is not None and supervisor.alive
 
 
 def _start(host: Host) -> Process:
-    """Start a host's keeper as a process of its own, that nobody has to wait for."""
+    """Start a host's supervisor in a session of its own, which outlives this process."""
     host.logs.mkdir(parents=True, exist_ok=True)
     words = (sys.executable, "-m", "flamma", "deploy", "start", str(host.folder), "--loopback")
     with open(host.logs / "host.log", "ab") as log:
@@ -137,33 +138,35 @@ def _start(host: Host) -> Process:
     return Process.of(int(done.stdout))
 
 
-def _wait_ready(hosts: list[Any], started: list[tuple[Any, Process]], until: float) -> None:
-    server = hosts[0]
-    assert isinstance(server, ServerHost)
-    waiting = "the server"
-    while time.monotonic() < until:
+def _wait_ready(
+    hosts: Sequence[ServerHost | SiteHost], started: list[tuple[Host, Process]], until: float
+) -> None:
+    while waiting := _not_ready(hosts):
         for host, process in started:
             if not process.alive:
                 raise DeployError(f"{host.title} did not start: {_last_line(host)}")
-        cold = [host.title for host in hosts[1:] if not (host.state / READY).exists()]
-        nodes = known_nodes(server)
-        if not nodes:
-            waiting = "the server"
-        elif cold:
-            waiting = ", ".join(cold)
-        elif len(hosts) == 1:
-            return
-        else:
-            with contextlib.suppress(DeployError), Control(server) as control:
-                online = {n.node_id for n in control.nodes() if n.status == ONLINE}
-                absent = [name for name in server.sites if nodes.get(name) not in online]
-                if not absent:
-                    return
-                waiting = ", ".join(absent)
-        time.sleep(LOOK)
-    raise DeployError(
-        f"{waiting} did not get ready in time: see the logs in {server.folder.parent}/*/logs."
-    )
+        if time.monotonic() > until:
+            names = ", ".join(host.title for host in waiting)
+            raise DeployError(f"{names} did not get ready in time: see {waiting[0].logs}.")
+        time.sleep(READY_POLL_SECONDS)
+
+
+def _not_ready(hosts: Sequence[ServerHost | SiteHost]) -> Sequence[Host]:
+    """Return the hosts that one has to wait for, the server before its sites."""
+    server, *sites = hosts
+    assert isinstance(server, ServerHost)
+    if not known_nodes(server):
+        return [server]
+    if importing := [site for site in sites if not (site.state / READY_FILE).exists()]:
+        return importing
+    if not sites:
+        return []
+    try:
+        with Control(server) as control:
+            offline = control.offline()
+    except DeployError:
+        return [server]
+    return [site for site in sites if site.title in offline]
 
 
 def _last_line(host: Host) -> str:
@@ -177,12 +180,12 @@ def _last_line(host: Host) -> str:
 
 def _end(host: Host) -> bool:
     """End a host's processes and return whether there were any."""
-    keeper, processes, _ = recorded(host)
-    there = [p for p in (keeper, *processes.values()) if p is not None and p.alive]
-    if keeper is not None and keeper.alive:
-        keeper.send(signal.SIGTERM)
-        wait_gone([keeper], GRACE)
-    left: list[Process] = [p for p in (keeper, *processes.values()) if p is not None]
-    end(left, GRACE)
-    (host.state / "processes.json").unlink(missing_ok=True)
-    return bool(there)
+    supervisor, processes, _ = recorded(host)
+    known = [process for process in (supervisor, *processes.values()) if process is not None]
+    any_alive = any(process.alive for process in known)
+    if supervisor is not None:  # it ends its processes in the right order
+        supervisor.send(signal.SIGTERM)
+        wait_for_exit([supervisor], SUPERVISOR_EXIT_SECONDS)
+    end_sessions(known, SUPERVISOR_EXIT_SECONDS)
+    (host.state / PROCESSES_FILE).unlink(missing_ok=True)
+    return any_alive

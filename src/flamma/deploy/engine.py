@@ -1,0 +1,68 @@
+"""The deployment engine: the clients of a run are the sites of a deployed federation."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from flamma.errors import ConfigError, DeployError
+from flamma.experiments.engine import Assignment, NetworkEngine
+from flamma.experiments.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Deployment(NetworkEngine):
+    """Clients at the sites of a federation that ``flamma deploy`` made and started.
+
+    The round loop runs in a ServerApp of the federation, which locks and writes the run directory;
+    this process submits the run and follows it.
+
+    Parameters
+    ----------
+    server : str
+        The folder of the server, or of the whole deployment; the run must start on its host.
+    """
+
+    server: str = ""
+
+    name: ClassVar[str] = "deployment"
+    summary: ClassVar[str] = "the sites of a federation made by flamma deploy"
+    clients_hold_data: ClassVar[bool] = True
+
+    def execute(self, assignment: Assignment) -> None:
+        """Submit a run to the federation and follow it to its end.
+
+        A run that Flower still carries out is followed; one that stopped is submitted again and
+        goes on from its last finished round. An interrupt asks Flower to stop the run.
+
+        Raises
+        ------
+        FlammaError
+            If the run cannot be submitted, or ends before all of its rounds are done.
+        """
+        from flamma.deploy.hosts import read_server
+        from flamma.deploy.runs import check_online, follow, submit, unfinished_run
+
+        if assignment.data is not None or assignment.model is not None:
+            raise ConfigError(
+                "a deployed run takes no data and no model from Python: the sites have the data, "
+                "and the model needs a name that every host knows, by an entry point."
+            )
+        if not self.server:
+            raise ConfigError(
+                "engine.server is missing: name the server's folder, or use flamma deploy run."
+            )
+        server, config = read_server(Path(self.server)), assignment.config
+        if config.data.clients != len(server.sites):
+            raise DeployError(
+                f"the federation has {len(server.sites)} sites, not {config.data.clients}: set "
+                f"data.clients to {len(server.sites)}, or leave it to flamma deploy run."
+            )
+        check_online(server)
+        folder = RunFolder(Path(os.path.abspath(assignment.folder.path)))
+        run_id = unfinished_run(server, folder)
+        if run_id is None:
+            run_id = submit(server, folder, config)
+        follow(server, folder, run_id, assignment.on_round)

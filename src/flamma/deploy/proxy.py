@@ -1,0 +1,232 @@
+"""The reverse proxy in front of the SuperLink: sites reach only the requests that sites need.
+
+Flower 1.41 serves three interfaces on one port. Fleet requests are signed with a site's registered
+key. Control and runtime requests are not: whoever can reach the port may register keys, submit
+runs or take over a task of the server. So the SuperLink listens on the loopback address only, and
+the network sees this proxy: TLS, the fleet requests in ``ALLOWED_PATHS``, and a size limit.
+
+The proxy also turns a SuperNode's polling into long polling. A SuperNode that asks for a message
+and gets none sleeps for three seconds. So the proxy keeps such a request open and polls the
+SuperLink itself, until there is a message or the SuperNode would time out.
+
+Run as ``python -m flamma.deploy.proxy FOLDER``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import ssl
+import sys
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flamma.deploy.hosts import ServerHost, read_server
+
+if TYPE_CHECKING:
+    import httpx
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+FLEET = "/v1/fleet/"
+ALLOWED_PATHS = frozenset(
+    FLEET + name
+    for name in (
+        "activate-node",
+        "deactivate-node",
+        "send-node-heartbeat",
+        "pull-messages",
+        "push-messages",
+        "get-run",
+        "get-fab",
+        "push-object",
+        "pull-object",
+        "confirm-message-received",
+    )
+)
+"""The fleet requests without ``register-node``, which only the server's host may send."""
+
+PULL_MESSAGES = FLEET + "pull-messages"
+MAX_REQUEST_BYTES = 32 * 1024 * 1024
+"""The size limit of a request; Flower cuts arrays into pieces of 5 MiB."""
+MAX_CONNECTIONS = 1000
+"""Connections at a time; a request over one more is answered with 503."""
+SUPERLINK_TIMEOUT_SECONDS = 60.0
+"""Seconds that the SuperLink has to answer one request."""
+LONG_POLL_SECONDS = 20.0
+"""Seconds that a request for a message is kept open; a SuperNode times out after 30."""
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.3, 2.0
+"""Seconds between two polls for a site: just after its last message, and much later."""
+MAX_POLLS_PER_SECOND = 30.0
+"""Polls for all sites together; with so many sites that this is not enough, none is kept open."""
+PUBLIC_KEY_HEADER = b"flwr-public-key"
+HOP_BY_HOP_HEADERS = frozenset(
+    (b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade")
+)
+
+
+class TooLargeError(Exception):
+    """A request is larger than ``MAX_REQUEST_BYTES``."""
+
+
+class Proxy:
+    """An ASGI application that passes fleet requests on to the SuperLink.
+
+    Parameters
+    ----------
+    client : httpx.AsyncClient
+        A client whose base URL is the SuperLink's.
+    """
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+        self.waiting = 0
+        self.last_message: dict[bytes, float] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on one request, or answer 404 (not allowed), 413 (too large) or 503 (try again)."""
+        if scope["type"] != "http":
+            return
+        if scope["method"] != "POST" or scope["path"] not in ALLOWED_PATHS:
+            await _answer(send, 404)
+            return
+        try:
+            body = await _body(receive)
+        except TooLargeError:
+            await _answer(send, 413)
+            return
+        import httpx
+
+        headers = [(key, value) for key, value in scope["headers"] if key not in HOP_BY_HOP_HEADERS]
+        try:
+            if scope["path"] == PULL_MESSAGES:
+                reply = await self._pull(body, headers, receive)
+            else:
+                reply = await self.client.post(scope["path"], content=body, headers=headers)
+        except httpx.TransportError:  # the SuperLink is being restarted
+            await _answer(send, 503)
+            return
+        if reply is not None:
+            await _answer(send, reply.status_code, reply.content, _reply_headers(reply))
+
+    async def _pull(
+        self, body: bytes, headers: list[tuple[bytes, bytes]], receive: Receive
+    ) -> httpx.Response | None:
+        """Return the reply with a message, or without one if time is up; None if the site left."""
+        site = dict(headers).get(PUBLIC_KEY_HEADER, b"")
+        until = time.monotonic() + LONG_POLL_SECONDS
+        disconnected = asyncio.ensure_future(_disconnected(receive))
+        self.waiting += 1
+        try:
+            while True:
+                reply = await self.client.post(PULL_MESSAGES, content=body, headers=headers)
+                now = time.monotonic()
+                if reply.status_code != 200:
+                    return reply
+                if _has_message(reply.content):
+                    self.last_message[site] = now
+                    return reply
+                pause = self._pause(site, now)
+                if now + pause > until or pause > MAX_POLL_SECONDS:
+                    return reply
+                await asyncio.wait({disconnected}, timeout=pause)
+                if disconnected.done():  # a message that is pulled now would be lost
+                    return None
+        finally:
+            self.waiting -= 1
+            disconnected.cancel()
+
+    def _pause(self, site: bytes, now: float) -> float:
+        idle = now - self.last_message.get(site, -math.inf)
+        wanted = max(MIN_POLL_SECONDS, min(MAX_POLL_SECONDS, idle / 10))
+        return max(wanted, self.waiting / MAX_POLLS_PER_SECOND)
+
+
+def _reply_headers(reply: httpx.Response) -> list[tuple[bytes, bytes]]:
+    """Return the headers to pass on; httpx has decoded the content, so its length is new."""
+    unfit = {*HOP_BY_HOP_HEADERS, b"content-encoding", b"content-length"}
+    raw = [(key.lower(), value) for key, value in reply.headers.raw]
+    length = (b"content-length", str(len(reply.content)).encode())
+    return [*((key, value) for key, value in raw if key not in unfit), length]
+
+
+def _has_message(content: bytes) -> bool:
+    from flwr.proto.fleet_pb2 import PullMessagesResponse
+    from google.protobuf.message import DecodeError
+
+    try:
+        return bool(PullMessagesResponse.FromString(content).messages_list)
+    except DecodeError:
+        return True  # let the SuperNode report what it cannot read
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Return once the site has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _body(receive: Receive) -> bytes:
+    parts, size = [], 0
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            return b""
+        part = event.get("body", b"")
+        size += len(part)
+        if size > MAX_REQUEST_BYTES:
+            raise TooLargeError
+        parts.append(part)
+        if not event.get("more_body", False):
+            return b"".join(parts)
+
+
+async def _answer(
+    send: Send, status: int, body: bytes = b"", headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    fallback = [(b"content-length", str(len(body)).encode())]
+    head = {"type": "http.response.start", "status": status, "headers": headers or fallback}
+    await send(head)
+    await send({"type": "http.response.body", "body": body})
+
+
+def run_proxy(host: ServerHost, listen: str) -> None:
+    """Serve on ``listen`` until a signal comes."""
+    import httpx
+    import uvicorn
+
+    trusted = ssl.create_default_context(cafile=str(host.authority))
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+    client = httpx.AsyncClient(
+        base_url=f"https://127.0.0.1:{host.control_port}",
+        verify=trusted,
+        timeout=SUPERLINK_TIMEOUT_SECONDS,
+        limits=limits,
+        trust_env=False,
+    )
+    uvicorn.run(
+        Proxy(client),
+        host=listen,
+        port=host.port,
+        ssl_certfile=str(host.folder / "server.pem"),
+        ssl_keyfile=str(host.folder / "server.key"),
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        limit_concurrency=MAX_CONNECTIONS,
+        server_header=False,
+    )
+
+
+def main() -> None:
+    """Run the proxy of the server whose folder is the first argument."""
+    host = read_server(Path(sys.argv[1]))
+    run_proxy(host, sys.argv[2] if len(sys.argv) > 2 else host.listen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""``flamma deploy start``: the supervisor of one host's processes, until a signal comes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from flamma.deploy.commands import READY_FILE, Command, commands_of, environment, server_address
+from flamma.deploy.hosts import HOST, Host, ServerHost, SiteHost
+from flamma.deploy.init import free_ports
+from flamma.deploy.processes import Process, end_sessions
+from flamma.deploy.templates import flower_config
+from flamma.errors import DeployError
+from flamma.files import write_atomically
+
+PROCESSES_FILE = "processes.json"
+"""The file in a host's state that lists its processes, for ``status`` and ``down``."""
+SUPERVISE_SECONDS = 0.2
+"""Seconds between two checks of the processes."""
+MIN_RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0
+"""Seconds before a process that died is restarted; doubled each time, up to the second number."""
+STABLE_SECONDS = 60.0
+"""Seconds after which a process counts as stable, and its restart delay is reset."""
+SUPERNODE_RESTART_SECONDS = 8.0
+"""Seconds before a killed SuperNode is restarted; a running ServerApp must notice its absence."""
+TERMINATE_SECONDS = 10.0
+"""Seconds that a process has to terminate before it is killed."""
+MAX_LOG_BYTES = 50_000_000
+"""The size above which a log is emptied when its process starts."""
+
+
+@dataclass
+class Child:
+    """A process under supervision, running or waiting for its restart."""
+
+    command: Command
+    running: subprocess.Popen[bytes] | None = None
+    process: Process | None = None
+    started: float = 0.0
+    delay: float = MIN_RESTART_SECONDS
+    due: float = 0.0
+    restarts: int = 0
+
+
+@dataclass
+class Supervisor:
+    """Starts the processes of one host, restarts those that die, and ends all on a signal.
+
+    Parameters
+    ----------
+    host : Host
+        The host.
+    loopback : bool
+        Whether server and sites are all on this machine, whatever their addresses say.
+    """
+
+    host: Host
+    loopback: bool = False
+    children: list[Child] = field(default_factory=list)
+    stopping: bool = False
+
+    def run(self) -> None:
+        """Supervise until SIGTERM or SIGINT.
+
+        Raises
+        ------
+        DeployError
+            If the host runs already, or another program listens on its port.
+        """
+        if os.name != "posix":
+            raise DeployError("a host of a federation needs Linux or another Unix.")
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, self._stop)
+        with _locked(self.host):
+            check_free(self.host)
+            self._prepare()
+            [runtime_port] = free_ports(1)
+            commands = commands_of(self.host, self.loopback, runtime_port)
+            self.children = [Child(command) for command in commands]
+            registering: subprocess.Popen[bytes] | None = None
+            try:
+                for child in self.children:
+                    self._start(child)
+                if isinstance(self.host, ServerHost):
+                    words = (sys.executable, "-m", "flamma.deploy.control", str(self.host.folder))
+                    registering = self._spawn(Command("register", words))
+                while not self.stopping:
+                    self._check()
+                    time.sleep(SUPERVISE_SECONDS)
+            finally:
+                if registering is not None and registering.poll() is None:
+                    registering.kill()
+                self._end_all()
+
+    def _prepare(self) -> None:
+        host = self.host
+        for folder in (host.logs, host.state, host.flower_home):
+            folder.mkdir(parents=True, exist_ok=True)
+        (host.state / READY_FILE).unlink(missing_ok=True)
+        if isinstance(host, ServerHost):
+            text = flower_config(str(host.authority), host.control_port)
+            write_atomically(host.flower_home / "config.toml", text.encode())
+            host.nodes.unlink(missing_ok=True)
+
+    def _stop(self, *_: object) -> None:
+        self.stopping = True
+
+    def _check(self) -> None:
+        now = time.monotonic()
+        for child in self.children:
+            if child.running is None:
+                if now >= child.due:
+                    child.restarts += 1
+                    self._start(child)
+            elif (code := child.running.poll()) is not None:
+                self._restart_later(child, code, now)
+            elif now - child.started > STABLE_SECONDS:
+                child.delay = MIN_RESTART_SECONDS
+
+    def _restart_later(self, child: Child, code: int, now: float) -> None:
+        name = child.command.name
+        if child.process is not None:
+            end_sessions([child.process], TERMINATE_SECONDS)  # what it has left behind
+        child.running, child.process = None, None
+        delay = child.delay
+        if name == "supernode" and code < 0 and isinstance(self.host, SiteHost):
+            server = server_address(self.host, self.loopback)
+            words = ("-m", "flamma.deploy.deregister", str(self.host.folder), server)
+            self._spawn(Command("deregister", (sys.executable, *words)))
+            delay = max(delay, SUPERNODE_RESTART_SECONDS)
+        _log(f"{name} ended with {code}; restarting it in {delay:.0f} s")
+        child.due, child.delay = now + delay, min(2 * child.delay, MAX_RESTART_SECONDS)
+        self._record()
+
+    def _start(self, child: Child) -> None:
+        child.running = self._spawn(child.command)
+        child.process = Process.of(child.running.pid)
+        child.started = time.monotonic()
+        _log(f"{child.command.name} is process {child.running.pid}")
+        self._record()
+
+    def _spawn(self, command: Command) -> subprocess.Popen[bytes]:
+        log = self.host.logs / f"{command.name}.log"
+        fresh = log.exists() and log.stat().st_size > MAX_LOG_BYTES
+        with open(log, "wb" if fresh else "ab") as output:
+            return subprocess.Popen(
+                command.words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment(self.host),
+                start_new_session=True,
+            )
+
+    def _record(self) -> None:
+        table = {
+            "supervisor": Process.of(os.getpid()).as_table(),
+            "processes": {
+                child.command.name: {**child.process.as_table(), "restarts": child.restarts}
+                for child in self.children
+                if child.process is not None
+            },
+        }
+        text = json.dumps(table, indent=1)
+        write_atomically(self.host.state / PROCESSES_FILE, text.encode(), durable=False)
+
+    def _end_all(self) -> None:
+        # What takes tasks first, so that no new one begins; the SuperLink last, so that SuperNodes
+        # can deregister.
+        for child in reversed(self.children):
+            if child.process is not None:
+                end_sessions([child.process], TERMINATE_SECONDS)
+                if child.running is not None:
+                    child.running.wait()
+        (self.host.state / PROCESSES_FILE).unlink(missing_ok=True)
+        (self.host.state / READY_FILE).unlink(missing_ok=True)
+
+
+def recorded(host: Host) -> tuple[Process | None, dict[str, Process], dict[str, int]]:
+    """Return a host's supervisor, its processes by name, and the restarts of each."""
+    try:
+        table: Any = json.loads((host.state / PROCESSES_FILE).read_text(encoding="utf-8"))
+        entries = dict(table["processes"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, {}, {}
+    found = {name: process for name, e in entries.items() if (process := Process.read(e))}
+    restarts = {name: int(entries[name].get("restarts", 0)) for name in found}
+    return Process.read(table.get("supervisor")), found, restarts
+
+
+def check_free(host: Host) -> None:
+    """Refuse to start a server whose ports are in use by another program."""
+    if not isinstance(host, ServerHost):
+        return
+    for port in (host.port, host.control_port):
+        with socket.socket() as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                tried.bind(("127.0.0.1", port))
+            except OSError:
+                raise DeployError(
+                    f"port {port} is in use by another program: end it, or change the port in "
+                    f"{host.folder / HOST} and at the sites."
+                ) from None
+
+
+def _log(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+@contextlib.contextmanager
+def _locked(host: Host) -> Iterator[None]:
+    """Hold the lock that only one supervisor of a host's folder can have."""
+    host.state.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = FileLock(host.state / "lock").acquire(timeout=0)
+    except Timeout:
+        raise DeployError(
+            f"{host.title} is already running from {host.folder}: end it first."
+        ) from None
+    with lock:
+        yield

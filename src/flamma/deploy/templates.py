@@ -1,0 +1,192 @@
+"""Templates of the text files of a deployment: settings, units, container files, the README."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flamma.deploy.hosts import ServerHost
+from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
+from flamma.options import to_toml
+
+INSTALL_PREFIX = "/opt/flamma"
+"""Where the units expect a host's folder and its virtual environment."""
+
+
+def flower_config(authority: str, control_port: int) -> str:
+    """Return the ``config.toml`` by which ``flwr`` on the server's host finds the SuperLink."""
+    return f"""\
+[superlink]
+default = "flamma"
+
+[superlink.flamma]
+address = "127.0.0.1:{control_port}"
+root-certificates = "{authority}"
+"""
+
+
+def unit(name: str) -> str:
+    """Return the systemd unit of a host; ``name`` is ``server`` or a site's name."""
+    folder = f"{INSTALL_PREFIX}/{name}"
+    return f"""\
+# systemd unit: copy it to /etc/systemd/system/, then systemctl enable --now flamma-{name}
+[Unit]
+Description=FLamma federation: {name}
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+User=flamma
+ExecStart={INSTALL_PREFIX}/venv/bin/flamma deploy start {folder}
+Restart=on-failure
+RestartSec=5
+KillMode=mixed
+TimeoutStopSec=30
+UMask=0077
+NoNewPrivileges=yes
+PrivateTmp=yes
+ProtectSystem=strict
+ProtectHome=read-only
+ReadWritePaths={folder}
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def containerfile(name: str, port: int | None) -> str:
+    """Return the container file of a host; the image has only software, the folder is mounted."""
+    published = f" --publish {port}:{port}" if port else ""
+    exposed = f"EXPOSE {port}\n" if port else ""
+    return f"""\
+# The image holds no key and no data; this folder is mounted into it:
+#   podman build --tag flamma-{name} --file Containerfile .
+#   podman run --detach --name flamma-{name} --userns keep-id{published} \\
+#          --volume "$PWD":/host flamma-{name}
+FROM python:3.11-slim
+ARG FLAMMA=flamma[flower]
+RUN pip install --no-cache-dir "$FLAMMA"
+{exposed}VOLUME /host
+ENTRYPOINT ["flamma", "deploy", "start", "/host"]
+"""
+
+
+def site_toml(name: str, data: Mapping[str, Any], partition: int) -> str:
+    """Return a site's ``site.toml``.
+
+    Parameters
+    ----------
+    name : str
+        The site's name.
+    data : mapping
+        The ``[data]`` table of a run's configuration and its ``seed``.
+    partition : int
+        Which of the dataset's slices is this site's.
+    """
+    from flamma.experiments.config import OWN  # a supervisor does without what it imports
+
+    if data["dataset"] == OWN:
+        about, options = "The site's own data", {"npz": "data.npz", "held_out": data["held_out"]}
+    else:
+        about = "A slice of a known dataset, for trying things out. Your own data instead"
+        options = {
+            "dataset": data["dataset"],
+            "split": data["split"],
+            "partition": partition,
+            "partitions": data["clients"],
+            **{k: v for k, v in data.items() if k not in ("dataset", "split", "clients")},
+        }
+    return f"""\
+# The site's data. They stay here: the server learns the number of samples, never a sample.
+name = "{name}"
+# cost = 0.1              # what a squared epoch costs this site; by default the run draws it
+# tell_cost = true        # tell the server that cost; by default it has to estimate it
+
+# {about}, one of:
+#   npz = "data.npz"          arrays x and y, and perhaps held_x and held_y
+#   parquet = "data.parquet"  columns image (encoded pictures) and label
+#   folder = "pictures"       one folder of pictures per class
+# with, if you like: held_out = 0.2, seed = 0, classes = 10, mean = [0.5], std = [0.25]
+{to_toml({"data": options}).strip()}
+"""
+
+
+def readme(hosts: Sequence[str], server: ServerHost, folder: str) -> str:
+    """Return the page with the commands for each host.
+
+    Parameters
+    ----------
+    hosts : sequence of str
+        The server's names or addresses.
+    server : ServerHost
+        The server.
+    folder : str
+        The deployment's folder.
+    """
+    prefix, sites, port = INSTALL_PREFIX, server.sites, server.port
+    first = sites[0]
+    offline = "\n".join(f"{name}={value}" for name, value in OFFLINE_ENVIRONMENT.items())
+    copies = "\n".join(
+        f"scp -rp sites/{name} {name}.example:{prefix}/    # the host of {name}" for name in sites
+    )
+    return f"""\
+# A federation of {len(sites)} site{"s" if len(sites) > 1 else ""}
+
+Made by `flamma deploy init`. The sites reach the server as {", ".join(hosts)}, port {port}.
+
+| folder | belongs to | holds |
+|---|---|---|
+| `ca/` | you; keep it offline | the authority's key: whoever has it can pose as the server |
+| `server/` | the server's host | its certificate and key, the sites' public keys |
+| `sites/NAME/` | that site's host only | its private key; `site.toml`, about its data |
+
+## Try it on this machine
+
+    flamma deploy up {folder}
+    flamma deploy run {folder} --strategy flamma --rounds 3
+    flamma deploy status {folder}
+    flamma deploy down {folder}
+
+## On the hosts
+
+On every host, install FLamma with Flower into {prefix}/venv:
+
+    python3 -m venv {prefix}/venv
+    {prefix}/venv/bin/pip install 'flamma[flower]'
+
+Copy each host its own folder, and nothing else:
+
+    scp -rp server server.example:{prefix}/
+{_indented(copies)}
+
+On the server's host (sites must be able to reach port {port}; port {server.control_port} is for
+this host only and is bound to its loopback address):
+
+    {prefix}/venv/bin/flamma deploy start {prefix}/server
+
+On the host of {first}, and likewise on the others, after you have said in `site.toml` where its
+data are:
+
+    {prefix}/venv/bin/flamma deploy start {prefix}/{first}
+
+`deploy start` stays in the foreground and restarts processes that die. `flamma-*.service` in each
+folder is a systemd unit for it, `Containerfile` a container.
+
+On the server's host, when the sites are online:
+
+    {prefix}/venv/bin/flamma deploy status {prefix}/server
+    {prefix}/venv/bin/flamma deploy run {prefix}/server --strategy flamma --out runs/first
+
+## What leaves a host
+
+Weights, epochs, numbers of samples, losses and accuracies, over TLS to the server. No sample and no
+label; a `cost` in `site.toml` only if it says `tell_cost = true`. A site runs no code but its own
+FLamma: what a server submits is not executed there. No process calls home or installs packages;
+these are set for all of them:
+
+{_indented(offline)}
+"""
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
