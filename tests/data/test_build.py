@@ -83,6 +83,7 @@ def test_validation_and_training_samples_are_balanced():
     assert np.bincount(np.concatenate([data.train_y, data.held_y])).tolist() == [100] * 10
 
 
+@pytest.mark.slow  # it measures time
 def test_a_hundred_thousand_clients_take_seconds():
     start = time.process_time()
     data = build_federation("synthetic", "classes", 100_000, 0)
