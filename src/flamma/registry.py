@@ -107,14 +107,14 @@ class Registry(Generic[Entry]):
         entry = cast(Callable[..., Any], self[name])
         if shared:
             own = options_of(entry)
-            table = {k: v for k, v in table.items() if k in own or not self._knows(k)}
+            table = {k: v for k, v in table.items() if k in own or not self.has_option(k)}
         return Choice(name, read_options(entry, table, f"{where}."))
 
     def bind(self, choice: Choice) -> Callable[..., Any]:
         """Return the chosen entry as a function that has its options already."""
         return partial(cast(Callable[..., Any], self[choice.name]), **choice.options)
 
-    def _knows(self, option: str) -> bool:
+    def has_option(self, option: str) -> bool:
         """Return whether any entry has an option of this name."""
         for name in self:
             try:
