@@ -15,8 +15,8 @@ from flamma.errors import ConfigError
 if TYPE_CHECKING:
     from torch import nn
 
-SMALLEST_SIDE = 12
-"""Pixels below which the second pooling has nothing left."""
+LENET_SMALLEST_SIDE = 12
+"""Pixels of the smallest image that leaves something for the second pooling."""
 
 
 def lenet5(shape: tuple[int, ...], classes: int) -> nn.Sequential:
@@ -29,10 +29,10 @@ def lenet5(shape: tuple[int, ...], classes: int) -> nn.Sequential:
     """
     from torch import nn
 
-    if len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE:
+    if len(shape) != 3 or min(shape[1:]) < LENET_SMALLEST_SIDE:
         raise ConfigError(
-            f"lenet5 needs images (channels, height, width) of at least {SMALLEST_SIDE}x"
-            f"{SMALLEST_SIDE}, but the samples are {shape}; scale them up or use mlp."
+            f"lenet5 needs images (channels, height, width) of at least {LENET_SMALLEST_SIDE}x"
+            f"{LENET_SMALLEST_SIDE}, but the samples are {shape}; scale them up or use mlp."
         )
     channels, height, width = shape
     features = 16 * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
