@@ -126,7 +126,7 @@ def test_evaluation_survives_dying_workers():
 
 
 def test_an_interrupt_ends_the_round_and_leaves_the_runner_usable():
-    # Whoever runs the tests in the background may have them ignore an interrupt.
+    # A shell that starts the tests in the background may make them ignore an interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     data = faulty([HANG, HANG, 0, 0])
     with ClientRunner(data, make_faulty, seed=0, processes=2) as runner:

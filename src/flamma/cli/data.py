@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from flamma.cli.data_show import LateParser, add_show_arguments, run_show
+from flamma.cli.data_show import LateParser, add_show_arguments, run_data_show
 from flamma.cli.parser import Parser
 from flamma.errors import DataError, FlammaError
 
@@ -41,7 +41,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         description="List the datasets, their size, and whether they are on this machine.",
         epilog=EXAMPLES,
     )
-    listing.set_defaults(run=run_list)
+    listing.set_defaults(run=run_data_list)
     fetch = actions.add_parser(
         "fetch",
         help="fetch datasets to this machine",
@@ -56,7 +56,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="DIR",
         help="look only here, offline: the files themselves, .gz, or the packages with them",
     )
-    fetch.set_defaults(run=run_fetch)
+    fetch.set_defaults(run=run_data_fetch)
     show = actions.add_parser(
         "show",
         help="split a dataset over clients and print each client's classes",
@@ -65,14 +65,14 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         epilog=EXAMPLES,
     )
     add_show_arguments(show)
-    show.set_defaults(run=run_show)
+    show.set_defaults(run=run_data_show)
     for parser in (listing, fetch, show):
         parser.add_argument("--data-dir", type=Path, metavar="DIR", help="folder of all datasets")
     for parser in (listing, show):
         parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
-def run_list(options: argparse.Namespace) -> None:
+def run_data_list(options: argparse.Namespace) -> None:
     """Run ``flamma data list``."""
     from flamma.data.datasets import DATASETS, availability
     from flamma.data.store import data_folder
@@ -120,7 +120,7 @@ def run_list(options: argparse.Namespace) -> None:
     print(f"\nFetched datasets are kept in {folder}")
 
 
-def run_fetch(options: argparse.Namespace) -> None:
+def run_data_fetch(options: argparse.Namespace) -> None:
     """Run ``flamma data fetch``; a dataset that cannot be fetched does not stop the others."""
     failed = []
     for name in options.names:

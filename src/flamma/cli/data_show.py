@@ -90,7 +90,7 @@ def _add_split_options(parser: Parser) -> None:
         )
 
 
-def run_show(options: argparse.Namespace) -> None:
+def run_data_show(options: argparse.Namespace) -> None:
     """Run ``flamma data show``: build the data as a run with these settings would."""
     if options.plot:
         from flamma.reports.drawing import check_picture_name

@@ -126,7 +126,7 @@ class WorkerPool:
                     on_done(busy.pop(place).number, result, self._workers[place].weights)
                     idle.append(place)
         except BaseException:
-            # Nobody will read what busy workers still answer; the next job replaces them.
+            # The answers of busy workers would not be read; the next job replaces the workers.
             for place in busy:
                 self._workers[place].kill()
             raise
