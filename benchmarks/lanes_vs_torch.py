@@ -98,7 +98,8 @@ def main() -> None:
         for name in ("torch", "lanes")
     ]
     print(f"{options.model}, {options.clients} clients, batch {options.batch_size}, one core,")
-    print(f"{library.NAMES[chosen]}, {peak / 1e9:.1f} thousand million products and sums a second")
+    used = library.INSTRUCTION_SETS[chosen]
+    print(f"{used}, {peak / 1e9:.1f} thousand million products and sums a second")
     print(text_table(["", "samples/s", "of peak"], rows))
     print(f"lanes are {least['torch'] / least['lanes']:.2f} times as fast")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import math
 import re
+import sys
 import tomllib
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -139,7 +139,7 @@ def convert(value: Any, annotation: Any, where: str) -> Any:
     if origin is tuple:
         return _sequence(value, arguments, where)
     if annotation is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if math.isfinite(value):
+        if abs(value) <= sys.float_info.max:  # false for NaN; whole numbers can be larger
             return float(value)
         raise ConfigError(f"{where} must be a finite number, not {value!r}.")
     if annotation is int and isinstance(value, int) and not isinstance(value, bool):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from flamma.cli import data, main, parser
 from flamma.data.catalogue import MNIST
+from flamma.data.datasets import DATASETS
+from flamma.data.records import DataFile, DatasetEntry
+from flamma.data.splits import SPLITS
+from flamma.experiments.config import make_config
+from flamma.experiments.setup import build_data
 
 
 @pytest.fixture(autouse=True)
@@ -49,14 +56,13 @@ def test_list_as_json(capsys):
 
 
 def test_show_prints_who_holds_what(capsys):
-    code, out, _ = run(
-        capsys, "show", "digits", "--clients", 10, "--train-samples", 1000, "--shards-per-client", 1
-    )
+    arguments = ["--clients", 10, "--train-samples", 800, "--shards-per-client", 1]
+    code, out, _ = run(capsys, "show", "digits", *arguments)
     assert code == 0
-    assert "1000 training samples, 250 held out, 355 in the test set" in out
+    assert "800 training samples, 200 held out, 200 in the server's validation set, 355 in" in out
     table = [line.split() for line in out.splitlines()[2:]]
     assert table[0] == ["client", "train", "held", "out", *"0123456789"]
-    assert all(row[1:3] == ["100", "25"] and row.count(".") == 9 for row in table[2:12])
+    assert all(row[1:3] == ["80", "20"] and row.count(".") == 9 for row in table[2:12])
 
 
 def test_show_as_json(capsys):
@@ -66,7 +72,49 @@ def test_show_as_json(capsys):
     assert code == 0
     assert [sum(count > 0 for count in row) for row in record["class_counts"]] == [3] * 6
     assert [sum(row) for row in record["class_counts"]] == record["train_samples"]
+    assert record["options"] == {"classes_per_client": 3, "uneven": 0.0}
+    assert record["validation_samples"] == 200
     assert sum(record["train_samples"]) + sum(record["held_out_samples"]) == 10_000
+
+
+def test_show_has_the_data_of_a_run_by_default(capsys):
+    config = make_config({})
+    data = build_data(config)
+    record = json.loads(run(capsys, "show", config.data.dataset, "--json")[1])
+    assert record["class_counts"] == data.class_counts().tolist()
+    assert record["split"] == config.data.split.name
+    assert record["validation_samples"] == data.validation_y.size > 0
+
+
+def test_show_takes_the_options_of_any_split(capsys, monkeypatch):
+    def stripes(pool, *, stripe_width: int = 3):
+        """Deal neighbouring samples together.
+
+        Parameters
+        ----------
+        stripe_width : int
+            How many neighbours, 100% of them.
+        """
+        return np.arange(pool.labels.size) // stripe_width % pool.clients
+
+    monkeypatch.setitem(SPLITS._ours, "stripes", stripes)
+    shown = [
+        run(capsys, "show", "digits", "--split", "stripes", "--json", *words)[1]
+        for words in (["--stripe-width", "5"], ["--set", "stripe_width=5"], [])
+    ]
+    assert json.loads(shown[0])["options"] == {"stripe_width": 5}
+    assert shown[0] == shown[1] != shown[2]
+    with pytest.raises(SystemExit):
+        main(["data", "show", "--help"])
+    helped = " ".join(capsys.readouterr().out.split())
+    assert "--stripe-width X of stripes: how many neighbours, 100% of them (default 3)" in helped
+
+
+def test_show_takes_any_key_of_the_data(capsys):
+    words = ["--set", "validation_samples=0", "--set", "data.held_out=0.5", "--clients", 2]
+    record = json.loads(run(capsys, "show", "digits", *words, "--json")[1])
+    assert record["validation_samples"] == 0
+    assert record["train_samples"] == record["held_out_samples"]
 
 
 def test_show_says_when_not_all_is_shown(capsys):
@@ -90,16 +138,29 @@ def test_fetch_from_a_folder_that_has_nothing(capsys, tmp_path):
     assert "the files are not there" in sentence
 
 
-def test_fetch_from_a_folder(capsys, tmp_path, monkeypatch):
-    import hashlib
-
-    from flamma.data import datasets
-    from flamma.data.records import DataFile, DatasetEntry
-
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """Register a dataset of one file, and write the file."""
     (tmp_path / "a.bin").write_bytes(b"alpha")
     file = DataFile("a.bin", hashlib.sha256(b"alpha").hexdigest(), 5)
-    tiny = DatasetEntry("tiny", (1,), ("0",), 1, 1, MNIST.load, (file,))
-    monkeypatch.setitem(datasets.DATASETS._ours, "tiny", tiny)
+    entry = DatasetEntry("tiny", (1,), ("0",), 1, 1, MNIST.load, (file,))
+    monkeypatch.setitem(DATASETS._ours, "tiny", entry)
+
+
+def test_one_dataset_that_fails_does_not_stop_the_others(capsys, tmp_path, tiny):
+    names = ["digits", "tiny", "minst"]
+    code, out, err = run(capsys, "fetch", *names, "--from", tmp_path, "--data-dir", tmp_path / "d")
+    assert code == 2
+    assert (tmp_path / "d" / "tiny" / "a.bin").read_bytes() == b"alpha"
+    assert out.endswith(f"tiny is in {tmp_path / 'd' / 'tiny'}\n")
+    told = [line for line in err.splitlines() if line.startswith("flamma: ")]
+    assert told[0].startswith("flamma: digits needs no download")
+    assert told[1].startswith("flamma: unknown dataset 'minst': did you mean mnist?")
+    assert told[2] == "flamma: 2 of 3 datasets were not fetched: digits, minst."
+    assert len(told) == 3
+
+
+def test_fetch_from_a_folder(capsys, tmp_path, tiny):
     code, out, _ = run(capsys, "fetch", "tiny", "--from", tmp_path, "--data-dir", tmp_path / "d")
     assert code == 0
     assert "tiny: 1 files, 0.0 MB from" in out
@@ -120,6 +181,9 @@ def test_fetch_from_a_folder(capsys, tmp_path, monkeypatch):
         ["show", "digits", "--train-samples", "100000"],
         ["show", "digits", "--split", "dirichlet", "--alpha", "0"],
         ["show", "digits", "--split", "classes", "--classes-per-client", "11"],
+        ["show", "digits", "--split", "groups"],
+        ["show", "digits", "--set", "alpha"],
+        ["show", "digits", "--set", "splt=iid"],
         ["show", "digits", "--plot", "who.gif"],
         ["fetch", "digits"],
         ["fetch", "minst", "--from", "."],

@@ -12,7 +12,7 @@ import zipfile
 import pytest
 
 from flamma.data import archives
-from flamma.data.archives import gunzip, unpack
+from flamma.data.archives import extract, gunzip
 from flamma.errors import DataError
 
 
@@ -52,7 +52,7 @@ def test_wanted_names_come_out_flat_and_nothing_else(tmp_path, make):
     ]
     package = make(tmp_path / f"p.{ending}", members)
     into = tmp_path / "a" / "into"
-    found = unpack(package, {"wanted", "wanted-too"}, into)
+    found = extract(package, {"wanted", "wanted-too"}, into)
     assert {path.name: path.read_bytes() for path in found} == {
         "wanted": b"right",
         "wanted-too": b"outside",
@@ -64,23 +64,23 @@ def test_wanted_names_come_out_flat_and_nothing_else(tmp_path, make):
 def test_links_are_not_followed(tmp_path):
     members = [link("wanted", "/etc/passwd"), link("also", "/etc/passwd", tarfile.LNKTYPE)]
     package = make_tar(tmp_path / "p.tgz", members)
-    assert unpack(package, {"wanted", "also"}, tmp_path / "into") == []
+    assert extract(package, {"wanted", "also"}, tmp_path / "into") == []
 
 
 @pytest.mark.parametrize("make", [make_tar, make_zip])
 def test_giants_are_refused(tmp_path, make, monkeypatch):
-    monkeypatch.setattr(archives, "MOST_BYTES", 1000)
+    monkeypatch.setattr(archives, "LARGEST_EXTRACTED_FILE", 1000)
     ending = "tgz" if make is make_tar else "zip"
     package = make(tmp_path / f"p.{ending}", [("wanted", bytes(1001))])
     with pytest.raises(DataError, match="wanted is larger than the 1,000 bytes"):
-        unpack(package, {"wanted"}, tmp_path / "into")
+        extract(package, {"wanted"}, tmp_path / "into")
 
 
 def test_a_tar_that_holds_too_much_in_all_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "MOST_TOTAL", 1000)
+    monkeypatch.setattr(archives, "LARGEST_PACKAGE", 1000)
     package = make_tar(tmp_path / "p.tgz", [("a", bytes(600)), ("b", bytes(600))])
     with pytest.raises(DataError, match=r"p\.tgz is larger"):
-        unpack(package, {"wanted"}, tmp_path / "into")
+        extract(package, {"wanted"}, tmp_path / "into")
 
 
 @pytest.mark.parametrize("ending", ["tgz", "zip", "deb"])
@@ -90,14 +90,14 @@ def test_damaged_packages_are_refused(tmp_path, ending):
     package = tmp_path / f"p.{ending}"
     package.write_bytes(b"this is not a package" * 100)
     with pytest.raises(DataError, match=f"p.{ending} cannot be unpacked"):
-        unpack(package, {"wanted"}, tmp_path / "into")
+        extract(package, {"wanted"}, tmp_path / "into")
 
 
 def test_a_package_cut_short_is_refused(tmp_path):
     package = make_tar(tmp_path / "p.tgz", [("wanted", bytes(range(256)) * 1000)])
     package.write_bytes(package.read_bytes()[:-200])
     with pytest.raises(DataError, match="cannot be unpacked"):
-        unpack(package, {"wanted"}, tmp_path / "into")
+        extract(package, {"wanted"}, tmp_path / "into")
 
 
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="there is no dpkg-deb")
@@ -112,7 +112,7 @@ def test_a_debian_package(tmp_path):
     subprocess.run(
         ["dpkg-deb", "--build", str(root), str(tmp_path / "p.deb")], check=True, capture_output=True
     )
-    (found,) = unpack(tmp_path / "p.deb", {"wanted"}, tmp_path / "into")
+    (found,) = extract(tmp_path / "p.deb", {"wanted"}, tmp_path / "into")
     assert found.read_bytes() == b"right"
     assert list((tmp_path / "into").iterdir()) == [found]
 
@@ -121,7 +121,7 @@ def test_a_debian_package_without_its_tool(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "p.deb").write_bytes(b"!<arch>\n")
     with pytest.raises(DataError, match="dpkg-deb is not installed"):
-        unpack(tmp_path / "p.deb", {"wanted"}, tmp_path / "into")
+        extract(tmp_path / "p.deb", {"wanted"}, tmp_path / "into")
 
 
 def test_gunzip_stops_after_what_is_expected(tmp_path):

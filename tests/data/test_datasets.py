@@ -13,7 +13,7 @@ import pytest
 from flamma import registry
 from flamma.cli import main
 from flamma.data.bundled import synthetic
-from flamma.data.datasets import DATASETS, fetch_dataset, load_dataset, where
+from flamma.data.datasets import DATASETS, availability, fetch_dataset, load_dataset
 from flamma.data.records import Dataset, DatasetEntry
 from flamma.data.store import data_folder
 from flamma.errors import ConfigError, DataError
@@ -77,8 +77,8 @@ def test_missing_data_say_how_to_get_them(tmp_path):
     with pytest.raises(DataError) as caught:
         load_dataset("cifar10", tmp_path)
     assert f"flamma data fetch cifar10 --data-dir {tmp_path}`" in str(caught.value)
-    assert where("cifar10", tmp_path) == "not fetched"
-    assert where("digits", tmp_path) == "built in"
+    assert availability("cifar10", tmp_path) == "not fetched"
+    assert availability("digits", tmp_path) == "built in"
 
 
 def test_what_is_built_in_is_not_fetched():

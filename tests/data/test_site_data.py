@@ -1,4 +1,4 @@
-"""A site's own data: read from every kind of source, checked, and kept for the next process."""
+"""A site's own data: read from every kind of source, checked, and cached for the next process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from PIL import Image
 from pyarrow import parquet
 
 from flamma.data.build import build_federation
-from flamma.data.kept_arrays import ABOUT
-from flamma.data.site_data import CACHE, PARTS, load_site
-from flamma.errors import DataError, FlammaError
+from flamma.data.cache import CACHE_RECORD
+from flamma.data.site_data import CACHE_FOLDER, CACHED_ARRAYS, load_site
+from flamma.errors import DataError
 
 SLICE = """
 name = "site1"
@@ -77,12 +77,27 @@ def test_a_slice_is_what_a_run_on_one_machine_gives_that_client(tmp_path):
     np.testing.assert_array_equal(found.held_y, data.held_y[held])
 
 
+def test_a_slice_by_any_split_is_that_of_a_run(tmp_path):
+    text = SLICE.replace('"shards"', '"dirichlet"').replace("shards_per_client = 2", "alpha = 3")
+    path = tmp_path / "site.toml"
+    path.write_text(text)
+    data = build_federation("digits", "dirichlet", 3, 4, alpha=3.0)
+    own = slice(*data.train_offsets[1:3])
+    np.testing.assert_array_equal(load_site(path).x, data.train_x[own])
+
+
+def test_one_number_of_mean_for_each_channel(tmp_path):
+    x, y = arrays()
+    with pytest.raises(DataError, match=r"data.mean must be one number, or one for each of 1"):
+        load_site(npz(tmp_path, "npz = 'own.npz'\nmean = [1, 2]", x=x, y=y))
+
+
 def test_the_second_time_arrays_are_mapped_and_equal(tmp_path):
     path = tmp_path / "site.toml"
     path.write_text(SLICE)
     first, second = load_site(path), load_site(path)
     assert isinstance(second.x, np.memmap)
-    for name in PARTS:
+    for name in CACHED_ARRAYS:
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
     second.x[0] = 99  # copy on write: the file keeps what it has
     np.testing.assert_array_equal(load_site(path).x, first.x)
@@ -96,7 +111,7 @@ def test_own_arrays_are_cut_the_same_way_every_time_and_class_by_class(tmp_path)
     assert np.bincount(found.held_y).tolist() == [2, 2, 2, 2]
     assert found.x.dtype == np.float32
     assert found.y.dtype == np.int64
-    (tmp_path / CACHE / ABOUT).unlink()
+    (tmp_path / CACHE_FOLDER / CACHE_RECORD).unlink()
     np.testing.assert_array_equal(load_site(path).held_x, found.held_x)
     together = np.concatenate([found.x, found.held_x]).reshape(40, -1)
     given = x.astype(np.float32).reshape(40, -1)
@@ -108,17 +123,17 @@ def test_a_changed_source_is_read_again(tmp_path):
     load_site(npz(tmp_path, x=x, y=y))
     found = load_site(npz(tmp_path, x=x[:20] + 1, y=y[:20]))
     assert len(found.y) + len(found.held_y) == 20
-    assert len(list((tmp_path / CACHE).glob("*.npy"))) == len(PARTS)
+    assert len(list((tmp_path / CACHE_FOLDER).glob("*.npy"))) == len(CACHED_ARRAYS)
 
 
-def test_damaged_kept_arrays_are_read_again(tmp_path):
+def test_damaged_cached_arrays_are_read_again(tmp_path):
     x, y = arrays()
     path = npz(tmp_path, x=x, y=y)
     before = load_site(path)
-    for file in (tmp_path / CACHE).glob("*.npy"):
+    for file in (tmp_path / CACHE_FOLDER).glob("*.npy"):
         file.write_bytes(b"rubbish")
     np.testing.assert_array_equal(load_site(path).x, before.x)
-    (tmp_path / CACHE / ABOUT).write_text(json.dumps({"key": "other"}))
+    (tmp_path / CACHE_FOLDER / CACHE_RECORD).write_text(json.dumps({"key": "other"}))
     np.testing.assert_array_equal(load_site(path).x, before.x)
 
 
@@ -186,13 +201,13 @@ BAD_ARRAYS = {
     "not finite": ({"x": np.where(X > 2, np.nan, X), "y": Y}, "not finite"),
     "negative": ({"x": X, "y": Y - 1}, "from 0 to"),
     "too large a label": ({"x": X, "y": Y + 9}, "classes"),
-    "a huge label": ({"x": X, "y": Y + 10**6}, "classes must be a whole number from 1 to"),
+    "a huge label": ({"x": X, "y": Y + 10**6}, "labels must be below 100000, but one is 1000003"),
     "fractions": ({"x": X, "y": Y / 2}, "whole numbers"),
     "texts": ({"x": np.array(["a"] * 40).reshape(-1, 1), "y": Y}, "must be numbers"),
     "pickled": ({"x": np.array([{}] * 40, dtype=object), "y": Y}, "without pickles"),
     "half held out": ({"x": X, "y": Y, "held_x": X}, "both held_x and held_y"),
-    "other shape": ({"x": X, "y": Y, "held_x": X[:, :, :3], "held_y": Y}, "held-out ones"),
-    "one sample": ({"x": X[:1], "y": Y[:1]}, "two at least"),
+    "other shape": ({"x": X, "y": Y, "held_x": X[:, :, :3], "held_y": Y}, "held-out samples"),
+    "one sample": ({"x": X[:1], "y": Y[:1]}, "at least two"),
     "flat": ({"x": X.ravel()[:40], "y": Y}, "samples, features"),
 }
 
@@ -203,13 +218,13 @@ def test_arrays_that_cannot_be_used(tmp_path, case):
     data = "npz = 'own.npz'" + ("\nclasses = 4" if reason == "classes" else "")
     with pytest.raises(DataError, match="from 0 to 3" if reason == "classes" else reason):
         load_site(npz(tmp_path, data, **content))
-    assert not (tmp_path / CACHE).exists()
+    assert not (tmp_path / CACHE_FOLDER).exists()
 
 
 BAD_FILES = {
     "no name": ('[data]\nnpz = "a"', "name must be"),
     "escape": ('name = "here"\n[data]\nnpz = "../own.npz"', "leads out of"),
-    "missing": ('name = "here"\n[data]\nnpz = "own.npz"', "there is no"),
+    "missing": ('name = "here"\n[data]\nnpz = "own.npz"', "which does not exist"),
     "unknown dataset": (SLICE.replace("digits", "minst"), "did you mean mnist"),
     "no such slice": (SLICE.replace("partition = 1", "partition = 3"), "counted from 0"),
     "held out": (SLICE + "held_out = 1.5", "held_out"),
@@ -221,8 +236,9 @@ def test_a_site_file_that_cannot_be_used_is_one_sentence(tmp_path, case):
     text, reason = BAD_FILES[case]
     path = tmp_path / "site.toml"
     path.write_text(text)
-    with pytest.raises(FlammaError, match=reason) as told:
+    with pytest.raises(DataError, match=reason) as told:
         load_site(path)
+    assert str(told.value).startswith(str(path))
     assert "\n" not in str(told.value)
 
 
@@ -250,7 +266,7 @@ def test_a_picture_linked_from_elsewhere_is_refused(tmp_path):
     [
         (b"no picture", "damaged picture"),
         (picture(1)[0][:60], "damaged picture"),
-        (picture(1, (5000, 1))[0], "longest side"),
+        (picture(1, (5000, 1))[0], "the longest side may have 4096 pixels"),
     ],
 )
 def test_pictures_that_cannot_be_used(tmp_path, content, reason):

@@ -1,4 +1,4 @@
-"""What holds for every split, whatever it is given; and what each promises."""
+"""Properties of every registered split, and what each split promises."""
 
 from __future__ import annotations
 
@@ -10,45 +10,51 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from flamma.data.build import balanced_sample, held_out_mask
-from flamma.data.splits import SPLITS, SplitOptions, part_sizes, split_owners
+from flamma.data.splits import SPLITS, Pool, part_sizes, split_owners
 from flamma.errors import DataError, FlammaError
+
+
+def owners_by(name, pool, **options):
+    """Return the owners by a split, which takes those of the options that are its own."""
+    return split_owners(SPLITS.choose({"name": name, **options}, "split", shared=True), pool)
 
 
 @st.composite
 def pools(draw):
-    """Return labels in any order, and options that may or may not be possible."""
+    """Return a pool of samples in any order, and options that may or may not be possible."""
     classes = draw(st.integers(1, 6))
     sizes = draw(st.lists(st.integers(0, 60), min_size=classes, max_size=classes))
     labels = np.repeat(np.arange(classes), sizes)
     np.random.default_rng(draw(st.integers(0, 99))).shuffle(labels)
-    options = SplitOptions(
-        clients=draw(st.integers(1, 12)),
-        seed=draw(st.integers(0, 2**40)),
-        shards_per_client=draw(st.integers(1, 4)),
-        classes_per_client=draw(st.integers(1, 6)),
-        alpha=draw(st.sampled_from([0.01, 0.5, 10.0, 1000.0])),
-        uneven=draw(st.sampled_from([0.0, 0.5, 3.0])),
+    clients, groups = draw(st.integers(1, 12)), draw(st.integers(1, 20))
+    pool = Pool(
+        labels, classes, clients, draw(st.integers(0, 2**40)), np.arange(labels.size) % groups
     )
-    return labels, classes, options
+    return pool, {
+        "shards_per_client": draw(st.integers(1, 4)),
+        "classes_per_client": draw(st.integers(1, 6)),
+        "alpha": draw(st.sampled_from([0.01, 0.5, 10.0, 1000.0])),
+        "uneven": draw(st.sampled_from([0.0, 0.5, 3.0])),
+    }
 
 
-def possible(name, labels, classes, options):
+def possible(name, pool, options):
     try:
-        return split_owners(name, labels, classes, options)
+        return owners_by(name, pool, **options)
     except DataError:
         assume(False)
 
 
 @pytest.mark.parametrize("name", list(SPLITS))
 @settings(max_examples=60)
-@given(pool=pools(), held_out=st.floats(0.01, 0.99))
-def test_every_sample_has_one_owner_and_every_client_both_parts(name, pool, held_out):
-    labels, classes, options = pool
-    owners = possible(name, labels, classes, options)
-    assert owners.shape == labels.shape
-    assert 0 <= owners.min() <= owners.max() < options.clients
-    held = held_out_mask(owners, labels, options, held_out)
-    for client in range(options.clients):
+@given(drawn=pools(), held_out=st.floats(0.01, 0.99))
+def test_every_sample_has_one_owner_and_every_client_both_parts(name, drawn, held_out):
+    pool = drawn[0]
+    owners = possible(name, *drawn)
+    assert owners.shape == pool.labels.shape
+    assert 0 <= owners.min() <= owners.max() < pool.clients
+    held = held_out_mask(owners, pool.labels, pool.clients, pool.seed, held_out)
+    for client in range(pool.clients):
         mine = owners == client
         assert (mine & held).sum() >= 1
         assert (mine & ~held).sum() >= 1
@@ -56,18 +62,16 @@ def test_every_sample_has_one_owner_and_every_client_both_parts(name, pool, held
 
 @pytest.mark.parametrize("name", list(SPLITS))
 @settings(max_examples=60)
-@given(pool=pools())
-def test_the_same_seed_gives_the_same_split(name, pool):
-    owners = possible(name, *pool)
-    assert np.array_equal(owners, split_owners(name, *pool))
+@given(drawn=pools())
+def test_the_same_seed_gives_the_same_split(name, drawn):
+    assert np.array_equal(possible(name, *drawn), possible(name, *drawn))
 
 
 @pytest.mark.parametrize("name", list(SPLITS))
 def test_another_seed_gives_another_split(name):
     labels = np.arange(1000) % 10
-    splits = {
-        split_owners(name, labels, 10, SplitOptions(10, seed)).tobytes() for seed in range(20)
-    }
+    groups = np.arange(1000) % 40
+    splits = {owners_by(name, Pool(labels, 10, 10, seed, groups)).tobytes() for seed in range(20)}
     assert len(splits) == 20
 
 
@@ -75,8 +79,8 @@ def test_another_seed_gives_another_split(name):
 @given(seed=st.integers(0, 2**40), sizes=st.lists(st.integers(5, 40), min_size=10, max_size=10))
 def test_one_shard_per_client_is_one_class_per_client(seed, sizes):
     labels = np.repeat(np.arange(10), sizes)
-    owners = split_owners("shards", labels, 10, SplitOptions(10, seed))
-    held = held_out_mask(owners, labels, SplitOptions(10, seed), 0.2)
+    owners = owners_by("shards", Pool(labels, 10, 10, seed), shards_per_client=1)
+    held = held_out_mask(owners, labels, 10, seed, 0.2)
     classes = []
     for client in range(10):
         (label,) = set(labels[owners == client].tolist())
@@ -89,8 +93,7 @@ def test_one_shard_per_client_is_one_class_per_client(seed, sizes):
 @given(seed=st.integers(0, 2**40), per_client=st.integers(1, 4))
 def test_a_client_has_at_most_as_many_classes_as_shards(seed, per_client):
     labels = np.arange(600) % 5
-    options = SplitOptions(10, seed, shards_per_client=per_client)
-    owners = split_owners("shards", labels, 5, options)
+    owners = owners_by("shards", Pool(labels, 5, 10, seed), shards_per_client=per_client)
     held = [set(labels[owners == client].tolist()) for client in range(10)]
     assert max(map(len, held)) <= per_client
     assert np.bincount(owners).tolist() == [60] * 10
@@ -98,7 +101,7 @@ def test_a_client_has_at_most_as_many_classes_as_shards(seed, per_client):
 
 def test_shards_that_do_not_come_out_even_straddle_two_classes():
     labels = np.arange(300) % 10
-    owners = split_owners("shards", labels, 10, SplitOptions(7, 3))
+    owners = owners_by("shards", Pool(labels, 10, 7, 3), shards_per_client=1)
     sizes = np.bincount(owners)
     assert sizes.max() - sizes.min() <= 1
     for client in range(7):
@@ -111,7 +114,7 @@ def test_shards_that_do_not_come_out_even_straddle_two_classes():
 def test_uneven_spreads_the_sizes(name):
     labels = np.arange(20_000) % 10
     spread = [
-        np.log(np.bincount(split_owners(name, labels, 10, SplitOptions(100, 0, uneven=u)))).std()
+        np.log(np.bincount(owners_by(name, Pool(labels, 10, 100), uneven=u))).std()
         for u in (0.0, 0.5, 1.0)
     ]
     assert spread[0] < 0.05
@@ -130,8 +133,8 @@ def test_classes_gives_so_many_classes_to_each_and_each_to_about_as_many(
 ):
     assume(each <= classes <= clients * each)
     labels = np.arange(classes * 100) % classes
-    options = SplitOptions(clients, seed, classes_per_client=each)
-    owners = split_owners("classes", labels, classes, options)
+    pool = Pool(labels, classes, clients, seed)
+    owners = owners_by("classes", pool, classes_per_client=each)
     counts = np.zeros((clients, classes), dtype=int)
     np.add.at(counts, (owners, labels), 1)
     assert ((counts > 0).sum(axis=1) == each).all()
@@ -143,7 +146,7 @@ def test_a_large_alpha_is_even_and_a_small_one_is_not():
     labels = np.arange(5000) % 10
 
     def largest_share(alpha):
-        owners = split_owners("dirichlet", labels, 10, SplitOptions(10, 0, alpha=alpha))
+        owners = owners_by("dirichlet", Pool(labels, 10, 10), alpha=alpha)
         counts = np.zeros((10, 10))
         np.add.at(counts, (owners, labels), 1)
         return (counts.max(axis=1) / counts.sum(axis=1)).mean()
@@ -154,7 +157,7 @@ def test_a_large_alpha_is_even_and_a_small_one_is_not():
 
 def test_iid_is_a_fair_deal():
     labels = np.arange(10_000) % 10
-    owners = split_owners("iid", labels, 10, SplitOptions(10, 0))
+    owners = owners_by("iid", Pool(labels, 10, 10))
     counts = np.zeros((10, 10))
     np.add.at(counts, (owners, labels), 1)
     assert counts.min() > 65
@@ -167,25 +170,32 @@ def test_iid_is_a_fair_deal():
         ("iid", {"clients": 51}, "51 clients need at least 102 samples"),
         ("iid", {"clients": 0}, "clients must be at least 1"),
         ("iid", {"clients": 2, "seed": -1}, "seed must be at least 0"),
-        ("iid", {"clients": 2, "uneven": math.nan}, "uneven must lie"),
+        ("iid", {"clients": 2, "uneven": 5.1}, "uneven must lie between 0 and 5, not 5.1"),
+        ("iid", {"clients": 2, "uneven": math.nan}, "uneven must be a finite number"),
         ("shards", {"clients": 5, "shards_per_client": 0}, "shards_per_client must be at least"),
         ("shards", {"clients": 30, "shards_per_client": 4}, "120 shards .* there are 100"),
         ("classes", {"clients": 5, "classes_per_client": 11}, "between 1 and 10, not 11"),
-        ("classes", {"clients": 4, "classes_per_client": 2}, "leave 2 of 10 classes to nobody"),
+        (
+            "classes",
+            {"clients": 4, "classes_per_client": 2},
+            "leave 2 of 10 classes without a client",
+        ),
         ("classes", {"clients": 50, "classes_per_client": 1, "uneven": 0}, None),
         ("dirichlet", {"clients": 40, "alpha": 0.01}, "no Dirichlet split with alpha 0.01"),
         ("dirichlet", {"clients": 2, "alpha": 0.0}, "alpha must lie"),
-        ("dirichlet", {"clients": 2, "alpha": math.inf}, "alpha must lie"),
+        ("dirichlet", {"clients": 2, "alpha": math.inf}, "alpha must be a finite number"),
+        ("groups", {"clients": 2}, "groups needs a dataset with natural groups"),
         ("shard", {"clients": 2}, "did you mean shards"),
     ],
 )
 def test_impossible_splits_say_why_in_one_sentence(name, options, what):
-    labels = np.arange(100) % 10
+    clients, seed = options.pop("clients"), options.pop("seed", 0)
+    pool = Pool(np.arange(100) % 10, 10, clients, seed)
     if what is None:
-        split_owners(name, labels, 10, SplitOptions(**options))
+        owners_by(name, pool, **options)
         return
     with pytest.raises(FlammaError, match=what) as caught:
-        split_owners(name, labels, 10, SplitOptions(**options))
+        owners_by(name, pool, **options)
     message = str(caught.value)
     assert "\n" not in message
     assert message[-1] in ".?"
@@ -194,13 +204,43 @@ def test_impossible_splits_say_why_in_one_sentence(name, options, what):
 def test_a_class_with_too_few_samples_for_its_shards():
     labels = np.repeat([0, 1], [99, 1])
     with pytest.raises(DataError, match="1 samples cannot make 2 shards of at least 2"):
-        split_owners("shards", labels, 2, SplitOptions(4))
+        owners_by("shards", Pool(labels, 2, 4), shards_per_client=1)
 
 
 def test_a_split_of_others_is_checked(monkeypatch):
-    monkeypatch.setitem(SPLITS._ours, "lazy", lambda labels, classes, o: np.zeros_like(labels))
+    monkeypatch.setitem(SPLITS._ours, "lazy", lambda pool: np.zeros_like(pool.labels))
     with pytest.raises(DataError, match="'lazy' did not give every client 2 samples"):
-        split_owners("lazy", np.zeros(10, dtype=np.int64), 1, SplitOptions(2))
+        owners_by("lazy", Pool(np.zeros(10, dtype=np.int64), 1, 2))
+
+
+def test_as_many_clients_as_groups_are_the_groups_in_order():
+    groups = np.array([7, 3, 3, 7, 5, 5, 7])
+    owners = owners_by("groups", Pool(np.zeros(7, dtype=np.int64), 1, 3, groups=groups))
+    assert owners.tolist() == [2, 0, 0, 2, 1, 1, 2]
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.integers(2, 30), min_size=2, max_size=15),
+    clients=st.integers(1, 14),
+    seed=st.integers(0, 99),
+)
+def test_fewer_clients_than_groups_share_whole_groups(sizes, clients, seed):
+    assume(clients < len(sizes))
+    groups = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    pool = Pool(np.zeros(groups.size, dtype=np.int64), 1, clients, seed, groups)
+    owners = owners_by("groups", pool)
+    for group in range(len(sizes)):
+        assert np.unique(owners[groups == group]).size == 1
+    counts = np.bincount(owners, minlength=clients)
+    # No client has a whole group more than the one with the fewest samples.
+    assert counts.max() - counts.min() <= max(sizes)
+
+
+def test_more_clients_than_groups_are_refused():
+    pool = Pool(np.zeros(8, dtype=np.int64), 1, 3, groups=np.arange(8) % 2)
+    with pytest.raises(DataError, match="2 groups for 3 clients: use at most 2 clients"):
+        owners_by("groups", pool)
 
 
 @given(
@@ -217,27 +257,27 @@ def test_part_sizes_add_up_and_follow_the_weights(total, weights, least):
 
 
 @settings(max_examples=100)
-@given(pool=pools(), held_out=st.floats(0.05, 0.95))
-def test_held_out_parts_are_cut_class_by_class(pool, held_out):
-    labels, classes, options = pool
-    owners = possible("iid", labels, classes, options)
-    held = held_out_mask(owners, labels, options, held_out)
-    for client in range(options.clients):
+@given(drawn=pools(), held_out=st.floats(0.05, 0.95))
+def test_held_out_parts_are_cut_class_by_class(drawn, held_out):
+    pool, labels = drawn[0], drawn[0].labels
+    owners = possible("iid", *drawn)
+    held = held_out_mask(owners, labels, pool.clients, pool.seed, held_out)
+    for client in range(pool.clients):
         mine = owners == client
         share = (held & mine).sum() / mine.sum()
         assert (
             abs((held & mine).sum() - held_out * mine.sum()) <= 0.5 + 1e-9
             or min((held & mine).sum(), (~held & mine).sum()) == 1
         )
-        for label in range(classes):
+        for label in range(pool.classes):
             group = mine & (labels == label)
             assert abs((held & group).sum() - share * group.sum()) < 1 + 1e-9
 
 
-@given(pool=pools(), count=st.integers(0, 100))
-def test_a_balanced_sample_is_as_balanced_as_can_be(pool, count):
-    labels, classes, options = pool
-    rng = np.random.default_rng(options.seed)
+@given(drawn=pools(), count=st.integers(0, 100))
+def test_a_balanced_sample_is_as_balanced_as_can_be(drawn, count):
+    labels, classes = drawn[0].labels, drawn[0].classes
+    rng = np.random.default_rng(drawn[0].seed)
     chosen = balanced_sample(labels, classes, count, rng)
     there = np.bincount(labels, minlength=classes)
     taken = np.bincount(labels[chosen], minlength=classes)

@@ -107,7 +107,7 @@ def test_sites_that_bring_their_own_data(tmp_path):
     words = ["--dataset", "own", "--sites", "2"]
     assert main(["deploy", "init", str(tmp_path / "fed"), *words]) == 0
     found = read_site(tmp_path / "fed/sites/site1/site.toml")
-    assert (found.name, found.kind, found.data["npz"]) == ("site1", "npz", "data.npz")
+    assert (found.name, found.kind, found.source.npz) == ("site1", "npz", "data.npz")
     assert read_server(tmp_path / "fed").data["dataset"] == "own"
 
 

@@ -75,12 +75,17 @@ def tasks(clients, **changes) -> list[LocalTask]:
 
 
 def alive(pid: int) -> bool:
-    """Return whether a process still runs; one that only waits to be reaped does not."""
+    """Return whether a process still runs: it does not if it only waits to be reaped.
+
+    While other threads of a killed process are still ending, its parent cannot reap it yet.
+    """
     try:
+        threads = os.listdir(f"/proc/{pid}/task")
         with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
+            state = file.read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
         return False
+    return len(threads) > 1 or state not in "ZX"
 
 
 def vanish(pids, within=10.0) -> bool:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flamma.engines.local import LocalEngine
 
 from engines.federations import (
     DAWDLE,
@@ -29,6 +28,7 @@ from engines.federations import (
     vanish,
 )
 from flamma.engines import pool
+from flamma.engines.runner import ClientRunner
 from flamma.errors import FlammaError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
@@ -40,52 +40,52 @@ def failures(reports):
 
 def test_a_worker_that_dies_fails_its_client_only():
     data = faulty([0, DIE, 0, 0, DIE, 0])
-    with LocalEngine(data, make_faulty, seed=0, processes=2) as engine:
-        before = engine._runner.pids
-        reports = engine.train(engine.initial_params, tasks(range(6)))
+    with ClientRunner(data, make_faulty, seed=0, processes=2) as runner:
+        before = runner._pool.pids
+        reports = runner.train(runner.initial_params, tasks(range(6)))
         assert failures(reports) == {1: "the worker died", 4: "the worker died"}
         assert all(r.params is None and r.epochs == 0 for r in reports if r.failure)
-        after = engine._runner.pids
+        after = runner._pool.pids
         assert len(set(after)) == 2
         assert len(set(before) & set(after)) < 2
         assert all(map(alive, after))
-        second = engine.train(engine.initial_params, tasks(range(6)))
-    with LocalEngine(faulty([0] * 6), make_faulty, seed=0) as engine:
-        clean = engine.train(engine.initial_params, tasks(range(6)))
+        second = runner.train(runner.initial_params, tasks(range(6)))
+    with ClientRunner(faulty([0] * 6), make_faulty, seed=0) as runner:
+        clean = runner.train(runner.initial_params, tasks(range(6)))
     for client in (0, 2, 3, 5):
         assert reports[client].params.tobytes() == clean[client].params.tobytes()
         assert second[client].params.tobytes() == clean[client].params.tobytes()
 
 
 def test_a_busy_worker_killed_from_outside_fails_its_client():
-    with LocalEngine(
+    with ClientRunner(
         faulty([DAWDLE] * 4), make_faulty, seed=0, batch_size=2, processes=2
-    ) as engine:
-        pids = engine._runner.pids
+    ) as runner:
+        pids = runner._pool.pids
         killer = threading.Timer(0.2, os.kill, (pids[1], signal.SIGKILL))
         killer.start()
-        reports = engine.train(engine.initial_params, tasks(range(4)))
+        reports = runner.train(runner.initial_params, tasks(range(4)))
         killer.join()
     assert list(failures(reports).values()) == ["the worker died"]
 
 
 def test_a_worker_killed_while_idle_is_nobodys_failure():
     data = faulty([0] * 4)
-    with LocalEngine(data, make_faulty, seed=0, processes=2) as engine:
-        clean = engine.train(engine.initial_params, tasks(range(4)))
-        pids = engine._runner.pids
+    with ClientRunner(data, make_faulty, seed=0, processes=2) as runner:
+        clean = runner.train(runner.initial_params, tasks(range(4)))
+        pids = runner._pool.pids
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         assert vanish(pids)
-        reports = engine.train(engine.initial_params, tasks(range(4)))
+        reports = runner.train(runner.initial_params, tasks(range(4)))
     assert failures(reports) == {}
     assert [r.params.tobytes() for r in reports] == [r.params.tobytes() for r in clean]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_exception_is_told_in_one_line(processes):
-    with LocalEngine(faulty([0, RAISE, 0]), make_faulty, seed=0, processes=processes) as engine:
-        reports = engine.train(engine.initial_params, tasks(range(3)))
+    with ClientRunner(faulty([0, RAISE, 0]), make_faulty, seed=0, processes=processes) as runner:
+        reports = runner.train(runner.initial_params, tasks(range(3)))
     assert failures(reports) == {1: "ValueError: this sample is broken"}
     assert reports[1].params is None
 
@@ -93,72 +93,72 @@ def test_an_exception_is_told_in_one_line(processes):
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_slow_client_is_late(processes):
     data = faulty([0, DAWDLE, 0])
-    with LocalEngine(
+    with ClientRunner(
         data, make_faulty, seed=0, batch_size=1, processes=processes, time_limit=0.6
-    ) as engine:
-        reports = engine.train(engine.initial_params, tasks(range(3)))
+    ) as runner:
+        before = runner._pool.pids if processes > 1 else []
+        reports = runner.train(runner.initial_params, tasks(range(3)))
+        # It gave up by itself: its worker was not killed.
+        assert (runner._pool.pids if processes > 1 else []) == before
     assert failures(reports) == {1: "late: over 0.6 s"}
-    # It gave up by itself, long before it would have been killed.
-    assert 0.6 <= reports[1].seconds < 5
+    assert reports[1].seconds >= 0.6
 
 
 def test_a_client_that_hangs_is_killed(monkeypatch):
-    monkeypatch.setattr(pool, "GRACE", 0.3)
+    monkeypatch.setattr(pool, "HANGING_WORKER_SECONDS", 0.3)
     data = faulty([HANG, 0, 0, 0])
-    with LocalEngine(data, make_faulty, seed=0, processes=2, time_limit=1.0) as engine:
-        pids = engine._runner.pids
-        begin = time.monotonic()
-        reports = engine.train(engine.initial_params, tasks(range(4)))
-        assert 2.3 <= time.monotonic() - begin < 20
+    with ClientRunner(data, make_faulty, seed=0, processes=2, time_limit=1.0) as runner:
+        pids = runner._pool.pids
+        reports = runner.train(runner.initial_params, tasks(range(4)))
         assert failures(reports) == {0: "late: over 1 s"}
-        assert len(set(pids) & set(engine._runner.pids)) == 1
+        assert len(set(pids) & set(runner._pool.pids)) == 1
 
 
 def test_evaluation_survives_dying_workers():
     data = faulty([0, 0], held=600, validation=700)
-    with LocalEngine(data, make_faulty, seed=0, processes=2) as engine:
-        params = engine.initial_params
-        clean = engine.evaluate(params), engine.validate(params)
-        for pid in engine._runner.pids:
+    with ClientRunner(data, make_faulty, seed=0, processes=2) as runner:
+        params = runner.initial_params
+        clean = runner.evaluate(params), runner.validate(params)
+        for pid in runner._pool.pids:
             os.kill(pid, signal.SIGKILL)
-        assert engine.evaluate(params).loss.tobytes() == clean[0].loss.tobytes()
-        assert engine.validate(params) == clean[1]
+        assert runner.evaluate(params).loss.tobytes() == clean[0].loss.tobytes()
+        assert runner.validate(params) == clean[1]
 
 
-def test_an_interrupt_ends_the_round_and_leaves_the_engine_usable():
-    # Whoever runs the tests in the background may have them ignore an interrupt.
+def test_an_interrupt_ends_the_round_and_leaves_the_runner_usable():
+    # A shell that starts the tests in the background may make them ignore an interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     data = faulty([HANG, HANG, 0, 0])
-    with LocalEngine(data, make_faulty, seed=0, processes=2) as engine:
-        pids = engine._runner.pids
+    with ClientRunner(data, make_faulty, seed=0, processes=2) as runner:
+        pids = runner._pool.pids
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            engine.train(engine.initial_params, tasks(range(4)))
+            runner.train(runner.initial_params, tasks(range(4)))
         timer.join()
         assert vanish(pids)
-        reports = engine.train(engine.initial_params, tasks([2, 3]))
+        reports = runner.train(runner.initial_params, tasks([2, 3]))
         assert failures(reports) == {}
         assert [report.client for report in reports] == [2, 3]
 
 
-def test_closing_ends_the_workers_and_the_engine():
-    engine = LocalEngine(federation([4, 4]), make("logistic"), seed=0, processes=2)
-    pids = engine._runner.pids
-    params = engine.initial_params
-    engine.close()
-    engine.close()
-    assert vanish(pids, within=1)
-    with pytest.raises(FlammaError, match="the engine is closed"):
-        engine.train(params, tasks([0]))
+def test_closing_ends_the_workers_and_the_runner():
+    runner = ClientRunner(federation([4, 4]), make("logistic"), seed=0, processes=2)
+    pids = runner._pool.pids
+    params = runner.initial_params
+    runner.close()
+    runner.close()
+    assert vanish(pids)
+    with pytest.raises(FlammaError, match="the runner is closed"):
+        runner.train(params, tasks([0]))
 
 
-def test_a_forgotten_engine_takes_its_workers_along():
-    engine = LocalEngine(federation([4, 4]), make("logistic"), seed=0, processes=2)
-    pids = engine._runner.pids
+def test_a_forgotten_runner_takes_its_workers_along():
+    runner = ClientRunner(federation([4, 4]), make("logistic"), seed=0, processes=2)
+    pids = runner._pool.pids
     assert all(map(alive, pids))
-    del engine
-    assert vanish(pids, within=2)
+    del runner
+    assert vanish(pids)
 
 
 PARENT = """
@@ -166,14 +166,14 @@ PARENT = """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path.insert(0, {here!r})
     from engines.federations import HANG, faulty, make_faulty, tasks
-    from flamma.engines.local import LocalEngine
+    from flamma.engines.runner import ClientRunner
 
     data = faulty([HANG, 0, 0, 0])
-    engines = [LocalEngine(data, make_faulty, seed=0, processes=2) for _ in range(2)]
-    for engine in engines:  # replaced workers know of the other engine's connections
-        engine._runner._replace(1)
-    print(*engines[0]._runner.pids, *engines[1]._runner.pids, flush=True)
-    engines[0].train(engines[0].initial_params, tasks([0]))
+    runners = [ClientRunner(data, make_faulty, seed=0, processes=2) for _ in range(2)]
+    for runner in runners:  # replaced workers know of the other runner's connections
+        runner._pool._replace(1)
+    print(*runners[0]._pool.pids, *runners[1]._pool.pids, flush=True)
+    runners[0].train(runners[0].initial_params, tasks([0]))
 """
 
 
@@ -197,25 +197,25 @@ def test_where_processes_cannot_be_forked_one_is_used(monkeypatch, why):
     if why == "platform":
         monkeypatch.setattr(pool.sys, "platform", "darwin")
     elif why == "probe":
-        monkeypatch.setattr(pool, "_problem", lambda: "no threads survived")
+        monkeypatch.setattr(pool, "_training_problem", lambda: "no threads survived")
     else:
         process = pool.multiprocessing.current_process()
         monkeypatch.setitem(process._config, "daemon", True)
     with pytest.warns(UserWarning, match="using one process: ") as caught:
-        engine = LocalEngine(federation([9, 9]), make("logistic"), seed=0, processes=2)
+        runner = ClientRunner(federation([9, 9]), make("logistic"), seed=0, processes=2)
     assert len(caught) == 1
-    with engine:
-        assert engine.processes == 1
-        assert failures(engine.train(engine.initial_params, tasks([0, 1]))) == {}
+    with runner:
+        assert runner.processes == 1
+        assert failures(runner.train(runner.initial_params, tasks([0, 1]))) == {}
 
 
 def test_a_worker_that_dies_at_once_is_a_reason_to_use_one_process(monkeypatch):
-    monkeypatch.setattr(pool, "_problem", lambda: os._exit(3))
+    monkeypatch.setattr(pool, "_training_problem", lambda: os._exit(3))
     with (
         pytest.warns(UserWarning, match="it died as it started"),
-        LocalEngine(federation([9, 9]), make("logistic"), seed=0, processes=2) as engine,
+        ClientRunner(federation([9, 9]), make("logistic"), seed=0, processes=2) as runner,
     ):
-        assert engine.processes == 1
+        assert runner.processes == 1
 
 
 def test_the_data_are_not_copied_to_the_workers():
@@ -225,9 +225,9 @@ def test_the_data_are_not_copied_to_the_workers():
     object.__setattr__(data, "train_x", big)
     object.__setattr__(data, "train_y", np.zeros(len(big), dtype=np.int64))
     object.__setattr__(data, "train_offsets", np.array([0, 4, 1000, len(big)]))
-    with LocalEngine(data, make("logistic"), seed=0, processes=2) as engine:
-        assert failures(engine.train(engine.initial_params, tasks([0, 1]))) == {}
-        for pid in engine._runner.pids:
+    with ClientRunner(data, make("logistic"), seed=0, processes=2) as runner:
+        assert failures(runner.train(runner.initial_params, tasks([0, 1]))) == {}
+        for pid in runner._pool.pids:
             rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
             private = sum(int(row.split()[1]) for row in rows if row.startswith("Private"))
             assert 0 < private < 100_000  # kB

@@ -104,8 +104,8 @@ def test_hand_computed_price_with_a_smaller_upper_decay_bound():
         ({"costs": [0.1, 0.1]}, "there are 1 and 2"),
         ({"epoch_bounds": (5, 1)}, "epoch_bounds"),
         ({"decay_bounds": (0.7, 0.7)}, "no room"),
-        ({"contributions": [0.0]}, "nobody takes part"),
-        ({"costs": [2.0], "epoch_bounds": (1, 10)}, "nobody takes part"),
+        ({"contributions": [0.0]}, "no client takes part"),
+        ({"costs": [2.0], "epoch_bounds": (1, 10)}, "no client takes part"),
     ],
 )
 def test_a_price_that_cannot_be_found_is_an_error(changes, says):

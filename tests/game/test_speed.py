@@ -1,4 +1,4 @@
-"""How fast and how lean the exact solver is, as ratios within one run."""
+"""How fast and how lean the exact solver is; what measures time is marked slow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import time
 
 import numpy as np
+import pytest
 
 from flamma.game import Game, solve
 
@@ -25,6 +26,7 @@ def population(clients):
     return rng.random(clients), rng.lognormal(-2, 1, clients)
 
 
+@pytest.mark.slow
 def test_a_million_clients_cost_at_most_15_sorts():
     contributions, costs = population(1_000_000)
     game = Game(contributions, costs, round=3_000_000, whole_epochs=False)
@@ -33,6 +35,7 @@ def test_a_million_clients_cost_at_most_15_sorts():
     assert seconds(lambda: solve(game)) <= 15 * sort
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_clients_with_whole_epochs_take_under_two_seconds():
     game = Game(*population(100_000), round=300_000)
     assert seconds(lambda: solve(game), repeats=2) < 2

@@ -95,7 +95,7 @@ def test_your_own_factory_is_used_like_a_name():
     assert parameters(build_model(mine, (4,), 3, seed=0, bias=False)) == 12
     one, same = (FlatModel(build_model(mine, (4,), 3, seed=0)).read() for _ in range(2))
     assert one.tobytes() == same.tobytes()
-    with pytest.raises(ConfigError, match=r"option of the model mine 'bais': did you mean bias\?"):
+    with pytest.raises(ConfigError, match=r"unknown key in mine 'bais': did you mean bias\?"):
         build_model(mine, (4,), 3, seed=0, bais=False)
     with pytest.raises(ConfigError, match=r"must be made as a torch\.nn\.Module, not a str"):
         build_model(lambda shape, classes: "net", (4,), 3, seed=0)
@@ -119,19 +119,19 @@ def test_models_of_other_packages_are_found(tmp_path, monkeypatch):
     [
         ("LeNet", (1, 28, 28), 10, {}, r"unknown model 'LeNet': did you mean lenet5\?"),
         ("resnet18", (3, 32, 32), 10, {"widht": 1}, r"did you mean width\?"),
-        ("lenet5", (1, 28, 28), 10, {"width": 1}, r"option of the model lenet5 'width' \(known: n"),
+        ("lenet5", (1, 28, 28), 10, {"width": 1}, r"unknown key in lenet5 'width' \(known: none"),
         ("lenet5", (1, 8, 8), 10, {}, "at least 12x12"),
         ("resnet18", (3, 31, 31), 10, {"stem_stride": 2}, "at least 32x32"),
-        ("resnet18", (3, 32, 32), 10, {"stem_stride": 0}, "positive whole number"),
+        ("resnet18", (3, 32, 32), 10, {"stem_stride": 0}, "stem_stride must be at least 1, not 0"),
         ("lenet5", (784,), 10, {}, "channels, height, width"),
         ("resnet18", (3, 8, 8), 10, {}, "at least 16x16"),
-        ("resnet18", (3, 32, 32), 10, {"norm": "layer"}, "'group' or 'batch', not 'layer'"),
-        ("resnet18", (3, 32, 32), 10, {"width": 0}, "width must be a positive number"),
-        ("resnet18", (3, 32, 32), 10, {"width": "1"}, "width must be a positive number"),
-        ("resnet18", (3, 32, 32), 10, {"groups": 0}, "groups must be a positive whole number"),
-        ("mlp", (4,), 10, {"hidden": 64}, "list of positive whole numbers"),
-        ("mlp", (4,), 10, {"hidden": [0]}, "list of positive whole numbers"),
-        ("mlp", (4,), 10, {"hidden": [1.5]}, "list of positive whole numbers"),
+        ("resnet18", (3, 32, 32), 10, {"norm": "layer"}, r"resnet18.norm must be group or batch"),
+        ("resnet18", (3, 32, 32), 10, {"width": 0}, "width must be positive, not 0"),
+        ("resnet18", (3, 32, 32), 10, {"width": "1"}, "width must be a number, not '1'"),
+        ("resnet18", (3, 32, 32), 10, {"groups": 0}, "groups must be at least 1, not 0"),
+        ("mlp", (4,), 10, {"hidden": 64}, r"mlp.hidden must be a list, not 64"),
+        ("mlp", (4,), 10, {"hidden": [0]}, "hidden must be positive numbers"),
+        ("mlp", (4,), 10, {"hidden": [1.5]}, r"mlp.hidden must be a whole number, not 1.5"),
         ("mlp", (4,), 0, {}, "at least one class"),
         ("mlp", (0,), 3, {}, "needs samples"),
     ],

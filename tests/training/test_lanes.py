@@ -204,9 +204,8 @@ def test_clients_that_cannot_train_are_reported_and_the_others_trained():
 def test_late_clients():
     params = initial(build_model("lenet5", SHAPE, 10, seed=1))
     jobs = [job(0, 20, epochs=10**6, wants_loss=True), job(1, 16)]
-    begin = time.monotonic()
     late, early = make_trainer().train_many(params, jobs, time_limit=1.0)
-    assert 1.0 <= late.seconds <= time.monotonic() - begin < 60
+    assert late.seconds >= 1.0
     assert isinstance(late.error, TooSlow)
     assert late.params is None
     assert early.error is None
@@ -304,6 +303,7 @@ def fastest(*calls, repeats=6):
     return least
 
 
+@pytest.mark.slow  # it measures time
 @pytest.mark.skipif(not available() or library.best_set() == 0, reason="only with AVX2 or wider")
 @pytest.mark.parametrize("clients", [1, LANES])
 def test_lanes_train_at_least_twice_as_fast_as_torch(clients):

@@ -38,11 +38,11 @@ void lanes_put(void*, int, const float*, float, float, float);
 void lanes_take(void*, int, float*);
 int64_t lanes_run(void*, Seat*, int64_t);
 void lanes_load(void*, const float*);
-void lanes_judge(void*, const float*, const int64_t*, int64_t, float*, uint8_t*);
+void lanes_score(void*, const float*, const int64_t*, int64_t, float*, uint8_t*);
 }
 
 // Reads a plan after the instruction set, trains clients of different sizes in seats of so many
-// lanes, and judges.
+// lanes, and scores.
 int main() {
     long set, batch, share, words;
     if (std::scanf("%ld %ld %ld %ld", &set, &batch, &share, &words) != 4) return 2;
@@ -85,7 +85,7 @@ int main() {
     lanes_load(net, result.data());
     std::vector<float> losses(xs[0]->size() / features);
     std::vector<uint8_t> right(losses.size());
-    lanes_judge(net, xs[0]->data(), ys[0]->data(), static_cast<int64_t>(losses.size()),
+    lanes_score(net, xs[0]->data(), ys[0]->data(), static_cast<int64_t>(losses.size()),
                 losses.data(), right.data());
     for (float loss : losses) sum += loss;
     lanes_delete(net);

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from flamma.models import FlatModel, build_model
 from flamma.seeding import stream
 from flamma.training import TooSlow, TorchTrainer
-from flamma.training.torch_trainer import CHUNK, pick_device
+from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE, pick_device
 from flamma.types import LocalTask
 
 SHAPE = (2, 16, 16)
@@ -198,7 +198,7 @@ def test_buffers_feel_no_proximal_pull():
 
 
 def test_the_loss_is_that_of_the_received_model_on_all_training_data():
-    x, y = samples(CHUNK + 9)
+    x, y = samples(SAMPLES_SCORED_AT_ONCE + 9)
     trainer = TorchTrainer(MODELS["batch norm"], batch_size=64)
     received = trainer.model.read()
     _, loss = trainer.train(
@@ -255,7 +255,7 @@ def test_the_deadline_is_checked_between_batches_and_at_the_end():
     received = trainer.model.read()
     with pytest.raises(TooSlow):
         trainer.train(received, x, y, task(), stream(0, "train"), time.monotonic() + 0.1)
-    assert 1 <= Slow.calls <= 6
+    assert Slow.calls < 10  # of the ten mini-batches of an epoch
     with pytest.raises(TooSlow):
         trainer.train(
             received, x, y, task(iterations=1), stream(0, "train"), time.monotonic() + 0.01
@@ -283,7 +283,7 @@ def test_dropout_follows_the_stream_and_leaves_the_global_generator_alone():
     assert np.array_equal(*(trainer.predict(received, x, y)[0] for _ in range(2)))
 
 
-@pytest.mark.parametrize("count", [0, 1, CHUNK, CHUNK + 1])
+@pytest.mark.parametrize("count", [0, 1, SAMPLES_SCORED_AT_ONCE, SAMPLES_SCORED_AT_ONCE + 1])
 def test_prediction_is_per_sample(count):
     x, y = samples(count)
     trainer = TorchTrainer(make(), batch_size=8)

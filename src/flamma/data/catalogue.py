@@ -28,19 +28,19 @@ IDX_NAMES = (
 IDX_SIZES = (47_040_016, 60_008, 7_840_016, 10_008)
 
 # sha256 of the decoded files, in the order of IDX_NAMES.
-MNIST_FILES = (
+MNIST_CHECKSUMS = (
     "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
     "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 )
-FASHION_FILES = (
+FASHION_CHECKSUMS = (
     "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
     "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
     "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
     "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 )
-CIFAR_FILES = {
+CIFAR_CHECKSUMS = {
     "data_batch_1": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
     "data_batch_2": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
     "data_batch_3": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
@@ -77,7 +77,7 @@ CIFAR_NAMES = (
 
 
 def idx_files(checksums: Sequence[str]) -> tuple[DataFile, ...]:
-    """Return the four files of a dataset in MNIST's form."""
+    """Return the four files of a dataset in the format of MNIST."""
     return tuple(
         DataFile(name, sha256, size)
         for name, sha256, size in zip(IDX_NAMES, checksums, IDX_SIZES, strict=True)
@@ -87,7 +87,7 @@ def idx_files(checksums: Sequence[str]) -> tuple[DataFile, ...]:
 def idx_loader(
     name: str, files: Sequence[DataFile], class_names: Sequence[str], mean: float, std: float
 ) -> Callable[[Path, int], Dataset]:
-    """Return what loads a dataset of four idx files: train images and labels, test likewise."""
+    """Return a loader of four idx files: training images and labels, test images and labels."""
 
     def load(folder: Path, _samples: int) -> Dataset:
         parts = []
@@ -110,20 +110,20 @@ def idx_loader(
 
 
 def idx_mirror(base: str) -> Mirror:
-    """Return the web mirror of a dataset in MNIST's form."""
+    """Return the web mirror of a dataset in the format of MNIST."""
     return Mirror(tuple(f"{base}/{name}.gz" for name in IDX_NAMES))
 
 
 def cifar_files() -> tuple[DataFile, ...]:
-    """Return CIFAR-10's six batches; each can also be made from a picture and a list of labels."""
+    """Return the six batches of CIFAR-10; each can also be built from a picture and its labels."""
     return tuple(
         DataFile(f"{batch}.bin", sha256, CIFAR_BATCH * CIFAR_ROW, _cifar_recipe(batch, number))
-        for number, (batch, sha256) in enumerate(CIFAR_FILES.items())
+        for number, (batch, sha256) in enumerate(CIFAR_CHECKSUMS.items())
     )
 
 
 def _cifar_recipe(batch: str, number: int) -> Recipe:
-    # "lables" is how the package spells it.
+    # "lables" is the spelling of the package.
     test = batch == "test_batch"
     labels_name = "test_lables.json" if test else "train_lables.json"
     count, start = (1, 0) if test else (5, number * CIFAR_BATCH)
@@ -154,8 +154,8 @@ def load_cifar10(folder: Path, _samples: int) -> Dataset:
     )
 
 
-_MNIST_FILES = idx_files(MNIST_FILES)
-_FASHION_FILES = idx_files(FASHION_FILES)
+_MNIST_FILES = idx_files(MNIST_CHECKSUMS)
+_FASHION_FILES = idx_files(FASHION_CHECKSUMS)
 
 MNIST = DatasetEntry(
     about="handwritten digits, 28x28 grey (LeCun, Cortes, Burges)",

@@ -1,4 +1,4 @@
-"""Datasets by name, and loading them.
+"""The registry of datasets, and loading and fetching them by name.
 
 Another package adds a dataset by an entry point of the group ``flamma.datasets`` that names a
 :class:`~flamma.data.records.DatasetEntry`.
@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flamma.data.bundled import CLASSES, FEATURES, load_digits, load_synthetic
+from flamma.data.bundled import (
+    SYNTHETIC_CLASSES,
+    SYNTHETIC_FEATURES,
+    SYNTHETIC_TEST_SAMPLES,
+    load_digits,
+    load_synthetic,
+)
 from flamma.data.catalogue import CIFAR10, DIGIT_NAMES, FASHION_MNIST, MNIST
 from flamma.data.fetching import Delivery, Say, fetch
 from flamma.data.records import Dataset, DatasetEntry
@@ -26,10 +32,10 @@ DIGITS = DatasetEntry(
 )
 SYNTHETIC = DatasetEntry(
     about="Gaussian clouds, as many samples as are asked for",
-    shape=(FEATURES,),
-    class_names=tuple(f"class {label}" for label in range(CLASSES)),
+    shape=(SYNTHETIC_FEATURES,),
+    class_names=tuple(f"class {label}" for label in range(SYNTHETIC_CLASSES)),
     train=10_000,
-    test=2_000,
+    test=SYNTHETIC_TEST_SAMPLES,
     load=load_synthetic,
     generated=True,
 )
@@ -57,7 +63,7 @@ def load_dataset(name: str, data_dir: Path | None = None, samples: int | None = 
     data_dir : Path, optional
         The folder of all datasets, instead of ``FLAMMA_DATA`` or the user's cache.
     samples : int, optional
-        How many training samples a generated dataset should have; others have what they have.
+        How many training samples a generated dataset makes; other datasets ignore it.
 
     Raises
     ------
@@ -80,9 +86,9 @@ def fetch_dataset(
     from_folder: Path | None = None,
     say: Say = lambda _: None,
 ) -> list[Delivery]:
-    """Bring a dataset to this machine, from a folder or from its sources in order.
+    """Fetch a dataset to this machine, from a folder or from its sources in order.
 
-    Returns what each source brought; nothing if all was there already.
+    Returns what came from each source; the list is empty if all files were there already.
     """
     entry = DATASETS[name]
     if not entry.files:
@@ -90,8 +96,8 @@ def fetch_dataset(
     return fetch(name, entry, data_folder(data_dir) / name, from_folder, say)
 
 
-def where(name: str, data_dir: Path | None = None) -> str:
-    """Return ``built in``, ``here`` or ``not fetched``; files are not read for that."""
+def availability(name: str, data_dir: Path | None = None) -> str:
+    """Return ``built in``, ``here`` or ``not fetched``, without reading files."""
     entry = DATASETS[name]
     if not entry.files:
         return "built in"

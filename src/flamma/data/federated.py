@@ -1,4 +1,4 @@
-"""Data as a federation holds it: one array for all clients, cut by offsets."""
+"""The data of a federation: one array for all clients, cut by offsets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Images = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
-    """Training and held-out data of every client, and what the server holds.
+    """The training and held-out data of every client, the test set and the server's data.
 
-    Client ``i`` owns ``train_x[train_offsets[i]:train_offsets[i + 1]]`` and likewise of
-    ``held``. Images are float32 of shape (samples, channels, height, width) or (samples,
-    features), labels int64. ``test`` is the common test set, ``validation`` the server's own
-    (empty unless a strategy needs it).
+    Client ``i`` owns ``train_x[train_offsets[i]:train_offsets[i + 1]]``, and the same of
+    ``held``. Samples are float32 of shape (samples, channels, height, width) or (samples,
+    features), labels int64. ``test`` is the common test set, ``validation`` the server's own set,
+    which may be empty.
     """
 
     train_x: Images
@@ -71,9 +71,9 @@ def federated_from_arrays(
     validation: tuple[Any, Any] | None = None,
     name: str = "arrays",
 ) -> FederatedData:
-    """Return a federation of your own arrays: (x, y) per client, and its held-out (x, y).
+    """Return a federation of arrays: (x, y) of each client, and its held-out (x, y).
 
-    Without a test set, all held-out data together are the test set.
+    Without a test set, the held-out data of all clients are the test set.
     """
     if not clients or len(clients) != len(held_out):
         raise DataError(
@@ -107,16 +107,16 @@ def federated_from_arrays(
 
 
 def pooled(data: FederatedData) -> FederatedData:
-    """Return the federation with all training data at client 0; the held-out ones stay."""
+    """Return the federation with all training data at client 0; held-out data are unchanged."""
     everything = np.full(data.clients, data.train_y.size, dtype=np.int64)
     return replace(data, train_offsets=np.concatenate(([0], everything)))
 
 
 def without_held_out(data: FederatedData, share: float, seed: int) -> FederatedData:
-    """Return the federation with a share of each client's training data in the held-out's place.
+    """Return a federation whose held-out data are a share of each client's training data.
 
-    For choosing options: what results are told of is in neither part. The test set is that of
-    the new held-out data.
+    Options are tuned on it, so that the real held-out data, on which results are reported, are
+    not used. The new held-out data are also the test set.
     """
     train, held = [], []
     for client, (start, stop) in enumerate(pairwise(data.train_offsets.tolist())):
@@ -124,8 +124,8 @@ def without_held_out(data: FederatedData, share: float, seed: int) -> FederatedD
         cut = round(share * (stop - start))
         held.append(np.sort(order[:cut]))
         train.append(np.sort(order[cut:]))
-    kept, judged = np.concatenate(train), np.concatenate(held)
-    held_x, held_y = data.train_x[judged], data.train_y[judged]
+    kept, scored = np.concatenate(train), np.concatenate(held)
+    held_x, held_y = data.train_x[scored], data.train_y[scored]
     return replace(
         data,
         train_x=data.train_x[kept],
@@ -153,7 +153,7 @@ def _joined(parts: Sequence[tuple[Any, Any]], what: str) -> tuple[Images, Ints, 
                 f"shapes are {images.shape} and {labels.shape}."
             )
         if not np.isfinite(images).all():
-            raise DataError(f"{what} data of client {number} have a number that is not finite.")
+            raise DataError(f"{what} data of client {number} have a value that is not finite.")
         xs.append(images)
         ys.append(labels)
     if len({x.shape[1:] for x in xs}) > 1:

@@ -1,4 +1,4 @@
-"""Getting a dataset's files: try its sources in order, keep what has the right checksum."""
+"""Fetches the files of a dataset: tries its sources in order, and checks every checksum."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from flamma.data.archives import MOST_BYTES, gunzip, is_package, unpack
+from flamma.data.archives import LARGEST_EXTRACTED_FILE, extract, gunzip, is_package
 from flamma.data.records import DataFile, DatasetEntry, Recipe
 from flamma.data.sources import Folder, Source
 from flamma.data.store import is_file_of, is_present
 from flamma.errors import DataError
 from flamma.files import write_atomically
 
-DEEPEST = 4
-"""How many folders below a named one are searched."""
+SEARCH_DEPTH = 4
+"""How many levels of folders below the given one are searched."""
 
 Say = Callable[[str], None]
+"""Called with a sentence on what is being tried."""
+
 Places = dict[str, list[Path]]
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """What a source brought: which files, how many bytes, in how many seconds."""
+    """The files that came from one source, their size in bytes, and the seconds it took."""
 
     source: str
     files: tuple[str, ...]
@@ -42,20 +44,20 @@ def fetch(
     from_folder: Path | None = None,
     say: Say = lambda _: None,
 ) -> list[Delivery]:
-    """Bring the files of a dataset that are missing or damaged into its folder.
+    """Fetch the files of a dataset that are missing or damaged into its folder.
 
     Parameters
     ----------
     name : str
-        The dataset's, for messages.
+        The name of the dataset, for messages.
     entry : DatasetEntry
         Its files and sources.
     folder : Path
-        Where its files belong. Each is written under a temporary name and then renamed.
+        The folder of its files. Each is written under a temporary name and then renamed.
     from_folder : Path, optional
-        Look here and nowhere else: decoded files, .gz files, or packages.
+        Look only here, for decoded files, .gz files or packages.
     say : callable
-        Is told what is tried.
+        Called with what is being tried.
 
     Returns
     -------
@@ -65,7 +67,7 @@ def fetch(
     Raises
     ------
     DataError
-        If some file cannot be had; the message says what every source answered.
+        If a file cannot be fetched; the message says why each source failed.
     """
     missing = [file for file in entry.files if not is_present(folder, file)]
     deliveries: list[Delivery] = []
@@ -86,7 +88,7 @@ def fetch(
 
 
 def _try(source: Source, wanted: Sequence[DataFile], folder: Path) -> tuple[Delivery, list[str]]:
-    """Store every wanted file that a source has in some form; say what is wrong with the rest."""
+    """Store the wanted files that a source has; return what was wrong with the others."""
     start = time.monotonic()
     taken: list[DataFile] = []
     problems: list[str] = []
@@ -119,11 +121,11 @@ def _names(wanted: Sequence[DataFile]) -> set[str]:
 
 
 def _search(folder: Path, scratch: Path, names: set[str], problems: list[str]) -> Places:
-    """Return where files of these names are, in the folder and in the packages lying there."""
+    """Return the paths of files of these names, in the folder and in packages inside it."""
     places: Places = {name: [] for name in names}
     packages = []
     for parent, below, files in os.walk(folder):
-        if len(Path(parent).relative_to(folder).parts) >= DEEPEST:
+        if len(Path(parent).relative_to(folder).parts) >= SEARCH_DEPTH:
             below.clear()
         below.sort()
         for file in sorted(files):
@@ -134,7 +136,7 @@ def _search(folder: Path, scratch: Path, names: set[str], problems: list[str]) -
                 packages.append(path)
     for number, package in enumerate(packages):
         try:
-            for path in unpack(package, names, scratch / str(number)):
+            for path in extract(package, names, scratch / str(number)):
                 places[path.name].append(path)
         except DataError as error:
             problems.append(str(error).rstrip("."))
@@ -168,7 +170,7 @@ def _attempts(file: DataFile, places: Places) -> Iterator[Callable[[], bytes]]:
 
 
 def _assemble(recipe: Recipe, paths: Sequence[Path]) -> bytes:
-    return recipe.assemble([_read(path, MOST_BYTES) for path in paths])
+    return recipe.assemble([_read(path, LARGEST_EXTRACTED_FILE) for path in paths])
 
 
 def _read(path: Path, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The file formats of the datasets, read strictly: what is not exactly right is refused."""
+"""Parsers of the datasets' file formats; they refuse anything that is not exactly right."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CIFAR_CLASSES = 10
 
 
 def parse_idx(content: bytes, dimensions: int, name: str) -> Bytes:
-    """Return the array of unsigned bytes in an idx file of so many dimensions.
+    """Return the array of unsigned bytes in an idx file with this number of dimensions.
 
     The format: two zero bytes, the type (8 for unsigned bytes), the number of dimensions, each
     dimension as a big-endian 32-bit number, then the values.
@@ -77,7 +77,7 @@ def cifar_batch_from_png(picture: bytes, labels: Sequence[int], name: str) -> by
     labels : sequence of int
         One per row.
     name : str
-        What to call the picture in messages.
+        The name of the picture in messages.
     """
     pixels = _decode_png(picture, (32 * 32, len(labels)), name)
     planes = pixels.transpose(0, 2, 1).reshape(len(labels), CIFAR_PIXELS)
@@ -86,7 +86,7 @@ def cifar_batch_from_png(picture: bytes, labels: Sequence[int], name: str) -> by
 
 
 def parse_labels(content: bytes, count: int, name: str) -> list[int]:
-    """Return a JSON list of so many CIFAR-10 labels."""
+    """Return a JSON list of exactly ``count`` CIFAR-10 labels."""
     try:
         labels: Any = json.loads(content)
     except ValueError:
@@ -105,7 +105,7 @@ def _decode_png(picture: bytes, size: tuple[int, int], name: str) -> Bytes:
         raise DataError(f"decoding {name} needs Pillow: pip install pillow.") from None
     try:
         with Image.open(io.BytesIO(picture), formats=["PNG"]) as image:
-            # Both are known before a pixel is decoded, so a giant is refused unopened.
+            # Both are known before decoding, so a huge picture is refused without decoding it.
             if image.size != size or image.mode != "RGB":
                 raise DataError(
                     f"{name} should be {size[0]}x{size[1]} RGB, but is "

@@ -1,4 +1,4 @@
-"""A site's own pictures, decoded with care: from a folder per class, or from a parquet file."""
+"""Reads a site's pictures from a folder per class or from a parquet file."""
 
 from __future__ import annotations
 
@@ -16,36 +16,54 @@ from flamma.errors import DataError, MissingExtraError
 from flamma.types import Ints
 
 Pixels = NDArray[np.uint8]
-FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
-ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
-LARGEST_FILE = 64 * 1024 * 1024
-LARGEST_SIDE = 4096
-LARGEST_ALL = 16 * 1024**3
+PICTURE_FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+LARGEST_PICTURE_BYTES = 64 * 1024 * 1024
+LONGEST_PICTURE_SIDE = 4096
+LARGEST_DECODED_BYTES = 16 * 1024**3
 """Bytes of all decoded pictures together."""
-IMAGE, LABEL = "image", "label"
+IMAGE_COLUMN, LABEL_COLUMN = "image", "label"
 
 
 @dataclass(frozen=True)
 class PictureOptions:
-    """How pictures become arrays: their height and width, and 1 or 3 channels."""
+    """How pictures are decoded.
 
-    size: tuple[int, int] | None = None
+    Parameters
+    ----------
+    size : (int, int)
+        The height and width that pictures are resized to; empty keeps their size.
+    channels : int
+        1 for grey, 3 for colour; by default as the pictures are.
+    """
+
+    size: tuple[int, ...] = ()
     channels: int | None = None
+
+    def __post_init__(self) -> None:
+        sides = all(1 <= side <= LONGEST_PICTURE_SIDE for side in self.size)
+        if self.size and not (len(self.size) == 2 and sides):
+            raise DataError(
+                f"data.size must be [height, width], each from 1 to {LONGEST_PICTURE_SIDE}, not "
+                f"{list(self.size)}."
+            )
+        if self.channels not in (None, 1, 3):
+            raise DataError(f"data.channels must be 1 or 3, not {self.channels}.")
 
 
 def read_folder(
-    folder: Path, class_names: Sequence[str] | None, options: PictureOptions
+    folder: Path, class_names: Sequence[str], options: PictureOptions
 ) -> tuple[Pixels, Ints, int]:
     """Return pictures (samples, channels, height, width), labels and the number of classes.
 
-    Each folder inside is a class; the classes are numbered in the order of ``class_names``, or
-    of the folders' sorted names. Links that lead out of the folder are refused.
+    Each folder inside is a class. Classes are numbered in the order of ``class_names``, or of the
+    sorted names of the folders if there are none. Links that lead out of the folder are refused.
     """
     try:
         found = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
     except OSError as error:
         raise DataError(f"cannot read {folder}: {error.strerror}.") from error
-    names = list(found if class_names is None else class_names)
+    names = list(class_names or found)
     if strangers := sorted(set(found) - set(names)):
         raise DataError(f"{folder / strangers[0]} is none of the class_names.")
     root = folder.resolve()
@@ -53,10 +71,12 @@ def read_folder(
         (path, names.index(name))
         for name in found
         for path in sorted((folder / name).iterdir())
-        if path.suffix.lower() in ENDINGS
+        if path.suffix.lower() in PICTURE_SUFFIXES
     ]
     if not files:
-        raise DataError(f"{folder} has no pictures in folders of classes ({', '.join(ENDINGS)}).")
+        raise DataError(
+            f"{folder} has no pictures in folders of classes ({', '.join(PICTURE_SUFFIXES)})."
+        )
     for path, _ in files:
         if not path.resolve().is_relative_to(root):
             raise DataError(f"{path} leads out of {folder}: copy the file instead of linking it.")
@@ -77,10 +97,10 @@ def read_parquet(path: Path, options: PictureOptions) -> tuple[Pixels, Ints]:
         raise MissingExtraError("reading parquet files", "parquet") from None
     try:
         with parquet.ParquetFile(path) as file:
-            missing = {IMAGE, LABEL} - set(file.schema_arrow.names)
+            missing = {IMAGE_COLUMN, LABEL_COLUMN} - set(file.schema_arrow.names)
             if missing:
                 raise DataError(f"{path} has no column {sorted(missing)[0]}.")
-            labels = file.read(columns=[LABEL]).column(LABEL)
+            labels = file.read(columns=[LABEL_COLUMN]).column(LABEL_COLUMN)
             if not arrow.types.is_integer(labels.type) or labels.null_count:
                 raise DataError(f"labels in {path} must be whole numbers, none of them missing.")
             contents = _cells(file, path)
@@ -91,13 +111,13 @@ def read_parquet(path: Path, options: PictureOptions) -> tuple[Pixels, Ints]:
 
 
 def stacked(contents: Iterable[tuple[str, bytes]], count: int, options: PictureOptions) -> Pixels:
-    """Return decoded pictures as one array; all must have the size and channels of the first."""
+    """Return decoded pictures as one array; all must have the shape of the first one."""
     array: Pixels | None = None
     for place, (name, content) in enumerate(contents):
         picture = decode(content, name, options)
         if array is None:
             total = count * picture.size
-            if total > LARGEST_ALL:
+            if total > LARGEST_DECODED_BYTES:
                 raise DataError(
                     f"{count} pictures of {picture.shape} would take {total / 1024**3:.0f} GiB: "
                     f"give a smaller size."
@@ -115,21 +135,21 @@ def stacked(contents: Iterable[tuple[str, bytes]], count: int, options: PictureO
 
 
 def decode(content: bytes, name: str, options: PictureOptions) -> Pixels:
-    """Return one picture as (channels, height, width), refusing giants before decoding them."""
+    """Return one picture as (channels, height, width); one that is too large is not decoded."""
     from PIL import Image
 
-    if len(content) > LARGEST_FILE:
-        raise DataError(f"{name} has more than {LARGEST_FILE // 1024**2} MiB.")
+    if len(content) > LARGEST_PICTURE_BYTES:
+        raise DataError(f"{name} has more than {LARGEST_PICTURE_BYTES // 1024**2} MiB.")
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            if max(image.size) > LARGEST_SIDE:
+        with Image.open(io.BytesIO(content), formats=PICTURE_FORMATS) as image:
+            if max(image.size) > LONGEST_PICTURE_SIDE:
                 raise DataError(
-                    f"{name} is {image.size[0]}x{image.size[1]}; {LARGEST_SIDE} is the longest "
-                    f"side."
+                    f"{name} is {image.size[0]}x{image.size[1]}; the longest side may have "
+                    f"{LONGEST_PICTURE_SIDE} pixels."
                 )
             channels = options.channels or (1 if image.mode in ("1", "L", "I", "I;16") else 3)
             picture = image.convert("L" if channels == 1 else "RGB")
-            if options.size is not None:
+            if options.size:
                 height, width = options.size
                 picture = picture.resize((width, height), Image.Resampling.BILINEAR)
             pixels = np.asarray(picture, dtype=np.uint8)
@@ -142,7 +162,7 @@ def decode(content: bytes, name: str, options: PictureOptions) -> Pixels:
 
 def _cells(file: Any, path: Path) -> Iterator[tuple[str, bytes]]:
     row = 0
-    for batch in file.iter_batches(batch_size=256, columns=[IMAGE]):
+    for batch in file.iter_batches(batch_size=256, columns=[IMAGE_COLUMN]):
         for cell in batch.column(0).to_pylist():
             content = cell.get("bytes") if isinstance(cell, dict) else cell
             if not isinstance(content, bytes):
@@ -153,8 +173,8 @@ def _cells(file: Any, path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _content(path: Path) -> bytes:
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise DataError(f"{path} has more than {LARGEST_FILE // 1024**2} MiB.")
+        if path.stat().st_size > LARGEST_PICTURE_BYTES:
+            raise DataError(f"{path} has more than {LARGEST_PICTURE_BYTES // 1024**2} MiB.")
         return path.read_bytes()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}.") from error

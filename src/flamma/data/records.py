@@ -1,4 +1,4 @@
-"""What a dataset is, before it is loaded and after."""
+"""The records of a dataset: its entry in the registry, its files, and its loaded samples."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from flamma.types import Ints
 if TYPE_CHECKING:
     from flamma.data.sources import Source
 
-Pixels = NDArray[np.uint8] | NDArray[np.float32]
+StoredSamples = NDArray[np.uint8] | NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a file can be put together from others, where a source has it in another form."""
+    """How to build a file from other files, for a source that has it in another form."""
 
     ingredients: tuple[str, ...]
     assemble: Callable[[Sequence[bytes]], bytes]
@@ -29,7 +29,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class DataFile:
-    """One decoded file of a dataset: any source that delivers these very bytes will do."""
+    """One decoded file of a dataset, identified by its checksum, from whichever source."""
 
     name: str
     sha256: str
@@ -39,11 +39,11 @@ class DataFile:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A loaded dataset: samples as they are stored, and what makes them float32 around zero.
+    """A loaded dataset: the samples as stored, and the constants that standardise them.
 
     Images have shape (samples, channels, height, width), other samples (samples, features).
     ``full_scale`` is the largest stored value; ``mean`` and ``std`` are those of the training
-    set divided by it, one number per channel, fixed here so that they depend on no seed.
+    set divided by it, one number per channel. They are constants, so they depend on no seed.
     ``groups`` numbers the natural group of each training sample (its writer, hospital, airline).
 
     Raises
@@ -53,9 +53,9 @@ class Dataset:
     """
 
     name: str
-    train_x: Pixels
+    train_x: StoredSamples
     train_y: Ints
-    test_x: Pixels
+    test_x: StoredSamples
     test_y: Ints
     class_names: tuple[str, ...]
     full_scale: float = 1.0
@@ -85,7 +85,7 @@ class Dataset:
         """How many classes there are."""
         return len(self.class_names)
 
-    def standardised(self, samples: Pixels) -> NDArray[np.float32]:
+    def standardised(self, samples: StoredSamples) -> NDArray[np.float32]:
         """Return (samples / full_scale - mean) / std as float32, channel by channel.
 
         Examples
@@ -108,10 +108,10 @@ class Dataset:
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """A dataset by name: what it is, where its files come from, and how it is loaded.
+    """The entry of a dataset in the registry: its properties, its files, and how to load it.
 
-    ``load`` takes the folder with the dataset's files and how many training samples are wanted
-    at least; only a generated dataset heeds the number. Without ``files`` nothing is fetched.
+    ``load`` takes the folder of the dataset's files and the number of training samples that are
+    wanted; only a generated dataset uses the number. A dataset without ``files`` is not fetched.
     """
 
     about: str

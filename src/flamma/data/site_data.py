@@ -1,15 +1,14 @@
-"""A site's own data, named by its ``site.toml``: arrays, pictures, or a slice of a dataset.
+"""Loads a site's data as its ``site.toml`` describes them: arrays, pictures, or part of a dataset.
 
-Everything stays on the site: training and held-out samples, and what an epoch costs it. What was
-read once is kept beside the file as plain arrays, which the next process maps into its memory
-instead of decoding everything anew.
+The data stay on the site. They are cached beside the file as plain arrays, which the next process
+maps into memory instead of decoding everything again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +16,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flamma
+from flamma.data.build import build_federation, held_out_mask
+from flamma.data.cache import cached_arrays, store_arrays
 from flamma.data.federated import Images
-from flamma.data.kept_arrays import keep, kept
-from flamma.data.pictures import PictureOptions, read_folder, read_parquet
-from flamma.data.site_files import SiteFile, read_site
-from flamma.errors import DataError, FlammaError
+from flamma.data.pictures import read_folder, read_parquet
+from flamma.data.site_files import (
+    MOST_CLASSES,
+    DatasetSlice,
+    NpzFile,
+    OwnSamples,
+    ParquetFile,
+    SiteFile,
+    read_site,
+)
+from flamma.errors import ConfigError, DataError
 from flamma.types import Ints
 
-CACHE = ".arrays"
-PARTS = ("x", "y", "held_x", "held_y")
-MOST_CLASSES = 100_000
-LARGEST_ARRAY = 32 * 1024**3
+CACHE_FOLDER = ".arrays"
+CACHED_ARRAYS = ("x", "y", "held_x", "held_y")
+LARGEST_ARRAY_BYTES = 32 * 1024**3
 
 Parts = tuple[Images, Ints, Images, Ints]
+"""Training samples and labels, held-out samples and labels."""
 
 
 @dataclass(frozen=True, eq=False)
 class SiteData:
-    """What a site holds: its name, its cost if it gives one, its training and held-out data.
+    """A site's name, its cost if it gives one, and its training and held-out data.
 
-    ``tells_cost`` is whether the server may know that cost.
+    ``tells_cost`` is whether the server may know the cost.
     """
 
     name: str
@@ -55,78 +63,74 @@ class SiteData:
 
 
 def load_site(path: str | Path) -> SiteData:
-    """Return the data of the site whose ``site.toml`` this is.
+    """Return the data of the site with this ``site.toml``.
 
-    The held-out part is cut off class by class, the same one every time.
+    The held-out part is stratified by class, and the same every time.
 
     Raises
     ------
     DataError
-        If the file or the data it names cannot be used; one sentence says why.
+        If the file or the data it names cannot be used; one sentence names the file and why.
     """
     site = read_site(Path(path))
-    folder, key = site.path.parent / CACHE, _key(site)
-    found = kept(folder, key, PARTS)
+    try:
+        parts, classes = _load(site)
+    except (ConfigError, DataError) as error:
+        raise DataError(f"{site.path}: {error}") from error
+    return SiteData(site.name, site.cost, *parts, classes, site.tells_cost)
+
+
+def _load(site: SiteFile) -> tuple[Parts, int]:
+    folder, key = site.path.parent / CACHE_FOLDER, _cache_key(site)
+    found = cached_arrays(folder, key, CACHED_ARRAYS)
     if found is not None:
         (x, y, held_x, held_y), classes = found
+        return (x, y, held_x, held_y), classes
+    if isinstance(site.source, DatasetSlice):
+        parts, classes = _slice(site.source)
     else:
-        parts, classes = _read(site)
-        _check(parts, classes, site)
-        keep(folder, key, dict(zip(PARTS, parts, strict=True)), classes)
-        x, y, held_x, held_y = parts
-    return SiteData(site.name, site.cost, x, y, held_x, held_y, classes, site.tells_cost)
+        parts, classes = _own_samples(site)
+    _check(parts, classes)
+    store_arrays(folder, key, dict(zip(CACHED_ARRAYS, parts, strict=True)), classes)
+    return parts, classes
 
 
-def _read(site: SiteFile) -> tuple[Parts, int]:
-    if site.kind == "dataset":
-        return _slice(site)
-    options = PictureOptions(site.size(), site.whole("channels", 1, 3))
-    source, classes = site.source(), None
+def _own_samples(site: SiteFile) -> tuple[Parts, int]:
+    source, path = site.source, site.data_path()
+    assert not isinstance(source, DatasetSlice)
     held: tuple[NDArray[Any], NDArray[Any]] | None = None
-    if site.kind == "npz":
-        x, y, held = _read_npz(source)
-    elif site.kind == "parquet":
-        x, y = read_parquet(source, options)
+    classes = None
+    if isinstance(source, NpzFile):
+        x, y, held = _read_npz(path)
+    elif isinstance(source, ParquetFile):
+        x, y = read_parquet(path, source)
     else:
-        x, y, classes = read_folder(source, site.class_names(), options)
-    parts = _cut(x, y, site) if held is None else (x, y, *held)
-    images, labels, held_images, held_labels = parts
-    scaled = (
-        _scaled(images, site),
-        np.asarray(labels, dtype=np.int64),
-        _scaled(held_images, site),
-        np.asarray(held_labels, dtype=np.int64),
+        x, y, classes = read_folder(path, source.class_names, source)
+    x, y, held_x, held_y = _hold_out(x, y, source) if held is None else (x, y, *held)
+    parts = (
+        _scaled(x, source),
+        np.asarray(y, dtype=np.int64),
+        _scaled(held_x, source),
+        np.asarray(held_y, dtype=np.int64),
     )
-    found = max((int(y.max()) + 1 for y in (scaled[1], scaled[3]) if y.size), default=1)
-    return scaled, site.whole("classes", 1, MOST_CLASSES, classes or found) or found
+    largest = max((int(labels.max()) for labels in (parts[1], parts[3]) if labels.size), default=0)
+    if largest >= MOST_CLASSES:
+        raise DataError(f"labels must be below {MOST_CLASSES}, but one is {largest}.")
+    return parts, source.classes or classes or largest + 1
 
 
-def _slice(site: SiteFile) -> tuple[Parts, int]:
-    """Return one client's part of a known dataset, as a run on one machine would split it."""
-    from flamma.data.build import build_federation
-
-    options = dict(site.data)
-    dataset, split = options.pop("dataset"), options.pop("split", "shards")
-    number = site.whole("partition", 0, MOST_CLASSES)
-    count = site.whole("partitions", 1, MOST_CLASSES)
-    if number is None or count is None or number >= count:
-        raise DataError(
-            f"{site.path}: a slice is number `partition`, counted from 0, of `partitions`."
-        )
-    for key in ("partition", "partitions"):
-        options.pop(key)
-    folder = options.pop("data_dir", None)
-    try:
-        data = build_federation(
-            dataset,
-            split,
-            count,
-            options.pop("seed", 0),
-            **options,
-            data_dir=None if folder is None else Path(folder),
-        )
-    except TypeError as error:
-        raise DataError(f"{site.path}: {error}.") from error
+def _slice(source: DatasetSlice) -> tuple[Parts, int]:
+    data = build_federation(
+        source.dataset,
+        source.split,
+        source.partitions,
+        source.seed,
+        train_samples=source.train_samples,
+        validation_samples=source.validation_samples,
+        held_out=source.held_out,
+        data_dir=Path(source.data_dir) if source.data_dir else None,
+    )
+    number = source.partition
     own = slice(data.train_offsets[number], data.train_offsets[number + 1])
     held = slice(data.held_offsets[number], data.held_offsets[number + 1])
     parts = (data.train_x[own], data.train_y[own], data.held_x[held], data.held_y[held])
@@ -146,7 +150,7 @@ def _read_npz(
                 raise DataError(f"{path} needs both held_x and held_y, or neither.")
             held = (file["held_x"], file["held_y"]) if all(given) else None
             return file["x"], file["y"], held
-    except FlammaError:
+    except DataError:
         raise
     except (OSError, ValueError, EOFError, KeyError) as error:
         raise DataError(f"{path} cannot be read as npz without pickles: {error}.") from error
@@ -154,72 +158,74 @@ def _read_npz(
         raise DataError(f"{path} is damaged: {error}.") from error
 
 
-def _cut(x: NDArray[Any], y: NDArray[Any], site: SiteFile) -> Any:
-    """Cut the held-out part off, class by class."""
-    from flamma.data.build import held_out_mask
-
-    share = site.held_out()
+def _hold_out(x: NDArray[Any], y: NDArray[Any], source: OwnSamples) -> Any:
     if y.ndim != 1 or len(x) != len(y) or len(y) < 2:
         raise DataError(
-            f"{site.path}: there must be as many samples as labels, two at least, but their "
-            f"shapes are {x.shape} and {y.shape}."
+            f"there must be as many samples as labels, and at least two, but their shapes are "
+            f"{x.shape} and {y.shape}."
         )
     if not np.issubdtype(y.dtype, np.integer):
-        raise DataError(f"{site.path}: labels must be whole numbers, not {y.dtype}.")
-    seed = site.whole("seed", 0, 2**31) or 0
+        raise DataError(f"labels must be whole numbers, not {y.dtype}.")
     labels = y.astype(np.int64)
-    held = held_out_mask(np.zeros(labels.size, dtype=np.int64), labels, 1, seed, share)
+    owners = np.zeros(labels.size, dtype=np.int64)
+    held = held_out_mask(owners, labels, 1, source.seed, source.held_out)
     return x[~held], labels[~held], x[held], labels[held]
 
 
-def _scaled(x: NDArray[Any], site: SiteFile) -> Images:
-    """Return samples as float32: bytes divided by 255, then less ``mean`` and over ``std``."""
+def _scaled(x: NDArray[Any], source: OwnSamples) -> Images:
+    """Return samples as float32: bytes divided by 255, then standardised by mean and std."""
     if x.dtype == np.uint8:
         scaled: Images = x.astype(np.float32) / np.float32(255)
     elif np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer):
         scaled = np.asarray(x, dtype=np.float32)
     else:
-        raise DataError(f"{site.path}: samples must be numbers, not {x.dtype}.")
+        raise DataError(f"samples must be numbers, not {x.dtype}.")
     channels = x.shape[1] if x.ndim > 1 else 1
     for key, apply in (("mean", np.subtract), ("std", np.divide)):
-        values = site.per_channel(key, channels)
-        if values is None:
+        values = getattr(source, key)
+        if not values:
             continue
+        if len(values) not in (1, channels):
+            raise DataError(
+                f"data.{key} must be one number, or one for each of {channels} channels, not "
+                f"{len(values)}."
+            )
         column = np.array(values, dtype=np.float32).reshape(1, -1, *[1] * (x.ndim - 2))
         scaled = apply(scaled, column)
     return np.ascontiguousarray(scaled)
 
 
-def _check(parts: Parts, classes: int, site: SiteFile) -> None:
+def _check(parts: Parts, classes: int) -> None:
     x, y, held_x, held_y = parts
     for images, labels, what in ((x, y, "x and y"), (held_x, held_y, "held_x and held_y")):
         if not 2 <= images.ndim <= 4 or labels.ndim != 1 or len(images) != len(labels):
             raise DataError(
-                f"{site.path}: {what} must be (samples, features) or (samples, channels, height, "
-                f"width) and as many labels, but have the shapes {images.shape} and {labels.shape}."
+                f"{what} must be (samples, features) or (samples, channels, height, width) and as "
+                f"many labels, but have the shapes {images.shape} and {labels.shape}."
             )
-        if not len(labels) or images.nbytes > LARGEST_ARRAY:
-            raise DataError(f"{site.path}: {what} have no samples, or more than fit.")
+        if not len(labels):
+            raise DataError(f"{what} have no samples.")
+        if images.nbytes > LARGEST_ARRAY_BYTES:
+            raise DataError(f"{what} have more than {LARGEST_ARRAY_BYTES // 1024**3} GiB.")
         if labels.min() < 0 or labels.max() >= classes:
             raise DataError(
-                f"{site.path}: labels must lie from 0 to {classes - 1}, but {what} have "
-                f"{labels.min()} to {labels.max()}."
+                f"labels must lie from 0 to {classes - 1}, but {what} have {labels.min()} to "
+                f"{labels.max()}."
             )
         if not np.isfinite(images).all():
-            raise DataError(f"{site.path}: {what} have a number that is not finite.")
+            raise DataError(f"{what} have a value that is not finite.")
     if x.shape[1:] != held_x.shape[1:]:
         raise DataError(
-            f"{site.path}: training samples have the shape {x.shape[1:]}, held-out ones "
-            f"{held_x.shape[1:]}."
+            f"training samples have the shape {x.shape[1:]}, held-out samples {held_x.shape[1:]}."
         )
 
 
-def _key(site: SiteFile) -> str:
-    """Return what tells whether kept arrays are those of the site's data as they are now."""
-    parts: list[Any] = [flamma.__version__, np.__version__, site.kind, dict(site.data)]
-    if site.kind != "dataset":
-        source = site.source()
-        files = sorted(source.rglob("*")) if source.is_dir() else [source]
+def _cache_key(site: SiteFile) -> str:
+    """Return a key that changes with the options, the data files and the versions."""
+    parts: list[Any] = [flamma.__version__, np.__version__, site.kind, asdict(site.source)]
+    if not isinstance(site.source, DatasetSlice):
+        path = site.data_path()
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
         stats = [(str(file), file.stat()) for file in files if file.is_file()]
         parts += [(name, about.st_size, about.st_mtime_ns) for name, about in stats]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

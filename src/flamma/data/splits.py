@@ -1,17 +1,16 @@
-"""How a pool of samples is dealt to clients.
+"""Splits: functions that deal a pool of samples to clients.
 
-A split names the owner of every sample, so each sample has exactly one. Its keyword parameters are
-its options. Another package adds one by an entry point of the group ``flamma.splits`` that names a
-function ``(pool, **options) -> owners``.
+A split returns the owner of every sample, so each sample has exactly one. Its keyword parameters
+are its options. Another package adds a split by an entry point of the group ``flamma.splits`` that
+names a function ``(pool, **options) -> owners``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -20,15 +19,15 @@ from flamma.registry import Choice, Registry
 from flamma.seeding import stream
 from flamma.types import Floats, Ints
 
-LEAST = 2
+MIN_SAMPLES = 2
 """The fewest samples of a client: one to train on, one held out."""
-ATTEMPTS = 50
-"""How often the Dirichlet split draws anew before it gives up."""
+MAX_DRAWS = 50
+"""How many times the Dirichlet split draws before it gives up."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """The samples that are dealt out, and to how many clients.
+    """The samples to deal, and the number of clients to deal them to.
 
     Attributes
     ----------
@@ -37,7 +36,7 @@ class Pool:
     classes, clients : int
         How many classes and clients there are.
     seed : int
-        Of every random choice.
+        The seed of the split.
     groups : ndarray, optional
         The natural group of each sample (its writer, hospital, airline), numbered from 0.
     """
@@ -54,11 +53,11 @@ class Pool:
 
 
 Split = Callable[..., Ints]
-"""``(pool, **options) -> owners``: the owner of every sample."""
+"""``(pool, **options) -> owners``: the number of the client that owns each sample."""
 
 
 def split_iid(pool: Pool, *, uneven: float = 0.0) -> Ints:
-    """Deal the samples at random, so that every client has about the same mix.
+    """Deal the samples at random, so that all clients have about the same distribution.
 
     Parameters
     ----------
@@ -67,16 +66,16 @@ def split_iid(pool: Pool, *, uneven: float = 0.0) -> Ints:
         one client in six larger than 2.7 times the median.
     """
     rng = pool.stream()
-    sizes = part_sizes(pool.labels.size, _weights(pool.clients, uneven, rng), LEAST)
+    sizes = part_sizes(pool.labels.size, _weights(pool.clients, uneven, rng), MIN_SAMPLES)
     return rng.permutation(np.repeat(np.arange(pool.clients), sizes))
 
 
 def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0) -> Ints:
     """Sort by label, cut into shards, deal ``shards_per_client`` of them to each client.
 
-    Where the number of shards is a multiple of the number of classes, each class is cut by
-    itself and every shard has one class; otherwise the sorted pool is cut as a whole, and a
-    shard can have the end of one class and the beginning of the next.
+    If the number of shards is a multiple of the number of classes, each class is cut separately
+    and every shard has a single class. Otherwise the sorted pool is cut as a whole, and a shard
+    can have the end of one class and the beginning of the next.
 
     Parameters
     ----------
@@ -88,7 +87,7 @@ def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0)
     _at_least_one("shards_per_client", shards_per_client)
     labels, clients = pool.labels, pool.clients
     count = clients * shards_per_client
-    least = -(-LEAST // shards_per_client)
+    least = -(-MIN_SAMPLES // shards_per_client)
     if count * least > labels.size:
         raise DataError(
             f"{count} shards ({clients} clients with {shards_per_client} each) "
@@ -109,9 +108,9 @@ def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0)
 
 
 def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.0) -> Ints:
-    """Give every client ``classes_per_client`` different classes, each class to about as many.
+    """Give every client ``classes_per_client`` classes, and each class to about as many clients.
 
-    The samples of a class are shared out among the clients that have it.
+    The samples of a class are divided among the clients that have it.
 
     Parameters
     ----------
@@ -127,14 +126,14 @@ def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.
     if clients * each < classes:
         raise DataError(
             f"{clients} clients with {each} classes each leave {classes - clients * each} of "
-            f"{classes} classes to nobody: take more clients or more classes per client."
+            f"{classes} classes without a client: take more clients or more classes per client."
         )
     rng = pool.stream()
     held = _deal_classes(clients, each, classes, rng)
     order = _by_label(labels, rng)
     sizes = np.bincount(labels, minlength=classes)
     starts = np.concatenate(([0], np.cumsum(sizes)))
-    least = -(-LEAST // each)
+    least = -(-MIN_SAMPLES // each)
     owners = np.empty(labels.size, dtype=np.int64)
     for label in range(classes):
         holders = rng.permutation(np.flatnonzero((held == label).any(axis=1)))
@@ -145,11 +144,11 @@ def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.
 
 
 def split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
-    """Share out each class by weights drawn from a symmetric Dirichlet(``alpha``) distribution.
+    """Divide each class by weights drawn from a symmetric Dirichlet(``alpha``) distribution.
 
     A small alpha gives each class to few clients, a large one approaches equal shares (Hsu, Qi,
-    Brown: Measuring the effects of non-identical data distribution, 2019). Drawn anew, a bounded
-    number of times, until every client has two samples.
+    Brown: Measuring the effects of non-identical data distribution, 2019). The weights are drawn
+    again, a limited number of times, until every client has two samples.
 
     Parameters
     ----------
@@ -161,38 +160,41 @@ def split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
         raise DataError(f"alpha must lie between 0.001 and 1000000, not {alpha:g}.")
     present = np.bincount(labels, minlength=classes)
     fewest = 0
-    for attempt in range(ATTEMPTS):
+    for attempt in range(MAX_DRAWS):
         rng = pool.stream(attempt)
         shares = rng.dirichlet(np.full(clients, alpha), size=classes)
         cuts = np.rint(np.cumsum(shares, axis=1) * present[:, None]).astype(np.int64)
         cuts[:, -1] = present
         parts = np.diff(cuts, axis=1, prepend=0)
         fewest = int(parts.sum(axis=0).min())
-        if fewest >= LEAST:
+        if fewest >= MIN_SAMPLES:
             owners = np.empty(labels.size, dtype=np.int64)
-            everybody = np.tile(np.arange(clients), classes)
-            owners[_by_label(labels, rng)] = np.repeat(everybody, parts.ravel())
+            holders = np.tile(np.arange(clients), classes)
+            owners[_by_label(labels, rng)] = np.repeat(holders, parts.ravel())
             return owners
     raise DataError(
-        f"no Dirichlet split with alpha {alpha:g} gave each of {clients} clients {LEAST} of the "
-        f"{labels.size} samples in {ATTEMPTS} draws: raise alpha, or take fewer clients or more "
-        f"samples."
+        f"no Dirichlet split with alpha {alpha:g} gave each of {clients} clients {MIN_SAMPLES} of "
+        f"the {labels.size} samples in {MAX_DRAWS} draws: raise alpha, or take fewer clients or "
+        f"more samples."
     )
 
 
 def split_groups(pool: Pool) -> Ints:
     """Give every client whole natural groups of the dataset, such as all samples of a writer.
 
-    With as many clients as groups, each group is a client, in order. With fewer, the groups are
-    dealt out in random order, each to the client that has the fewest samples so far.
+    With as many clients as groups, each group is a client, in their order. With fewer clients,
+    the groups are dealt in random order, each to the client with the fewest samples so far.
     """
     if pool.groups is None:
-        raise DataError("the dataset has no natural groups: choose another split.")
+        raise DataError("the split groups needs a dataset with natural groups: use another split.")
     groups, clients = pool.groups, pool.clients
     sizes = np.bincount(groups)
     present = np.flatnonzero(sizes)
     if clients > present.size:
-        raise DataError(f"there are {present.size} groups for {clients} clients: take fewer.")
+        raise DataError(
+            f"the dataset has {present.size} groups for {clients} clients: use at most "
+            f"{present.size} clients."
+        )
     holder = np.zeros(sizes.size, dtype=np.int64)
     if clients == present.size:
         holder[present] = np.arange(clients)
@@ -234,16 +236,22 @@ def split_owners(split: Choice, pool: Pool) -> Ints:
     [[0], [1]]
     """
     deal = SPLITS.bind(split)
-    _check(pool, split.options)
+    _check(pool)
     owners: Ints = deal(pool)
     counts = np.bincount(owners, minlength=pool.clients)
-    if owners.shape != pool.labels.shape or counts.size != pool.clients or counts.min() < LEAST:
-        raise DataError(f"the split {split.name!r} did not give every client {LEAST} samples.")
+    if (
+        owners.shape != pool.labels.shape
+        or counts.size != pool.clients
+        or counts.min() < MIN_SAMPLES
+    ):
+        raise DataError(
+            f"the split {split.name!r} did not give every client {MIN_SAMPLES} samples."
+        )
     return owners
 
 
 def part_sizes(total: int, weights: Floats, least: int, what: str = "clients") -> Ints:
-    """Return whole sizes that add up to a total, at least ``least`` each, the rest by weight.
+    """Return integer sizes with the given sum: ``least`` each, the rest in proportion to weights.
 
     Examples
     --------
@@ -265,6 +273,8 @@ def part_sizes(total: int, weights: Floats, least: int, what: str = "clients") -
 
 
 def _weights(count: int, uneven: float, rng: np.random.Generator) -> Floats:
+    if not 0 <= uneven <= 5:  # false for NaN too
+        raise DataError(f"uneven must lie between 0 and 5, not {uneven:g}.")
     return np.exp(uneven * rng.standard_normal(count))
 
 
@@ -276,10 +286,10 @@ def _by_label(labels: Ints, rng: np.random.Generator) -> Ints:
 
 
 def _deal_classes(clients: int, each: int, classes: int, rng: np.random.Generator) -> Ints:
-    """Return a row of different classes per client, using each class about equally often.
+    """Return a row of distinct classes per client, with each class used about equally often.
 
-    Clients in a block take turns around a circle of all classes in random order; after as many
-    clients as it takes to come out even, the next block has a circle of its own.
+    The clients of a block take consecutive classes of a random circular order of all classes; a
+    block has as many clients as it takes to use each class equally often.
     """
     block = Fraction(classes, each).numerator
     circles = rng.permuted(np.tile(np.arange(classes), (-(-clients // block), 1)), axis=1)
@@ -288,16 +298,13 @@ def _deal_classes(clients: int, each: int, classes: int, rng: np.random.Generato
     return rng.permutation(dealt, axis=0)
 
 
-def _check(pool: Pool, options: Mapping[str, Any]) -> None:
+def _check(pool: Pool) -> None:
     _at_least_one("clients", pool.clients)
     if pool.seed < 0:
         raise DataError(f"seed must be at least 0, not {pool.seed}.")
-    uneven = options.get("uneven", 0.0)
-    if not 0 <= uneven <= 5:  # false for NaN too
-        raise DataError(f"uneven must lie between 0 and 5, not {uneven:g}.")
-    if pool.labels.size < LEAST * pool.clients:
+    if pool.labels.size < MIN_SAMPLES * pool.clients:
         raise DataError(
-            f"{pool.clients} clients need at least {LEAST * pool.clients} samples, one to "
+            f"{pool.clients} clients need at least {MIN_SAMPLES * pool.clients} samples, one to "
             f"train on and one held out each, but there are {pool.labels.size}."
         )
 

@@ -1,4 +1,4 @@
-"""Where datasets are kept on this machine, and reading them back unharmed."""
+"""The folder of datasets on this machine, and reading files from it with their checksums."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def _cache(environment: Mapping[str, str], platform: str) -> Path:
 
 
 def is_file_of(content: bytes, file: DataFile) -> bool:
-    """Return whether these bytes are the file: right size, right checksum."""
+    """Return whether these bytes have the size and the checksum of the file."""
     return len(content) == file.size and hashlib.sha256(content).hexdigest() == file.sha256
 
 
 def is_present(folder: Path, file: DataFile) -> bool:
-    """Return whether the folder has the file, unharmed."""
+    """Return whether the folder has the file with the right checksum."""
     try:
         return is_file_of((folder / file.name).read_bytes(), file)
     except OSError:
@@ -64,7 +64,7 @@ def is_present(folder: Path, file: DataFile) -> bool:
 
 
 def looks_present(folder: Path, files: tuple[DataFile, ...]) -> bool:
-    """Return whether files of these names and sizes are there, without reading them."""
+    """Return whether files of these names and sizes exist, without reading them."""
     try:
         return all((folder / file.name).stat().st_size == file.size for file in files)
     except OSError:
@@ -77,7 +77,7 @@ def read_verified(folder: Path, file: DataFile, dataset: str) -> bytes:
     Raises
     ------
     DataError
-        If the file is missing, unreadable, or not what it should be.
+        If the file is missing, unreadable or damaged.
     """
     path = folder / file.name
     try:
@@ -95,7 +95,7 @@ def read_verified(folder: Path, file: DataFile, dataset: str) -> bytes:
 
 
 def missing(dataset: str, folder: Path) -> str:
-    """Return the sentence that says how to get a dataset that is not there."""
+    """Return the message that tells how to fetch a dataset that is missing."""
     command = _command(dataset, folder)
     return (
         f"{dataset} is not in {folder}: get it with `{command}`, or offline with `{command} "

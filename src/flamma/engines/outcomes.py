@@ -1,4 +1,4 @@
-"""What every engine says of a client that failed, and how it sums up scores; numpy only."""
+"""How every engine reports a client's training, and averages scores. Needs numpy only."""
 
 from __future__ import annotations
 
@@ -7,25 +7,49 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.types import Floats, Ints
+from flamma.training.jobs import TooSlow, Trained
+from flamma.types import Floats, Ints, LocalTask, Report
+
+
+def training_report(
+    task: LocalTask, samples: int, trained: Trained, time_limit: float | None
+) -> Report:
+    """Return the report of a training, without its weights: they are copied where they are used."""
+    failure = ""
+    if isinstance(trained.error, TooSlow):
+        failure = late(time_limit)
+    elif trained.error is not None:
+        failure = one_line(trained.error)
+    return Report(
+        client=task.client,
+        params=None,
+        samples=samples,
+        epochs=0 if failure else task.epochs,
+        loss=trained.loss,
+        seconds=trained.seconds,
+        failure=failure,
+    )
 
 
 def late(limit: float | None) -> str:
-    """Return what a report says of a client that was too slow."""
+    """Return the failure of a client that took longer than the time limit."""
     return f"late: over {limit:g} s"
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception as one short line."""
+    """Return an exception as one line of at most 200 characters."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}"[:200] if lines else type(error).__name__
 
 
 def means(values: NDArray[np.generic], offsets: Ints) -> Floats:
-    """Return the mean of each client's values, NaN for a client without any."""
+    """Return the mean of each client's values; a client without values has NaN.
+
+    Client ``i`` owns ``values[offsets[i]:offsets[i + 1]]``.
+    """
     counts = np.diff(offsets)
     means = np.full(counts.size, math.nan)
-    # reduceat takes an empty part for one of one value, so only the others are cut.
+    # reduceat returns the next value for an empty range, so only the others are summed.
     filled = counts > 0
     if filled.any():
         sums = np.add.reduceat(values.astype(np.float64), offsets[:-1][filled])
@@ -33,6 +57,6 @@ def means(values: NDArray[np.generic], offsets: Ints) -> Floats:
     return means
 
 
-def mean(values: NDArray[np.generic]) -> float:
-    """Return the mean of all values, NaN if there are none."""
+def mean_or_nan(values: NDArray[np.generic]) -> float:
+    """Return the mean of all values; the mean of no values is NaN."""
     return float(np.mean(values.astype(np.float64))) if values.size else math.nan

@@ -1,4 +1,4 @@
-"""Worker processes that share their parent's data, and die without taking anything along."""
+"""Worker processes, forked from this one, that share its data and can be killed at any time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
 import warnings
 import weakref
@@ -21,32 +20,30 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from flamma.engines.outcomes import late, one_line
-from flamma.engines.work import (
-    Batch,
-    Done,
+from flamma.engines.executor import (
+    Executor,
     Job,
-    Outcome,
+    OnDone,
+    Result,
     Span,
     Weights,
-    Workbench,
     one_thread,
     shared_zeros,
     stay_on_one_thread,
 )
+from flamma.engines.outcomes import late, one_line
 from flamma.errors import FlammaError
+from flamma.processes import exit_with_parent
 from flamma.types import Params
 
-DIED = "the worker died"
+WORKER_DIED = "the worker died"
+"""The failure of a client whose worker process ended in the middle of its training."""
 
-GRACE = 5.0
+HANGING_WORKER_SECONDS = 5.0
 """Seconds beyond twice the time limit after which a worker that does not answer is killed."""
 
-START = 60.0
-"""Seconds that a new worker has to get ready."""
-
-LOOK = 0.5
-"""Seconds between two looks whether the parent still lives."""
+WORKER_START_SECONDS = 60.0
+"""Seconds that a new worker may take to get ready."""
 
 
 class CannotForkError(FlammaError):
@@ -55,32 +52,32 @@ class CannotForkError(FlammaError):
 
 @dataclass(frozen=True, eq=False)
 class Worker:
-    """One worker process: where it listens, and where it leaves the weights of a batch."""
+    """One worker process, the connection to it, and the shared memory for the weights it trains."""
 
     process: ForkProcess
     connection: Connection
-    slots: Weights
+    weights: Weights
 
     def kill(self) -> None:
-        """End the process now; it owns nothing that could be lost."""
+        """End the process at once; it holds nothing that could be lost."""
         self.process.kill()
         self.process.join()
         self.connection.close()
 
 
-class Assignment(NamedTuple):
-    """The job a worker has, and when it shall be given up."""
+class PendingJob(NamedTuple):
+    """The number of the job that a worker is doing, and when to give it up."""
 
     number: int
-    until: float
+    deadline: float
 
 
-class Pool:
+class WorkerPool:
     """Does jobs in several processes, forked from this one.
 
-    The data are the parent's: a forked process sees them without a copy. The received weights
-    and every worker's own result lie in shared memory, so only small tuples are sent. A worker
-    that dies or hangs is replaced, and its job fails.
+    Forked processes see the parent's data without a copy. The received weights and each worker's
+    result are in shared memory, so only small tuples are sent. A worker that dies or hangs is
+    replaced, and its job fails.
 
     Raises
     ------
@@ -88,22 +85,20 @@ class Pool:
         If processes cannot be forked here.
     """
 
-    def __init__(self, bench: Workbench, processes: int) -> None:
-        _check_fork(bench)
-        self.bench = bench
+    def __init__(self, executor: Executor, processes: int) -> None:
+        _check_fork(executor.device)
+        self.executor = executor
         self.processes = processes
-        self._params = shared_zeros(bench.size, np.float32)
+        self._params = shared_zeros(executor.size, np.float32)
         self._workers: list[Worker] = []
         self._end = weakref.finalize(self, _kill_all, self._workers, os.getpid())
         try:
+            rows, size = executor.most_tasks, executor.size
             for _ in range(processes):
-                self._workers.append(
-                    self._fork(
-                        shared_zeros(bench.room * bench.size, np.float32).reshape(bench.room, -1)
-                    )
-                )
+                weights = shared_zeros(rows * size, np.float32).reshape(rows, size)
+                self._workers.append(self._fork(weights))
             for worker in self._workers:
-                _greet(worker)
+                _wait_until_ready(worker)
         except FlammaError as error:
             self.close()
             raise CannotForkError(str(error)) from error
@@ -113,25 +108,25 @@ class Pool:
         """The process ids of the workers."""
         return [worker.process.pid or 0 for worker in self._workers]
 
-    def run(self, params: Params, jobs: Sequence[Job], done: Done) -> None:
-        """Do all jobs with the given weights, the next one where there is a free worker."""
+    def run(self, params: Params, jobs: Sequence[Job], on_done: OnDone) -> None:
+        """Do all jobs with the given weights; each goes to the next worker that is free."""
         if not self._end.alive:
-            raise FlammaError("the engine is closed; make a new one.")
+            raise FlammaError("the runner is closed; make a new one.")
         self._params[:] = params
         waiting = deque(range(len(jobs)))
         idle = list(range(len(self._workers)))
-        busy: dict[int, Assignment] = {}
+        busy: dict[int, PendingJob] = {}
         try:
             while waiting or busy:
                 while waiting and idle:
                     place, number = idle.pop(), waiting.popleft()
-                    busy[place] = Assignment(number, self._patience(jobs[number]))
+                    busy[place] = PendingJob(number, self._deadline(jobs[number]))
                     self._send(place, jobs[number])
-                for place, outcomes in self._finished(busy, jobs):
-                    done(busy.pop(place).number, outcomes, self._workers[place].slots)
+                for place, result in self._finished(busy):
+                    on_done(busy.pop(place).number, result, self._workers[place].weights)
                     idle.append(place)
         except BaseException:
-            # Whatever they would answer later belongs to nobody; the next job replaces them.
+            # The answers of busy workers would not be read; the next job replaces the workers.
             for place in busy:
                 self._workers[place].kill()
             raise
@@ -140,65 +135,59 @@ class Pool:
         """End all workers."""
         self._end()
 
-    def _patience(self, job: Job) -> float:
-        """Return when a worker that is silent until then shall be killed."""
-        if self.bench.time_limit is None or isinstance(job, Span):
+    def _deadline(self, job: Job) -> float:
+        """Return when to kill a worker that has not answered until then."""
+        if self.executor.time_limit is None or isinstance(job, Span):
             return math.inf
-        turns = -(-len(job.tasks) // self.bench.trainer.width)
-        return time.monotonic() + 2 * self.bench.time_limit * turns + GRACE
+        turns = -(-len(job) // self.executor.trainer.width)
+        allowed = 2 * self.executor.time_limit * turns + HANGING_WORKER_SECONDS
+        return time.monotonic() + allowed
 
     def _send(self, place: int, job: Job) -> None:
         try:
-            # What is sent to one that just died may still go into its pipe, and be lost.
+            # What is sent to a worker that just died may still go into its pipe, and be lost.
             if not self._workers[place].process.is_alive():
                 raise BrokenPipeError
             self._workers[place].connection.send(job)
         except OSError:
-            # It died with nothing to do, which is nobody's failure.
+            # It died while idle, so no client failed.
             self._replace(place)
             self._workers[place].connection.send(job)
 
-    def _finished(
-        self, busy: dict[int, Assignment], jobs: Sequence[Job]
-    ) -> list[tuple[int, list[Outcome]]]:
-        """Wait until a worker answers, dies or is overdue, and return what became of its job."""
+    def _finished(self, busy: dict[int, PendingJob]) -> list[tuple[int, Result]]:
+        """Wait until a worker answers, dies or is overdue; return the results of such workers."""
         places = {self._workers[place].connection: place for place in busy}
-        soonest = min(assignment.until for assignment in busy.values())
+        soonest = min(pending.deadline for pending in busy.values())
         timeout = None if math.isinf(soonest) else max(0.0, soonest - time.monotonic())
-        outcomes: dict[int, list[Outcome]] = {}
-
-        def failed(place: int, reason: str) -> list[Outcome]:
-            job = jobs[busy[place].number]
-            return [Outcome(failure=reason)] * (len(job.tasks) if isinstance(job, Batch) else 1)
-
+        results: dict[int, Result] = {}
         for connection in wait(list(places), timeout):
             assert isinstance(connection, Connection)
             place = places[connection]
             try:
-                outcomes[place] = connection.recv()
+                results[place] = connection.recv()
             except (EOFError, OSError):
-                outcomes[place] = failed(place, DIED)
+                results[place] = WORKER_DIED
                 self._replace(place)
-        for place, assignment in busy.items():
-            if place not in outcomes and time.monotonic() >= assignment.until:
-                outcomes[place] = failed(place, late(self.bench.time_limit))
+        for place, pending in busy.items():
+            if place not in results and time.monotonic() >= pending.deadline:
+                results[place] = late(self.executor.time_limit)
                 self._replace(place)
-        return list(outcomes.items())
+        return list(results.items())
 
     def _replace(self, place: int) -> None:
         worker = self._workers[place]
         worker.kill()
-        self._workers[place] = self._fork(worker.slots)
-        _greet(self._workers[place])
+        self._workers[place] = self._fork(worker.weights)
+        _wait_until_ready(self._workers[place])
 
-    def _fork(self, slots: Weights) -> Worker:
+    def _fork(self, weights: Weights) -> Worker:
         context = multiprocessing.get_context("fork")
         here, there = context.Pipe()
         # A worker must not hold the parent's ends, or the others would not see the parent die.
         parents = [here, *(worker.connection for worker in self._workers)]
         process = context.Process(
             target=_serve,
-            args=(self.bench, self._params, slots, there, parents, os.getpid()),
+            args=(self.executor, self._params, weights, there, parents, os.getpid()),
             name="flamma-worker",
             daemon=True,
         )
@@ -208,41 +197,38 @@ class Pool:
             warnings.filterwarnings("ignore", category=DeprecationWarning)
             process.start()
         there.close()
-        return Worker(process, here, slots)
+        return Worker(process, here, weights)
 
 
 def _serve(
-    bench: Workbench,
+    executor: Executor,
     params: Params,
-    slots: Weights,
+    weights: Weights,
     connection: Connection,
     parents: Sequence[Connection],
     parent: int,
 ) -> None:
     """Do jobs until the parent closes the connection or dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in parents:
         other.close()
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    exit_with_parent(parent)
     stay_on_one_thread()
     try:
-        connection.send(_problem())
+        connection.send(_training_problem())
         while True:
             job = connection.recv()
-            connection.send(bench.do(job, params, slots.__setitem__))
+            try:
+                result: Result = executor.execute(job, params, weights)
+            except Exception as error:
+                result = one_line(error)
+            connection.send(result)
     except (EOFError, OSError):
         return
 
 
-def _leave_with(parent: int) -> None:
-    """End this process, even amid a long training, soon after its parent is gone."""
-    while os.getppid() == parent:
-        time.sleep(LOOK)
-    os._exit(1)
-
-
-def _problem() -> str:
+def _training_problem() -> str:
     """Return why this process cannot train, such as a GPU's threads that did not survive a fork."""
     try:
         torch.autograd.backward(torch.zeros(1, requires_grad=True).sum())
@@ -251,19 +237,19 @@ def _problem() -> str:
     return ""
 
 
-def _greet(worker: Worker) -> None:
-    """Wait until a new worker is ready."""
+def _wait_until_ready(worker: Worker) -> None:
     try:
-        in_time = worker.connection.poll(START)
-        problem = worker.connection.recv() if in_time else f"it was not ready after {START:g} s"
+        if worker.connection.poll(WORKER_START_SECONDS):
+            problem = worker.connection.recv()
+        else:
+            problem = f"it was not ready after {WORKER_START_SECONDS:g} s"
     except (EOFError, OSError):
         problem = "it died as it started"
     if problem:
         raise FlammaError(f"a worker process cannot train: {problem}.")
 
 
-def _check_fork(bench: Workbench) -> None:
-    device = bench.device
+def _check_fork(device: str) -> None:
     if sys.platform != "linux":
         raise CannotForkError("worker processes need Linux.")
     if device != "cpu":
@@ -273,7 +259,7 @@ def _check_fork(bench: Workbench) -> None:
 
 
 def _kill_all(workers: list[Worker], owner: int) -> None:
-    # A fork of the owner has the list too, but not the right.
+    # A process forked from the owner has a copy of the list, but must not kill its siblings.
     if os.getpid() == owner:
         for worker in workers:
             worker.kill()

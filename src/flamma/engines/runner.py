@@ -6,6 +6,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -13,19 +14,17 @@ import numpy as np
 from torch import nn
 
 from flamma.data.federated import FederatedData
-from flamma.engines.outcomes import mean, means
-from flamma.engines.pool import CannotForkError, Pool
-from flamma.engines.work import (
-    Batch,
-    Done,
-    InProcess,
+from flamma.engines.executor import (
+    Executor,
     Job,
-    Outcome,
-    Span,
+    OnDone,
+    Result,
+    SerialPool,
     Weights,
-    Workbench,
     one_thread,
 )
+from flamma.engines.outcomes import mean_or_nan, means
+from flamma.engines.pool import CannotForkError, WorkerPool
 from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
 from flamma.training.choose import pick_trainer
@@ -33,23 +32,23 @@ from flamma.training.torch_trainer import pick_device
 from flamma.types import Ints, Layout, LocalTask, Params, Report, Scores
 
 HELD, TEST, VALIDATION = 0, 1, 2
-"""The data sets that are judged, as the workbench numbers them."""
+"""The data sets that are scored, by their numbers in the executor."""
 
 SPANS_PER_PROCESS = 4
-"""Enough spans for the processes to finish together, few enough to cost nothing."""
+"""Jobs per process that a scoring is cut into, so that the processes finish at about one time."""
 
 
 class ClientRunner:
-    """Runs the clients of a federation on this machine.
+    """Trains and evaluates the clients of a federation on this machine.
 
     Parameters
     ----------
     data : FederatedData
-        Every client's data.
+        The data of all clients.
     make_model : callable
         Makes the model; its weights are the initial ones.
     seed : int
-        A client's random stream depends on it, the round and the client.
+        With the round and the client, it determines a client's random stream.
     batch_size, momentum
         Of every client's SGD.
     processes : int
@@ -61,14 +60,14 @@ class ClientRunner:
     trainer : {"auto", "torch", "lanes"}
         How clients are trained; see :func:`~flamma.training.choose.pick_trainer`.
     per_round : int
-        How many clients train in a round, which the trainer prepares for.
+        How many clients train in a round, by which the trainer chooses its layout.
     time_limit : float, optional
         Seconds after which a client is late: its report is a failure.
 
     Raises
     ------
     ConfigError
-        If a number cannot work.
+        If a number is out of its range.
 
     Examples
     --------
@@ -109,50 +108,49 @@ class ClientRunner:
         self._initial = model.read()
         # Without a test set of its own, the held-out data of all clients are the test set.
         self._test = HELD if data.test_x is data.held_x else TEST
-        judged = [
+        scored = [
             (data.held_x, data.held_y),
             (data.test_x, data.test_y),
             (data.validation_x, data.validation_y),
         ]
         chosen = pick_trainer(trainer, model, data.shape, batch_size, momentum, per_round)
-        bench = Workbench(
-            data, chosen, seed, time_limit, judged, model.layout.size, model.device.type
+        self._executor = Executor(
+            data, chosen, seed, time_limit, scored, model.layout.size, model.device.type
         )
-        self._bench = bench
-        self._runner: InProcess | Pool = InProcess(bench)
+        self._pool: SerialPool | WorkerPool = SerialPool(self._executor)
         if processes > 1:
             try:
-                self._runner = Pool(bench, processes)
+                self._pool = WorkerPool(self._executor, processes)
             except CannotForkError as reason:
                 warnings.warn(f"using one process: {reason}", stacklevel=2)
 
     @property
     def layout(self) -> Layout:
-        """What the flat vector of weights is made of."""
+        """The layout of the flat vector of weights."""
         return self._layout
 
     @property
     def initial_params(self) -> Params:
-        """The weights before the first round."""
+        """A copy of the weights before the first round."""
         return self._initial.copy()
 
     @property
     def trainer(self) -> str:
-        """What trains the clients: torch or lanes."""
-        return self._bench.trainer.name
+        """The name of the trainer: torch or lanes."""
+        return self._executor.trainer.name
 
     @property
     def processes(self) -> int:
         """How many processes train clients."""
-        return self._runner.processes
+        return self._pool.processes
 
     def train(self, params: Params, tasks: Sequence[LocalTask]) -> list[Report]:
         """Return a report for every task, in the order of the tasks.
 
-        An abstaining client is reported as such. What goes wrong at a client (it is late, it
-        raises, its process dies, it has no data) is its report's ``failure``; weights that are
-        not finite are returned as they are. ``epochs`` of a report are those of the task, 0 if
-        it failed.
+        A client that abstains is reported as such. What goes wrong at a client (it is late, it
+        raises, its process dies, it has no data) is the ``failure`` of its report; weights that
+        are not finite are returned as they are. The ``epochs`` of a report are those of the task,
+        0 if it failed.
         """
         samples = self.data.samples[np.array([task.client for task in tasks], dtype=np.int64)]
         reports: dict[int, Report] = {}
@@ -160,39 +158,36 @@ class ClientRunner:
             if task.abstains or size == 0:
                 failure = "" if task.abstains else "no training data"
                 reports[place] = Report(task.client, None, int(size), epochs=0, failure=failure)
-        batches = self._batches(tasks, samples, sorted(set(range(len(tasks))) - reports.keys()))
+        groups = self._groups(tasks, samples, sorted(set(range(len(tasks))) - reports.keys()))
 
-        def done(number: int, outcomes: list[Outcome], weights: Weights) -> None:
-            for row, (place, outcome) in enumerate(zip(batches[number], outcomes, strict=True)):
-                task, failed = tasks[place], bool(outcome.failure)
-                reports[place] = Report(
-                    client=task.client,
-                    params=None if failed else weights[row].copy(),
-                    samples=int(samples[place]),
-                    epochs=0 if failed else task.epochs,
-                    loss=outcome.loss,
-                    seconds=outcome.seconds,
-                    failure=outcome.failure,
-                )
+        def on_done(number: int, result: Result, weights: Weights) -> None:
+            for row, place in enumerate(groups[number]):
+                if isinstance(result, str):
+                    client, size = tasks[place].client, int(samples[place])
+                    reports[place] = Report(client, None, size, epochs=0, failure=result)
+                elif result[row].failure:
+                    reports[place] = result[row]
+                else:
+                    reports[place] = replace(result[row], params=weights[row].copy())
 
-        self._run(params, [Batch(tuple(tasks[p] for p in places)) for places in batches], done)
+        self._run(params, [tuple(tasks[place] for place in group) for group in groups], on_done)
         return [reports[place] for place in range(len(tasks))]
 
     def evaluate(self, params: Params) -> Scores:
-        """Return how good the weights are for every client and on the common test set.
+        """Return the scores of the weights on every client's held-out data and on the test set.
 
         A client without held-out data has NaN.
         """
-        self._judge(params, sorted({HELD, self._test}))
-        losses, right = self._bench.scores(HELD)
-        test_losses, test_right = self._bench.scores(self._test)
+        self._score(params, sorted({HELD, self._test}))
+        losses, right = self._executor.scores(HELD)
+        test_losses, test_right = self._executor.scores(self._test)
         offsets = self.data.held_offsets
         return Scores(
             accuracy=100 * means(right, offsets),
             loss=means(losses, offsets),
             samples=np.diff(offsets),
-            test_accuracy=100 * mean(test_right),
-            test_loss=mean(test_losses),
+            test_accuracy=100 * mean_or_nan(test_right),
+            test_loss=mean_or_nan(test_losses),
         )
 
     def validate(self, params: Params) -> tuple[float, float]:
@@ -200,13 +195,13 @@ class ClientRunner:
 
         Both are NaN if it is empty.
         """
-        self._judge(params, [VALIDATION])
-        losses, right = self._bench.scores(VALIDATION)
-        return mean(losses), 100 * mean(right)
+        self._score(params, [VALIDATION])
+        losses, right = self._executor.scores(VALIDATION)
+        return mean_or_nan(losses), 100 * mean_or_nan(right)
 
     def close(self) -> None:
         """End the worker processes."""
-        self._runner.close()
+        self._pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -219,47 +214,47 @@ class ClientRunner:
     ) -> None:
         self.close()
 
-    def _batches(
+    def _groups(
         self, tasks: Sequence[LocalTask], samples: Ints, places: list[int]
     ) -> list[list[int]]:
-        """Return which tasks are trained together, the largest first.
+        """Return the places of the tasks that are trained together, the largest tasks first.
 
-        One at a time goes to whichever process is free. Many at once are dealt out so that
-        every process has about the same work, in as few batches as there is room for.
+        A trainer of one client at a time gets groups of one, which go to whichever process is
+        free. Else the tasks are dealt out so that every process has about the same work, in as
+        few groups as their weights fit into.
         """
 
-        def size(place: int) -> int:
+        def work(place: int) -> int:
             task, own = tasks[place], int(samples[place])
             if task.iterations is None:
                 return task.epochs * own
-            return task.iterations * min(self._bench.trainer.batch_size, own)
+            return task.iterations * min(self._executor.trainer.batch_size, own)
 
-        order = sorted(places, key=lambda place: (-size(place), place))
-        if self._bench.trainer.width == 1:
+        order = sorted(places, key=lambda place: (-work(place), place))
+        if self._executor.trainer.width == 1:
             return [[place] for place in order]
-        room = self._bench.room
-        count = max(min(self.processes, len(order)), -(-len(order) // room))
+        needed = -(-len(order) // self._executor.most_tasks)
+        count = max(min(self.processes, len(order)), needed)
         return [order[first::count] for first in range(count) if order[first::count]]
 
-    def _judge(self, params: Params, parts: Sequence[int]) -> None:
-        spans: list[Job] = list(self._bench.spans(parts, SPANS_PER_PROCESS * self.processes))
+    def _score(self, params: Params, datasets: Sequence[int]) -> None:
+        spans = self._executor.spans(datasets, SPANS_PER_PROCESS * self.processes)
 
-        def done(number: int, outcomes: list[Outcome], weights: Weights) -> None:
-            span = spans[number]
-            if outcomes[0].failure and isinstance(span, Span):
-                # Once more here: either it goes well, or it raises where the user can see it.
+        def on_done(number: int, result: Result, weights: Weights) -> None:
+            if isinstance(result, str):
+                # Once more in this process: either it works, or it raises where the user sees it.
                 with one_thread():
-                    self._bench.judge(span, params)
+                    self._executor.score(spans[number], params)
 
-        self._run(params, spans, done)
+        self._run(params, spans, on_done)
 
-    def _run(self, params: Params, jobs: Sequence[Job], done: Done) -> None:
+    def _run(self, params: Params, jobs: Sequence[Job], on_done: OnDone) -> None:
         if params.shape != self._initial.shape:
             raise FlammaError(
                 f"the model is a vector of {self._initial.size} numbers, "
                 f"but weights of shape {params.shape} were given."
             )
-        self._runner.run(params, jobs, done)
+        self._pool.run(params, jobs, on_done)
 
 
 def _check(batch_size: int, momentum: float, processes: int, time_limit: float | None) -> None:

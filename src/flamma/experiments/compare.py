@@ -141,7 +141,7 @@ _events: Any = None
 def _begin(events: Any) -> None:
     """Set up a worker process: remember where to tell, and end with the parent."""
     global _events
-    from flamma.engines.work import stay_on_one_thread
+    from flamma.engines.executor import stay_on_one_thread
 
     stay_on_one_thread()
     _events = events

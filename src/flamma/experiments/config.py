@@ -16,14 +16,12 @@ from typing import Any, Literal
 from flamma.clients.behaviours import BehaviourAssignment, read_assignments
 from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
-from flamma.data.build import HELD_OUT, VALIDATION_SAMPLES
-from flamma.data.splits import SPLITS
+from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES, choose_split
 from flamma.errors import ConfigError
 from flamma.experiments.engine import ENGINES, Engine
 from flamma.files import read_text
 from flamma.models.registry import MODELS
-from flamma.names import unknown
-from flamma.options import from_table, options_of, to_toml
+from flamma.options import from_table, to_toml
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy
 from flamma.types import Plan
@@ -53,7 +51,7 @@ class DataConfig:
     """
 
     dataset: str = "digits"
-    split: Choice = Choice("shards")
+    split: Choice = DEFAULT_SPLIT
     clients: int = 10
     held_out: float = HELD_OUT
     train_samples: int | None = None
@@ -284,15 +282,8 @@ def _data(given: Any) -> DataConfig:
     """Return the data table; its keys are those of the data and those of the split."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"data must be a table, not {given!r}.")
-    own = {f.name: None for f in fields(DataConfig) if f.name != "split"}
-    split = {key: value for key, value in given.items() if key not in own}
-    for key in split:
-        if key != "split" and not SPLITS.has_option(key):
-            entry = SPLITS[str(split.get("split", DataConfig.split.name))]
-            raise ConfigError(unknown("key in data", key, ["split", *own, *options_of(entry)]))
-    chosen = SPLITS.choose(split, "data", key="split", default=DataConfig.split.name, shared=True)
-    rest = {key: value for key, value in given.items() if key in own}
-    return DataConfig(split=chosen, **from_table(DataConfig, rest, "data."))
+    split, rest = choose_split(given, [f.name for f in fields(DataConfig) if f.name != "split"])
+    return DataConfig(split=split, **from_table(DataConfig, rest, "data."))
 
 
 def _model(given: Any) -> Choice:

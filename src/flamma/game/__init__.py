@@ -1,7 +1,7 @@
 """The Stackelberg game between a server and its clients: exact equilibria and certificates.
 
-The server announces a decay factor γ, every client answers with the local epochs τ that are
-best for itself. Everything here is numpy and pure functions of a :class:`Game`.
+The server announces a decay factor γ, and every client answers with the local epochs τ that are
+best for itself. Everything here is a pure function of a :class:`Game` and needs numpy only.
 
 Examples
 --------

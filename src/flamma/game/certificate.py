@@ -1,7 +1,7 @@
-"""How far a play is from equilibrium, by a method that shares nothing with the solver.
+"""Measures how far a play is from equilibrium, by a method that is independent of the solver.
 
 Responses are found from evaluated utilities alone (a parabola through three of them), and the
-leader's best utility by evaluating it densely and refining where it could still be larger.
+leader's best utility by evaluating it on a grid and refining where it could still be larger.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from flamma.errors import GameError
 from flamma.game.model import Game, Vector, check_decay_factor, check_epochs
 from flamma.game.utilities import client_utility, server_utility, takes_part
 
-ROUNDING = 4e-15
-"""Relative error of a few operations in double precision."""
+UTILITY_ERROR = 4e-15
+"""Relative rounding error of an evaluated utility, in double precision."""
 
-MANY = 10_000
-"""From so many clients on, evaluations are dear, and intervals are halved one by one."""
+BISECTION_CLIENTS = 10_000
+"""With more clients than this, evaluations are expensive, so intervals are only cut in half."""
 
-EFFORT = 50_000_000
-"""Responses evaluated at the most; with very many clients the uncertainty grows instead."""
+MOST_RESPONSES = 50_000_000
+"""The most responses that are evaluated; with very many clients the uncertainty grows instead."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Gaps of one play, in units of utility; at an equilibrium both gaps are zero.
+    """The gaps of one play, in units of utility; at an equilibrium both gaps are zero.
 
     Attributes
     ----------
@@ -42,10 +42,10 @@ class Certificate:
     better_decay_factor : float
         The decay factor at which the leader would do best.
     individual_rationality_slack : float
-        The smallest utility among the clients that take part (0 if none does); negative if
-        somebody works at a loss.
+        The smallest utility among the clients that take part (0 if none does); negative if a
+        client works at a loss.
     abstaining_share : float
-        The share of the clients that stay out.
+        The share of the clients that abstain.
     """
 
     follower_gap: float
@@ -122,13 +122,13 @@ def _respond(game: Game, gammas: Vector) -> tuple[Vector, Vector]:
     if game.whole_epochs:
         below, above = np.floor(peak), np.minimum(np.floor(peak) + 1, high)
         value_below, value_above = (client_utility(game, gammas, t) for t in (below, above))
-        margin = ROUNDING * np.abs(game.costs * above**2)
+        margin = UTILITY_ERROR * np.abs(game.costs * above**2)
         tau = np.where(value_above >= value_below - margin, above, below)
     else:
         tau = peak
     value = client_utility(game, gammas, tau)
     if low > 0:
-        stays = value >= -ROUNDING * game.costs * tau**2
+        stays = value >= -UTILITY_ERROR * game.costs * tau**2
         tau, value = np.where(stays, tau, 0.0), np.where(stays, value, 0.0)
     return tau, value
 
@@ -143,19 +143,20 @@ def _peak(game: Game, gammas: Vector) -> Vector:
         return client_utility(game, gammas, low + steps * step)
 
     if high == np.inf:
-        while (rising := at(2) > at(1)).any():  # the utility is finally falling: costs are
-            step = np.where(rising, 2 * step, step)  # positive
+        # This ends, because costs are positive: every utility falls in the end.
+        while (rising := at(2) > at(1)).any():
+            step = np.where(rising, 2 * step, step)
     left, middle, right = at(0), at(1), at(2)
     bend = left - 2 * middle + right
     with np.errstate(divide="ignore", invalid="ignore"):
         peak = low + step + step * (left - right) / (2 * bend)
-    # A bend lost in rounding means a peak far to one side.
+    # A curvature that is lost in rounding means a peak far to one side.
     return np.where(bend < 0, peak, np.where(right > left, np.inf, -np.inf))
 
 
 @dataclass(frozen=True)
 class _Points:
-    """The leader's side at some decay factors, in order.
+    """The leader's utility at some decay factors, in order.
 
     ``offer`` is Σ (ω_i + τ_i) and ``phases`` a count that no client lowers as γ rises: it is
     equal at two decay factors only if every client is in the same phase (out, at its lower
@@ -189,11 +190,11 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
 
     Between two decay factors a < b no client works more than at b, so U_s(γ) is at most
     γ·offer(b) - λ t γ², a parabola whose maximum is known. Intervals whose bound is below the
-    best value found are done; where every client keeps its phase, U_s is one parabola and the
-    interval is settled by three evaluations; the others are cut into parts.
+    best value found are discarded. Where every client keeps its phase, U_s is one parabola, whose
+    peak follows from three evaluations. The other intervals are cut into parts.
     """
-    budget = max(64, EFFORT // game.clients)
-    parts = 2 if game.clients > MANY else 8
+    budget = max(64, MOST_RESPONSES // game.clients)
+    parts = 2 if game.clients > BISECTION_CLIENTS else 8
     grid = np.union1d(np.linspace(*game.decay_bounds, num=min(129, budget // 4)), [gamma])
     points = _evaluate(game, grid)
     best_index = int(np.argmax(points.utility))
@@ -202,7 +203,7 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
     spent, upper = grid.size, best
 
     while left.gamma.size:
-        tolerance = ROUNDING * max(abs(best), abs(played), game.influence_price * where**2)
+        tolerance = UTILITY_ERROR * max(abs(best), abs(played), game.influence_price * where**2)
         bound = _upper_bound(game, left, right)
         open_ = bound > best + tolerance
         left, right, bound = _take(left, open_), _take(right, open_), bound[open_]

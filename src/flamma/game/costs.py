@@ -1,9 +1,9 @@
-"""What a client's play reveals about its cost.
+"""Estimates clients' costs from their play.
 
 A rational client that plays τ epochs at decay factor γ and contribution ω has a cost of about
 γ ω / (2 τ); rounding to whole epochs and the epoch bounds turn that into an interval. Several
-rounds narrow it. The server can so play the game without asking for costs, which would invite
-lying: who reports a lower cost pushes γ up in its own favour.
+rounds narrow it. So the server can play the game without asking for costs. Asking would invite
+lying: a client that reports a lower cost raises γ to its own advantage.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 from flamma.errors import GameError
 from flamma.game.model import Vector, check_decay_factor, check_epoch_bounds
 
-AGREEMENT = 1e-9
-"""Relative overlap by which two bounds on a cost may miss each other and still agree."""
+BOUNDS_TOLERANCE = 1e-9
+"""Relative gap between two bounds on a cost that still counts as agreement, because of rounding."""
 
 Observation = tuple[float, ArrayLike, ArrayLike]
 
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Play of one client that no single cost explains.
+    """A client's play that no single cost explains.
 
     ``rounds`` are the two rounds (counted from 0, as given) whose bounds exclude each other, or
     the one round whose play no cost at all explains.
@@ -54,7 +54,7 @@ class RevealedCosts:
         ``lower`` exceeds ``upper`` and the estimate lies between them; a round that no cost
         explains narrows nothing.
     contradictions : tuple of Contradiction
-        What did not fit.
+        The play that no cost explains.
     """
 
     lower: Vector
@@ -108,7 +108,7 @@ def reveal_costs(
         lower, upper = np.maximum(lower, at_least), np.minimum(upper, at_most)
     if lower is None or upper is None or lower_round is None or upper_round is None:
         raise GameError("revealing costs needs at least one round of play.")
-    crossed = lower > upper * (1 + AGREEMENT)
+    crossed = lower > upper * (1 + BOUNDS_TOLERANCE)
     contradictions += [
         Contradiction(
             int(i),
@@ -141,7 +141,7 @@ def _observed(
 def cost_interval(
     pull: Vector, tau: Vector, epoch_bounds: tuple[float, float], whole: bool
 ) -> tuple[Vector, Vector, NDArray[np.bool_]]:
-    """Return the least and the largest cost behind one round's play, and whether one exists.
+    """Return the smallest and the largest cost that explain a round's play, and whether one does.
 
     ``pull`` is γ ω, ``tau`` the epochs played (NaN if not in the game). A whole τ is the nearest
     to γ ω / (2 c), so that lies within half an epoch of it; a bound that binds leaves one side
@@ -163,7 +163,7 @@ def cost_interval(
     explained = absent | out | ((tau >= low) & (tau <= high) & np.isfinite(tau))
     if whole:
         explained &= absent | (tau == np.floor(tau))
-    # Without pull nobody works; with pull and continuous epochs nobody without bounds rests.
+    # With γ ω = 0 no client works; with γ ω > 0 and continuous epochs every client works.
     explained &= ~(playing & (pull == 0) & (tau > 0))
     explained &= ~(playing & (pull > 0) & (tau == 0) & (not whole))
     at_least = np.where(explained, at_least, 0.0)

@@ -1,4 +1,4 @@
-"""The Stackelberg equilibrium, exactly: the leader's best decay factor over all pieces."""
+"""The exact Stackelberg equilibrium: the leader's best decay factor over all pieces."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ LEADER_TIE = 1e-14
 
 @dataclass(frozen=True, eq=False)
 class Equilibrium:
-    """What everybody plays, and what it is worth to them.
+    """The moves of the server and of the clients, and their utilities.
 
     Attributes
     ----------
     decay_factor : float
         γ*, the leader's move.
     local_epochs : ndarray
-        τ*(γ*), the followers' answers; 0 for a client that abstains.
+        τ*(γ*), the clients' best responses; 0 for a client that abstains.
     abstains : ndarray of bool
-        Who stays out because every allowed number of epochs would cost more than it brings.
+        Which clients abstain, because every allowed number of epochs costs more than it brings.
     client_utilities : ndarray
         U_i of every client.
     server_utility : float
@@ -68,7 +68,7 @@ def solve(game: Game) -> Equilibrium:
 
 
 def play(game: Game, decay_factor: float) -> Equilibrium:
-    """Return what happens when the leader plays this decay factor and the clients answer."""
+    """Return the play in which the leader plays this decay factor and the clients respond."""
     epochs = best_response(game, decay_factor)
     return Equilibrium(
         decay_factor=decay_factor,

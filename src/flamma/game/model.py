@@ -1,4 +1,4 @@
-"""The game of one round: who plays, what it costs them, and the rules."""
+"""The game of one round: its clients, their costs, and the rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flamma.errors import GameError
 
 Vector = NDArray[np.float64]
 
-TIE = 1e-12
+FOLLOWER_TIE = 1e-12
 """Relative distance below which a client counts as exactly indifferent.
 
 Decimal inputs such as a contribution of 0.3 and a cost of 0.1 are not exact in binary; without
@@ -48,7 +48,7 @@ class Game:
     Raises
     ------
     GameError
-        If the numbers describe no game.
+        If the numbers do not describe a game.
 
     Examples
     --------
@@ -129,7 +129,7 @@ class Game:
 
 
 def check_epoch_bounds(bounds: tuple[float, float], whole_epochs: bool) -> tuple[float, float]:
-    """Return the epoch bounds as two floats, or say why they cannot be used."""
+    """Return the epoch bounds as two floats, or raise a GameError."""
     low, high = _pair("epoch_bounds", bounds)
     if math.isnan(low) or math.isnan(high) or math.isinf(low):
         raise GameError(f"epoch_bounds must be two numbers, not {low:g} and {high:g}.")
@@ -147,7 +147,7 @@ def check_epoch_bounds(bounds: tuple[float, float], whole_epochs: bool) -> tuple
 
 
 def check_price(price: float) -> float:
-    """Return the price as a float, or say why it cannot be used."""
+    """Return the price as a float, or raise a GameError."""
     value = check_number("price", price)
     if not (math.isfinite(value) and value >= 0):
         raise GameError(f"price must be a finite number of at least 0, not {value:g}.")
@@ -155,7 +155,7 @@ def check_price(price: float) -> float:
 
 
 def check_decay_factor(decay_factor: ArrayLike) -> Vector:
-    """Return decay factors as an array, or say why they cannot be used."""
+    """Return decay factors as an array, or raise a GameError."""
     try:
         gamma = np.asarray(decay_factor, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -166,7 +166,7 @@ def check_decay_factor(decay_factor: ArrayLike) -> Vector:
 
 
 def check_epochs(game: Game, local_epochs: ArrayLike) -> Vector:
-    """Return local epochs as an array with one column per client, or say why they do not fit."""
+    """Return local epochs as an array with one column per client, or raise a GameError."""
     try:
         tau = np.asarray(local_epochs, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -177,7 +177,7 @@ def check_epochs(game: Game, local_epochs: ArrayLike) -> Vector:
 
 
 def check_round(number: int, name: str = "round") -> int:
-    """Return the round as an int, or say why it cannot be one."""
+    """Return the round as an int, or raise a GameError."""
     try:
         value = operator.index(number)
     except TypeError:
@@ -206,7 +206,7 @@ def _pair(name: str, bounds: Iterable[float]) -> tuple[float, float]:
 
 
 def check_number(name: str, value: float) -> float:
-    """Return a number as a float, or say that it is none."""
+    """Return a number as a float, or raise a GameError."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):

@@ -1,9 +1,9 @@
-"""The leader's utility as a function of the decay factor: quadratics in a row, with jumps.
+"""The leader's utility as a function of the decay factor: piecewise quadratic, with jumps.
 
 With τ*(γ) put in, U_s(γ) = linear·γ + quadratic·γ² between two neighbouring breakpoints. A
 breakpoint is a decay factor at which some client enters the game, leaves its lower epoch bound,
 reaches its upper one, or takes one whole epoch more. All of them are multiples of c_i / ω_i,
-so the clients are sorted by that ratio once, and what remains is the merging of sorted runs.
+so the clients are sorted by that ratio once, and the rest is a merge of sorted runs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from flamma.errors import GameError
-from flamma.game.model import TIE, Game, Vector
+from flamma.game.model import FOLLOWER_TIE, Game, Vector
 
 MOST_STEPS = 100_000_000
+"""The most steps of all clients together that are listed, which bounds the memory."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Pieces:
 def pieces(game: Game) -> Pieces:
     """Return the pieces of the leader's utility over the game's range of decay factors."""
     gamma_min, gamma_max = game.decay_bounds
-    # A client without contribution never works; it adds nothing to the server's sum.
+    # A client with contribution 0 never works and adds nothing to the server's sum.
     active = game.contributions > 0
     omega = game.contributions[active]
     ratio = game.costs[active] / omega
@@ -47,7 +48,7 @@ def pieces(game: Game) -> Pieces:
 
     order = np.argsort(position, kind="stable")  # merges sorted runs
     position = np.clip(position[order], gamma_min, gamma_max)
-    # The linear part is summed from the bottom, where it is zero until somebody enters. The
+    # The linear part is summed from the bottom, where it is zero until a client enters. The
     # quadratic part is summed from the top: at γ only clients with c/ω >= γ/(2 τ_max) have been
     # added, so the huge 1/c of a nearly free client does not cancel where it does not matter.
     upward = np.cumsum(np.concatenate(([linear], linear_step[order])))
@@ -94,7 +95,7 @@ def _whole_changes(game: Game, ratio: Vector, omega: Vector) -> Changes:
     enters = _reached(game, ratio, low)
     players = ratio[: enters.stop]
     first, last = (
-        np.clip(np.floor(gamma / (2 * players) * (1 + TIE) + 0.5), low, high)
+        np.clip(np.floor(gamma / (2 * players) * (1 + FOLLOWER_TIE) + 0.5), low, high)
         for gamma in game.decay_bounds
     )
     steps = (last - first).astype(np.int64)
@@ -124,7 +125,7 @@ def _reached(game: Game, ratio: Vector, multiple: float) -> slice:
     if multiple == 0:
         return slice(ratio.size, ratio.size)
     first, stop = (
-        int(np.searchsorted(ratio, gamma / multiple * (1 + TIE), side="right"))
+        int(np.searchsorted(ratio, gamma / multiple * (1 + FOLLOWER_TIE), side="right"))
         for gamma in game.decay_bounds
     )
     return slice(first, stop)

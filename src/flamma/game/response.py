@@ -1,4 +1,4 @@
-"""The followers' move: how many local epochs are best for a client (section IV-C)."""
+"""The clients' best responses: the local epochs that are best for each of them (section IV-C)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flamma.game.model import TIE, Game, check_decay_factor
+from flamma.game.model import FOLLOWER_TIE, Game, check_decay_factor
 
 
 def best_response(game: Game, decay_factor: ArrayLike) -> NDArray[Any]:
@@ -41,8 +41,8 @@ def best_response(game: Game, decay_factor: ArrayLike) -> NDArray[Any]:
     pull = check_decay_factor(decay_factor)[..., None] * game.contributions
     epochs = pull / (2 * game.costs)
     if game.whole_epochs:
-        epochs = np.floor(epochs * (1 + TIE) + 0.5)
+        epochs = np.floor(epochs * (1 + FOLLOWER_TIE) + 0.5)
     epochs = np.clip(epochs, low, high)
     if low > 0:
-        epochs = np.where(pull * (1 + TIE) >= game.costs * low, epochs, 0.0)
+        epochs = np.where(pull * (1 + FOLLOWER_TIE) >= game.costs * low, epochs, 0.0)
     return epochs.astype(np.int64) if game.whole_epochs else epochs

@@ -1,4 +1,4 @@
-"""How the decay factor moves over the rounds: the price that places it, and two fixed rules."""
+"""The decay factor over the rounds: the price that sets when it falls, and two fixed rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from numpy.typing import ArrayLike
 
 from flamma.errors import GameError
 from flamma.game.equilibrium import solve
-from flamma.game.model import TIE, Game, check_decay_factor, check_number, check_price, check_round
+from flamma.game.model import (
+    FOLLOWER_TIE,
+    Game,
+    check_decay_factor,
+    check_number,
+    check_price,
+    check_round,
+)
 from flamma.game.pieces import pieces
 from flamma.game.response import best_response
 from flamma.game.utilities import server_utility
@@ -65,7 +72,7 @@ def price_for(
 
 
 def constant_decay(decay_factor: float) -> float:
-    """Return a decay factor that ignores the game, checked: the plainest schedule.
+    """Return the decay factor that is given, checked: the simplest schedule.
 
     Examples
     --------
@@ -109,14 +116,14 @@ def _largest_price(free: Game) -> float:
         raise GameError("decay_bounds leave the decay factor no room: there is no price to find.")
     top = _offer(free, gamma_max)
     if top == 0:
-        raise GameError("nobody takes part at any decay factor: there is no price to find.")
+        raise GameError("no client takes part at any decay factor: there is no price to find.")
 
     def ratio(gamma: float) -> float:
         return (top - _offer(free, gamma)) / (gamma_max**2 - gamma**2)
 
     price = min(_slope_below_top(free, top) / (2 * gamma_max), ratio(gamma_min))
     while (gamma := solve(free.replace(price=price)).decay_factor) < gamma_max:
-        # At least a hair lower, so that at t0 itself γ_max is not beaten by rounding.
+        # Slightly lower, so that rounding does not make another γ better at t0 itself.
         price = min(ratio(gamma), price * (1 - 1e-13))
     return price
 
@@ -129,7 +136,7 @@ def _slope_below_top(free: Game, top: float) -> float:
     """Return the slope of γ S(γ) just below γ_max; infinite if it jumps there."""
     gamma_max = free.decay_bounds[1]
     piece = pieces(free)
-    last = int(np.flatnonzero(piece.start < gamma_max * (1 - 2 * TIE))[-1])
+    last = int(np.flatnonzero(piece.start < gamma_max * (1 - 2 * FOLLOWER_TIE))[-1])
     linear, quadratic = float(piece.linear[last]), float(piece.quadratic[last])
     jumps = top > gamma_max * (linear + quadratic * gamma_max) * (1 + 1e-9)
     return math.inf if jumps else linear + 2 * quadratic * gamma_max

@@ -1,4 +1,4 @@
-"""Comparative statics: how the equilibrium moves when one thing changes."""
+"""Comparative statics: how the equilibrium changes with one parameter."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from flamma.errors import GameError
 from flamma.game.equilibrium import solve
 from flamma.game.model import Game, Vector
 
-OF_THE_GAME = ("round", "price")
-OF_A_CLIENT = {"cost": "costs", "contribution": "contributions"}
+GAME_PARAMETERS = ("round", "price")
+CLIENT_PARAMETERS = {"cost": "costs", "contribution": "contributions"}
 
 
 @dataclass(frozen=True, eq=False)
 class Statics:
-    """One row per value of what was varied.
+    """The equilibria, one row per value of the parameter.
 
     Attributes
     ----------
     parameter : str
-        What was varied.
+        The name of the parameter.
     values : ndarray of shape (values,)
     decay_factors, server_utilities : ndarray of shape (values,)
     local_epochs, abstains, client_utilities : ndarray of shape (values, clients)
@@ -42,14 +42,14 @@ class Statics:
 def comparative_statics(
     game: Game, parameter: str, values: Iterable[float], client: int | None = None
 ) -> Statics:
-    """Solve the game anew for every value of one parameter.
+    """Solve the game once for every value of one parameter.
 
     Parameters
     ----------
     game : Game
     parameter : {"round", "price", "cost", "contribution"}
     values : iterable
-        What the parameter takes in turn.
+        The values of the parameter.
     client : int, optional
         Whose cost or contribution it is.
 
@@ -77,14 +77,14 @@ def comparative_statics(
 
 
 def _varied(game: Game, parameter: str, value: float, client: int | None) -> Game:
-    if parameter in OF_THE_GAME:
+    if parameter in GAME_PARAMETERS:
         return game.replace(**{parameter: value})
-    if parameter not in OF_A_CLIENT:
-        known = ", ".join((*OF_THE_GAME, *OF_A_CLIENT))
+    if parameter not in CLIENT_PARAMETERS:
+        known = ", ".join((*GAME_PARAMETERS, *CLIENT_PARAMETERS))
         raise GameError(f"cannot vary {parameter!r}: choose one of {known}.")
     if client is None or not 0 <= client < game.clients:
         raise GameError(f"say whose {parameter} varies: client=0..{game.clients - 1}.")
-    field = OF_A_CLIENT[parameter]
+    field = CLIENT_PARAMETERS[parameter]
     changed = getattr(game, field).copy()
     changed[client] = value
     return game.replace(**{field: changed})

@@ -1,4 +1,4 @@
-"""What the players want: the utilities of section IV-B."""
+"""The utilities of the server and the clients (section IV-B)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flamma.game.model import Game, Vector, check_decay_factor, check_epochs
 
 
 def client_utility(game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike) -> Vector:
-    """Return what each client gains, U_i = γ ω_i τ_i - c_i τ_i² (Eq. 1).
+    """Return the utility of each client, U_i = γ ω_i τ_i - c_i τ_i² (Eq. 1).
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def client_utility(game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike)
 def server_utility(
     game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike
 ) -> np.float64 | Vector:
-    """Return what the server gains, U_s = Σ γ (ω_i + τ_i) - λ t γ² over those who take part.
+    """Return the utility of the server, U_s = Σ γ (ω_i + τ_i) - λ t γ² over the participants.
 
     Parameters
     ----------
@@ -56,5 +56,5 @@ def server_utility(
 
 
 def takes_part(game: Game, local_epochs: Vector) -> NDArray[np.bool_]:
-    """Return who is in the game: everybody, or with a positive lower bound who works at all."""
+    """Return which clients take part: with a positive lower bound those that work, else all."""
     return np.asarray((local_epochs > 0) | (game.epoch_bounds[0] == 0))

@@ -1,4 +1,4 @@
-"""Models by name, and any model as one flat vector.
+"""Models by name, and models as one flat vector.
 
 Examples
 --------
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # torch takes seconds to import, and whoever only reads a configuration does without it.
+    # torch takes seconds to import, and reading a configuration does not need it.
     if name == "FlatModel":
         return import_module("flamma.models.flat").FlatModel
     raise AttributeError(f"module 'flamma.models' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""A torch model as one flat vector, without copying it apart and together."""
+"""A torch model whose weights are one flat vector, without copies."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from flamma.types import Layout, Params
 
 
 class FlatModel:
-    """A module all of whose weights are views into one flat float32 tensor.
+    """A module whose weights are all views into one flat float32 tensor.
 
     The trainable parameters come first, in the module's order; frozen parameters and floating
     buffers (a batch norm's running means) follow. The gradients of the trainable part are views
     into one flat tensor too, so an optimiser's step is a handful of operations on long vectors.
 
-    Integer buffers (a batch norm's count of batches) and those that the module does not save are
-    not part of the vector: every :meth:`load` sets them back to what they were at first, so that
+    Integer buffers (a batch norm's count of batches) and buffers that the module does not save are
+    not part of the vector: every :meth:`load` resets them to their initial values, so that
     training depends on the loaded vector only. Parameters that modules share stay shared and
     appear once.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Taken over: its parameters are moved into the flat tensor.
+        It is changed: its parameters are moved into the flat tensor.
     device : str or torch.device
-        Where it shall live.
+        Where to put the model.
 
     Attributes
     ----------
@@ -89,12 +89,12 @@ class FlatModel:
 
     @property
     def layout(self) -> Layout:
-        """What the flat vector is made of."""
+        """The layout of the flat vector."""
         return self._layout
 
     @property
     def device(self) -> torch.device:
-        """Where the model lives."""
+        """The device of the model."""
         return self.flat.device
 
     def load(self, params: Params) -> None:
@@ -121,12 +121,12 @@ class FlatModel:
         return array
 
     def view(self) -> Params:
-        """Return all weights and buffers without a copy where that is possible: only to be read."""
+        """Return all weights and buffers, on a CPU without a copy: do not change them."""
         self._gather()
         return self._array if self._array is not None else self.read()
 
     def _gather(self) -> None:
-        """Take back buffers that the module assigned anew instead of changing them in place."""
+        """Copy back buffers that the module replaced instead of changing them in place."""
         for owner, key, buffer in self._buffers:
             current = getattr(owner, key)
             if current is not buffer:
@@ -135,7 +135,7 @@ class FlatModel:
 
 
 def _sort_out(module: nn.Module) -> tuple[list[str], list[str], list[str]]:
-    """Return the names of what is trained, of what is carried along, and of what is reset."""
+    """Return the names of what is trained, what is only carried along, and what is reset."""
     trained: list[str] = []
     carried: list[str] = []
     reset: list[str] = []
@@ -161,7 +161,7 @@ def _sort_out(module: nn.Module) -> tuple[list[str], list[str], list[str]]:
 
 
 def _refuse_overlaps(module: nn.Module) -> None:
-    """Refuse parameters that are different views of the same numbers, for they would part."""
+    """Refuse parameters that are different views of the same memory: they would be separated."""
     ranges = []
     for name, parameter in module.named_parameters():
         if parameter.numel():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 LENET_SMALLEST_SIDE = 12
-"""Pixels below which the second pooling has nothing left."""
+"""Pixels of the smallest image that leaves something for the second pooling."""
 
 
 def lenet5(shape: tuple[int, ...], classes: int) -> nn.Sequential:

@@ -1,4 +1,4 @@
-"""Multinomial logistic regression: convex, so that theorems can be checked on it."""
+"""Multinomial logistic regression, which is convex, so that theorems can be checked on it."""
 
 from __future__ import annotations
 

@@ -32,13 +32,8 @@ def mlp(shape: tuple[int, ...], classes: int, *, hidden: tuple[int, ...] = (64,)
     """
     from torch import nn
 
-    whole = not isinstance(hidden, int | str) and all(
-        isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in hidden
-    )
-    if not whole:
-        raise ConfigError(
-            f"hidden must be a list of positive whole numbers like [200, 200], not {hidden!r}."
-        )
+    if any(size < 1 for size in hidden):
+        raise ConfigError(f"hidden must be positive numbers like [200, 200], not {list(hidden)}.")
     sizes = [math.prod(shape), *hidden]
     layers: list[nn.Module] = [nn.Flatten()]
     for inputs, outputs in pairwise(sizes):

@@ -1,4 +1,8 @@
-"""Which models there are: one line each, and those that other packages bring."""
+"""The registry of models, and building them by name.
+
+Another package adds a model by an entry point of the group ``flamma.models`` that names a function
+``(shape, classes, **options) -> torch.nn.Module``; its keyword parameters are its options.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ def build_model(
     seed: int,
     **options: Any,
 ) -> nn.Module:
-    """Return a new model whose first weights depend on the seed only.
+    """Return a new model whose initial weights depend on the seed only.
 
     Parameters
     ----------
@@ -50,13 +54,13 @@ def build_model(
     seed : int
         The seed of the experiment. The same seed gives the same bits.
     **options
-        What the model's factory takes besides, such as ``width`` of a ``resnet18``.
+        Options of the model, such as ``width`` of ``resnet18``.
 
     Raises
     ------
     ConfigError
-        If there is no such model or option (the nearest match is named), or if the model cannot
-        work on such samples.
+        If there is no such model or option (the nearest match is named), or the model does not
+        support such samples.
 
     Examples
     --------
@@ -79,14 +83,14 @@ def build_model(
         model = model.name
     factory = MODELS[model] if isinstance(model, str) else model
     label = model if isinstance(model, str) else getattr(model, "__name__", "the given one")
-    options = read_options(factory, options, f"options of the model {label}.")
+    options = read_options(factory, options, f"{label}.")
     if classes < 1 or not shape or min(shape) < 1:
         raise ConfigError(
             f"a model needs samples and at least one class, "
             f"but the shape is {tuple(shape)} and there are {classes} classes."
         )
-    # Layers draw their first weights from torch's global generator: lend it our stream, then
-    # give it back as it was.
+    # Layers draw their initial weights from torch's global generator: seed it from our stream,
+    # and restore it afterwards.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(int(stream(seed, "init").integers(2**63)))
         built = factory(tuple(shape), classes, **options)

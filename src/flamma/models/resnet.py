@@ -10,6 +10,7 @@ ICML 2020: batch norm suffers from skewed labels, group norm does not.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from flamma.errors import ConfigError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 RESNET_SMALLEST_SIDE = 16
-"""Pixels that leave 2x2 after three halvings, so batch norm has more than one value a channel."""
+"""Pixels that leave 2x2 after three halvings, so that batch norm has several values per channel."""
 
 
 def resnet18(
@@ -37,14 +38,15 @@ def resnet18(
     shape, classes
         (channels, height, width) of an image, and the number of labels.
     width : float
-        What the usual 64, 128, 256 and 512 channels are multiplied with; the products are
-        rounded to whole groups.
+        Multiplies the usual 64, 128, 256 and 512 channels; the products are rounded to whole
+        groups.
     norm : {"group", "batch"}
-        ``batch`` has running means and variances, which then are aggregated like weights.
+        The normalisation; ``batch`` has running means and variances, which are aggregated like
+        weights.
     groups : int
         Groups of channels in a group norm.
     stem_stride : int
-        Stride of the first convolution; 2 makes everything behind it a quarter of the work.
+        Stride of the first convolution; 2 reduces the work of all later layers to a quarter.
 
     Examples
     --------
@@ -55,28 +57,19 @@ def resnet18(
 
     from flamma.models.resnet_block import Block, Norm
 
-    if not (isinstance(stem_stride, int) and stem_stride >= 1):
-        raise ConfigError(f"stem_stride must be a positive whole number, not {stem_stride!r}.")
+    if stem_stride < 1:
+        raise ConfigError(f"stem_stride must be at least 1, not {stem_stride}.")
     smallest = RESNET_SMALLEST_SIDE * stem_stride
     if len(shape) != 3 or min(shape[1:]) < smallest:
         raise ConfigError(
             f"resnet18 needs images (channels, height, width) of at least {smallest}x{smallest}, "
             f"but the samples are {shape}; scale them up or use mlp."
         )
-    if not (isinstance(width, int | float) and math.isfinite(width) and width > 0):
-        raise ConfigError(f"width must be a positive number, not {width!r}.")
-    if not (isinstance(groups, int) and groups >= 1):
-        raise ConfigError(f"groups must be a positive whole number, not {groups!r}.")
-    make: Norm
-    if norm == "group":
-
-        def make(channels: int) -> nn.Module:
-            return nn.GroupNorm(groups, channels)
-
-    elif norm == "batch":
-        make = nn.BatchNorm2d
-    else:
-        raise ConfigError(f"norm must be 'group' or 'batch', not {norm!r}.")
+    if not width > 0:
+        raise ConfigError(f"width must be positive, not {width:g}.")
+    if groups < 1:
+        raise ConfigError(f"groups must be at least 1, not {groups}.")
+    make: Norm = nn.BatchNorm2d if norm == "batch" else partial(nn.GroupNorm, groups)
     stages = [_channels(usual * width, groups) for usual in (64, 128, 256, 512)]
     layers: list[nn.Module] = [
         nn.Conv2d(shape[0], stages[0], 3, stride=stem_stride, padding=1, bias=False),
@@ -92,5 +85,5 @@ def resnet18(
 
 
 def _channels(wanted: float, groups: int) -> int:
-    """Return the nearest number of channels that is at least 8 and makes whole groups."""
+    """Return the nearest multiple of ``groups`` that is at least 8."""
     return groups * max(math.ceil(8 / groups), round(wanted / groups))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 Norm = Callable[[int], nn.Module]
-"""Makes the normalisation of so many channels."""
+"""Makes the normalisation layer for a number of channels."""
 
 
 class Block(nn.Module):
@@ -31,6 +31,6 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the sum of both paths, rectified."""
+        """Return the ReLU of the sum of both paths."""
         summed: Tensor = self.convolutions(x) + self.shortcut(x)
         return summed.relu_()

@@ -1,4 +1,4 @@
-"""The local training of clients."""
+"""Trains clients on their own data, with torch or in lanes of vector registers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # Whoever trains in lanes does without torch, which takes seconds to import.
+    # torch takes seconds to import and is not needed to train in lanes.
     if name == "TorchTrainer":
         return import_module("flamma.training.torch_trainer").TorchTrainer
     raise AttributeError(f"module 'flamma.training' has no attribute {name!r}")

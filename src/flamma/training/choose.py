@@ -1,4 +1,4 @@
-"""Which trainer trains: lanes where the model is made of what they know, else torch."""
+"""Chooses the trainer: lanes where they support the model, else torch."""
 
 from __future__ import annotations
 
@@ -26,15 +26,27 @@ def pick_trainer(
     momentum: float,
     clients: int = 1,
 ) -> Trainer:
-    """Return the trainer of this kind for a model, where so many clients train in a round.
+    """Return a trainer for a model.
 
-    ``torch`` takes any model on any device, ``lanes`` small sequential nets on the CPU. ``auto``
-    takes lanes where it can; if only the compiled part is missing, a warning says so.
+    Parameters
+    ----------
+    kind : {"auto", "torch", "lanes"}
+        ``torch`` trains any model on any device, ``lanes`` small sequential nets on the CPU.
+        ``auto`` takes lanes where they support the model; if only the compiled kernels are
+        missing, it warns and takes torch.
+    model : FlatModel
+        The model and its device.
+    shape : sequence of int
+        The shape of one sample.
+    batch_size, momentum
+        Of SGD.
+    clients : int
+        How many clients train in a round.
 
     Raises
     ------
     ConfigError
-        If there is no such trainer, or ``lanes`` were asked for and cannot be used.
+        If there is no such trainer, or ``lanes`` cannot be used.
     """
     if kind not in TRAINERS:
         raise ConfigError(unknown("trainer", kind, TRAINERS))

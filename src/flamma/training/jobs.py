@@ -1,4 +1,4 @@
-"""What every trainer is given and gives back; the two trainers keep this one contract."""
+"""The contract of trainers: what they are given and what they return."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from flamma.types import Ints, LocalTask, Params
 Floats32 = NDArray[np.float32]
 
 
-class TooSlow(Exception):  # noqa: N818 - a client's fate, not the user's mistake
-    """The time limit passed before the training was done."""
+class TooSlow(Exception):  # noqa: N818 - the failure of a client, not an error of the user
+    """A client's training took longer than the time limit."""
 
 
 class TrainingJob(NamedTuple):
-    """One client's training: what to do, its samples and labels, and what shuffles them."""
+    """The training of one client: its task, its data, and the stream that shuffles them."""
 
     task: LocalTask
     x: Floats32
@@ -28,9 +28,10 @@ class TrainingJob(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """What became of a job: the weights and the loss of the received ones, or what went wrong.
+    """The result of a job: the trained weights, or the error that ended the training.
 
-    The weights may be overwritten by the next job: copy them.
+    ``loss`` is that of the received weights, NaN if the task did not want it. The memory of
+    ``params`` may be used again for the next job: copy it.
     """
 
     params: Params | None
@@ -40,13 +41,13 @@ class Trained(NamedTuple):
 
 
 class Trainer(Protocol):
-    """Trains clients from the same received weights, and judges weights."""
+    """Trains clients from the same received weights, and scores weights."""
 
     batch_size: int
 
     @property
     def name(self) -> str:
-        """What the records call it."""
+        """The name in configurations and records."""
         ...
 
     @property
@@ -57,7 +58,7 @@ class Trainer(Protocol):
     def train_each(
         self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None
     ) -> Iterator[tuple[int, Trained]]:
-        """Yield every job's number and what became of it, as soon as it is done."""
+        """Yield the number and the result of every job as soon as it is done."""
         ...
 
     def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:

@@ -1,4 +1,4 @@
-"""Local training of one client with PyTorch: plain SGD on a flat vector."""
+"""Trains one client after another with torch: plain SGD on a flat vector."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from flamma.models.flat import FlatModel
 from flamma.training.jobs import Floats32, TooSlow, Trained, TrainingJob
 from flamma.types import Ints, LocalTask, Params
 
-CHUNK = 512
-"""Samples judged at once. Fixed, because the bits of a result may depend on the batch."""
+SAMPLES_SCORED_AT_ONCE = 512
+"""A constant, because the bits of a score may depend on the batch it is computed in."""
 
 
 class TorchTrainer:
-    """Trains and judges one model after another, reusing the same memory.
+    """Trains clients and scores weights one after another, in the same memory.
 
     Parameters
     ----------
     model : callable or FlatModel
-        The model, or what makes its module.
+        The model, or a function that makes its module.
     batch_size : int
         Samples of a mini-batch; the last one of an epoch may be smaller.
     momentum : float
-        Momentum of SGD, from zero velocity in every call.
+        Momentum of SGD; every client starts from zero velocity.
     device : str
         ``auto`` is the GPU if there is one, else the CPU. A :class:`FlatModel` stays where it is.
 
@@ -58,7 +58,7 @@ class TorchTrainer:
         self.batch_size = batch_size
         self.momentum = momentum
         self._training = model.module.train().training
-        self._channels_last = _likes_channels_last(model.module)
+        self._channels_last = _wants_channels_last(model.module)
 
     def train(
         self,
@@ -81,8 +81,8 @@ class TorchTrainer:
             Epochs or mini-batches, step size, proximal weight, and whether the loss is wanted
             (it is NaN otherwise).
         rng : numpy.random.Generator
-            Shuffles the samples anew for every epoch; randomness inside the model (dropout) has
-            a stream spawned from it.
+            Shuffles the samples anew for every epoch; random layers (dropout) use a stream
+            spawned from it.
         deadline : float, optional
             A value of :func:`time.monotonic`, checked between mini-batches.
 
@@ -108,7 +108,7 @@ class TorchTrainer:
         model.load(params)
         loss = math.nan
         if task.wants_loss:
-            loss = float(np.mean(self.judge(x, y)[0], dtype=np.float64))
+            loss = float(np.mean(self.score_loaded(x, y)[0], dtype=np.float64))
         module, weights, gradient = model.module, model.weights, model.gradient
         received = difference = weights
         if task.proximal:
@@ -138,7 +138,7 @@ class TorchTrainer:
     def train_each(
         self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None
     ) -> Iterator[tuple[int, Trained]]:
-        """Yield every job's number and what became of it, one after the other."""
+        """Yield the number and the result of every job, one after the other."""
         for number, job in enumerate(jobs):
             begin = time.monotonic()
             deadline = None if time_limit is None else begin + time_limit
@@ -152,23 +152,23 @@ class TorchTrainer:
     def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
         """Return each sample's loss under the given weights, and whether it is classified right."""
         self.model.load(params)
-        return self.judge(x, y)
+        return self.score_loaded(x, y)
 
-    def judge(self, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
-        """Do what :meth:`predict` does with the weights that are in the model."""
+    def score_loaded(self, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
+        """Do what :meth:`predict` does, with the weights that the model has now."""
         losses = np.empty(y.size, dtype=np.float32)
         right = np.empty(y.size, dtype=np.bool_)
         self._set_mode(training=False)
         with torch.inference_mode():
-            for start in range(0, y.size, CHUNK):
-                part = slice(start, start + CHUNK)
+            for start in range(0, y.size, SAMPLES_SCORED_AT_ONCE):
+                part = slice(start, start + SAMPLES_SCORED_AT_ONCE)
                 # A copy always has the same alignment, on which the last bits may depend.
                 samples = torch.tensor(x[part], device=self.model.device)
                 labels = torch.tensor(y[part], device=self.model.device)
                 logits = self.model.module(self._images(self._rows(samples)))
                 losses[part] = cross_entropy(logits, labels, reduction="none").cpu().numpy()
                 right[part] = (logits.argmax(1) == labels).cpu().numpy()
-        # The largest of numbers that are not numbers is no prediction.
+        # argmax of NaN logits is not a prediction.
         return losses, right & ~np.isnan(losses)
 
     def _batches(self, samples: int, task: LocalTask, rng: np.random.Generator) -> Iterator[Tensor]:
@@ -181,17 +181,17 @@ class TorchTrainer:
             left -= per_epoch
 
     def _set_mode(self, training: bool) -> None:
-        # Walking over all modules takes longer than a step of a small one.
+        # Setting the mode of all modules takes longer than a training step of a small model.
         if training is not self._training:
             self.model.module.train(training)
             self._training = training
 
     def _rows(self, images: Tensor) -> Tensor:
-        """Return samples so that those picked by index lie in memory as the layers like it."""
+        """Return samples so that rows selected by index have the memory layout the layers want."""
         return images.permute(0, 2, 3, 1).contiguous() if self._channels_last else images
 
     def _images(self, rows: Tensor) -> Tensor:
-        """Return picked rows in the shape that the module expects."""
+        """Return selected rows in the shape that the module expects."""
         return rows.permute(0, 3, 1, 2) if self._channels_last else rows
 
     def _tensor(self, array: Floats32 | Ints) -> Tensor:
@@ -200,17 +200,17 @@ class TorchTrainer:
         return tensor.to(self.model.device)
 
 
-def _likes_channels_last(module: nn.Module) -> bool:
-    """Return whether images shall lie in memory with their channels last.
+def _wants_channels_last(module: nn.Module) -> bool:
+    """Return whether to store images with their channels last.
 
-    Convolution and pooling are then much faster on CPUs, LeNet-5 as a whole by a third or more;
-    group norm is slower. Modules that others wrote may rely on the usual order (by ``view``), so
-    theirs are left alone.
+    That makes convolution and pooling much faster on CPUs, LeNet-5 as a whole by a third or more,
+    and group norm slower. Modules of other packages may rely on the usual order (by ``view``), so
+    they keep it.
     """
     parts = list(module.modules())
     known = all(type(part).__module__.startswith(("torch.nn.", "flamma.")) for part in parts)
-    likes = any(isinstance(part, nn.Conv2d) for part in parts)
-    return known and likes and not any(isinstance(part, nn.GroupNorm) for part in parts)
+    convolves = any(isinstance(part, nn.Conv2d) for part in parts)
+    return known and convolves and not any(isinstance(part, nn.GroupNorm) for part in parts)
 
 
 def pick_device(device: str) -> str:
@@ -222,10 +222,10 @@ def pick_device(device: str) -> str:
 
 @contextmanager
 def _seeded(rng: np.random.Generator, device: torch.device) -> Iterator[None]:
-    """Lend torch's global generators a stream spawned from ``rng``, for layers like dropout.
+    """Seed torch's global generators from ``rng`` while in scope, for layers such as dropout.
 
-    Spawning takes nothing from ``rng`` itself, so the order of the samples is the same whether
-    or not a model is random.
+    The seed comes from a spawned stream, which draws nothing from ``rng`` itself: the order of
+    the samples is the same whether or not a model has random layers.
     """
     seed = int(rng.spawn(1)[0].integers(2**63))
     on_gpu = device.type == "cuda"

@@ -1,11 +1,11 @@
-"""Several clients at once, one in each lane of the processor's vector registers.
+"""Trains several clients at once, one in each lane of the processor's vector registers.
 
 Clients of a federation train the same small net on different data. A vector register holds
 eight numbers (sixteen with AVX-512), so eight clients are put side by side: every operation on a
 number of the net becomes one on eight numbers, one of each client, whatever the layers' sizes.
-A client's result is the same bits whatever lane it has and whoever its neighbours are.
+A client's result has the same bits in every lane and beside any other clients.
 
-This needs a compiled part, which is optional: :func:`available` says whether it is here.
+This needs compiled kernels, which are optional: :func:`available` tells whether they are there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,6 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "plan_of":  # it needs torch, which whoever has a plan already can do without
+    if name == "plan_of":  # imports torch, which is not needed with a ready plan
         return import_module("flamma.training.lanes.plan").plan_of
     raise AttributeError(f"module 'flamma.training.lanes' has no attribute {name!r}")

@@ -1,10 +1,10 @@
-// What one instruction set offers, and what Python sees.
+// The interface of a compiled net, implemented once per instruction set.
 #pragma once
 
 #include <cstdint>
 
 // The mini-batches of one client: the samples order[0], ..., order[left - 1] of x and y come next.
-// Nothing is left in a seat that rests.
+// An idle seat has left = 0.
 struct Seat {
     const float* x;
     const int64_t* y;
@@ -26,7 +26,7 @@ class Machine {
     virtual void take(int seat, float* params) const = 0;
     virtual int64_t run(Seat* seats, int64_t steps) = 0;
     virtual void load(const float* params) = 0;
-    virtual void judge(const float* x, const int64_t* y, int64_t samples, float* losses,
+    virtual void score(const float* x, const int64_t* y, int64_t samples, float* losses,
                        uint8_t* right) = 0;
 };
 
@@ -42,7 +42,7 @@ struct Variant {
     int64_t (*peak)(int64_t rounds, float* sink);  // returns multiplications and sums done
 };
 
-// Null where the compiler cannot make it.
+// Null if the compiler does not support the instruction set.
 const Variant* portable_variant();
 const Variant* avx2_variant();
 const Variant* avx512_variant();

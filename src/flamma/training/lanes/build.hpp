@@ -7,7 +7,7 @@ namespace {
 
 inline Net::Net(const int64_t* plan, int64_t batch, int share)
     : batch_(batch), share_(share), capacity_((batch + share - 1) / share) {
-    if (capacity_ < 16) capacity_ = 16;  // samples of a lane that are judged at once
+    if (capacity_ < 16) capacity_ = 16;  // samples per lane that are scored at once
     shape(plan);
     allocate();
 }
@@ -60,7 +60,7 @@ inline void Net::allocate() {
     int64_t depth = DEPTH > capacity_ ? DEPTH : capacity_;
     for (int64_t k = 0; k < count; ++k) {
         Operation& op = *ops_[k];
-        // Kept until the way back: what weights were multiplied with, and what activations gave.
+        // Kept for the backward pass: the inputs of weights and the outputs of activations.
         const bool activates = op.kind == RELU_OP || op.kind == TANH_OP;
         if (op.has_params() || activates) value_[op.in]->each = true;
         if (op.kind == MAX_POOL) {
@@ -89,7 +89,7 @@ inline void Net::allocate() {
         if (i <= border) gradient_[i]->make(1);
         if (i >= border) batched_[i]->make(capacity_);
     }
-    for (auto* block : {&weights_, &velocity_, &judged_}) block->resize(params_);
+    for (auto* block : {&weights_, &velocity_, &scored_}) block->resize(params_);
     image_gradient_.resize(tail_ < count ? ops_[tail_]->weights : params_);
     received_.resize(params_);
     room_.resize(COLUMNS * depth);
@@ -125,7 +125,7 @@ inline void Net::take(int seat, float* params) const {
 }
 
 inline void Net::load(const float* params) {
-    for (int64_t j = 0; j < params_; ++j) judged_[j] = splat(params[j]);
+    for (int64_t j = 0; j < params_; ++j) scored_[j] = splat(params[j]);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ struct Conv {
     const int64_t* taps;        // where the pixel of each tap is, from that of the first
 };
 
-constexpr int64_t NEAR = 12 * 1024;  // bytes of weights that shall stay in the first cache
+constexpr int64_t NEAR = 12 * 1024;  // bytes of weights that should stay in the L1 cache
 
 template <int N>
 using Whole = std::integral_constant<int, N>;
@@ -51,7 +51,7 @@ inline Cut cut(int64_t n, int64_t most) {
     return Cut{blocks, size, n - blocks * (size - 1)};
 }
 
-// How many channels a block shall have: what costs least, where few sums wait for each other.
+// The number of channels of a block that costs least; with few sums, each waits for the last.
 inline int64_t channels_of_block(int64_t channels, int64_t columns) {
     const int64_t widest[] = {0, 6, 6, 4};
     int64_t best = 1, least = INT64_MAX;
@@ -82,7 +82,7 @@ void over_channels(int64_t channels, int64_t columns, F f) {
     }
 }
 
-// One loop over all taps, whose places are in a table: with nested short ones the compiler keeps
+// One loop over all taps, whose offsets are in a table: with short nested loops the compiler keeps
 // pixels for the next tap and runs out of registers.
 template <int B, int N>
 LANES_INLINE void forward_block(const Conv& s, const V* x, const V* w, int64_t from, int64_t to,
@@ -144,7 +144,7 @@ LANES_INLINE void data_block(const Conv& s, const V* dy, const V* w, int64_t fro
                 V t[B];
                 for (int b = 0; b < B; ++b) t[b] = pw[b * taps + kx];
                 for (int n = 0; n < N; ++n) {
-                    // Beyond the edges there is nothing but zeros.
+                    // Beyond the edges everything is zero.
                     if (E == LEFT && kx > n) continue;
                     if (E == RIGHT && kx < K - N + n) continue;
                     const V g = row[n - kx];
@@ -195,7 +195,7 @@ void conv_backward_data(const Conv& s, const V* dy, const V* w, V* dx) {
     });
 }
 
-// Adds to B rows of C taps what some rows of the image contribute.
+// Adds the contribution of some rows of the image to B rows of C taps.
 template <int B, int C>
 LANES_INLINE void weights_block(const Conv& s, const V* dy, const V* x, int64_t from, int64_t to,
                                 V* dw) {

@@ -1,4 +1,4 @@
-"""The compiled kernels: where they are, and how they are called."""
+"""Loads the compiled kernels and declares their functions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from flamma.errors import FlammaError
 PORTABLE, AVX2, AVX512 = 0, 1, 2
 """The instruction sets, as the kernels number them."""
 
-NAMES = ("portable", "AVX2", "AVX-512")
+INSTRUCTION_SETS = ("portable", "AVX2", "AVX-512")
+"""Their names, by number."""
 
 
 class SeatState(ctypes.Structure):
-    """What one client has to do next: the kernels' ``Seat``."""
+    """The mini-batches that one client does next: the kernels' ``Seat``."""
 
     _fields_ = (
         ("x", ctypes.c_void_p),
@@ -27,12 +28,12 @@ class SeatState(ctypes.Structure):
 
 
 def available() -> bool:
-    """Return whether the compiled part is here and can be loaded."""
+    """Return whether the kernels are compiled and can be loaded."""
     return not why_not()
 
 
 def why_not() -> str:
-    """Return why the compiled part cannot be used, empty if it can."""
+    """Return why the kernels cannot be used, empty if they can."""
     try:
         library()
     except FlammaError as error:
@@ -66,7 +67,7 @@ def library() -> ctypes.CDLL:
 
 
 def declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
-    """Tell ctypes what the functions take and return."""
+    """Declare the types of the functions to ctypes."""
     net, array, count = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
     number, real = ctypes.c_int, ctypes.c_float
     signatures = {
@@ -79,7 +80,7 @@ def declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
         "lanes_take": (None, [net, number, array]),
         "lanes_run": (count, [net, ctypes.POINTER(SeatState), count]),
         "lanes_load": (None, [net, array]),
-        "lanes_judge": (None, [net, array, array, count, array, array]),
+        "lanes_score": (None, [net, array, array, count, array, array]),
         "lanes_peak": (count, [number, count, array]),
     }
     for name, (result, arguments) in signatures.items():
@@ -89,5 +90,5 @@ def declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def best_set() -> int:
-    """Return the widest instruction set that this processor has."""
+    """Return the widest instruction set of this processor."""
     return max(kind for kind in (PORTABLE, AVX2, AVX512) if library().lanes_width(kind))

@@ -1,11 +1,11 @@
 // A whole net: its memory, and a step of SGD for all lanes at once.
 //
-// A client sits in one lane, or in a share of several: then each has a part of every mini-batch
-// and the same weights, and their gradients are added up before the step.
+// A client takes one lane, or a share of several: then each lane has a part of every mini-batch
+// and the same weights, and their gradients are summed before the step.
 //
-// Up to the first linear layer one sample after the other goes through, so that its images stay
-// in the cache; from there on all samples of the mini-batch go together, so that every weight is
-// loaded once for several of them.
+// Up to the first linear layer samples are processed one by one, so that their images stay in the
+// cache; from there on the mini-batch is processed as a whole, so that every weight is loaded once
+// for several samples.
 #pragma once
 
 #include <cmath>
@@ -54,7 +54,7 @@ class Net final : public Machine {
     void take(int seat, float* params) const override;
     int64_t run(Seat* seats, int64_t steps) override;
     void load(const float* params) override;
-    void judge(const float* x, const int64_t* y, int64_t samples, float* losses,
+    void score(const float* x, const int64_t* y, int64_t samples, float* losses,
                uint8_t* right) override;
 
    private:
@@ -77,7 +77,7 @@ class Net final : public Machine {
     int64_t capacity_, params_ = 0;
     int64_t tail_ = 0;   // the first operation on whole mini-batches
     int64_t first_ = 0;  // the first operation with parameters: gradients stop here
-    Block<V> weights_, velocity_, judged_, room_, scales_;
+    Block<V> weights_, velocity_, scored_, room_, scales_;
     Block<V> image_gradient_;  // of the parameters before the first linear layer
     Block<I> labels_;
     Block<float> received_;

@@ -1,4 +1,4 @@
-"""A torch model as a list of whole numbers, which the kernels read."""
+"""Translates a torch model into the list of integers that the kernels read."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from flamma.types import Ints
 CONV, MAX_POOL, AVG_POOL, RELU, TANH, LINEAR = range(1, 7)
 """The kinds of operation, as the kernels number them."""
 
-WORDS = 8
-"""Numbers per operation: its kind and its arguments, filled up with zeros."""
+WORDS_PER_OPERATION = 8
+"""An operation is its kind and its arguments, padded with zeros."""
 
 Operation = list[int]
 
 
 class _UnsupportedError(Exception):
-    """The kernels cannot do what a module does; the message says which."""
+    """The kernels do not support a module; the message says which."""
 
 
 def plan_of(model: nn.Module, shape: Sequence[int]) -> tuple[Ints | None, str]:
-    """Return what the kernels have to do for a model, or None and the reason why they cannot.
+    """Return the plan of a model for the kernels, or None and why they do not support it.
 
     The plan is (channels, height, width, classes, operations) and then eight numbers for every
     operation. Its parameters are in the order of :class:`~flamma.models.flat.FlatModel`.
@@ -32,9 +32,9 @@ def plan_of(model: nn.Module, shape: Sequence[int]) -> tuple[Ints | None, str]:
     Parameters
     ----------
     model : torch.nn.Module
-        Only its structure is looked at.
+        Only its structure is used.
     shape : sequence of int
-        That of one sample.
+        The shape of one sample.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def _plan(model: nn.Module, shape: tuple[int, ...]) -> Ints:
     if len(first) not in (1, 3):
         raise _UnsupportedError(f"samples of shape {shape} must be flattened first")
     header = [*first, 1, 1][:3]
-    words = np.zeros((len(operations), WORDS), dtype=np.int64)
+    words = np.zeros((len(operations), WORDS_PER_OPERATION), dtype=np.int64)
     for row, operation in zip(words, operations, strict=True):
         row[: len(operation)] = operation
     return np.concatenate(([*header, now[0], len(operations)], words.ravel())).astype(np.int64)
@@ -105,7 +105,7 @@ def _check_sharing(model: nn.Module) -> None:
 
 
 def _operation(module: nn.Module, shape: tuple[int, ...]) -> tuple[Operation, tuple[int, ...]]:
-    """Return an operation and the shape of what it gives."""
+    """Return an operation and the shape of its output."""
     if type(module) is nn.Conv2d:
         return _convolution(module, shape)
     if type(module) in (nn.MaxPool2d, nn.AvgPool2d):
@@ -175,7 +175,7 @@ def _pooling(
 
 
 def _fused(operations: list[Operation]) -> list[Operation]:
-    """Put a ReLU into the maximum after it: they commute, and there is less to pass over."""
+    """Merge a ReLU into the max pooling after it: they commute, and the pooled image is smaller."""
     fused: list[Operation] = []
     for operation in operations:
         if operation[0] == MAX_POOL and fused and fused[-1] == [RELU]:

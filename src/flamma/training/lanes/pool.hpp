@@ -42,7 +42,7 @@ void max_forward(const Window& window, const Grid& gx, const V* x, const Grid& g
                 for (int64_t ky = 0; ky < p.kh; ++ky)
                     for (int64_t kx = 0; kx < p.kw; ++kx) {
                         const V v = first[ky * gx.pitch() + kx];
-                        const I larger = (v > best) | (v != v);  // as torch has it
+                        const I larger = (v > best) | (v != v);  // as in torch
                         best = select(larger, v, best);
                         at = select(larger, splat_int(static_cast<int32_t>(ky * p.kw + kx)), at);
                     }

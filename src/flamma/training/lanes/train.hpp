@@ -1,11 +1,11 @@
-// Forwards, backwards, and the step between two mini-batches.
+// The forward and backward passes, the step of SGD, and scoring.
 #pragma once
 
 #include "net.hpp"
 
 namespace {
 
-// Runs up to `steps` mini-batches, and stops early after one that left a seat nothing to do.
+// Runs up to `steps` mini-batches, and stops early once a seat has finished its samples.
 inline int64_t Net::run(Seat* seats, int64_t steps) {
     const int count = W / share_;
     for (int64_t done = 0; done < steps; ++done) {
@@ -26,7 +26,7 @@ inline void Net::step(Seat* seats) {
         const int64_t most = (sizes[i] + share_ - 1) / share_;
         samples = most > samples ? most : samples;
     }
-    // A lane that rests keeps its weights.
+    // An idle lane keeps its weights.
     for (int l = 0; l < W; ++l) now_[l] = sizes[l / share_] > 0 ? rate_[l] : 0.0f;
     const Grid& grid = value_[0]->grid;
     const int64_t features = grid.c * grid.h * grid.w;
@@ -35,8 +35,8 @@ inline void Net::step(Seat* seats) {
         for (int l = 0; l < W; ++l) {
             const Seat& seat = seats[l / share_];
             const int64_t size = sizes[l / share_], place = s * share_ + l % share_;
-            // Where a lane has fewer samples than others, the seat's first one fills the gap, and
-            // counts nothing.
+            // A lane with fewer samples than others is padded with the seat's first sample, whose
+            // gradient has weight 0.
             const int64_t n = size == 0 ? -1 : seat.order[place < size ? place : 0];
             images[s * W + l] = n < 0 ? nullptr : seat.x + n * features;
             labels_[s][l] = n < 0 ? 0 : static_cast<int32_t>(seat.y[n]);
@@ -51,7 +51,7 @@ inline void Net::step(Seat* seats) {
     }
 }
 
-// Puts one sample of every lane side by side.
+// Interleaves one sample of every lane.
 inline void Net::fill(const float* const* images, int64_t sample) {
     const Grid& g = value_[0]->grid;
     static const float nothing = 0.0f;
@@ -205,8 +205,8 @@ inline void Net::one_backward(Operation& op, int64_t sample) {
     }
 }
 
-// The same weights in every lane, and a sample of its own in each.
-inline void Net::judge(const float* x, const int64_t* y, int64_t samples, float* losses,
+// Scores samples with the same weights in every lane, one sample per lane.
+inline void Net::score(const float* x, const int64_t* y, int64_t samples, float* losses,
                        uint8_t* right) {
     const Grid& grid = value_[0]->grid;
     const int64_t features = grid.c * grid.h * grid.w;
@@ -217,7 +217,7 @@ inline void Net::judge(const float* x, const int64_t* y, int64_t samples, float*
         const int64_t rows = wanted < capacity_ ? wanted : capacity_;
         for (int64_t i = 0; i < rows * W; ++i)
             images[i] = i < rest ? x + (from + i) * features : nullptr;
-        forward(rows, judged_.get(), images.data());
+        forward(rows, scored_.get(), images.data());
         for (int64_t i = 0; i < rows * W && i < rest; ++i) {
             const V* z = value_.back()->at(i / W);
             const int lane = static_cast<int>(i % W);

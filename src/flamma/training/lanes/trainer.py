@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 
 from flamma.errors import FlammaError
 from flamma.training.jobs import Floats32, TooSlow, Trained, TrainingJob
-from flamma.training.lanes.library import NAMES, SeatState, best_set, library
+from flamma.training.lanes.library import INSTRUCTION_SETS, SeatState, best_set, library
 from flamma.types import Ints, Params
 
 if TYPE_CHECKING:
     from torch import nn
 
-STEPS = 64
-"""Mini-batches between two looks at Python's signals; a time limit has one look at each."""
+STEPS_PER_CALL = 64
+"""Mini-batches per call of the kernels, during which Python cannot react to Ctrl-C."""
 
 
 @dataclass
 class _Client:
-    """A client in its seat."""
+    """A client in training."""
 
     number: int
     job: TrainingJob
@@ -39,12 +39,12 @@ class _Client:
 
 
 def best_share(lanes: int, batch_size: int, clients: int) -> int:
-    """Return how many lanes one client shall take, where so many are trained in a round.
+    """Return how many lanes each client takes if this many clients are trained in a round.
 
-    One lane each is fastest while clients fill all lanes; with a share of several, fewer lanes
-    rest when there are few clients, but adding up the gradients costs about 4% for every
-    doubling, and a mini-batch may not divide evenly. The number of processes is not asked for,
-    because the last bits depend on the share: it suits one, two, four and eight about equally.
+    One lane each is fastest while clients fill all lanes. With several lanes per client, fewer are
+    idle when there are few clients, but summing the gradients costs about 4% for every doubling,
+    and a mini-batch may not divide evenly. The last bits depend on the result, so it must not
+    depend on the number of processes: it is a compromise for one, two, four and eight of them.
 
     Examples
     --------
@@ -64,19 +64,20 @@ def best_share(lanes: int, batch_size: int, clients: int) -> int:
 
 
 class LanesTrainer:
-    """Trains clients in the lanes of vector registers: many at once, or each in all lanes.
+    """Trains clients in the lanes of vector registers: many at once, or one in all lanes.
 
     It does what :class:`~flamma.training.torch_trainer.TorchTrainer` does, with the same
-    mini-batches in the same order; the weights differ by rounding only. A client's result is the
-    same bits in any seat, beside any neighbours and in any order of the jobs.
+    mini-batches in the same order; the weights differ by rounding only. A seat is the lanes that
+    one client takes. A client's result has the same bits in any seat, with any clients in the
+    other seats and in any order of the jobs.
 
     Parameters
     ----------
     model : torch.nn.Sequential, or a plan
-        Only its structure is used, which is what :func:`~flamma.training.lanes.plan.plan_of`
-        makes a plan of. With a plan, torch is not needed; it has to be one of that function's.
+        Only the structure of a model is used. A plan is what
+        :func:`~flamma.training.lanes.plan.plan_of` returns; with one, torch is not imported.
     shape : sequence of int
-        That of one sample.
+        The shape of one sample.
     batch_size : int
         Samples of a mini-batch; the last one of an epoch may be smaller.
     momentum : float
@@ -84,15 +85,15 @@ class LanesTrainer:
     clients : int
         How many clients are trained in a round.
     share : int, optional
-        How many lanes one client takes, a power of two; by default what suits that number of
-        clients (:func:`best_share`). The last bits depend on it.
+        How many lanes one client takes, a power of two; :func:`best_share` by default. The last
+        bits depend on it.
     instructions : int, optional
-        Which instruction set to use; by default the widest that the processor has.
+        Which instruction set to use; by default the widest of the processor.
 
     Raises
     ------
     FlammaError
-        If the compiled part is missing, or the model has a layer that it does not know.
+        If the kernels are not compiled, or do not support a layer of the model.
     """
 
     name = "lanes"
@@ -112,7 +113,7 @@ class LanesTrainer:
         chosen = best_set() if instructions is None else instructions
         lanes: int = kernels.lanes_width(chosen)
         if not lanes:
-            raise FlammaError(f"this processor has no {NAMES[chosen]}; use another.")
+            raise FlammaError(f"this processor has no {INSTRUCTION_SETS[chosen]}; use another.")
         share = best_share(lanes, batch_size, clients) if share is None else share
         if share not in [1 << n for n in range(lanes.bit_length())]:
             raise FlammaError(f"a share of {lanes} lanes is a power of two, not {share}.")
@@ -131,17 +132,17 @@ class LanesTrainer:
     def train_many(
         self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None
     ) -> list[Trained]:
-        """Return what became of every job, in their order.
+        """Train all jobs and return their results in the order of the jobs.
 
         Parameters
         ----------
         params : Params
-            The weights that all clients received.
+            The weights that all clients receive.
         jobs : sequence of TrainingJob
-            Who trains how; all are independent of each other.
+            The clients to train, independent of each other.
         time_limit : float, optional
-            Seconds in its seat after which a client's result is the error
-            :class:`~flamma.training.torch_trainer.TooSlow`.
+            Seconds after which a client's training ends with the error
+            :class:`~flamma.training.jobs.TooSlow`.
         """
         results = dict(self.train_each(params, jobs, time_limit))
         return [results[number] for number in range(len(jobs))]
@@ -149,16 +150,16 @@ class LanesTrainer:
     def train_each(
         self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None
     ) -> Iterator[tuple[int, Trained]]:
-        """Yield every job's number and what became of it, as soon as it is done.
+        """Yield the number and the result of every job as soon as it is done.
 
-        The largest jobs begin first, and whenever a seat is free the next one takes it. All has
-        to be consumed, or given up, before the trainer is used again.
+        The largest jobs start first, and the next one starts whenever a seat is free. Exhaust or
+        drop the iterator before you use the trainer again.
         """
         params = self._checked(params)
         self._kernels.lanes_receive(self._net, params.ctypes.data)
         if any(job.task.wants_loss for job in jobs):
             self._kernels.lanes_load(self._net, params.ctypes.data)
-        waiting = deque(sorted(range(len(jobs)), key=lambda k: (-self._effort(jobs[k]), k)))
+        waiting = deque(sorted(range(len(jobs)), key=lambda k: (-self._work(jobs[k]), k)))
         seated: dict[int, _Client] = {}
         ctypes.memset(self._seats, 0, ctypes.sizeof(self._seats))
         while waiting or seated:
@@ -178,7 +179,7 @@ class LanesTrainer:
                     else:
                         yield number, self._finished(seat, client)
             if seated:
-                steps = STEPS if time_limit is None else 1
+                steps = STEPS_PER_CALL if time_limit is None else 1
                 self._kernels.lanes_run(self._net, self._seats, steps)
             now = time.monotonic()
             for seat, client in list(seated.items()):
@@ -196,29 +197,29 @@ class LanesTrainer:
         params = self._checked(params)
         x, y = self._samples(x, y)
         self._kernels.lanes_load(self._net, params.ctypes.data)
-        return self._judge(x, y)
+        return self._score(x, y)
 
-    def _judge(self, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
+    def _score(self, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
         losses = np.empty(y.size, dtype=np.float32)
         right = np.empty(y.size, dtype=np.bool_)
-        self._kernels.lanes_judge(
+        self._kernels.lanes_score(
             self._net, x.ctypes.data, y.ctypes.data, y.size, losses.ctypes.data, right.ctypes.data
         )
         return losses, right
 
     def _client(self, number: int, job: TrainingJob) -> _Client:
-        """Return a client that is ready to train, with the loss it asked for."""
+        """Return a client that is ready to train, with its loss if the task wants it."""
         begin = time.monotonic()
         x, y = self._samples(job.x, job.y)
         if not y.size and not job.task.abstains:
             raise FlammaError(f"client {job.task.client} has no training data.")
         loss = math.nan
         if job.task.wants_loss and y.size:
-            loss = float(np.mean(self._judge(x, y)[0], dtype=np.float64))
+            loss = float(np.mean(self._score(x, y)[0], dtype=np.float64))
         return _Client(number, job._replace(x=x, y=y), loss, begin, self._batches(job), y[:0])
 
     def _next_order(self, seat: int, client: _Client) -> bool:
-        """Shuffle a client's samples for its next epoch; return False if there is none."""
+        """Shuffle a client's samples for its next epoch; return False if it has no epoch left."""
         if client.batches <= 0:
             return False
         x, y = client.job.x, client.job.y
@@ -240,11 +241,11 @@ class LanesTrainer:
             return job.task.iterations
         return job.task.epochs * -(-job.y.size // self.batch_size)
 
-    def _effort(self, job: TrainingJob) -> int:
+    def _work(self, job: TrainingJob) -> int:
         return self._batches(job) * min(self.batch_size, job.y.size)
 
     def _samples(self, x: Floats32, y: Ints) -> tuple[Floats32, Ints]:
-        """Return samples and labels as the kernels read them."""
+        """Return samples and labels, checked, in the memory layout of the kernels."""
         if x.shape != (y.size, *self.shape):
             raise FlammaError(
                 f"{y.size} samples of shape {self.shape} were expected, not {x.shape}."

@@ -1,4 +1,4 @@
-// One instruction set's share, to be included once per set.
+// The variant of one instruction set; included once per set.
 #pragma once
 
 #include "net.hpp"
@@ -9,7 +9,7 @@ inline Machine* make(const int64_t* plan, int64_t batch, int share) {
     return new Net(plan, batch, share);
 }
 
-// Nothing but products and sums in registers: what this core can do at most.
+// Fused multiply-adds in registers only, which measures the peak of this core.
 inline int64_t peak(int64_t rounds, float* sink) {
     const V a = splat(sink[0]), b = splat(sink[1]);
     V s0 = a, s1 = a, s2 = a, s3 = a, s4 = a, s5 = a, s6 = a, s7 = a, s8 = a, s9 = a;
@@ -18,7 +18,7 @@ inline int64_t peak(int64_t rounds, float* sink) {
         s4 = fma(s4, a, b), s5 = fma(s5, a, b), s6 = fma(s6, a, b), s7 = fma(s7, a, b);
         s8 = fma(s8, a, b), s9 = fma(s9, a, b);
 #if defined(__AVX2__)
-        // Else the compiler sees that all ten are the same.
+        // Otherwise the compiler sees that all ten are the same.
         asm volatile("" : "+v"(s0), "+v"(s1), "+v"(s2), "+v"(s3), "+v"(s4));
         asm volatile("" : "+v"(s5), "+v"(s6), "+v"(s7), "+v"(s8), "+v"(s9));
 #endif

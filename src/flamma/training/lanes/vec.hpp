@@ -1,8 +1,8 @@
-// One vector: the same number of the clients in its W lanes.
+// A vector of W lanes: one number of the net, for the client of each lane.
 //
-// Everything but `together` works lane by lane, so what a client gets cannot depend on its
-// neighbours.
-// All names are in an unnamed namespace, for the same text is compiled once per instruction set.
+// Everything but `together` works lane by lane, so a client's result cannot depend on its
+// neighbours. All names are in an unnamed namespace, because this file is compiled once per
+// instruction set.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ typedef float V __attribute__((vector_size(4 * W)));
 typedef int32_t I __attribute__((vector_size(4 * W)));
 typedef uint32_t U __attribute__((vector_size(4 * W)));
 
-// The only product and sum that is rounded once. The compiler is told to fuse none of its own
-// (-ffp-contract=off), or the bits would depend on which block of a loop a number falls in.
+// The only fused multiply-add. The compiler must not fuse any of its own (-ffp-contract=off), or
+// the bits would depend on which block of a loop a number falls in.
 LANES_INLINE V fma(V a, V b, V c) {
 #if defined(__AVX512F__)
     return (V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -63,8 +63,8 @@ LANES_INLINE V select(I mask, V a, V b) { return (V)((mask & (I)a) | (~mask & (I
 
 LANES_INLINE I select(I mask, I a, I b) { return (mask & a) | (~mask & b); }
 
-// Each lane's sum over the `share` lanes it belongs to (a power of two). Sums of two numbers do not
-// depend on their order, so all lanes of a share get the same bits.
+// Each lane's sum over the `share` lanes it belongs to (a power of two). Addition commutes, so all
+// lanes of a share get the same bits.
 template <int STEP>
 LANES_INLINE V plus_neighbour(V x) {
     I other;
@@ -80,13 +80,13 @@ LANES_INLINE V together(V x, int share) {
     return x;
 }
 
-// Written so that what is not a number stays so, as torch has it.
+// NaN stays NaN, as in torch.
 LANES_INLINE V relu(V x) { return select(x <= zero(), zero(), x); }
 
 // exp of Cephes (Moshier), to about one unit in the last place.
 LANES_INLINE V exponential(V x) {
     x = select(x > splat(88.3762626f), splat(88.3762626f), x);
-    // Beneath there would be numbers too small to be normal, which are slow and count nothing.
+    // Below this the result would be denormal, which is slow and does not matter.
     const I tiny = x < splat(-87.3365447f);
     x = select(tiny, splat(-87.3365447f), x);
     const V magic = splat(12582912.0f);  // adding it rounds to a whole number in the low bits

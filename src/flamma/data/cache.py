@@ -1,4 +1,4 @@
-"""Arrays kept on disk for the next process, which maps them instead of decoding anew."""
+"""A cache of arrays on disk, which the next process maps into memory instead of decoding again."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from numpy.typing import NDArray
 from flamma.errors import FlammaError
 from flamma.files import write_atomically
 
-ABOUT = "about.json"
+CACHE_RECORD = "about.json"
 
 
-def keep(folder: Path, key: str, arrays: Mapping[str, NDArray[Any]], about: Any) -> None:
-    """Keep arrays and a small record under a key; where that is not possible, nothing is kept."""
+def store_arrays(folder: Path, key: str, arrays: Mapping[str, NDArray[Any]], about: Any) -> None:
+    """Store arrays and a small JSON value under a key, in place of what is there.
+
+    If the folder cannot be written, nothing is cached and no error is raised.
+    """
     try:
         for name, array in arrays.items():
             buffer = io.BytesIO()
             np.save(buffer, array, allow_pickle=False)
             write_atomically(folder / _file(key, name), buffer.getbuffer(), durable=False)
         record = json.dumps({"key": key, "about": about}).encode()
-        write_atomically(folder / ABOUT, record, durable=False)
+        write_atomically(folder / CACHE_RECORD, record, durable=False)
         for old in folder.glob("*.npy"):
             if not old.name.startswith(key[:16]):
                 old.unlink(missing_ok=True)
@@ -33,13 +36,15 @@ def keep(folder: Path, key: str, arrays: Mapping[str, NDArray[Any]], about: Any)
         return
 
 
-def kept(folder: Path, key: str, names: tuple[str, ...]) -> tuple[list[NDArray[Any]], Any] | None:
-    """Return what was kept under this very key; None if there is nothing, or it is damaged.
+def cached_arrays(
+    folder: Path, key: str, names: tuple[str, ...]
+) -> tuple[list[NDArray[Any]], Any] | None:
+    """Return the arrays and the value stored under this key, None if they are not usable.
 
-    The arrays are mapped copy-on-write: nothing that is done to them reaches the files.
+    The arrays are mapped copy-on-write: changing them does not change the files.
     """
     try:
-        record = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        record = json.loads((folder / CACHE_RECORD).read_text(encoding="utf-8"))
         if record["key"] != key:
             return None
         arrays = [

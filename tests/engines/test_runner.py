@@ -1,4 +1,4 @@
-"""The local engine: the same bits whatever the processes, and scores as by a plain loop."""
+"""The runner of clients: the same bits whatever the processes, and scores as by a plain loop."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from flamma.engines.local import LocalEngine
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from engines.federations import CLASSES, FEATURES, federation, make, make_faulty, tasks
-from flamma.engines import Engine
-from flamma.engines.work import one_thread
+from flamma.engines.executor import one_thread
+from flamma.engines.runner import ClientRunner
 from flamma.errors import ConfigError, FlammaError
 from flamma.models import FlatModel, build_model
 from flamma.seeding import stream
 from flamma.training import TorchTrainer
-from flamma.training.torch_trainer import CHUNK
+from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
 from flamma.types import LocalTask
 
 IMAGES = (2, 16, 16)
@@ -46,7 +45,11 @@ def test_the_bits_do_not_depend_on_the_processes(make_model):
     torch.randn(700, 700, requires_grad=True).mm(torch.randn(700, 700)).sum().backward()
     sizes = [40, 1, 9, 33, 70, 8]
     data = federation(
-        sizes, held=[3, 0, 500, 60, 1, 9], shape=IMAGES, test=CHUNK + 20, validation=30
+        sizes,
+        held=[3, 0, 500, 60, 1, 9],
+        shape=IMAGES,
+        test=SAMPLES_SCORED_AT_ONCE + 20,
+        validation=30,
     )
     mixed = [
         LocalTask(client, 4, 1 + client % 3, 0.05, proximal=0.1 * (client % 2), wants_loss=True)
@@ -54,15 +57,15 @@ def test_the_bits_do_not_depend_on_the_processes(make_model):
     ]
     results = []
     for processes in (1, 2, 3):
-        with LocalEngine(
+        with ClientRunner(
             data, make_model, seed=5, batch_size=8, momentum=0.9, processes=processes
-        ) as engine:
-            assert engine.processes == processes
-            params = engine.initial_params
-            reports = engine.train(params, mixed)
+        ) as runner:
+            assert runner.processes == processes
+            params = runner.initial_params
+            reports = runner.train(params, mixed)
             assert [report.client for report in reports] == [3, 0, 5, 1, 4, 2]
             assert not any(report.failure for report in reports)
-            scores = engine.evaluate(reports[0].params)
+            scores = runner.evaluate(reports[0].params)
             results.append(
                 (
                     [report.params.tobytes() for report in reports],
@@ -70,10 +73,10 @@ def test_the_bits_do_not_depend_on_the_processes(make_model):
                     scores.accuracy.tobytes(),
                     scores.loss.tobytes(),
                     (scores.test_accuracy, scores.test_loss),
-                    engine.validate(reports[0].params),
+                    runner.validate(reports[0].params),
                 )
             )
-            again = engine.train(params, mixed[:2])
+            again = runner.train(params, mixed[:2])
             assert [r.params.tobytes() for r in again] == results[-1][0][:2]
     assert results[0] == results[1] == results[2]
     assert torch.get_num_threads() == 2
@@ -82,12 +85,12 @@ def test_the_bits_do_not_depend_on_the_processes(make_model):
 
 def test_a_client_trains_with_its_own_stream():
     data = federation([12, 20])
-    with LocalEngine(data, make("logistic"), seed=11, batch_size=8, trainer="torch") as engine:
+    with ClientRunner(data, make("logistic"), seed=11, batch_size=8, trainer="torch") as runner:
         trainer = TorchTrainer(make("logistic"), batch_size=8)
         [task] = tasks([1], round=3, epochs=2)
-        [report] = engine.train(engine.initial_params, [task])
+        [report] = runner.train(runner.initial_params, [task])
         expected, _ = trainer.train(
-            engine.initial_params,
+            runner.initial_params,
             data.train_x[12:32],
             data.train_y[12:32],
             task,
@@ -102,10 +105,10 @@ def test_a_client_trains_with_its_own_stream():
 @pytest.mark.parametrize("processes", [1, 2])
 def test_reports_are_in_the_order_of_the_tasks_and_share_no_memory(processes):
     data = federation([5, 50, 20, 10])
-    with LocalEngine(data, make("logistic"), seed=0, processes=processes) as engine:
-        reports = engine.train(engine.initial_params, tasks([2, 0, 3, 1]))
+    with ClientRunner(data, make("logistic"), seed=0, processes=processes) as runner:
+        reports = runner.train(runner.initial_params, tasks([2, 0, 3, 1]))
         kept = [report.params.copy() for report in reports]
-        engine.train(reports[0].params, tasks([1, 0, 2, 3], round=2))
+        runner.train(reports[0].params, tasks([1, 0, 2, 3], round=2))
     assert [report.client for report in reports] == [2, 0, 3, 1]
     assert [report.samples for report in reports] == [20, 5, 10, 50]
     assert all(np.array_equal(r.params, k) for r, k in zip(reports, kept, strict=True))
@@ -122,21 +125,21 @@ def test_the_largest_tasks_come_first():
             return super().forward(x)
 
     data = federation([5, 50, 20, 30])
-    with LocalEngine(data, lambda: Notes(FEATURES, CLASSES), seed=0, batch_size=100) as engine:
+    with ClientRunner(data, lambda: Notes(FEATURES, CLASSES), seed=0, batch_size=100) as runner:
         work = [
             LocalTask(client, 1, epochs, 0.1) for client, epochs in [(0, 1), (1, 1), (2, 4), (3, 2)]
         ]
-        engine.train(engine.initial_params, work)
+        runner.train(runner.initial_params, work)
     assert seen == [20, 30, 50, 5]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_who_abstains_or_has_nothing_does_not_train(processes):
     data = federation([10, 0, 10])
-    with LocalEngine(data, make("logistic"), seed=0, processes=processes) as engine:
+    with ClientRunner(data, make("logistic"), seed=0, processes=processes) as runner:
         abstains = LocalTask(client=0, round=1, epochs=0, learning_rate=0.1)
-        reports = engine.train(engine.initial_params, [abstains, *tasks([1, 2])])
-        assert engine.train(engine.initial_params, []) == []
+        reports = runner.train(runner.initial_params, [abstains, *tasks([1, 2])])
+        assert runner.train(runner.initial_params, []) == []
     first, empty, last = reports
     assert (first.abstained, first.params, first.epochs, first.failure) == (True, None, 0, "")
     assert (empty.params, empty.samples, empty.failure) == (None, 0, "no training data")
@@ -146,8 +149,8 @@ def test_who_abstains_or_has_nothing_does_not_train(processes):
 @pytest.mark.parametrize("processes", [1, 2])
 def test_weights_that_are_not_finite_come_back_as_they_are(processes):
     data = federation([10, 10])
-    with LocalEngine(data, make("logistic"), seed=0, processes=processes) as engine:
-        [report] = engine.train(engine.initial_params, tasks([0], learning_rate=math.inf))
+    with ClientRunner(data, make("logistic"), seed=0, processes=processes) as runner:
+        [report] = runner.train(runner.initial_params, tasks([0], learning_rate=math.inf))
     assert report.failure == ""
     assert not np.isfinite(report.params).all()
 
@@ -162,16 +165,16 @@ def test_weights_that_are_not_finite_come_back_as_they_are(processes):
         [3, 0, 0],
         [0, 0, 7],
         [0, 0, 0],
-        [CHUNK, 2 * CHUNK + 3, 1],
+        [SAMPLES_SCORED_AT_ONCE, 2 * SAMPLES_SCORED_AT_ONCE + 3, 1],
     ],
 )
 def test_scores_equal_a_loop_over_clients(held, test, processes):
     data = federation([4, 4, 4], held=held, test=test, validation=11)
     build = make("mlp", hidden=[6])
-    with LocalEngine(data, build, seed=0, processes=processes) as engine:
-        params = np.random.default_rng(1).standard_normal(engine.layout.size).astype(np.float32)
-        scores = engine.evaluate(params)
-        validation = engine.validate(params)
+    with ClientRunner(data, build, seed=0, processes=processes) as runner:
+        params = np.random.default_rng(1).standard_normal(runner.layout.size).astype(np.float32)
+        scores = runner.evaluate(params)
+        validation = runner.validate(params)
     model = FlatModel(build())
     model.load(params)
 
@@ -196,23 +199,23 @@ def test_scores_equal_a_loop_over_clients(held, test, processes):
 
 
 def test_without_a_validation_set_there_is_nothing_to_say():
-    with LocalEngine(federation([4]), make("logistic"), seed=0) as engine:
-        assert all(map(math.isnan, engine.validate(engine.initial_params)))
+    with ClientRunner(federation([4]), make("logistic"), seed=0) as runner:
+        assert all(map(math.isnan, runner.validate(runner.initial_params)))
 
 
-def test_the_engine_starts_from_the_models_weights_and_leaves_the_model_alone():
+def test_the_runner_starts_from_the_models_weights_and_leaves_the_model_alone():
     module = make("logistic")()
     before = [parameter.detach().clone() for parameter in module.parameters()]
     data = federation([10, 10])
-    engines: list[Engine] = [LocalEngine(data, lambda: module, seed=0) for _ in range(2)]
-    params = engines[0].initial_params
+    runners = [ClientRunner(data, lambda: module, seed=0) for _ in range(2)]
+    params = runners[0].initial_params
     assert np.array_equal(params, torch.cat([b.flatten() for b in before]).numpy())
     params += 1
-    assert not np.array_equal(engines[0].initial_params, params)
-    first, second = (engine.train(engine.initial_params, tasks([0, 1])) for engine in engines)
+    assert not np.array_equal(runners[0].initial_params, params)
+    first, second = (runner.train(runner.initial_params, tasks([0, 1])) for runner in runners)
     assert first[1].params.tobytes() == second[1].params.tobytes()
     assert all(torch.equal(p, b) for p, b in zip(module.parameters(), before, strict=True))
-    assert engines[0].layout.names == ("1.weight", "1.bias")
+    assert runners[0].layout.names == ("1.weight", "1.bias")
 
 
 @pytest.mark.parametrize(
@@ -227,36 +230,37 @@ def test_the_engine_starts_from_the_models_weights_and_leaves_the_model_alone():
 )
 def test_numbers_that_cannot_work_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
-        LocalEngine(federation([4]), make("logistic"), seed=0, **options)
+        ClientRunner(federation([4]), make("logistic"), seed=0, **options)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_weights_of_another_size_are_refused(processes):
     with (
-        LocalEngine(federation([4]), make("logistic"), seed=0, processes=processes) as engine,
+        ClientRunner(federation([4]), make("logistic"), seed=0, processes=processes) as runner,
         pytest.raises(FlammaError, match="weights of shape"),
     ):
-        engine.train(engine.initial_params[:-1], tasks([0]))
+        runner.train(runner.initial_params[:-1], tasks([0]))
 
 
-def test_weights_of_another_size_are_not_judged():
+def test_weights_of_another_size_are_not_scored():
     with (
-        LocalEngine(federation([4]), make("logistic"), seed=0) as engine,
+        ClientRunner(federation([4]), make("logistic"), seed=0) as runner,
         pytest.raises(FlammaError, match="weights of shape"),
     ):
-        engine.evaluate(np.zeros(3, dtype=np.float32))
+        runner.evaluate(np.zeros(3, dtype=np.float32))
 
 
 def test_an_error_of_the_model_in_evaluation_is_raised_here():
     data = federation([10, 10], held=300)
     data.held_x[450, 0] = 2000.0
-    with LocalEngine(data, make_faulty, seed=0, processes=2) as engine:
+    with ClientRunner(data, make_faulty, seed=0, processes=2) as runner:
         with pytest.raises(ValueError, match="this sample is broken"):
-            engine.evaluate(engine.initial_params)
-        # And the engine is not the worse for it.
-        assert not engine.train(engine.initial_params, tasks([0]))[0].failure
+            runner.evaluate(runner.initial_params)
+        # And the runner is not the worse for it.
+        assert not runner.train(runner.initial_params, tasks([0]))[0].failure
 
 
+@pytest.mark.slow  # it measures time
 def test_a_hundred_thousand_clients_cost_little():
     clients, each = 100_000, 10
     rng = np.random.default_rng(0)
@@ -274,12 +278,12 @@ def test_a_hundred_thousand_clients_cost_little():
 
     work = tasks(rng.integers(0, clients, 200).tolist())
     trainer = TorchTrainer(build, batch_size=32)
-    with one_thread(), LocalEngine(data, build, seed=0, trainer="torch") as engine:
-        params = engine.initial_params
-        extra, judging = [], []
+    with one_thread(), ClientRunner(data, build, seed=0, trainer="torch") as runner:
+        params = runner.initial_params
+        extra, scoring = [], []
         for _ in range(4):
             begin = time.process_time()
-            reports = engine.train(params, work)
+            reports = runner.train(params, work)
             whole = time.process_time() - begin
             begin = time.process_time()
             for report, task in zip(reports, work, strict=True):
@@ -289,9 +293,9 @@ def test_a_hundred_thousand_clients_cost_little():
                 assert report.params.tobytes() == expected.tobytes()
             extra.append((whole - (time.process_time() - begin)) / len(work))
             begin = time.process_time()
-            scores = engine.evaluate(params)
-            judging.append(time.process_time() - begin)
+            scores = runner.evaluate(params)
+            scoring.append(time.process_time() - begin)
     assert scores.accuracy.shape == (clients,)
     assert min(extra) < 0.3e-3
     # A loop over clients would take several times as long.
-    assert min(judging) < 0.5
+    assert min(scoring) < 0.5

@@ -1,0 +1,192 @@
+"""What a client's training or a scoring of the model takes, in whichever process it is done."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from flamma.data.federated import FederatedData, Images
+from flamma.engines.outcomes import training_report
+from flamma.seeding import stream
+from flamma.training.jobs import Trainer, TrainingJob
+from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
+from flamma.types import Ints, LocalTask, Params, Report
+
+JOB_WEIGHTS_BYTES = 2**25
+"""Memory for the weights of one job, if it has more clients than are trained at once."""
+
+Number = TypeVar("Number", bound=np.generic)
+
+Weights = NDArray[np.float32]
+"""The weights that a job returns: one row per task."""
+
+
+class Span(NamedTuple):
+    """A range of samples of one of the scored data sets."""
+
+    dataset: int
+    start: int
+    stop: int
+
+
+Tasks = tuple[LocalTask, ...]
+Job = Tasks | Span
+"""Clients to train together, or samples to score."""
+
+Result = list[Report] | str
+"""A report per task (none for a scoring), without its weights; or why the whole job failed."""
+
+OnDone = Callable[[int, Result, Weights], None]
+"""Called for each finished job with its number, its result, and the weights of its tasks.
+
+The memory of the weights is used again after the call, so keep a copy.
+"""
+
+
+class Executor:
+    """Does any job of a federation: it has the data, the model, the seed and the time limit.
+
+    Parameters
+    ----------
+    data : FederatedData
+        The clients' training data.
+    trainer : Trainer
+        Trains clients and scores weights.
+    seed : int
+        A client's stream is ``stream(seed, "train", round, client)``, in whichever process.
+    time_limit : float or None
+        Seconds after which a client is late.
+    scored : sequence of (x, y)
+        The data sets that spans refer to by number.
+    size : int
+        The length of the flat vector of weights.
+    device : str
+        Where the trainer trains.
+    """
+
+    def __init__(
+        self,
+        data: FederatedData,
+        trainer: Trainer,
+        seed: int,
+        time_limit: float | None,
+        scored: Sequence[tuple[Images, Ints]],
+        size: int,
+        device: str,
+    ) -> None:
+        self.data = data
+        self.trainer = trainer
+        self.seed = seed
+        self.time_limit = time_limit
+        self.scored = scored
+        self.size = size
+        self.device = device
+        fitting = JOB_WEIGHTS_BYTES // (4 * size)
+        self.most_tasks = 1 if trainer.width == 1 else max(trainer.width, fitting)
+        self._first = np.concatenate(([0], np.cumsum([y.size for _, y in scored]))).tolist()
+        self._losses = shared_zeros(self._first[-1], np.float32)
+        self._right = shared_zeros(self._first[-1], np.bool_)
+
+    def execute(self, job: Job, params: Params, weights: Weights) -> list[Report]:
+        """Do one job, and write what its tasks trained into the rows of ``weights``.
+
+        What goes wrong at one client is in its report; what goes wrong in a scoring is raised.
+        """
+        if isinstance(job, Span):
+            self.score(job, params)
+            return []
+        reports: dict[int, Report] = {}
+        jobs = [self._training_job(task) for task in job]
+        for place, trained in self.trainer.train_each(params, jobs, self.time_limit):
+            if trained.params is not None:
+                weights[place] = trained.params
+            samples = int(jobs[place].y.size)
+            reports[place] = training_report(job[place], samples, trained, self.time_limit)
+        return [reports[place] for place in range(len(job))]
+
+    def score(self, span: Span, params: Params) -> None:
+        """Score samples into the memory that :meth:`scores` reads."""
+        x, y = self.scored[span.dataset]
+        losses, right = self.scores(span.dataset)
+        where = slice(span.start, span.stop)
+        losses[where], right[where] = self.trainer.predict(params, x[where], y[where])
+
+    def scores(self, dataset: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return the loss of each sample of a data set, and whether it is classified right."""
+        where = slice(self._first[dataset], self._first[dataset + 1])
+        return self._losses[where], self._right[where]
+
+    def spans(self, datasets: Sequence[int], wanted: int) -> list[Span]:
+        """Cut data sets into about as many spans as wanted.
+
+        Spans begin where the trainer would begin a new batch anyway, so the scores do not depend
+        on how many spans there are.
+        """
+        step = SAMPLES_SCORED_AT_ONCE
+        sizes = {dataset: self.scored[dataset][1].size for dataset in datasets}
+        batches = sum(-(-size // step) for size in sizes.values())
+        length = step * max(1, -(-batches // wanted))
+        return [
+            Span(dataset, start, min(start + length, size))
+            for dataset, size in sizes.items()
+            for start in range(0, size, length)
+        ]
+
+    def _training_job(self, task: LocalTask) -> TrainingJob:
+        start, stop = self.data.train_offsets[task.client : task.client + 2]
+        return TrainingJob(
+            task,
+            self.data.train_x[start:stop],
+            self.data.train_y[start:stop],
+            stream(self.seed, "train", task.round, task.client),
+        )
+
+
+class SerialPool:
+    """Does jobs one after the other in this process."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.processes = 1
+
+    def run(self, params: Params, jobs: Sequence[Job], on_done: OnDone) -> None:
+        """Do all jobs with the given weights."""
+        with one_thread():
+            for number, job in enumerate(jobs):
+                tasks = 0 if isinstance(job, Span) else len(job)
+                weights = np.empty((tasks, params.size), dtype=np.float32)
+                on_done(number, self.executor.execute(job, params, weights), weights)
+
+    def close(self) -> None:
+        """Do nothing: there are no processes to end."""
+
+
+def stay_on_one_thread() -> None:
+    """Keep torch on one thread for good in a forked process.
+
+    It would wait forever for threads that only the process it was forked from has.
+    """
+    torch.set_num_threads(1)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread, as worker processes do, so that the bits are the same."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def shared_zeros(size: int, dtype: type[Number]) -> NDArray[Number]:
+    """Return an array that forked processes share; its memory is freed with the last of them."""
+    memory = mmap.mmap(-1, max(1, size * np.dtype(dtype).itemsize))
+    return np.frombuffer(memory, dtype=dtype, count=size)
