@@ -87,9 +87,14 @@ import numpy as np
 
 from flamma.metrics import ScoreMetric
 
-middle = ScoreMetric(
-    label="median accuracy", unit="%", better="higher", score=lambda s: np.nanmedian(s.accuracy)
-)
+
+
+def median(scores):
+    known = scores.accuracy[~np.isnan(scores.accuracy)]
+    return float(np.median(known)) if known.size else float("nan")
+
+
+middle = ScoreMetric(label="median accuracy", unit="%", better="higher", score=median)
 """,
     "gadget-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: gadget\nVersion: 1.0\n",
     "gadget-1.0.dist-info/entry_points.txt": """[flamma.strategies]

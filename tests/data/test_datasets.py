@@ -105,7 +105,7 @@ def test_other_packages_add_datasets(monkeypatch, capsys):
         EntryPoint("digits", "others:ENTRY", "flamma.datasets"),
         EntryPoint("broken", "others:NOTHING", "flamma.datasets"),
     ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(registry, "_points", lambda group, path: {p.name: p for p in points})
     assert list(DATASETS)[-2:] == ["broken", "theirs"]
     assert list(DATASETS).count("digits") == 1
     assert DATASETS["theirs"].about == OTHERS.about

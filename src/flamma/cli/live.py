@@ -6,9 +6,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from flamma.records import RoundRecord
+if TYPE_CHECKING:
+    from flamma.records import RoundRecord
 
 Item = TypeVar("Item")
 CLEAR = "\r\x1b[K"
@@ -91,7 +92,7 @@ def round_line(record: RoundRecord, rounds: int) -> str:
 
     Examples
     --------
-    >>> from flamma.records import Evaluation
+    >>> from flamma.records import Evaluation, RoundRecord
     >>> evaluation = Evaluation({"accuracy": 71.25, "accuracy_variance": 605.2})
     >>> round_line(RoundRecord(3, (1, 2), (), {}, 0.5, (4, 5), None, 9, evaluation), 10)
     'round  3/10  γ 0.500  epochs 4.5  accuracy 71.2%  variance 605.2'

@@ -8,6 +8,7 @@ leader where the mean of the paired differences lies within its 95% confidence i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,7 +50,7 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Paired
     from scipy.special import stdtrit
 
     quantile = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2))
-    error = float(differences.std(ddof=1)) / np.sqrt(count)
+    error = float(differences.std(ddof=1)) / math.sqrt(count)
     return PairedDifference(mean, quantile * error)
 
 

@@ -20,7 +20,7 @@ from flamma.experiments.folder import ABOUT, CHECKPOINT, CONFIG, POPULATION, Run
 from flamma.experiments.world import World, population_table
 from flamma.types import Scores
 
-Item = TypeVar("Item")
+Held = TypeVar("Held")
 
 
 def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound | None) -> None:
@@ -54,9 +54,9 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
     folder.write(ABOUT, json.dumps(about, indent=1))
 
 
-def one_behind(items: Iterable[Item]) -> Iterator[Item]:
+def one_behind(items: Iterable[Held]) -> Iterator[Held]:
     """Yield every item once the next one is there: its scores come with the next answers."""
-    held: list[Item] = []
+    held: list[Held] = []
     for item in items:
         yield from held
         held = [item]

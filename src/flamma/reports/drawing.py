@@ -26,7 +26,7 @@ DASHES: tuple[Dash, ...] = (
     (0, (1, 1)),
     (0, (8, 2)),
 )
-PICTURE_FORMATS = (".png", ".svg")
+PICTURE_ENDINGS = (".png", ".svg")
 
 
 def style_of(number: int) -> tuple[str, Dash]:
@@ -37,9 +37,9 @@ def style_of(number: int) -> tuple[str, Dash]:
 
 def check_picture_name(path: Path) -> None:
     """Refuse a file name whose ending is none of the formats we draw."""
-    if path.suffix.lower() not in PICTURE_FORMATS:
+    if path.suffix.lower() not in PICTURE_ENDINGS:
         raise FlammaError(
-            f"cannot draw {path.name}: end the name in {' or '.join(PICTURE_FORMATS)}."
+            f"cannot draw {path.name}: end the name in {' or '.join(PICTURE_ENDINGS)}."
         )
 
 

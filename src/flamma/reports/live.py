@@ -27,7 +27,7 @@ DEFAULT_HOST = "127.0.0.1"
 POLL_SECONDS = 0.4
 """Time between two looks at the directory."""
 
-HEARTBEAT_SECONDS = 15.0
+KEEP_ALIVE_SECONDS = 15.0
 """Time after which a silent connection gets a comment, so that no proxy closes it."""
 
 MAX_READERS = 32
@@ -103,7 +103,7 @@ class DirectoryWatch:
         while not self.stopped:
             with self.changed:
                 if self.version == told:
-                    self.changed.wait(HEARTBEAT_SECONDS)
+                    self.changed.wait(KEEP_ALIVE_SECONDS)
                 now = self.version
             if self.stopped:
                 return
