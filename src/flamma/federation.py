@@ -43,8 +43,16 @@ class Finished(Generic[S]):
         """Return the record with its evaluation, and the scores it was made from."""
         if self.scoring is None:
             return self.record, None
+        begun = time.perf_counter()
         scores = self.scoring()
-        return replace(self.record, evaluation=evaluate(scores)), scores
+        waited = time.perf_counter() - begun
+        record = replace(
+            self.record,
+            evaluation=evaluate(scores),
+            seconds_evaluate=self.record.seconds_evaluate + waited,
+            seconds=self.record.seconds + waited,
+        )
+        return record, scores
 
 
 @dataclass(frozen=True, eq=False)
