@@ -59,8 +59,8 @@ class Finished(Generic[S]):
 class Federation(Generic[S]):
     """Everything a run needs besides its state.
 
-    ``costs`` are the clients' true ones, for the certificate; None where nobody knows them, NaN
-    where one is not known.
+    ``costs`` are the clients' true ones, for the certificate: None where none is known, NaN where
+    one is not.
     """
 
     strategy: Strategy[S]

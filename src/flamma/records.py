@@ -1,4 +1,4 @@
-"""The record of a round: one line of ``rounds.jsonl``, written by runs and read by everybody else.
+"""The record of a round: one line of ``rounds.jsonl``, written by runs, read by all else.
 
 A record is frozen and typed, and its JSON has the same names in the same places. Every line says
 the version of its form and ends with a checksum of what stands before it. Lines of version 1, which
@@ -33,7 +33,7 @@ class Evaluation:
         The metrics of :data:`flamma.metrics.METRICS` by name; None where one is not defined, such
         as the mean over zero clients.
     unscored : mapping of int to str
-        The clients that gave no score, and why, so that nobody takes the mean for that of all.
+        The clients that gave no score, and why: a mean over clients leaves them out.
     """
 
     metrics: Mapping[str, float | None]

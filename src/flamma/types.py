@@ -125,7 +125,7 @@ class Report:
 
     ``failure`` says why there is nothing to use (late, unavailable, an error, a bad update); an
     abstaining client has neither params nor a failure. ``loss`` is that of the *received* model
-    on the client's training data, NaN if nobody asked.
+    on the client's training data, NaN if it was not asked for.
     """
 
     client: int

@@ -64,7 +64,7 @@ class Faults:
     def available(self, seed: int, round: int, clients: int) -> Flags:  # noqa: A002
         """Return which of all clients can be selected this round; at least one always can.
 
-        Where luck would leave nobody, the client that came nearest stays.
+        If no client would be left, the one that came nearest stays.
         """
         luck = _luck(seed, "availability", round, clients)
         present: Flags = luck >= self.dropout

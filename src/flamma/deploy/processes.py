@@ -20,7 +20,7 @@ EXIT_POLL_SECONDS = 0.05
 class Process:
     """One process, alive or not.
 
-    ``started`` is in seconds since boot, which, unlike the time of day, nobody can set; None for a
+    ``started`` is in seconds since boot, which, unlike the time of day, cannot be set; None for a
     pid that no process had.
     """
 

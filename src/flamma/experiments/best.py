@@ -55,7 +55,7 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Paired
 
 
 def best_of(values: dict[str, dict[int, float]], sign: int) -> tuple[str, ...]:
-    """Return the leader, and after it those that cannot be told from it; nobody if none can be.
+    """Return the leader, and after it those that cannot be told from it; none if one cannot tell.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ ENGINES: Registry[type[Engine]] = Registry(
     "engine",
     "flamma.engines",
     {
-        "local": "flamma.experiments.local:LocalEngine",
+        "local": "flamma.experiments.local_engine:LocalEngine",
         "flower": "flamma.engines.flower.simulation:FlowerSimulation",
         "deployment": "flamma.deploy.engine:Deployment",
     },

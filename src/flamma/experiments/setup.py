@@ -73,7 +73,7 @@ def build_module(
 
 
 def seconds_per_epoch(data: FederatedData, runner: ClientRunner) -> Floats:
-    """Time one epoch of the largest client and scale it by everybody's data.
+    """Time one epoch of the largest client and scale it by every client's data.
 
     The second of two runs counts: the first also warms the machine up.
     """

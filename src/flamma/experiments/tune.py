@@ -1,4 +1,4 @@
-"""Search for options on data that no result is told of: a part of the clients' training data."""
+"""Search for options on data that no result uses: a part of the clients' training data."""
 
 from __future__ import annotations
 

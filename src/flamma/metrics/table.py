@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flamma.errors import FlammaError
 from flamma.metrics import functions
 from flamma.metrics.kinds import (
     EqualWorkMetric,
     Metric,
-    Place,
     RoundMetric,
     RunMetric,
     ScoreMetric,
 )
-from flamma.records import Evaluation, RoundRecord
+from flamma.records import RoundRecord
 from flamma.registry import Registry
 from flamma.types import Scores
 
@@ -45,7 +42,7 @@ def _took_part(records: Sequence[RoundRecord], clients: int) -> dict[str, float]
 
 
 def _participation(name: str) -> Callable[[Sequence[RoundRecord], int], float | None]:
-    return lambda records, clients: _finite(_took_part(records, clients)[name])
+    return lambda records, clients: finite_or_none(_took_part(records, clients)[name])
 
 
 def _rational_moves(records: Sequence[RoundRecord], clients: int) -> float | None:
@@ -288,40 +285,6 @@ METRICS: Registry[Metric] = Registry(
 """All metrics by name, in the order in which they are listed."""
 
 
-def shown_in(place: Place) -> dict[str, Metric]:
-    """Return the metrics that are shown in one place, by name."""
-    return {name: metric for name, metric in usable().items() if place in metric.shown}
-
-
-def usable() -> dict[str, Metric]:
-    """Return all metrics by name but for those of other packages that cannot be loaded."""
-    found = {}
-    for name in METRICS:
-        try:
-            found[name] = METRICS[name]
-        except FlammaError as error:
-            warnings.warn(str(error), stacklevel=2)
-    return found
-
-
-def evaluate(scores: Scores) -> Evaluation:
-    """Return every metric of an evaluation, and who gave no score.
-
-    A metric of another package that fails has no value, and a warning says so.
-    """
-    values: dict[str, float | None] = {}
-    for name, metric in usable().items():
-        if isinstance(metric, ScoreMetric):
-            try:
-                values[name] = _finite(metric.score(scores))
-            except FlammaError:  # these are no scores
-                raise
-            except Exception as error:  # whatever a function of another package may do
-                warnings.warn(f"the metric {name} failed: {error}", stacklevel=2)
-                values[name] = None
-    return Evaluation(values, dict(sorted(scores.missing.items())))
-
-
-def _finite(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     """Return a number, or None where JSON has no number for it."""
     return float(value) if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""The ceiling: the same net trained centrally on everybody's data, with as many sample-steps.
+"""The ceiling: the same net trained centrally on all clients' data, with as many sample-steps.
 
 Not a federated algorithm. With one class per client its variance over clients is the spread of the
 class accuracies, which no federated strategy can honestly undercut.
@@ -29,7 +29,7 @@ class Central(Strategy[State]):
         return State(params, 0, population.samples)
 
     def offer(self, state: State, available: Ints, rng: np.random.Generator) -> Offer:
-        """Let client 0, who holds everybody's data, train as much as K clients would."""
+        """Let client 0, which holds all clients' data, train as much as K clients would."""
         number, clients = state.round + 1, state.samples.size
         epochs = self.plan.epochs * min(self.plan.per_round, clients)
         batches = -(-int(state.samples.sum()) // (clients * self.plan.batch_size))

@@ -27,7 +27,7 @@ class FedAvgDecay(Flamma):
     selection: Literal["top", "sample", "uniform"] = "uniform"
 
     def offer(self, state: FlammaState, available: Ints, rng: np.random.Generator) -> Offer:
-        """Solve FLamma's game for γ; nobody plays it, so there is nothing to certify."""
+        """Solve FLamma's game for γ; no client plays it, so there is nothing to certify."""
         return replace(super().offer(state, available, rng), game=None)
 
     def respond(self, terms: Terms, profile: Profile) -> LocalTask:

@@ -2,7 +2,7 @@
 
 The paper names it as its limitation that no one decay factor fits every task. Here the price is
 not given but raised while the run goes: whenever the clients' losses have stopped coming closer
-together, or have risen on the whole, over about one pass over everybody. γ stays the equilibrium
+together, or have risen on the whole, over about one pass over all clients. γ stays the equilibrium
 of the game at that price.
 """
 
@@ -91,7 +91,7 @@ class FlammaAdaptive(MemoryStrategy[AdaptiveState]):
         if not np.isnan(losses).any():
             trace[number] = np.mean(losses), np.var(losses)
         after = replace(after, trace=trace)
-        # About one pass over everybody, and the one before it.
+        # About one pass over all clients, and the one before it.
         span = -(-losses.size // self.plan.per_round)
         if number - after.raised < span or not stalls(trace[: number + 1], span, self.tolerance):
             return after

@@ -20,7 +20,7 @@ from flamma.strategies.memory import Remembering, check_memory, empty_memory, re
 from flamma.types import Floats, Ints, Params, Population, Report
 
 SMALLEST_LOSS = 1e-3
-"""Below it a loss weighs as this one does, so that nobody's weight is 0."""
+"""Below it a loss weighs as this one does, so that no client's weight is 0."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -120,7 +120,7 @@ class StrategyContract:
         state = world.begin(strategy)
         few = np.array([1, 4])
         while state.round < 10:
-            available = few if state.round % 3 == 2 else world.everybody[state.round % 4 :]
+            available = few if state.round % 3 == 2 else world.all_clients[state.round % 4 :]
             state, record = world.play_round(strategy, state, available=available)
             assert set(record.selected) <= set(available.tolist())
             assert list(record.selected) == sorted(set(record.selected))

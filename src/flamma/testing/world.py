@@ -34,7 +34,7 @@ class LittleWorld:
         return cls(clients, given, targets)
 
     @property
-    def everybody(self) -> Ints:
+    def all_clients(self) -> Ints:
         """All clients."""
         return np.arange(self.clients)
 
@@ -76,7 +76,7 @@ class LittleWorld:
         self, strategy: Strategy[Any], state: State, seed: int = 0, available: Ints | None = None
     ) -> Offer:
         """Return the offer of the next round."""
-        who = self.everybody if available is None else available
+        who = self.all_clients if available is None else available
         return strategy.offer(state, who, stream(seed, "select", state.round + 1))
 
     def play_round(

@@ -1,0 +1,45 @@
+"""Which metrics there are, where each is shown, and what an evaluation comes to."""
+
+from __future__ import annotations
+
+import warnings
+
+from flamma.errors import FlammaError
+from flamma.metrics.kinds import Metric, Place, ScoreMetric
+from flamma.metrics.table import METRICS, finite_or_none
+from flamma.records import Evaluation
+from flamma.types import Scores
+
+
+def shown_in(place: Place) -> dict[str, Metric]:
+    """Return the metrics that are shown in one place, by name."""
+    return {name: metric for name, metric in usable().items() if place in metric.shown}
+
+
+def usable() -> dict[str, Metric]:
+    """Return all metrics by name but for those of other packages that cannot be loaded."""
+    found = {}
+    for name in METRICS:
+        try:
+            found[name] = METRICS[name]
+        except FlammaError as error:
+            warnings.warn(str(error), stacklevel=2)
+    return found
+
+
+def evaluate(scores: Scores) -> Evaluation:
+    """Return every metric of an evaluation, and who gave no score.
+
+    A metric of another package that fails has no value, and a warning says so.
+    """
+    values: dict[str, float | None] = {}
+    for name, metric in usable().items():
+        if isinstance(metric, ScoreMetric):
+            try:
+                values[name] = finite_or_none(metric.score(scores))
+            except FlammaError:  # these are no scores
+                raise
+            except Exception as error:  # whatever a function of another package may do
+                warnings.warn(f"the metric {name} failed: {error}", stacklevel=2)
+                values[name] = None
+    return Evaluation(values, dict(sorted(scores.missing.items())))
