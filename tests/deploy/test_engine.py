@@ -19,7 +19,7 @@ from flamma.errors import ConfigError, DeployError
 from flamma.experiments.config import make_config
 from flamma.experiments.engine import Assignment
 from flamma.experiments.folder import RunFolder
-from flamma.experiments.local import LocalEngine
+from flamma.experiments.local_engine import LocalEngine
 from flamma.experiments.run import Run
 
 WORDS = ("--strategy", "fedavg", "--model", "logistic", "--rounds", "3", "--epochs", "1")
