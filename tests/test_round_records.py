@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from dataclasses import fields, replace
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from flamma.errors import RecordError
 from flamma.game import Certificate
 from flamma.records import RECORD_VERSION, Evaluation, RoundGame, RoundRecord, Warmup
+from made_runs import signed_line
 
 RECORD = RoundRecord(
     round=3,
@@ -132,7 +132,7 @@ def test_a_round_of_version_1_that_was_not_evaluated_or_had_no_game():
 
 
 def test_a_line_of_a_newer_version_is_refused_with_what_to_do():
-    line = signed(TABLE | {"version": RECORD_VERSION + 1})
+    line = signed_line(TABLE | {"version": RECORD_VERSION + 1})
     with pytest.raises(RecordError, match="install a newer one") as caught:
         RoundRecord.from_json(line)
     assert caught.value.newer
@@ -148,29 +148,23 @@ def test_any_changed_byte_of_a_line_is_noticed():
         RoundRecord.from_json(line[: line.rindex(b',"checksum"')] + b"}")
 
 
-def signed(table):
-    """Return a line of any content with the checksum that goes with it."""
-    text = json.dumps(table, separators=(",", ":"))
-    return f'{text[:-1]},"checksum":"{hashlib.sha256(text.encode()).hexdigest()[:16]}"}}'
-
-
 TABLE = {k: v for k, v in json.loads(RECORD.to_json()).items() if k != "checksum"}
 BAD = {
     "no JSON": "{",
     "a list": "[]",
     "a number that JSON does not have": RECORD.to_json().replace("0.25", "NaN", 1),
-    "a version that is none": signed(TABLE | {"version": "2"}),
-    "a truth for a version": signed(TABLE | {"version": True}),
-    "no round": signed({k: v for k, v in TABLE.items() if k != "round"}),
-    "a text for a round": signed(TABLE | {"round": "3"}),
-    "a truth for a round": signed(TABLE | {"round": True}),
-    "a negative client": signed(TABLE | {"selected": [-1, 4]}),
-    "too few epochs": signed(TABLE | {"local_epochs": [1]}),
-    "a table for a list": signed(TABLE | {"selected": {}}),
-    "a failure of nobody": signed(TABLE | {"failed": {"x": "late"}}),
-    "a metric that is a text": signed(TABLE | {"evaluation": {"metrics": {"accuracy": "1"}}}),
-    "no decay factor": signed(TABLE | {"decay_factor": None}),
-    "one bound": signed(TABLE | {"game": {"price": 1, "decay_bounds": [1]}}),
+    "a version that is none": signed_line(TABLE | {"version": "2"}),
+    "a truth for a version": signed_line(TABLE | {"version": True}),
+    "no round": signed_line({k: v for k, v in TABLE.items() if k != "round"}),
+    "a text for a round": signed_line(TABLE | {"round": "3"}),
+    "a truth for a round": signed_line(TABLE | {"round": True}),
+    "a negative client": signed_line(TABLE | {"selected": [-1, 4]}),
+    "too few epochs": signed_line(TABLE | {"local_epochs": [1]}),
+    "a table for a list": signed_line(TABLE | {"selected": {}}),
+    "a failure of nobody": signed_line(TABLE | {"failed": {"x": "late"}}),
+    "a metric that is a text": signed_line(TABLE | {"evaluation": {"metrics": {"accuracy": "1"}}}),
+    "no decay factor": signed_line(TABLE | {"decay_factor": None}),
+    "one bound": signed_line(TABLE | {"game": {"price": 1, "decay_bounds": [1]}}),
     "deep": "[" * 100_000,
 }
 
@@ -182,4 +176,4 @@ def test_a_damaged_line_is_refused(case):
 
 
 def test_lines_made_by_hand_with_the_right_checksum_are_read():
-    assert RoundRecord.from_json(signed(TABLE)) == RECORD
+    assert RoundRecord.from_json(signed_line(TABLE)) == RECORD

@@ -18,7 +18,7 @@ from flamma.experiments.run import Run, run
 from flamma.game import Game, certify, solve
 from flamma.reports.comparing import read_comparison
 from flamma.reports.html_page import as_json, read_document, write_report
-from made_runs import made_comparison, made_config, made_run
+from made_runs import made_comparison, made_config, made_run, rewrite_rounds
 
 STRATEGIES = ("fedavg", "fedprox", "qffl", "incentive", "flamma")
 MARKS = (
@@ -285,10 +285,7 @@ def test_hostile_text_stays_text(tmp_path, opened):
     about = json.loads((path / "run.json").read_text())
     about |= {"machine": HOSTILE, "command": ["flamma", HOSTILE]}
     (path / "run.json").write_text(json.dumps(about))
-    lines = (path / "rounds.jsonl").read_text().splitlines()
-    record = json.loads(lines[3]) | {"failed": {"0": HOSTILE}}
-    lines[3] = json.dumps(record)
-    (path / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+    rewrite_rounds(path, lambda t: t | ({"failed": {"0": HOSTILE}} if t["round"] == 4 else {}))
     with opened(write_report(path)) as page:
         assert page.evaluate("document.images.length") == 0
         assert page.evaluate("document.scripts.length") == 7
@@ -322,10 +319,7 @@ def damage_rounds(path):
 
 
 def damage_record(path):
-    lines = (path / "rounds.jsonl").read_text().splitlines()
-    record = json.loads(lines[6])
-    lines[6] = json.dumps(record | {"selected": "all"})
-    (path / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+    rewrite_rounds(path, lambda t: t | ({"selected": "all"} if t["round"] == 7 else {}))
 
 
 def damage_scores(path):

@@ -24,7 +24,7 @@ from flamma.reports.drawing import style_of
 from flamma.reports.game_charts import decay, games
 from flamma.reports.html_page import as_json, read_document, write_report
 from flamma.reports.reading import read_run
-from made_runs import made_comparison, made_config, made_run
+from made_runs import made_comparison, made_config, made_run, rewrite_rounds
 
 
 def row(strategy, accuracy, variance, seeds=(0, 1, 2)):
@@ -243,13 +243,6 @@ def test_where_true_costs_are_not_known_the_game_is_that_of_the_server(tmp_path)
     assert "explorer" in [section.name for section in document.sections]
 
 
-def rewrite_rounds(path, change):
-    """Change the records of a run as nested tables."""
-    lines = (path / "rounds.jsonl").read_text().splitlines()
-    tables = [change(json.loads(line)) for line in lines]
-    (path / "rounds.jsonl").write_text("".join(f"{json.dumps(table)}\n" for table in tables))
-
-
 def test_a_game_that_cannot_be_one_is_left_out_and_named(tmp_path):
     path = made_run(tmp_path / "run")
 
@@ -332,7 +325,8 @@ def test_what_is_not_a_number_is_not_drawn(tmp_path):
     text = (path / "rounds.jsonl").read_text()
     accuracies = r'"accuracy":[0-9.]+'
     text = re.sub(accuracies, '"accuracy":1e999', text)  # which JSON reads as infinite
-    (path / "rounds.jsonl").write_text(re.sub(r'"price":[0-9.]+', '"price":null', text))
+    assert '"price":' in text
+    rewrite_rounds(path, lambda t: t | {"game": t["game"] and {**t["game"], "price": None}})
     document = read_document(path)
     assert "Infinity" not in as_json(document)
     assert "NaN" not in as_json(document)

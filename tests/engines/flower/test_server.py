@@ -12,8 +12,7 @@ import pytest
 
 from engines.flower.loopback import LoopGrid, partitions
 from engines.flower.misbehaving import MISCHIEF, spoil
-from flamma.clients.costs import Clients as CostedClients
-from flamma.clients.costs import true_costs
+from flamma.clients.costs import CostedClients, true_costs
 from flamma.data import site_data
 from flamma.data.federated import federated_from_arrays
 from flamma.engines.flower import client_app, codec, roster, server_app
