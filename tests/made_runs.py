@@ -126,7 +126,12 @@ def made_comparison(path: Path, strategies, splits=("iid", "shards"), seeds=3, n
 
 def signed_line(table: dict) -> str:
     """A line of ``rounds.jsonl`` with any content, and the checksum that goes with it."""
-    text = json.dumps({k: v for k, v in table.items() if k != "checksum"}, separators=(",", ":"))
+    unsigned = {key: value for key, value in table.items() if key != "checksum"}
+    return sign(json.dumps(unsigned, separators=(",", ":")))
+
+
+def sign(text: str) -> str:
+    """A JSON object as text, with its checksum at the end."""
     return f'{text[:-1]},"checksum":"{hashlib.sha256(text.encode()).hexdigest()[:16]}"}}'
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flamma.errors import RecordError
 from flamma.game import Certificate
 from flamma.records import RECORD_VERSION, Evaluation, RoundGame, RoundRecord, Warmup
-from made_runs import signed_line
+from made_runs import sign, signed_line
 
 RECORD = RoundRecord(
     round=3,
@@ -165,6 +165,7 @@ BAD = {
     "a metric that is a text": signed_line(TABLE | {"evaluation": {"metrics": {"accuracy": "1"}}}),
     "no decay factor": signed_line(TABLE | {"decay_factor": None}),
     "one bound": signed_line(TABLE | {"game": {"price": 1, "decay_bounds": [1]}}),
+    "infinite": sign(json.dumps(TABLE).replace("71.5", "1e999")),
     "deep": "[" * 100_000,
 }
 

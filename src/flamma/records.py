@@ -213,6 +213,8 @@ def _decode(value: Any, kind: Any) -> Any:
         If it is anything else.
     """
     if kind is float and (value is None or type(value) in (int, float)):
+        if value is not None and not math.isfinite(value):
+            raise TypeError("it is larger than any number")
         return math.nan if value is None else float(value)
     if kind in (int, str, bool):
         if type(value) is kind:
