@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
@@ -90,7 +90,7 @@ class RoundRecord:
     ``contributions``, ``game``, ``certificate`` and both utilities are None where no game was
     played, ``evaluation`` where the model was not evaluated. ``client_utilities`` has None for a
     selected client that gave no usable answer. ``epochs_total`` counts the epochs of accepted
-    updates only.
+    updates only. ``scores_checksum`` is that of the round's lines in ``clients.csv``.
     """
 
     round: int
@@ -112,6 +112,7 @@ class RoundRecord:
     seconds_evaluate: float = 0.0
     seconds: float = 0.0
     warmup: Warmup | None = None
+    scores_checksum: str | None = None
 
     def __post_init__(self) -> None:
         each = [self.local_epochs, self.contributions, self.client_utilities]
@@ -243,6 +244,11 @@ def _decode(value: Any, kind: Any) -> Any:
 @cache
 def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
+
+
+def rows_checksum(rows: Sequence[str]) -> str | None:
+    """Return the checksum of a round's lines in ``clients.csv``, None if there are none."""
+    return _checksum("\n".join(rows)) if rows else None
 
 
 def _checksum(text: str) -> str:

@@ -19,6 +19,9 @@ from flamma.contributions import CONTRIBUTIONS
 from flamma.data.federated import federated_from_arrays
 from flamma.errors import FlammaError, RunError
 from flamma.experiments import checkpoint
+from flamma.experiments.config import make_config
+from flamma.experiments.engine import Assignment
+from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, resume, run
 from flamma.game import Game, best_response
 from flamma.seeding import stream
@@ -302,8 +305,6 @@ def test_a_place_that_cannot_be_written(tmp_path):
 
 
 def test_a_full_disk_loses_nothing_written_before(tmp_path, monkeypatch):
-    from flamma.experiments.folder import RunFolder
-
     append = RunFolder.append
 
     def fill(self, record, rows):
@@ -338,7 +339,7 @@ def _stop_at_4(record):
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, monkeypatch, harm):
     whole = run(small(), out=tmp_path / "whole").params_sha256
     place = interrupted(tmp_path / "run", monkeypatch)
-    latest = json.loads((place / "checkpoint" / "latest.json").read_text())["checkpoints"]
+    latest = json.loads((place / "manifest.json").read_text())["checkpoints"]
     damage(place / "checkpoint" / latest[0]["file"], harm)
     assert resume(place).params_sha256 == whole
 
@@ -371,8 +372,6 @@ def test_a_torn_last_line_is_left_out(tmp_path):
 
 
 def test_two_processes_cannot_write_to_one_run(tmp_path):
-    from flamma.experiments.folder import RunFolder
-
     place = interrupted(tmp_path / "run")
     holder = RunFolder(place)
     holder.lock()
@@ -387,8 +386,8 @@ def test_a_run_goes_on_with_the_trainer_it_began_with(tmp_path):
     place = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         run(small(), out=place, on_round=_stop_at_4, training__trainer="torch")
-    config = (place / "config.toml").read_text()
-    (place / "config.toml").write_text(config.replace('trainer = "torch"', 'trainer = "auto"'))
+    about = json.loads((place / "run.json").read_text())
+    assert about["trainer"] == "torch"
     assert resume(place).params_sha256 == done.params_sha256
     assert Run.load(place).about["trainer"] == "torch"
 
@@ -435,3 +434,97 @@ def _alive(pid):
     except ProcessLookupError:
         return False
     return True
+
+
+def finished(tmp_path):
+    place = tmp_path / "run"
+    return place, run(small(), out=place)
+
+
+def test_a_damaged_line_costs_no_other_line_and_a_finished_run_stays_finished(tmp_path):
+    place, done = finished(tmp_path)
+    lines = (place / "rounds.jsonl").read_text().splitlines(keepends=True)
+    lines[2] = lines[2].replace("0", "1", 1)
+    (place / "rounds.jsonl").write_text("".join(lines))
+    before = (place / "rounds.jsonl").read_bytes()
+    again = resume(place)
+    assert again.finished
+    assert again.params_sha256 == done.params_sha256
+    assert [record.round for record in again.history] == [1, 2, 4, 5, 6]
+    assert again.problems == (
+        "rounds.jsonl, line 3, cannot be read: it does not match its checksum",
+        "rounds.jsonl has no record of round 3",
+    )
+    assert (place / "rounds.jsonl").read_bytes() == before
+
+
+def test_damaged_lines_of_an_unfinished_run_are_set_aside_and_named(tmp_path, monkeypatch):
+    whole = run(small(), out=tmp_path / "whole").params_sha256
+    place = interrupted(tmp_path / "run", monkeypatch)
+    lines = (place / "rounds.jsonl").read_text().splitlines(keepends=True)
+    bad = lines[1].replace("0", "1", 1)
+    (place / "rounds.jsonl").write_text("".join([lines[0], bad, *lines[2:]]))
+    with pytest.warns(UserWarning, match="1 damaged lines .* were set aside"):
+        resumed = resume(place)
+    assert resumed.params_sha256 == whole
+    assert [record.round for record in resumed.history] == [1, 3, 4, 5, 6]
+    assert (place / "rounds.damaged").read_text() == bad
+
+
+def test_a_lost_tail_is_computed_again(tmp_path, monkeypatch):
+    whole = run(small(), out=tmp_path / "whole")
+    for kept in (0, 1, 3):
+        place = interrupted(tmp_path / f"run{kept}", monkeypatch)
+        lines = (place / "rounds.jsonl").read_text().splitlines(keepends=True)
+        (place / "rounds.jsonl").write_text("".join(lines[:kept]))
+        resumed = resume(place)
+        assert resumed.params_sha256 == whole.params_sha256
+        assert [r.evaluation for r in resumed.history] == [r.evaluation for r in whole.history]
+
+
+@pytest.mark.parametrize("name", ["config.toml", "population.csv", "manifest.json"])
+def test_a_run_whose_files_were_changed_is_refused(tmp_path, name):
+    place = interrupted(tmp_path / "run")
+    content = (place / name).read_bytes()
+    (place / name).write_bytes(content.replace(b"1", b"2", 1))
+    with pytest.raises(RunError, match=name):
+        resume(place)
+    (place / name).write_bytes(content)
+    assert resume(place).finished
+
+
+def test_a_checkpoint_of_another_run_is_not_taken(tmp_path, monkeypatch):
+    whole = run(small(), out=tmp_path / "whole").params_sha256
+    other = interrupted(tmp_path / "other", monkeypatch)
+    place = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run(small(), out=place, on_round=_stop_at_4, seed=5)
+    mine = {file.name: file.read_bytes() for file in (place / "checkpoint").iterdir()}
+    for file in mine:
+        (place / "checkpoint" / file).write_bytes((other / "checkpoint" / file).read_bytes())
+    with pytest.raises(RunError, match="damaged"):
+        resume(place)
+    for file, content in mine.items():
+        (place / "checkpoint" / file).write_bytes(content)
+    assert resume(place).params_sha256 != whole
+
+
+def test_a_directory_belongs_to_the_configuration_it_was_begun_with(tmp_path):
+    """Two runs into one directory: whoever comes second is told, whatever the timing."""
+    place = interrupted(tmp_path / "run")
+    folder = RunFolder(place)
+    another = make_config(small(rounds=7))
+    with pytest.raises(RunError, match="already holds a run"):
+        another.engine.execute(Assignment(another, folder, begins=True))
+    with pytest.raises(RunError, match="another configuration"):
+        another.engine.execute(Assignment(another, folder))
+
+
+def test_a_run_of_version_1_is_resumed_without_a_manifest(tmp_path, monkeypatch):
+    place = interrupted(tmp_path / "run", monkeypatch)
+    manifest = json.loads((place / "manifest.json").read_text())
+    entries = [{**entry, "numbers": {}} for entry in manifest["checkpoints"]]
+    (place / "checkpoint" / "latest.json").write_text(json.dumps({"checkpoints": entries}))
+    (place / "manifest.json").unlink()
+    assert resume(place).params_sha256 == run(small(), out=tmp_path / "whole").params_sha256
+    assert (place / "manifest.json").exists()

@@ -64,5 +64,5 @@ class Deployment(NetworkEngine):
         folder = RunFolder(Path(os.path.abspath(assignment.folder.path)))
         run_id = unfinished_run(server, folder)
         if run_id is None:
-            run_id = submit(server, folder, config)
+            run_id = submit(server, folder, config, assignment.begins)
         follow(server, folder, run_id, assignment.on_round)

@@ -113,15 +113,21 @@ def unfinished_run(server: ServerHost, folder: RunFolder) -> int | None:
     return None
 
 
-def submit(server: ServerHost, folder: RunFolder, config: Config) -> int:
+def submit(server: ServerHost, folder: RunFolder, config: Config, begins: bool = False) -> int:
     """Submit a run to Flower and return its id.
 
     The configuration is written first, since the ServerApp reads it; it is removed again if Flower
     does not take the run.
     """
-    new = not folder.exists
-    if new:
-        folder.write(CONFIG, config.as_toml())
+    folder.lock()  # two runs into one directory: the second one is told
+    try:
+        new = not folder.exists
+        if new:
+            folder.write(CONFIG, config.as_toml())
+        elif begins:
+            folder.check_free()
+    finally:
+        folder.close()
     try:
         run_id = _submit(server, folder.path)
     except DeployError:

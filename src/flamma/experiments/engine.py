@@ -25,7 +25,8 @@ OnRound = Callable[[RoundRecord], None]
 class Assignment:
     """What an engine has to carry out: a configuration, into a directory.
 
-    ``data`` and ``model`` are the user's own, None where the configuration names them.
+    ``data`` and ``model`` are the user's own, None where the configuration names them. ``begins``
+    is whether the directory must not hold a run yet.
     """
 
     config: Config
@@ -34,6 +35,18 @@ class Assignment:
     model: Callable[..., Any] | None = None
     on_round: OnRound | None = None
     data_dir: Path | None = None
+    begins: bool = False
+
+    def check_free(self) -> None:
+        """Refuse to begin in a directory that holds a run, now that it is locked.
+
+        Raises
+        ------
+        RunError
+            If another process has begun one here meanwhile.
+        """
+        if self.begins:
+            self.folder.check_free()
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,41 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 from filelock import FileLock, Timeout
 
 from flamma.errors import RecordError, RunError
-from flamma.files import write_atomically
+from flamma.experiments.manifest import MANIFEST, Manifest, file_sha256, signed, verified
+from flamma.files import remove_leftovers, write_atomically
 from flamma.records import RoundRecord
 
 CONFIG, ROUNDS, CLIENTS = "config.toml", "rounds.jsonl", "clients.csv"
-POPULATION, ABOUT, CHECKPOINT = "population.csv", "run.json", "checkpoint"
+POPULATION, ABOUT = "population.csv", "run.json"
+DAMAGED_ROUNDS = "rounds.damaged"
+"""Where damaged lines of ``rounds.jsonl`` are kept that a resumed run has set aside."""
+
+UNCHANGING = (CONFIG, POPULATION)
+"""What never changes once a run has begun."""
+
 CLIENT_COLUMNS = ("round", "client", "accuracy", "loss", "held_out")
+
+
+@dataclass
+class RoundLines:
+    """The lines of ``rounds.jsonl``: intact ones with their records, damaged ones, and why.
+
+    ``newer`` is the problem with a line that a newer version of FLamma wrote.
+    """
+
+    intact: list[tuple[str, RoundRecord]] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    newer: str = ""
 
 
 class RunFolder:
@@ -39,80 +61,151 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
+            remove_leftovers(self.path)
         except Timeout as error:
             raise RunError(f"{self.path} is in use by another process: wait or end it.") from error
         except OSError as error:
             raise _cannot("write to", self.path, error) from error
 
+    def check_free(self) -> None:
+        """Refuse a directory that holds a run already.
+
+        Raises
+        ------
+        RunError
+            If it does.
+        """
+        if self.exists:
+            raise RunError(
+                f"{self.path} already holds a run: flamma resume {self.path}, or name another "
+                f"--out."
+            )
+
     def write(self, name: str, text: str) -> None:
         """Write a whole file."""
         write_atomically(self.path / name, text.encode())
 
+    def write_about(self, **more: Any) -> None:
+        """Write ``run.json`` with what it has and more."""
+        self.write(ABOUT, signed(self.read_json(ABOUT) | more))
+
+    def seal(self) -> None:
+        """Write down the checksums of what never changes, or check them if that was done before.
+
+        Raises
+        ------
+        RunError
+            If a file is not as it was when the run began.
+        """
+        known = Manifest.read(self.path)
+        if known is not None and known.files:
+            known.check(self.path)
+            return
+        Manifest({name: file_sha256(self.path / name) for name in UNCHANGING}).write(self.path)
+
     def open_at(self, last_round: int) -> None:
-        """Open the growing files, dropping what was written after ``last_round``."""
+        """Open the growing files, dropping rounds after ``last_round``, which are done again.
+
+        Damaged lines are set aside, and nothing else is lost by them.
+        """
+        read = self.read_lines()
         try:
-            lines = self.text(ROUNDS).splitlines()
-            kept_rounds = sum(record.round <= last_round for record in self.rounds())
-            text = "".join(f"{line}\n" for line in lines[:kept_rounds])
-            write_atomically(self.path / ROUNDS, text.encode(), durable=False)
-            kept = self._client_lines(last_round)
-            write_atomically(self.path / CLIENTS, kept.encode(), durable=False)
+            kept = [line for line, record in read.intact if record.round <= last_round]
+            if read.damaged:
+                with open(self.path / DAMAGED_ROUNDS, "a", encoding="utf-8") as aside:
+                    aside.writelines(f"{line}\n" for line in read.damaged)
+                warnings.warn(
+                    f"{len(read.damaged)} damaged lines of {self.path / ROUNDS} were set aside in "
+                    f"{DAMAGED_ROUNDS}",
+                    stacklevel=2,
+                )
+            text = "".join(f"{line}\n" for line in kept)
+            write_atomically(self.path / ROUNDS, text.encode())
+            write_atomically(self.path / CLIENTS, self._client_lines(last_round).encode())
             self._rounds = open(self.path / ROUNDS, "a", encoding="utf-8")  # noqa: SIM115
             self._clients = open(self.path / CLIENTS, "a", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
             raise _cannot("write to", self.path, error) from error
 
-    def append(self, record: RoundRecord, client_rows: Iterable[Iterable[object]]) -> None:
+    def append(self, record: RoundRecord, client_rows: Sequence[str]) -> None:
         """Add one round, and the scores of its clients if it was evaluated."""
         assert self._rounds is not None
         assert self._clients is not None
         try:
-            rows = [",".join(map(str, row)) for row in client_rows]
-            if rows:
-                self._clients.write("\n".join(rows) + "\n")
+            if client_rows:
+                self._clients.writelines(f"{row}\n" for row in client_rows)
                 self._clients.flush()
             self._rounds.write(record.to_json() + "\n")
             self._rounds.flush()
         except OSError as error:
             raise _cannot("write to", self.path, error) from error
 
+    def sync(self) -> None:
+        """Make what was appended survive a power failure, before a checkpoint depends on it."""
+        try:
+            for file in (self._clients, self._rounds):
+                if file is not None:
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise _cannot("write to", self.path, error) from error
+
     def rounds(self) -> list[RoundRecord]:
-        """Return the records of the finished rounds; a torn last line is left out.
+        """Return the records of the finished rounds, without damaged lines.
 
         Raises
         ------
         RunError
             If a newer version of FLamma wrote them.
         """
-        records, problems, newer = self._read_rounds()
-        if newer:
-            raise RunError(f"{self.path}: {problems[0]}.")
-        return records
+        read = self.read_lines()
+        if read.newer:
+            raise RunError(f"{self.path}: {read.newer}.")
+        return [record for _, record in read.intact]
 
     def read_rounds(self) -> tuple[list[RoundRecord], list[str]]:
         """Return the records that can be read, and what is wrong with the others."""
-        records, problems, _ = self._read_rounds()
-        return records, problems
+        read = self.read_lines()
+        return [record for _, record in read.intact], read.problems
 
-    def _read_rounds(self) -> tuple[list[RoundRecord], list[str], bool]:
-        records: list[RoundRecord] = []
-        for number, line in enumerate(self.text(ROUNDS).splitlines(), start=1):
+    def read_lines(self) -> RoundLines:
+        """Return the lines of ``rounds.jsonl``, intact and damaged ones."""
+        read = RoundLines()
+        *lines, torn = self.text(ROUNDS).split("\n")
+        for number, line in enumerate(lines, start=1):
+            last = read.intact[-1][1].round if read.intact else 0
             try:
                 record = RoundRecord.from_json(line)
-                if record.round != len(records) + 1:
+                if record.round <= last:
                     raise RecordError(f"it is of round {record.round}")
-                records.append(record)
+                read.problems += [
+                    f"{ROUNDS} has no record of round {missing}"
+                    for missing in range(last + 1, record.round)
+                ]
+                read.intact.append((line, record))
             except RecordError as error:
-                return records, [f"{ROUNDS}, line {number}, cannot be read: {error}"], error.newer
-        return records, [], False
+                problem = f"{ROUNDS}, line {number}, cannot be read: {error}"
+                read.newer = read.newer or (problem if error.newer else "")
+                read.problems.append(problem)
+                read.damaged.append(line)
+        if torn:  # what a killed process was about to write is done again
+            read.problems.append(f"{ROUNDS}, line {len(lines) + 1}, cannot be read: it is cut off")
+        return read
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """Return a JSON file of the run, empty if it is missing or damaged."""
+        """Return a JSON file of the run, empty if it is missing or damaged.
+
+        In the directory of a run with a manifest its checksum must be right.
+        """
+        text = self.text(name)
+        if name == ABOUT and (self.path / MANIFEST).exists():
+            return verified(text) or {}
         try:
-            content = json.loads(self.text(name))
-        except ValueError:
+            content = json.loads(text)
+        except (ValueError, RecursionError):
             return {}
-        return content if isinstance(content, dict) else {}
+        content = content if isinstance(content, dict) else {}
+        content.pop("checksum", None)
+        return content
 
     def close(self) -> None:
         """Close the files and let others write here."""
@@ -124,10 +217,13 @@ class RunFolder:
         self._lock.release()
 
     def _client_lines(self, last_round: int) -> str:
-        lines = self.text(CLIENTS).splitlines()[1:]
-        width = len(CLIENT_COLUMNS) - 1
-        whole = [line for line in lines if line.count(",") == width]
-        kept = [line for line in whole if int(line.split(",", 1)[0]) <= last_round]
+        lines = self.text(CLIENTS).split("\n")[1:-1]
+        numbers = [line.partition(",")[0] for line in lines]
+        kept = [
+            line
+            for line, number in zip(lines, numbers, strict=True)
+            if number.isascii() and number.isdigit() and int(number[:9]) <= last_round
+        ]
         return "\n".join([",".join(CLIENT_COLUMNS), *kept]) + "\n"
 
     def text(self, name: str) -> str:

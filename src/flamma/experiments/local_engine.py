@@ -24,6 +24,7 @@ class LocalEngine(Engine):
         folder = assignment.folder
         folder.lock()
         try:
+            assignment.check_free()
             _execute(assignment)
         finally:
             folder.close()

@@ -11,6 +11,7 @@ from flamma.errors import RunError
 from flamma.experiments.config import OWN, Config, make_config, read_config, with_settings
 from flamma.experiments.engine import Assignment, OnRound
 from flamma.experiments.folder import ABOUT, CONFIG, RunFolder, free_folder
+from flamma.experiments.manifest import Manifest
 from flamma.experiments.summary import Summary, summarise_run
 from flamma.records import RoundRecord
 
@@ -29,26 +30,32 @@ class Run:
     config: Config
     history: list[RoundRecord]
     about: dict[str, Any]
+    problems: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
-        """Read a run directory; what cannot be read of its rounds is left out.
+        """Read a run directory; damaged records are left out and named in ``problems``.
 
         Raises
         ------
         RunError
-            If there is no run.
+            If there is no run, or its configuration is not the one it was begun with.
         """
         folder = RunFolder(Path(path))
         if not folder.exists:
             raise RunError(f"{path} holds no run: there is no {CONFIG} in it.")
         config = make_config(_tables(folder))
-        return cls(folder.path, config, folder.rounds(), folder.read_json(ABOUT))
+        manifest = Manifest.read(folder.path)
+        if manifest is not None:
+            manifest.check(folder.path)
+        history, problems = folder.rounds(), folder.read_rounds()[1]
+        return cls(folder.path, config, history, folder.read_json(ABOUT), tuple(problems))
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are done."""
-        return len(self.history) >= self.config.rounds
+        """Whether all rounds are done, even if the record of one is damaged."""
+        done = bool(self.history) and self.history[-1].round >= self.config.rounds
+        return done or "params_sha256" in self.about
 
     @property
     def params_sha256(self) -> str | None:
@@ -101,12 +108,8 @@ def run(
         settings |= {"model.name": OWN}
     chosen = _configured(config, settings)
     folder = RunFolder(Path(out) if out is not None else default_folder(chosen))
-    if folder.exists:
-        raise RunError(
-            f"{folder.path} already holds a run: flamma resume {folder.path}, "
-            f"or name another --out."
-        )
-    return _execute(Assignment(chosen, folder, data, model, on_round, data_dir))
+    folder.check_free()
+    return _execute(Assignment(chosen, folder, data, model, on_round, data_dir, begins=True))
 
 
 def resume(

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 import flamma
+from flamma.errors import RunError
 from flamma.experiments.checkpoint import Checkpoints
-from flamma.experiments.config import Config
+from flamma.experiments.config import Config, make_config, read_config
 from flamma.experiments.engine import OnRound
-from flamma.experiments.folder import ABOUT, CHECKPOINT, CONFIG, POPULATION, RunFolder
+from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, RunFolder
+from flamma.experiments.manifest import MANIFEST, signed
 from flamma.experiments.world import World, population_table
+from flamma.records import rows_checksum
 from flamma.types import Scores
 
 Held = TypeVar("Held")
@@ -27,10 +30,14 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
     """Run what is left of a run, recording every round; the directory is locked already."""
     from flamma.federation import Federation
 
-    begin(config, folder, world)
-    checkpoints = Checkpoints(folder.path / CHECKPOINT)
+    checkpoints = Checkpoints(folder.path)
     state = config.strategy.init(world.initial_params, world.population)
-    state = checkpoints.load(state) or state
+    if folder.exists and not (folder.path / MANIFEST).exists():  # begun by version 0.1
+        state = checkpoints.load(state, _last_round(folder)) or state
+        begin(config, folder, world)
+    else:
+        begin(config, folder, world)
+        state = checkpoints.load(state, _last_round(folder)) or state
     folder.open_at(state.round)
     federation = Federation(
         strategy=config.strategy,
@@ -45,13 +52,15 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
     for finished in one_behind(rounds) if world.looks_ahead else rounds:
         record, scores = finished.settled()
         state = finished.state
-        folder.append(record, _client_rows(record.round, scores))
-        checkpoints.save(state, force=state.round == config.rounds)
+        rows = _client_rows(record.round, scores)
+        folder.append(replace(record, scores_checksum=rows_checksum(rows)), rows)
+        if state.round == config.rounds or checkpoints.is_due():
+            folder.sync()
+            checkpoints.save(state)
         if on_round is not None:
             on_round(record)
     digest = hashlib.sha256(state.params.tobytes()).hexdigest()
-    about = folder.read_json(ABOUT) | {"finished": _now(), "params_sha256": digest}
-    folder.write(ABOUT, json.dumps(about, indent=1))
+    folder.write_about(finished=_now(), params_sha256=digest)
 
 
 def one_behind(items: Iterable[Held]) -> Iterator[Held]:
@@ -70,13 +79,30 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
     by whoever handed the run over.
     """
     anew = not folder.exists
+    if not anew:
+        _check_same(config, folder)
     for name, text in (
         (POPULATION, population_table(world)),
-        (ABOUT, json.dumps(_about(world.trainer), indent=1)),
+        (ABOUT, signed(_about(world.trainer))),
         (CONFIG, config.as_toml()),
     ):
         if anew or not (folder.path / name).exists():
             folder.write(name, text)
+    folder.seal()
+
+
+def _check_same(config: Config, folder: RunFolder) -> None:
+    """Refuse to go on with a run of another configuration; how it is computed may differ."""
+    before = make_config(read_config(folder.path / CONFIG))
+    how = {"engine.processes": 1, "training.trainer": "auto", "engine.name": "local"}
+    if before.with_settings(how) != config.with_settings(how):
+        raise RunError(f"{folder.path} holds a run of another configuration: name another --out.")
+
+
+def _last_round(folder: RunFolder) -> int:
+    """Return the last round that is recorded, 0 before the first."""
+    records = folder.rounds()
+    return records[-1].round if records else 0
 
 
 def _about(trainer: str) -> dict[str, Any]:
@@ -106,11 +132,11 @@ def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def _client_rows(number: int, scores: Scores | None) -> list[tuple[object, ...]]:
+def _client_rows(number: int, scores: Scores | None) -> list[str]:
     if scores is None:
         return []
     columns = (scores.accuracy.tolist(), scores.loss.tolist(), scores.samples.tolist())
     return [
-        (number, client, f"{accuracy:.6g}", f"{loss:.6g}", held)
+        f"{number},{client},{accuracy:.6g},{loss:.6g},{held}"
         for client, (accuracy, loss, held) in enumerate(zip(*columns, strict=True))
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -136,8 +135,7 @@ class _Server:
             )
             carry_out(config, self.folder, world, on_round)
         if roster.refused:
-            about = self.folder.read_json(ABOUT) | {"refused": roster.refused}
-            self.folder.write(ABOUT, json.dumps(about, indent=1))
+            self.folder.write_about(refused=roster.refused)
 
     def _gathered(self, config: Config) -> Roster:
         """Return the roster once the clients are there: all of them at the beginning of a run."""
