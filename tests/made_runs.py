@@ -17,7 +17,7 @@ from flamma.experiments.table import compared, write_tables
 from flamma.federation import certified
 from flamma.game import Game, solve
 from flamma.metrics import evaluate
-from flamma.records import RoundRecord, Warmup
+from flamma.records import RoundRecord, Warmup, rows_checksum
 from flamma.strategies.base import Offer
 from flamma.types import Scores
 
@@ -83,8 +83,8 @@ def made_record(
         record = certified(record, Offer(number, (), 1.0, game, effective, "distance"), costs)
     if number == 1 and plays:
         record = replace(record, warmup=Warmup({}, 10, 10, 10.0, 10.0))
-    rows = [(number, c, f"{a:.6g}", "0.5", 25) for c, a in enumerate(accuracy)]
-    return record, rows
+    rows = [f"{number},{c},{a:.6g},0.5,25" for c, a in enumerate(accuracy)]
+    return replace(record, scores_checksum=rows_checksum(rows)), rows
 
 
 def made_run(path: Path, config: Config | None = None, seed=0, done=None, trouble=True) -> Path:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
+import flamma.experiments.compare
 from flamma.errors import ConfigError, FlammaError, RunError
 from flamma.experiments.best import paired_difference
 from flamma.experiments.compare import compare
@@ -316,3 +319,38 @@ def test_a_suite_that_extends_itself_is_refused(tmp_path):
 def test_an_unknown_suite_names_the_nearest():
     with pytest.raises(ConfigError, match="did you mean quick"):
         read_suite("quik")
+
+
+def test_a_damaged_run_is_done_again_and_never_averaged(done, tmp_path):
+    comparison, out = done
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    place = copy / "runs/digits/iid/flamma/seed-1"
+    lines = (place / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (place / "rounds.jsonl").write_text("".join(lines[:2]))  # finished, but cut off
+    changed = copy / "runs/digits/shards/fedavg/seed-0"
+    (changed / "config.toml").write_text("rounds = [")
+    with pytest.warns(UserWarning, match="is damaged and done again"):
+        again = compare(SUITE, out=copy, processes=1)
+    for ours, theirs in zip(again.rows, comparison.rows, strict=True):
+        assert ours.values["accuracy"] == theirs.values["accuracy"]
+    assert (place.parent / ".damaged-seed-1" / "rounds.jsonl").read_text() == "".join(lines[:2])
+
+
+def test_a_run_whose_process_is_killed_is_left_out_by_name(tmp_path, monkeypatch):
+    suite = {**SUITE, "seeds": 1, "splits": ["iid"]}
+    real = flamma.experiments.compare.run
+
+    def deadly(config, **options):
+        if config.strategy.name == "fedavg":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(config, **options)
+
+    monkeypatch.setattr("flamma.experiments.compare.run", deadly)
+    comparison = compare(suite, out=tmp_path, processes=2)
+    assert comparison.failed == {"runs/digits/iid/fedavg/seed-0": "its process was killed"}
+    assert [row.strategy for row in comparison.rows] == ["flamma", "eager"]
+    written = json.loads((tmp_path / "table.json").read_text())
+    assert written["failed"] == comparison.failed
+    monkeypatch.undo()
+    assert len(compare(suite, out=tmp_path, processes=2).rows) == 3

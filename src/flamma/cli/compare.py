@@ -86,6 +86,14 @@ def run_compare(options: argparse.Namespace) -> None:
         )
     _print(comparison, out, options.json)
     report_at_end(out, options.json)
+    if comparison.failed:
+        from flamma.errors import RunError
+
+        named = "; ".join(f"{run}: {why}" for run, why in list(comparison.failed.items())[:3])
+        raise RunError(
+            f"{len(comparison.failed)} runs failed and are not in the table ({named}): the same "
+            f"command tries them again."
+        )
 
 
 def _print(comparison: Comparison, out: Path, as_json: bool) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
@@ -14,7 +16,7 @@ from typing import Any
 
 from flamma.errors import FlammaError, RunError
 from flamma.experiments.config import Config
-from flamma.experiments.folder import CONFIG, RunFolder
+from flamma.experiments.folder import CONFIG, RunFolder, free_folder
 from flamma.experiments.run import Run, resume, run
 from flamma.experiments.suite import Cell, Suite, read_suite
 from flamma.experiments.table import Comparison, compared, write_tables
@@ -46,8 +48,10 @@ def compare(
 ) -> Comparison:
     """Run every strategy on every dataset, split and seed, and compare them.
 
-    Started again, it keeps what is finished and goes on with what is not. The tables are written
-    to ``out`` as ``table.json``, ``table.csv`` and ``table.md``.
+    Started again, it keeps what is finished and goes on with what is not; a run that is damaged is
+    set aside and done again. A run whose process is killed, again and again, is left out of the
+    tables and named. The tables are written to ``out`` as ``table.json``, ``table.csv`` and
+    ``table.md``, last and whole.
 
     Parameters
     ----------
@@ -71,10 +75,16 @@ def compare(
     try:
         todo = [cell for cell in cells if not _finished(folder / cell.folder, cell)]
         workers = min(processes or os.cpu_count() or 1, max(1, len(todo)))
-        _run_all(todo, cells, folder, workers, on_progress, data_dir)
-        comparison = compared(
-            chosen.name, [(cell, Run.load(folder / cell.folder)) for cell in cells]
-        )
+        jobs = _Jobs(todo, folder, data_dir, _Tally(todo, cells, on_progress))
+        failed = jobs.run(workers)
+        loaded = [
+            (cell, Run.load(folder / cell.folder))
+            for cell in cells
+            if str(cell.folder) not in failed
+        ]
+        if not loaded:
+            raise RunError(f"every run failed, such as {next(iter(failed.items()))}.")
+        comparison = compared(chosen.name, loaded, failed)
         write_tables(comparison, folder)
     finally:
         guard.close()
@@ -84,41 +94,84 @@ def compare(
 def _finished(path: Path, cell: Cell) -> bool:
     if not (path / CONFIG).exists():
         return False
-    before = Run.load(path)
+    try:
+        before = Run.load(path)
+    except FlammaError as error:
+        _set_aside(path, str(error))
+        return False
     if _comparable(before.config) != _comparable(cell.config):
         raise RunError(
             f"{path} was run with another configuration than the suite has now: name another --out."
         )
+    if before.finished and before.problems:
+        _set_aside(path, before.problems[0])
+        return False
     return before.finished and before.params_sha256 is not None
+
+
+def _set_aside(path: Path, why: str) -> None:
+    """Keep a damaged run under another name, so that it is done again."""
+    aside = free_folder(path.parent, f".damaged-{path.name}")
+    path.rename(aside)
+    warnings.warn(f"{path} is damaged and done again, see {aside}: {why}", stacklevel=2)
 
 
 def _comparable(config: Config) -> str:
     return config.with_settings({"engine.processes": 1}).as_toml()
 
 
-def _run_all(
-    todo: list[Cell],
-    cells: list[Cell],
-    folder: Path,
-    workers: int,
-    on_progress: OnProgress | None,
-    data_dir: Path | None,
-) -> None:
-    context = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
-    events: SimpleQueue[tuple[int, int]] = context.SimpleQueue()
-    tally = _Tally(todo, cells, on_progress)
-    tally.tell("starting")  # the first round may take minutes
-    with _pool(workers, context, events) as pool:
-        waiting: set[Future[None]] = {
-            pool.submit(_one, index, cell, folder / cell.folder, data_dir)
-            for index, cell in enumerate(todo)
-        }
-        while waiting:
-            done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
-            tally.read(events)
-            for future in done:
-                future.result()
-        tally.read(events)
+@dataclass(frozen=True, eq=False)
+class _Jobs:
+    """The runs that are left to do, each in a worker process."""
+
+    todo: list[Cell]
+    folder: Path
+    data_dir: Path | None
+    tally: _Tally
+
+    def run(self, workers: int) -> dict[str, str]:
+        """Do all runs; return those that failed because their process was killed, and why.
+
+        A process that is killed (out of memory, say) takes its pool along. The runs that were
+        under way are then tried once more, one by one, to find out whose process it is.
+        """
+        self.tally.tell("starting")  # the first round may take minutes
+        failed: dict[str, str] = {}
+        left = list(range(len(self.todo)))
+        while left:
+            done, suspects = self._attempt(left, workers)
+            for index in suspects:
+                if index not in self._attempt([index], 1)[0]:
+                    failed[str(self.todo[index].folder)] = "its process was killed"
+            left = [index for index in left if index not in done and index not in suspects]
+        return failed
+
+    def _attempt(self, indices: list[int], workers: int) -> tuple[set[int], set[int]]:
+        """Do some runs; return those that are done, and those under way when a process died."""
+        context = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
+        events: SimpleQueue[tuple[int, int]] = context.SimpleQueue()
+        done: set[int] = set()
+        begun: set[int] = set()
+        with _pool(workers, context, events) as pool:
+            waiting: dict[Future[None], int] = {}
+            try:
+                for index in indices:
+                    path = self.folder / self.todo[index].folder
+                    future = pool.submit(_one, index, self.todo[index], path, self.data_dir)
+                    waiting[future] = index
+                while waiting:
+                    finished, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
+                    begun |= self.tally.read(events)
+                    for future in finished:
+                        future.result()
+                        done.add(waiting.pop(future))
+                begun |= self.tally.read(events)
+            except BrokenProcessPool:
+                begun |= self.tally.read(events)
+                for future, index in waiting.items():
+                    if future.done() and future.exception() is None:
+                        done.add(index)
+        return done, begun - done
 
 
 @contextmanager
@@ -152,6 +205,7 @@ def _one(index: int, cell: Cell, path: Path, data_dir: Path | None) -> None:
     def tell(record: RoundRecord) -> None:
         _events.put((index, record.round))
 
+    _events.put((index, 0))
     try:
         if (path / CONFIG).exists():
             resume(path, on_round=tell, data_dir=data_dir)
@@ -174,16 +228,18 @@ class _Tally:
         self.before = self.rounds - sum(cell.config.rounds for cell in todo)
         self.reached = [0] * len(todo)
 
-    def read(self, events: Any) -> None:
-        """Take in what the workers have told since, and pass it on."""
-        latest = ""
+    def read(self, events: Any) -> set[int]:
+        """Take in what workers have told since, pass it on, and return which have told."""
+        latest, heard = "", set()
         while not events.empty():
             index, number = events.get()
-            self.reached[index] = number
+            heard.add(index)
+            self.reached[index] = max(self.reached[index], number)
             cell = self.todo[index]
             latest = f"{cell.dataset} {cell.split} {cell.strategy} seed {cell.seed}"
         if latest:
             self.tell(latest)
+        return heard
 
     def tell(self, latest: str) -> None:
         """Say how far it is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,13 +49,21 @@ class Run:
         if manifest is not None:
             manifest.check(folder.path)
         history, problems = folder.rounds(), folder.read_rounds()[1]
-        return cls(folder.path, config, history, folder.read_json(ABOUT), tuple(problems))
+        run = cls(folder.path, config, history, folder.read_json(ABOUT), tuple(problems))
+        if run.finished and not run.has_last_round:
+            lost = "rounds.jsonl ends before the last round"
+            return replace(run, problems=(*run.problems, lost))
+        return run
 
     @property
     def finished(self) -> bool:
         """Whether all rounds are done, even if the record of one is damaged."""
-        done = bool(self.history) and self.history[-1].round >= self.config.rounds
-        return done or "params_sha256" in self.about
+        return self.has_last_round or "params_sha256" in self.about
+
+    @property
+    def has_last_round(self) -> bool:
+        """Whether the last round is recorded."""
+        return bool(self.history) and self.history[-1].round >= self.config.rounds
 
     @property
     def params_sha256(self) -> str | None:
@@ -126,7 +134,7 @@ def resume(
     A run of your own data or model needs them again; data that sites hold are not yours.
     """
     before = Run.load(path)
-    if before.finished and before.params_sha256:
+    if before.has_last_round and before.params_sha256:
         return before
     config = before.config
     for kind, given, name in (

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from flamma.experiments.best import best_of
+from flamma.experiments.manifest import signed
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
 from flamma.experiments.summary import at_budget
@@ -43,11 +43,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows of a comparison, and the runs they come from."""
+    """All rows of a comparison, the runs they come from, and those that failed, with the reason."""
 
     name: str
     rows: list[Row]
     folders: list[str]
+    failed: dict[str, str] = field(default_factory=dict)
 
     def row(self, dataset: str, split: str, strategy: str) -> Row:
         """Return one row."""
@@ -77,7 +78,9 @@ class Comparison:
         return "" if row.strategy not in best else "best" if len(best) == 1 else "tied"
 
 
-def compared(name: str, runs: Sequence[tuple[Cell, Run]]) -> Comparison:
+def compared(
+    name: str, runs: Sequence[tuple[Cell, Run]], failed: Mapping[str, str] | None = None
+) -> Comparison:
     """Return the comparison of finished runs.
 
     Metrics of equal work are taken when a run has spent as many local epochs as the run of the
@@ -103,6 +106,7 @@ def compared(name: str, runs: Sequence[tuple[Cell, Run]]) -> Comparison:
         name,
         [_row(place, by_seed) for place, by_seed in groups.items()],
         [str(cell.folder) for cell, _ in runs],
+        dict(failed or {}),
     )
 
 
@@ -132,7 +136,7 @@ def _row(place: tuple[str, str, str], by_seed: dict[int, dict[str, float | None]
 def write_tables(comparison: Comparison, folder: Path) -> None:
     """Write table.json, table.csv and table.md."""
     texts = {
-        "table.json": json.dumps(asdict(comparison), indent=1, allow_nan=False) + "\n",
+        "table.json": signed(asdict(comparison)),
         "table.csv": _as_csv(comparison),
         "table.md": as_markdown(comparison),
     }

@@ -13,6 +13,7 @@ from typing import Any
 from flamma.errors import FlammaError
 from flamma.experiments.config import make_config
 from flamma.experiments.folder import CONFIG
+from flamma.experiments.manifest import verified
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
 from flamma.experiments.table import Comparison, Row, compared
@@ -156,6 +157,9 @@ def parse_table(text: str) -> Comparison:
     """
     try:
         table = json.loads(text)
+        version_1 = all(isinstance(row["seeds"], int) for row in table["rows"])
+        if ("checksum" in table or not version_1) and verified(text) is None:
+            raise ValueError("it does not match its checksum")
         rows = [_row(row) for row in table["rows"]]
         return Comparison(str(table["name"]), rows, [str(name) for name in table["folders"]])
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:

@@ -7,7 +7,7 @@ import io
 import math
 import shlex
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +17,9 @@ import numpy as np
 
 from flamma.errors import RunError
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS, RunFolder
+from flamma.experiments.manifest import Manifest
 from flamma.metrics import METRICS
-from flamma.records import RoundRecord
+from flamma.records import RoundRecord, rows_checksum
 from flamma.types import Floats, Ints
 
 MAX_FILE_BYTES = 1 << 30
@@ -196,8 +197,9 @@ def read_run(path: Path) -> RunView:
     about = folder.read_json(ABOUT)
     if not about:
         problems.append(f"{ABOUT} is missing or damaged, so versions and command are not known")
+    problems.extend(_changed_files(path))
     population = _read_population(folder, problems)
-    scores = _read_scores(folder, len(rounds), problems)
+    scores = _read_scores(folder, rounds, problems)
     run = RunView(path, config, text, rounds, about, population, scores, problems)
     if not rounds:
         problems.append("no round is finished yet")
@@ -226,13 +228,12 @@ def _read_config(folder: RunFolder, problems: list[str]) -> tuple[dict[str, Any]
 
 def _read_rounds(folder: RunFolder, problems: list[str]) -> list[RoundRecord]:
     records, wrong = folder.read_rounds()
-    for k, record in enumerate(records):
+    problems.extend(wrong)
+    usable = [record for record in records if _is_plausible(record)]
+    for record in records:
         if not _is_plausible(record):
-            wrong = [f"{ROUNDS}, line {k + 1}, cannot be read: its numbers are out of range"]
-            records = records[:k]
-            break
-    problems.extend(f"{text}; the rounds from there on are left out" for text in wrong)
-    return records
+            problems.append(f"{ROUNDS}: the numbers of round {record.round} are out of range")
+    return usable
 
 
 def _is_plausible(record: RoundRecord) -> bool:
@@ -261,11 +262,19 @@ def _read_population(folder: RunFolder, problems: list[str]) -> PopulationTable:
     return PopulationTable(nothing, nothing.reshape(0, 0))
 
 
-def _read_scores(folder: RunFolder, last: int, problems: list[str]) -> dict[int, Floats]:
+def _read_scores(
+    folder: RunFolder, rounds: Sequence[RoundRecord], problems: list[str]
+) -> dict[int, Floats]:
+    last = rounds[-1].round if rounds else 0
     found: dict[int, dict[int, float]] = {}
     skipped = 0
-    lines = folder.text(CLIENTS).splitlines()[1:]
+    lines = folder.text(CLIENTS).split("\n")[1:-1]
+    damaged = _damaged_scores(lines, rounds)
+    if lines and damaged:
+        problems.append(f"{CLIENTS} does not match its checksum in {len(damaged)} rounds")
     for line in lines:
+        if line.partition(",")[0] in damaged:
+            continue
         try:
             number, client, accuracy, _ = line.split(",", 3)
             row = (int(number), int(client), float(accuracy))
@@ -288,3 +297,23 @@ def _read_scores(folder: RunFolder, last: int, problems: list[str]) -> dict[int,
         values[list(scores)] = list(scores.values())
         table[round_] = values
     return table
+
+
+def _changed_files(path: Path) -> list[str]:
+    """Return which files are not as they were when the run began, one clause each."""
+    try:
+        manifest = Manifest.read(path)
+        if manifest is not None:
+            manifest.check(path)
+    except RunError as error:
+        return [str(error).partition(":")[0]]
+    return []
+
+
+def _damaged_scores(lines: Sequence[str], rounds: Sequence[RoundRecord]) -> set[str]:
+    """Return the rounds, as text, whose lines of ``clients.csv`` are not as they were written."""
+    own: dict[str, list[str]] = {}
+    for line in lines:
+        own.setdefault(line.partition(",")[0], []).append(line)
+    told = {str(r.round): r.scores_checksum for r in rounds if r.scores_checksum is not None}
+    return {number for number, sum_ in told.items() if rows_checksum(own.get(number, [])) != sum_}
