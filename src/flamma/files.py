@@ -52,8 +52,9 @@ def sync_folder(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what writers that were killed have left behind in a folder."""
-    for file in folder.glob(f".*{TEMPORARY_SUFFIX}"):
+    """Remove what writers that were killed have left behind in a folder and those in it."""
+    found = [*folder.glob(f".*{TEMPORARY_SUFFIX}"), *folder.glob(f"*/.*{TEMPORARY_SUFFIX}")]
+    for file in found:
         with contextlib.suppress(OSError):
             file.unlink()
 

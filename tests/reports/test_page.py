@@ -344,7 +344,11 @@ DAMAGES = {
     "no config": (remove("config.toml"), "Config.toml is missing", {"accuracy", "epochs"}),
     "torn rounds": (damage_rounds, "Rounds.jsonl, line", {"accuracy", "epochs", "local-data"}),
     "damaged record": (damage_record, "Rounds.jsonl, line 7", {"accuracy", "decay"}),
-    "damaged scores": (damage_scores, "does not match its checksum in 1 rounds", {"client-accuracy"}),
+    "damaged scores": (
+        damage_scores,
+        "does not match its checksum in 1 rounds",
+        {"client-accuracy"},
+    ),
     "no scores": (remove("clients.csv"), "Clients.csv is missing", {"accuracy", "epochs"}),
     "no population": (remove("population.csv"), "Population.csv is missing", {"contributions"}),
     "no about": (remove("run.json"), "Run.json is missing", {"accuracy"}),

@@ -1,0 +1,28 @@
+"""A run that is killed at any write or sync, and resumed, ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parent / "crash_points.py"
+
+
+def crashes(*options):
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *options], capture_output=True, text=True, timeout=1500
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every run ended the same" in done.stdout
+
+
+def test_killed_at_every_eleventh_write_or_sync(tmp_path):
+    crashes("--rounds", "2", "--every", "11")
+
+
+@pytest.mark.slow
+def test_killed_at_every_write_and_sync(tmp_path):
+    crashes("--rounds", "3")
