@@ -59,12 +59,12 @@ def check_folder_name(name: str, what: str) -> str:
 
 
 def quoted(value: Any) -> str:
-    """Return a value for a message: on one line, and cut where it is long.
+    r"""Return a value for a message: on one line, and cut where it is long.
 
     Examples
     --------
-    >>> quoted("a\\nb"), quoted("a" * 1000).count("a")
-    ("'a\\\\nb'", 196)
+    >>> quoted("a\nb"), quoted("a" * 1000).count("a")
+    ("'a\\nb'", 196)
     """
     try:
         text = repr(value)
@@ -74,11 +74,11 @@ def quoted(value: Any) -> str:
 
 
 def printable(text: str, most: int) -> str:
-    """Return a text on one line, without what a terminal would obey, and cut where it is long.
+    r"""Return a text on one line, without what a terminal would obey, and cut where it is long.
 
     Examples
     --------
-    >>> printable("a\\x1b[2Jb\\n c", 80)
+    >>> printable("a\x1b[2Jb\n c", 80)
     'a�[2Jb  c'
     """
     cut = f"{text[: most - 3]}..." if len(text) > most else text
