@@ -17,6 +17,7 @@ import numpy as np
 
 from flamma.aggregators import AGGREGATORS
 from flamma.game import Game
+from flamma.game.model import MOST_EPOCHS as MOST_EPOCHS
 from flamma.options import convert, options_of
 from flamma.records import RoundRecord
 from flamma.registry import Choice
@@ -31,9 +32,6 @@ from flamma.types import (
     Report,
     Terms,
 )
-
-MOST_EPOCHS = 1_000_000
-"""More local epochs than any client does in a round; a claim of more is refused."""
 
 Validate = Callable[[Params], tuple[float, float]]
 """Scores weights on the server's own validation set: (loss, accuracy in percent)."""
