@@ -27,9 +27,11 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
     """Run what is left of a run, recording every round; the directory is locked already."""
     from flamma.federation import Federation
 
+    state = config.strategy.init(
+        world.initial_params, world.population
+    )  # refuses what does not fit
     begin(config, folder, world)
     checkpoints = Checkpoints(folder.path / CHECKPOINT)
-    state = config.strategy.init(world.initial_params, world.population)
     state = checkpoints.load(state) or state
     folder.open_at(state.round)
     federation = Federation(
