@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flamma.names import nearest, unknown
+from flamma.errors import ConfigError
+from flamma.names import MOST_NAME_BYTES, check_folder_name, nearest, printable, quoted, unknown
 
 KNOWN = ("fedavg", "fedprox", "flamma", "flamma-plus", "q-ffl")
 
@@ -40,3 +41,37 @@ def test_nothing_is_suggested_where_nothing_is_near():
 
 def test_the_known_names_may_come_from_an_iterator():
     assert unknown("model", "lnet", iter(["lenet"])).endswith("lenet? (known: lenet).")
+
+
+@pytest.mark.parametrize("name", ["a", "fedavg", "γ = 0.5", "v1.2", "x" * MOST_NAME_BYTES])
+def test_names_that_can_be_folders(name):
+    assert check_folder_name(name, "strategies") == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", ".", "..", "/tmp/x", "a/b", "../x", "a\\b", ".hidden", "end.", " a", "a "),
+        *("a\0b", "a\nb", "\x1b[2J", "\u202eabc", "\ud800", "x" * (MOST_NAME_BYTES + 1), "γ" * 60),
+    ],
+)
+def test_names_that_lead_elsewhere_or_cannot_be_folders_are_refused(name):
+    with pytest.raises(ConfigError, match="cannot be the name of a folder") as caught:
+        check_folder_name(name, "strategies")
+    assert str(caught.value).isprintable()
+
+
+def test_values_are_quoted_on_one_short_line():
+    assert quoted("a\nb") == r"'a\nb'"
+    assert quoted(["x"]) == "['x']"
+    for value in (10**400, 16**9000, "a" * 10**6, [1] * 10**5):
+        assert len(quoted(value)) <= 200
+
+
+def test_what_a_terminal_would_obey_is_replaced():
+    assert printable("\x1b[31mred\x07\n", 100) == "�[31mred�"
+    assert printable("x" * 100, 10) == "xxxxxxx..."
+
+
+def test_a_very_long_name_is_near_to_none():
+    assert unknown("key", "a" * 10**6, ["rounds"]).endswith("(known: rounds).")

@@ -142,3 +142,17 @@ def test_shared_tables_may_have_options_of_other_entries():
     assert COLOURS.choose({"name": "red", "deep": 1.0}, "colour", shared=True) == Choice("red")
     with pytest.raises(ConfigError, match="unknown key in colour 'dep'"):
         COLOURS.choose({"name": "red", "dep": 1.0}, "colour", shared=True)
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63), 10**400, 16**9000], ids=int.bit_length)
+def test_whole_numbers_are_those_that_arrays_can_hold(number):
+    with pytest.raises(ConfigError, match=r"one must be a whole number below 2\^63") as caught:
+        from_table(Base, {"one": number})
+    assert len(str(caught.value)) < 300
+    assert from_table(Base, {"one": 2**63 - 1}) == {"one": 2**63 - 1}
+
+
+@pytest.mark.parametrize("number", [10**400, float("inf"), float("nan"), "9" * 5000])
+def test_numbers_are_finite(number):
+    with pytest.raises(ConfigError, match="two must be a number"):
+        from_table(Derived, {"two": number})

@@ -59,10 +59,19 @@ def remove_leftovers(folder: Path) -> None:
             file.unlink()
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file, or say in one sentence why it cannot be read."""
+def read_text(path: Path, most_bytes: int | None = None) -> str:
+    """Return the text of a file, or say in one sentence why it cannot be read.
+
+    With ``most_bytes`` no more than that is read, and a larger file is refused.
+    """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read() if most_bytes is None else file.read(most_bytes + 1)
+        if most_bytes is not None and len(content) > most_bytes:
+            raise InputFileError(f"cannot read {path}: it has more than {most_bytes:,} bytes.")
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except InputFileError:
+        raise
     except OSError as error:
         raise InputFileError(f"cannot read {path}: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:

@@ -1,13 +1,88 @@
-"""What to say when a name is not known: the nearest one that is, and all there are."""
+"""Names that users give: which are near to each other, which can be folders, how they are shown."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
+
+from flamma.errors import ConfigError
 
 SITE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 """What a site of a federation may be called: it is a folder and part of a host's name too."""
+
+MOST_NAME_BYTES = 100
+"""The longest name of a folder, in UTF-8; file systems allow 255 bytes with all that is added."""
+
+MOST_SHOWN = 200
+"""The most characters of a value that a message quotes."""
+
+
+def check_folder_name(name: str, what: str) -> str:
+    """Return a name that is safe as one folder below another, or say what is wrong with it.
+
+    Parameters
+    ----------
+    name : str
+        What a user calls a dataset, a split, a strategy or a suite.
+    what : str
+        What the name is of, for the message.
+
+    Raises
+    ------
+    ConfigError
+        If the name is empty or long, begins with a dot, has a slash or cannot be printed.
+
+    Examples
+    --------
+    >>> check_folder_name("flamma γ=0.5", "strategies")
+    'flamma γ=0.5'
+    >>> check_folder_name("../elsewhere", "strategies")
+    Traceback (most recent call last):
+    ...
+    flamma.errors.ConfigError: strategies: '../elsewhere' cannot be the name of a folder: use up to
+    100 letters, digits and signs, without slashes, and no dot or blank at an end.
+    """
+    usable = (
+        name == name.strip(" .")
+        and name.isprintable()
+        and not set(name) & set("/\\")
+        and 0 < len(name.encode()) <= MOST_NAME_BYTES
+    )
+    if usable:
+        return name
+    raise ConfigError(
+        f"{what}: {quoted(name)} cannot be the name of a folder: use up to {MOST_NAME_BYTES} "
+        f"letters, digits and signs, without slashes, and no dot or blank at an end."
+    )
+
+
+def quoted(value: Any) -> str:
+    r"""Return a value for a message: on one line, and cut where it is long.
+
+    Examples
+    --------
+    >>> quoted("a\nb"), quoted("a" * 1000).count("a")
+    ("'a\\nb'", 196)
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes out no whole number of more than 4300 digits
+        return "a number of thousands of digits"
+    return printable(text, MOST_SHOWN)
+
+
+def printable(text: str, most: int) -> str:
+    r"""Return a text on one line, without what a terminal would obey, and cut where it is long.
+
+    Examples
+    --------
+    >>> printable("a\x1b[2Jb\n c", 80)
+    'a�[2Jb  c'
+    """
+    cut = f"{text[: most - 3]}..." if len(text) > most else text
+    return "".join(c if c.isprintable() else " " if c.isspace() else "�" for c in cut).strip()
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -22,6 +97,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("x", ["fedavg", "fedprox"])
     ''
     """
+    if len(name) > MOST_NAME_BYTES:  # comparing takes the square of the length
+        return ""
     plain: dict[str, str] = {}
     for candidate in known:
         plain.setdefault(_plain(candidate), candidate)
@@ -40,7 +117,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     names = tuple(known)
     guess = nearest(name, names)
     hint = f": did you mean {guess}?" if guess else ""
-    return f"unknown {kind} {name!r}{hint} (known: {', '.join(names) or 'none'})."
+    return f"unknown {kind} {quoted(name)}{hint} (known: {', '.join(names) or 'none'})."
 
 
 def _plain(name: str) -> str:

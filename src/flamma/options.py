@@ -11,17 +11,20 @@ import inspect
 import json
 import re
 import sys
-import tomllib
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from flamma.errors import ConfigError
-from flamma.names import unknown
+from flamma.names import quoted, unknown
+from flamma.toml import parse_toml
 
 PARAMETER = r"^(\S[^\n:]*?) ?:[^\n]*\n((?:[ \t]+[^\n]*\n?|\n)+)"
 """A parameter of a NumPy docstring: its names, and the indented lines below them."""
+
+WHOLE_LIMIT = 2**63
+"""Whole numbers are smaller than this, so that arrays and compiled code can hold them."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def from_table(
     ``where`` goes before a key in messages, such as ``"training."`` or ``"host.toml: "``.
     """
     if not isinstance(table, Mapping):
-        raise ConfigError(f"{where.rstrip('.: ') or 'this'} must be a table, not {table!r}.")
+        raise ConfigError(f"{where.rstrip('.: ') or 'this'} must be a table, not {quoted(table)}.")
     hints = get_type_hints(kind, include_extras=True)
     names = [f.name for f in dataclasses.fields(kind) if known is None or f.name in known]
     options = {}
@@ -135,20 +138,22 @@ def convert(value: Any, annotation: Any, where: str) -> Any:
     if origin is Literal:
         if value in arguments:
             return value
-        raise ConfigError(f"{where} must be {_alternatives(arguments)}, not {value!r}.")
+        raise ConfigError(f"{where} must be {_alternatives(arguments)}, not {quoted(value)}.")
     if origin is tuple:
         return _sequence(value, arguments, where)
     if annotation is float and isinstance(value, int | float) and not isinstance(value, bool):
         if abs(value) <= sys.float_info.max:  # false for NaN; whole numbers can be larger
             return float(value)
-        raise ConfigError(f"{where} must be a finite number, not {value!r}.")
+        raise ConfigError(f"{where} must be a finite number, not {quoted(value)}.")
     if annotation is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
+        if abs(value) < WHOLE_LIMIT:
+            return value
+        raise ConfigError(f"{where} must be a whole number below 2^63, not {quoted(value)}.")
     if annotation in (str, bool) and isinstance(value, annotation):
         return value
     if annotation is Any or (origin is not None and isinstance(value, Mapping)):
         return value
-    raise ConfigError(f"{where} must be {_name(annotation)}, not {value!r}.")
+    raise ConfigError(f"{where} must be {_name(annotation)}, not {quoted(value)}.")
 
 
 def parse_value(text: str) -> Any:
@@ -160,8 +165,8 @@ def parse_value(text: str) -> Any:
     [0.5, [1, 5], 'top', True]
     """
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"value = {text}", text)["value"]
+    except ConfigError:
         return text
 
 
@@ -246,12 +251,12 @@ def _one_of(value: Any, arguments: tuple[Any, ...], where: str) -> Any:
         except ConfigError:
             continue
     wanted = " or ".join(_name(a) for a in arguments if a is not type(None))
-    raise ConfigError(f"{where} must be {wanted}, not {value!r}.")
+    raise ConfigError(f"{where} must be {wanted}, not {quoted(value)}.")
 
 
 def _sequence(value: Any, arguments: tuple[Any, ...], where: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise ConfigError(f"{where} must be a list, not {value!r}.")
+        raise ConfigError(f"{where} must be a list, not {quoted(value)}.")
     if arguments[-1] is Ellipsis:
         arguments = arguments[:1] * len(value)
     if len(value) != len(arguments):

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from flamma.errors import ConfigError, FlammaError
-from flamma.names import unknown
+from flamma.names import quoted, unknown
 from flamma.options import convert, options_of, read_options
 
 Entry = TypeVar("Entry")
@@ -102,7 +102,7 @@ class Registry(Generic[Entry]):
         if isinstance(given, str):
             given = {key: given}
         if not isinstance(given, Mapping):
-            raise ConfigError(f"{where} must be a name or a table, not {given!r}.")
+            raise ConfigError(f"{where} must be a name or a table, not {quoted(given)}.")
         table = dict(given)
         name = convert(table.pop(key, default or None), str, f"{where}.{key}")
         entry = cast(Callable[..., Any], self[name])

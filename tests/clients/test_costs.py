@@ -137,3 +137,32 @@ def test_an_unknown_kind_names_its_nearest():
 def test_numbers_that_cannot_work_are_refused(options, says):
     with pytest.raises(ConfigError, match=says):
         draw_costs("lognormal", **{"clients": 3, "seed": 0, **options})
+
+
+def test_names_of_clients_are_printable_and_short(tmp_path):
+    path = tmp_path / "clients.csv"
+    path.write_text(
+        'name,contribution,cost\n"\x1b[2Ja\nb",0.5,0.1\n' + "x" * 999 + ",0.5,0.1\n\x1b,0.5,0.1\n"
+    )
+    names, _, _ = read_clients(path)
+    assert all(name.isprintable() and 0 < len(name) <= 60 for name in names)
+    assert names[0].endswith("[2Ja b")
+
+
+@pytest.mark.parametrize(
+    "cost", ["9" * 400, "1e-200", "1e200", "inf", "nan", "\x1b[2J", "x" * 9999]
+)
+def test_numbers_that_no_cost_can_be_are_refused_in_one_short_line(cost, tmp_path):
+    path = tmp_path / "clients.csv"
+    path.write_text(f"contribution,cost\n0.5,{cost}\n")
+    with pytest.raises(InputFileError, match="line 2: the cost") as caught:
+        read_clients(path)
+    message = str(caught.value)
+    assert message.isprintable()
+    assert len(message) - len(str(path)) < 300
+
+
+def test_costs_beyond_what_a_game_can_have_are_refused():
+    for value in (1e-200, 1e200):
+        with pytest.raises(ConfigError, match="positive and finite"):
+            draw_costs("constant", 3, 0, value=value)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from flamma.errors import GameError
 from flamma.game import Game, best_response, certificate, certify, server_utility, solve
+from flamma.game.model import LARGEST_COST, LARGEST_PRICE, MOST_EPOCHS, SMALLEST_COST
 
 
 @settings(max_examples=1000)
@@ -144,3 +147,25 @@ def test_it_shares_no_code_with_the_solver():
     ours = {name for name in imported if name.startswith("flamma")}
     assert ours == {"flamma.errors", "flamma.game.model", "flamma.game.utilities"}
     assert "TIE" not in inspect.getsource(certificate)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 5e-324, 1e-300, 1e-9, 0.3, 1.0]),
+            st.sampled_from([SMALLEST_COST, 1e-50, 1e-9, 0.1, 7.0, 1e50, LARGEST_COST]),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from([0.0, 5e-324, 1e-50, 1.0, 1e50, LARGEST_PRICE]),
+    st.sampled_from([(0, 1e-9), (0, math.inf), (1, 10), (0.5, math.inf), (1, MOST_EPOCHS)]),
+)
+def test_certificates_at_the_limits_of_a_game_are_finite(clients, price, bounds):
+    contributions, costs = zip(*clients, strict=True)
+    game = Game(contributions, costs, 1, price, bounds, whole_epochs=False)
+    equilibrium = solve(game)
+    certificate = certify(game, equilibrium.decay_factor, equilibrium.local_epochs)
+    assert all(map(math.isfinite, dataclasses.astuple(certificate)))
+    assert math.isfinite(equilibrium.server_utility)

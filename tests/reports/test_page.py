@@ -346,7 +346,7 @@ DAMAGES = {
     "damaged record": (damage_record, "Rounds.jsonl, line 7", {"accuracy", "decay"}),
     "damaged scores": (
         damage_scores,
-        "does not match its checksum in 1 rounds",
+        "does not match its checksum",
         {"client-accuracy"},
     ),
     "no scores": (remove("clients.csv"), "Clients.csv is missing", {"accuracy", "epochs"}),

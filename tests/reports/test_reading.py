@@ -222,6 +222,26 @@ def test_a_damaged_table_is_computed_from_the_runs(tmp_path, text):
     assert by_place == {(r.split, r.strategy): r.mean for r in whole.comparison.rows}
 
 
+@pytest.mark.parametrize(
+    "wrong", [None, "x", [], {}, [None], 10**400, 1e308, -1, True, 2**40, "\ud800", "\x1b[2J"]
+)
+def test_wrong_types_in_a_table_never_fail_the_page(tmp_path, wrong):
+    path = made_comparison(tmp_path / "made", ["fedavg", "flamma"], ["iid"], seeds=2)
+    text = (path / "table.json").read_text()
+    row = json.loads(text)["rows"][0]
+    places = [("rows",), ("name",), ("folders",), ("rows", 0), ("rows", 0, "values", "accuracy", 1)]
+    places += [("rows", 0, key) for key in row]
+    places += [("rows", 0, part, "accuracy") for part in ("mean", "std", "values")]
+    for *way, last in places:
+        table = json.loads(text)
+        inner = table
+        for key in way:
+            inner = inner[key]
+        inner[last] = wrong
+        (path / "table.json").write_text(json.dumps(table))
+        assert as_json(read_document(path)).encode()
+
+
 def as_if_deployed(path):
     """Clients with names whose costs and classes the server does not know, as on real sites."""
     lines = (path / "population.csv").read_text().splitlines()

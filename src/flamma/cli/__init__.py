@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
 import sys
 import warnings
 from collections.abc import Sequence
 from typing import TextIO
 
 from flamma.errors import FlammaError
+from flamma.names import printable
+
+MOST_MESSAGE = 2000
+"""The most characters of a message on the terminal."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0, or 2 with one sentence on what is wrong."""
+    """Run the command line and return its exit code.
+
+    It is 0, 2 with one sentence on what is wrong with what was asked for, 1 with one sentence on
+    what failed meanwhile, or 130 after an interruption. A reader of the output that has seen
+    enough, such as ``head``, is no failure.
+    """
     from flamma.cli.parser import command_line
 
     options = command_line().parse_args(arguments)
@@ -21,15 +33,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.run(options)
         sys.stdout.flush()
     except FlammaError as error:
-        print(f"flamma: {error}", file=sys.stderr)
-        return 2
+        return _failed(2, str(error))
     except KeyboardInterrupt:
-        print("flamma: interrupted.", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        sys.stderr.close()
-        return 0
+        return _failed(130, "interrupted.")
+    except BrokenPipeError as error:
+        if _output_has_no_reader():
+            return 0
+        return _failed(1, f"a process or connection that is needed has ended: {error}.")
+    except OSError as error:
+        place = "" if error.filename is None else f"{error.filename}: "
+        return _failed(2 if place else 1, f"{place}{error.strerror or error}.")
+    except MemoryError:
+        return _failed(1, "this machine has not enough memory for that.")
     return 0
+
+
+def _failed(code: int, sentence: str) -> int:
+    with contextlib.suppress(OSError):  # nobody may be left to read it
+        print(f"flamma: {printable(sentence, MOST_MESSAGE)}", file=sys.stderr, flush=True)
+    return code
+
+
+def _output_has_no_reader() -> bool:
+    """Return whether standard output is a pipe without a reader; then nothing more goes there."""
+    with contextlib.suppress(OSError, ValueError):  # output that is no file has no such pipe
+        try:
+            sys.stdout.flush()  # what could not be written is still there, so this fails again
+            ends = select.poll()
+            ends.register(sys.stdout.fileno(), 0)
+            if not any(event & select.POLLERR for _, event in ends.poll(0)):
+                return False
+        except BrokenPipeError:
+            pass
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())  # or Python fails on it once more when it exits
+        os.close(null)
+        return True
+    return False
 
 
 def _show_warning(
@@ -41,4 +81,4 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Show a warning as one line, without the place in the code that a user has no use for."""
-    print(f"flamma: {message}", file=file or sys.stderr)
+    print(f"flamma: {printable(str(message), MOST_MESSAGE)}", file=file or sys.stderr)

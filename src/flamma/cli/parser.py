@@ -7,6 +7,10 @@ import re
 from typing import NoReturn
 
 import flamma
+from flamma.names import printable
+
+MOST_ARGUMENT_MESSAGE = 400
+"""The most characters of what is said about an argument."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,7 +26,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong in one sentence and exit with 2."""
-        self.exit(2, f"{self.prog}: {message.rstrip('.')}; see {self.prog} --help.\n")
+        said = printable(message.rstrip("."), MOST_ARGUMENT_MESSAGE)
+        self.exit(2, f"{self.prog}: {said}; see {self.prog} --help.\n")
 
 
 def command_line() -> Parser:

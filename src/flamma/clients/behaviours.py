@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flamma.errors import ConfigError
+from flamma.names import quoted
 from flamma.options import convert
 from flamma.registry import Choice, Registry
 from flamma.seeding import stream
@@ -77,7 +78,7 @@ def read_assignments(table: Any) -> tuple[BehaviourAssignment, ...]:
     (BehaviourAssignment(behaviour=Choice(name='honest', options={}), clients=0.5),)
     """
     if not isinstance(table, Mapping):
-        raise ConfigError(f"behaviours must be a table, not {table!r}.")
+        raise ConfigError(f"behaviours must be a table, not {quoted(table)}.")
     found = []
     for name, own in table.items():
         where = f"behaviours.{name}"

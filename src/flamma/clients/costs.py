@@ -16,6 +16,7 @@ import numpy as np
 
 from flamma.clients.table import read_costs
 from flamma.errors import ConfigError
+from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.registry import Choice, Registry
 from flamma.seeding import stream
 from flamma.types import Floats
@@ -145,12 +146,12 @@ def true_costs(kind: Choice, clients: CostedClients) -> Floats:
         raise ConfigError(f"the value of costs must be positive and finite, not {value:g}.")
     with np.errstate(over="ignore", under="ignore"):
         costs: Floats = COSTS.bind(kind)(clients)
-    usable = np.isfinite(costs) & (costs > 0)
+    usable = (costs >= SMALLEST_COST) & (costs <= LARGEST_COST)
     if costs.shape != (clients.count,) or not usable.all():
         first = int(np.argmin(usable)) if costs.shape == (clients.count,) else 0
         raise ConfigError(
             f"{kind.name} costs must come out positive and finite, one per client, but client "
             f"{first} has {costs.flat[first] if costs.size else 'none'}: use a smaller spread or a "
-            f"value nearer to 1."
+            f"value nearer to 1, so that costs lie in {SMALLEST_COST:g}..{LARGEST_COST:g}."
         )
     return costs

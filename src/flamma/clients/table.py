@@ -8,6 +8,17 @@ from pathlib import Path
 
 from flamma.errors import InputFileError
 from flamma.files import read_text
+from flamma.game.model import LARGEST_COST, SMALLEST_COST
+from flamma.names import printable, quoted
+
+MOST_NAME = 60
+"""The most characters of a client's name, and of a cell in a message."""
+
+MOST_COLUMNS = 200
+"""The most characters of a header in a message."""
+
+MOST_CSV_BYTES = 1 << 28
+"""The largest file of clients that is read: enough for millions."""
 
 
 def read_clients(path: Path) -> tuple[list[str], list[float], list[float]]:
@@ -36,20 +47,20 @@ def read_costs(path: Path) -> tuple[list[str], list[float]]:
 
 
 def _read_columns(path: Path, needed: tuple[str, ...]) -> tuple[list[str], dict[str, list[float]]]:
-    reader = csv.DictReader(io.StringIO(read_text(path)), skipinitialspace=True)
+    reader = csv.DictReader(io.StringIO(read_text(path, MOST_CSV_BYTES)), skipinitialspace=True)
     try:
         columns = [column.strip() for column in reader.fieldnames or []]
         reader.fieldnames = columns
         if not set(needed) <= set(columns):
             wants = f"column{'s' * (len(needed) > 1)} {' and '.join(needed)}"
-            has = ", ".join(columns) or "nothing"
+            has = printable(", ".join(columns), MOST_COLUMNS) or "nothing"
             raise InputFileError(f"{path} needs the {wants}, but its first line has {has}.")
         names: list[str] = []
         values: dict[str, list[float]] = {column: [] for column in needed}
         for row in reader:
             for column in needed:
                 values[column].append(_cell(path, reader.line_num, column, row[column]))
-            names.append((row.get("name") or "").strip() or f"client {len(names)}")
+            names.append(printable(row.get("name") or "", MOST_NAME) or f"client {len(names)}")
     except csv.Error as error:
         raise InputFileError(f"{path}, line {reader.line_num}: {error}.") from error
     return names, values
@@ -62,10 +73,12 @@ def _cell(path: Path, line: int, column: str, text: str | None) -> float:
         value = float(text)
     except ValueError:
         raise InputFileError(
-            f"{path}, line {line}: the {column} {text.strip()!r} is not a number."
+            f"{path}, line {line}: the {column} {quoted(text.strip())} is not a number."
         ) from None
-    within = 0 <= value <= 1 if column == "contribution" else 0 < value < float("inf")
-    if not within:
+    low, high = (0, 1) if column == "contribution" else (SMALLEST_COST, LARGEST_COST)
+    if not low <= value <= high:
         rule = "lie in [0, 1]" if column == "contribution" else "be positive and finite"
-        raise InputFileError(f"{path}, line {line}: the {column} must {rule}, not {text.strip()}.")
+        raise InputFileError(
+            f"{path}, line {line}: the {column} must {rule}, not {printable(text, MOST_NAME)}."
+        )
     return value

@@ -7,7 +7,6 @@ function or dataclass behind the name are the further keys of the table.
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -19,11 +18,12 @@ from flamma.clients.faults import Faults
 from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES, choose_split
 from flamma.errors import ConfigError
 from flamma.experiments.engine import ENGINES, Engine
-from flamma.files import read_text
 from flamma.models.registry import MODELS
+from flamma.names import check_folder_name, quoted
 from flamma.options import from_table, to_toml
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy
+from flamma.toml import read_toml
 from flamma.types import Plan
 
 OWN = "own"
@@ -250,10 +250,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
 
 def read_config(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file, unchecked; :func:`make_config` checks them."""
-    try:
-        return tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    return read_toml(path)
 
 
 def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,9 +278,11 @@ def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dic
 def _data(given: Any) -> DataConfig:
     """Return the data table; its keys are those of the data and those of the split."""
     if not isinstance(given, Mapping):
-        raise ConfigError(f"data must be a table, not {given!r}.")
+        raise ConfigError(f"data must be a table, not {quoted(given)}.")
     split, rest = choose_split(given, [f.name for f in fields(DataConfig) if f.name != "split"])
-    return DataConfig(split=split, **from_table(DataConfig, rest, "data."))
+    data = DataConfig(split=split, **from_table(DataConfig, rest, "data."))
+    check_folder_name(data.dataset, "data.dataset")
+    return data
 
 
 def _model(given: Any) -> Choice:

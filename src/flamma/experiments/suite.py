@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -12,10 +14,13 @@ from typing import Any
 from flamma.errors import ConfigError
 from flamma.experiments.config import Config, make_config, read_config, with_settings
 from flamma.files import read_text
-from flamma.names import unknown
+from flamma.names import check_folder_name, quoted, unknown
 from flamma.options import convert, from_table
 
 KINDS = ("datasets", "splits", "strategies")
+
+MOST_RUNS = 100_000
+"""The most runs of a suite; all of their configurations are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +74,16 @@ class Suite:
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ConfigError(f"seeds must be at least 1, not {self.seeds}.")
+        runs = self.seeds * math.prod(len(getattr(self, kind)) for kind in KINDS)
+        if runs > MOST_RUNS:
+            raise ConfigError(f"a suite may have {MOST_RUNS:,} runs, but this has {runs:,}.")
         for kind in KINDS:
             chosen = getattr(self, kind)
             if not chosen or len(set(chosen)) != len(chosen):
                 raise ConfigError(f"{kind} of a suite must name at least one, and each once.")
+            for name in chosen:
+                check_folder_name(name, f"{kind} of a suite")
+        check_folder_name(self.name, "the name of a suite")
         known = _names(self.datasets, self.splits, self.strategies)
         for name in self.overrides:
             if name not in known:
@@ -163,8 +174,13 @@ def _built(tables: Mapping[str, Any], beside: Path, within: tuple[Path, ...] = (
     own = from_table(Suite, {k: v for k, v in tables.items() if k != "extends"}, "suite.")
     for name, over in own.get("overrides", {}).items():
         if not isinstance(over, Mapping):
-            raise ConfigError(f"suite.overrides.{name} must be a table, not {over!r}.")
+            raise ConfigError(f"suite.overrides.{name} must be a table, not {quoted(over)}.")
     if "extends" not in tables:
+        if not set(KINDS) & own.keys():
+            raise ConfigError(
+                f"a suite must say what it compares: give it {', '.join(KINDS[:-1])} or "
+                f"{KINDS[-1]}, or let it extend another (`extends`)."
+            )
         return Suite(**own)
     named = convert(tables["extends"], str, "suite.extends")
     path = _suite_file(named if named in suite_names() else beside / named)
@@ -189,7 +205,7 @@ def _names(datasets: Sequence[str], splits: Sequence[str], strategies: Sequence[
 def _suite_file(source: str | Path) -> Path:
     if source in suite_names():
         return Path(str(files("flamma.experiments") / "suites" / f"{source}.toml"))
-    if not Path(source).exists() and not str(source).endswith(".toml"):
+    if not os.path.exists(source) and not str(source).endswith(".toml"):
         raise ConfigError(unknown("suite", str(source), suite_names()))
     return Path(source)
 

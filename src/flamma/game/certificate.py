@@ -56,6 +56,7 @@ class Certificate:
     abstaining_share: float
 
 
+@np.errstate(over="ignore")  # a ratio may be infinite; it is clipped to the bounds
 def certify(game: Game, decay_factor: float, local_epochs: ArrayLike) -> Certificate:
     """Measure how far this play is from a Stackelberg equilibrium of the game.
 

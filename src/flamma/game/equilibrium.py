@@ -42,6 +42,7 @@ class Equilibrium:
     server_utility: float
 
 
+@np.errstate(over="ignore")  # a ratio may be infinite; it is clipped to the bounds
 def solve(game: Game) -> Equilibrium:
     """Return the strong Stackelberg equilibrium: ties go the leader's way, then to the larger γ.
 

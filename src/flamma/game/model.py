@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flamma.errors import GameError
+from flamma.names import quoted
 
 Vector = NDArray[np.float64]
 
@@ -21,6 +22,15 @@ FOLLOWER_TIE = 1e-12
 Decimal inputs such as a contribution of 0.3 and a cost of 0.1 are not exact in binary; without
 this margin the rule "ties go upward" would depend on the last bit of a product.
 """
+
+MOST_EPOCHS = 1_000_000
+"""More local epochs than any client does in a round; a claim or a bound of more is refused."""
+
+SMALLEST_COST, LARGEST_COST = 1e-100, 1e100
+"""What a cost lies between, so that no utility leaves the range of double precision."""
+
+LARGEST_PRICE = 1e100
+"""What price times round is at most, for the same reason."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,18 +99,18 @@ class Game:
             raise GameError("a game needs at least one client, but none was given.")
         _require_each("contributions must lie in [0, 1]", omega, (omega >= 0) & (omega <= 1))
         _require_each("costs must be positive", cost, cost > 0)
-        with np.errstate(over="ignore"):
-            total_response = float(np.sum(omega / cost))
-        if not math.isfinite(total_response):
-            raise GameError("some cost is too small to divide by: use costs above 1e-300.")
+        inside = (cost >= SMALLEST_COST) & (cost <= LARGEST_COST)
+        _require_each(f"costs must lie in {SMALLEST_COST:g}..{LARGEST_COST:g}", cost, inside)
         bounds = check_epoch_bounds(epoch_bounds, whole_epochs)
         if whole_epochs and min(bounds[1], float(np.max(omega / cost)) / 2) > 2**53:
             raise GameError(
                 "some cost is too small to count whole epochs: set an upper epoch bound "
                 "or play with continuous epochs."
             )
-        if not math.isfinite(check_price(price) * check_round(round)):
-            raise GameError("price times round must be finite: use a smaller price.")
+        if not check_price(price) * check_round(round) <= LARGEST_PRICE:
+            raise GameError(
+                f"price times round must be at most {LARGEST_PRICE:g}: use a smaller price."
+            )
         set_field = object.__setattr__
         set_field(self, "contributions", omega)
         set_field(self, "costs", cost)
@@ -137,6 +147,11 @@ def check_epoch_bounds(bounds: tuple[float, float], whole_epochs: bool) -> tuple
         raise GameError(
             f"epoch_bounds must satisfy 0 <= lower <= upper and upper > 0, "
             f"but they are {low:g} and {high:g}."
+        )
+    if low > MOST_EPOCHS or MOST_EPOCHS < high < math.inf:
+        raise GameError(
+            f"epoch_bounds must be at most {MOST_EPOCHS:,}, but they are {low:g} and {high:g}; "
+            f"the upper one may also be infinite."
         )
     if whole_epochs and not (low.is_integer() and (high.is_integer() or math.isinf(high))):
         raise GameError(
@@ -181,9 +196,11 @@ def check_round(number: int, name: str = "round") -> int:
     try:
         value = operator.index(number)
     except TypeError:
-        raise GameError(f"{name} must be a whole number, not {number!r}.") from None
-    if not 1 <= value < 2**53:
-        raise GameError(f"{name} must be at least 1, not {value}.")
+        raise GameError(f"{name} must be a whole number, not {quoted(number)}.") from None
+    if value < 1:
+        raise GameError(f"{name} must be at least 1, not {quoted(value)}.")
+    if value >= 2**53:
+        raise GameError(f"{name} must be below 2^53, not {quoted(value)}.")
     return value
 
 
@@ -201,7 +218,7 @@ def _pair(name: str, bounds: Iterable[float]) -> tuple[float, float]:
     try:
         low, high = bounds
     except (TypeError, ValueError, OverflowError):
-        raise GameError(f"{name} must be a pair (lower, upper), not {bounds!r}.") from None
+        raise GameError(f"{name} must be a pair (lower, upper), not {quoted(bounds)}.") from None
     return check_number(name, low), check_number(name, high)
 
 
@@ -210,7 +227,7 @@ def check_number(name: str, value: float) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise GameError(f"{name} must be a number, not {value!r}.") from None
+        raise GameError(f"{name} must be a number, not {quoted(value)}.") from None
 
 
 def _vector(name: str, values: ArrayLike) -> Vector:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +14,16 @@ from flamma.experiments.config import make_config
 from flamma.experiments.folder import CONFIG
 from flamma.experiments.manifest import verified
 from flamma.experiments.run import Run
-from flamma.experiments.suite import Cell
+from flamma.experiments.suite import MOST_RUNS, Cell
 from flamma.experiments.table import Comparison, Row, compared
 from flamma.metrics import METRICS
 from flamma.reports.reading import ConfinedRunFolder, RunView, is_inside, read_run
 from flamma.strategies import competes
 
 TABLE, RUNS = "table.json", "runs"
+
+LARGEST_VALUE = 1e100
+"""A value of a metric beyond this is taken for damage: its square could not be computed with."""
 
 RowKey = tuple[str, str, str]
 """Dataset, split and strategy: what a row of the table is about."""
@@ -172,6 +174,8 @@ def _row(table: Mapping[str, Any]) -> Row:
     A row of version 0.1 tells how many seeds there are, not which: they were 0, 1, and so on.
     """
     told = table["seeds"]
+    if isinstance(told, int) and not 0 <= told <= MOST_RUNS:
+        raise ValueError("seeds")
     seeds = tuple(range(told)) if isinstance(told, int) else tuple(int(seed) for seed in told)
     known = set(METRICS)
     values: dict[str, list[float]] = {}
@@ -184,7 +188,10 @@ def _row(table: Mapping[str, Any]) -> Row:
         for part, by_name in spread.items():
             by_name[name] = float(table[part][written])
         numbers = (*values[name], spread["mean"][name], spread["std"][name])
-        if len(values[name]) != len(seeds) or not all(map(math.isfinite, numbers)):
+        if len(values[name]) != len(seeds) or not all(
+            abs(number) <= LARGEST_VALUE
+            for number in numbers  # false for NaN
+        ):
             raise ValueError(name)
     dataset, split, strategy = (str(table[key]) for key in ("dataset", "split", "strategy"))
     return Row(dataset, split, strategy, seeds, spread["mean"], spread["std"], values)

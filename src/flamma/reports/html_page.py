@@ -93,7 +93,7 @@ def as_json(document: Document) -> str:
     text = json.dumps(asdict(document), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+    return text.encode(errors="replace").decode()  # half a surrogate pair cannot be written
 
 
 @cache

@@ -17,6 +17,7 @@ import numpy as np
 
 from flamma.aggregators import AGGREGATORS
 from flamma.game import Game
+from flamma.game.model import MOST_EPOCHS as MOST_EPOCHS
 from flamma.options import convert, options_of
 from flamma.records import RoundRecord
 from flamma.registry import Choice
@@ -32,8 +33,8 @@ from flamma.types import (
     Terms,
 )
 
-MOST_EPOCHS = 1_000_000
-"""More local epochs than any client does in a round; a claim of more is refused."""
+MOST_EXPONENT = 300.0
+"""Powers of losses are taken as they are if they lie within e to plus and minus this."""
 
 Validate = Callable[[Params], tuple[float, float]]
 """Scores weights on the server's own validation set: (loss, accuracy in percent)."""
@@ -205,6 +206,17 @@ def largest(values: Floats, count: int, rng: np.random.Generator) -> Ints:
 def data_shares(accepted: Sequence[Report]) -> list[float]:
     """Return each report's number of training samples, the weights of FedAvg."""
     return [float(report.samples) for report in accepted]
+
+
+def loss_unit(losses: Sequence[float], power: float) -> float:
+    """Return what to divide losses by before they are raised to a power and compared.
+
+    It is 1, or the largest loss where the power of that would leave the range of floats: the
+    weights that follow are the same but for a common factor, and stay finite whatever a client
+    says its loss is.
+    """
+    most = max(losses)
+    return 1.0 if abs(max(1.0, power) * math.log(most)) < MOST_EXPONENT else most
 
 
 def model_of(report: Report) -> Params:

@@ -18,7 +18,7 @@ from flamma.contributions import CONTRIBUTIONS, Update
 from flamma.errors import StrategyError
 from flamma.game import Game, best_response, price_for, solve
 from flamma.game.costs import cost_interval, middle_cost
-from flamma.game.model import check_epoch_bounds
+from flamma.game.model import LARGEST_COST, SMALLEST_COST, check_epoch_bounds
 from flamma.registry import Choice
 from flamma.strategies.base import (
     Answers,
@@ -250,7 +250,8 @@ class GameStrategy(Strategy[F], Generic[F]):
         given = state.costs[clients]
         revealed = middle_cost(state.cost_lower[clients], state.cost_upper[clients])
         estimate = np.where(np.isfinite(revealed), revealed, self.prior_cost)
-        return np.where(np.isnan(given), estimate, given)
+        known = np.where(np.isnan(given), estimate, given)
+        return np.clip(known, SMALLEST_COST, LARGEST_COST)
 
     def step(self, state: F, offer: Offer, accepted: Sequence[Report]) -> F:
         """Return the state with the new global model."""

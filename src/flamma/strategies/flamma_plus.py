@@ -14,7 +14,7 @@ from typing import ClassVar, Generic, Literal, TypeVar
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.strategies.base import Offer
+from flamma.strategies.base import Offer, loss_unit
 from flamma.strategies.flamma import FlammaState, GameStrategy
 from flamma.strategies.memory import Remembering, check_memory, empty_memory, recall
 from flamma.types import Floats, Ints, Params, Population, Report
@@ -125,6 +125,7 @@ def levelled(samples: Ints, losses: Floats, power: float) -> Floats:
     told = np.isfinite(losses)
     if power == 0 or not told.any():
         return samples.astype(np.float64)
-    known = np.where(told, losses, np.mean(losses[told]))
-    weights: Floats = samples * np.maximum(known, SMALLEST_LOSS) ** power
+    unit = loss_unit([SMALLEST_LOSS, *losses[told].tolist()], power)
+    known = np.where(told, losses, np.mean(losses[told] / unit) * unit)
+    weights: Floats = samples * (np.maximum(known, SMALLEST_LOSS) / unit) ** power
     return weights

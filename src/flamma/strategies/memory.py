@@ -15,11 +15,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 
 from flamma.aggregators import AGGREGATORS
 from flamma.errors import StrategyError
 from flamma.strategies.base import State, Strategy, data_shares, model_of
 from flamma.types import Floats, Ints, Params, Report
+
+ROW_COPIES = 6
+"""How many times the rows are in memory while a round is aggregated: what is kept, the next
+round's, those heard from, the same in double precision (which counts twice), and a checkpoint."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +55,21 @@ def check_memory(memory: float, persistence: float) -> None:
 
 
 def empty_memory(clients: int, size: int) -> tuple[Params, Ints]:
-    """Return the rows and rounds of a server that has not heard from anybody."""
+    """Return the rows and rounds of a server that has not heard from any client.
+
+    Raises
+    ------
+    StrategyError
+        If this machine has no room for what later rounds will need.
+    """
+    needed = clients * size * np.float32().nbytes * ROW_COPIES
+    free = int(psutil.virtual_memory().available)
+    if needed > free:
+        raise StrategyError(
+            f"remembering {clients:,} clients with {size:,} weights each takes up to "
+            f"{needed / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB are free: use fewer clients, a "
+            f"smaller model, or a strategy without a memory, such as flamma or fedavg."
+        )
     return np.zeros((clients, size), dtype=np.float32), np.full(clients, -1)
 
 

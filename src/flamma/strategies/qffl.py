@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.strategies.base import Answers, State, data_shares, model_of
+from flamma.strategies.base import Answers, State, data_shares, loss_unit, model_of
 from flamma.strategies.fedavg import Averaging
 from flamma.types import Params, Population, Terms
 
@@ -68,11 +68,12 @@ class QFFL(Averaging[QFFLState]):
         received = state.params[trained].astype(np.float64)
         lipschitz = 1 / self.plan.learning_rate
         step, scale = np.zeros(received.size), 0.0
+        unit = loss_unit([report.loss + SMALLEST_LOSS_SHIFT for report in usable], self.q)
         for report in usable:
             gradient = lipschitz * (received - model_of(report)[trained])
-            loss = report.loss + SMALLEST_LOSS_SHIFT
+            loss = (report.loss + SMALLEST_LOSS_SHIFT) / unit
             step += loss**self.q * gradient
-            scale += self.q * loss ** (self.q - 1) * float(gradient @ gradient)
+            scale += self.q * loss ** (self.q - 1) * float(gradient @ gradient) / unit
             scale += lipschitz * loss**self.q
         params = self.average(usable, data_shares(usable))
         params[trained] = (received - step / scale).astype(np.float32)

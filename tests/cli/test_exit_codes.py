@@ -1,0 +1,90 @@
+"""Exit codes and messages: one printable line, and no error is taken for an impatient reader."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+from flamma.cli import main
+from flamma.cli.listing import run_list
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Make ``flamma list`` raise something."""
+
+    def install(error):
+        def run(options):
+            raise error
+
+        monkeypatch.setattr("flamma.cli.listing.run_list", run)
+
+    return install
+
+
+def test_a_broken_pipe_inside_the_run_is_an_error(failing, capsys):
+    failing(BrokenPipeError(errno.EPIPE, "Broken pipe"))
+    assert main(["list"]) == 1
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert "Broken pipe" in shown
+
+
+def test_a_broken_pipe_inside_the_run_is_an_error_also_with_output_before_it(monkeypatch, capsys):
+    def run(options):
+        run_list(options)
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("flamma.cli.listing.run_list", run)
+    assert main(["list"]) == 1
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_seen_enough_is_no_error(unbuffered):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        listing = subprocess.run(
+            [sys.executable, "-m", "flamma", "list", "--options"],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert (listing.returncode, listing.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (OSError(errno.ENAMETOOLONG, "File name too long", "x" * 9000), 2, "xxx"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "No space left"),
+        (MemoryError(), 1, "memory"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_what_the_machine_refuses_is_one_sentence(failing, capsys, error, code, said):
+    failing(error)
+    assert main(["list"]) == code
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert len(shown) < 3000
+    assert said in shown
+
+
+def test_messages_have_no_terminal_escapes(capsys, tmp_path):
+    assert main(["show", str(tmp_path / "\x1b[2J\nx")]) == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert "\x1b" not in shown
+    with pytest.raises(SystemExit):
+        main(["run", "--rounds", "\x1b[2J\n"])
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert "\x1b" not in shown

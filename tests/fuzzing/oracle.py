@@ -1,0 +1,123 @@
+"""What every input must come to: exit code 0, or 2 and one printable line, and no hang."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+
+from flamma.cli import main
+
+SECONDS_PER_INPUT = 20
+"""An input that takes longer counts as a hang; all of them ask for little work."""
+
+NUMBERS = (
+    *("0", "1", "-1", "2", "10", "0.5", "1e-9", "1e308", "1e309", "-1e308", "5e-324", "inf", "nan"),
+    *(
+        "9" * 19,
+        "9223372036854775807",
+        "-9223372036854775808",
+        "9" * 400,
+        "9" * 5000,
+        "1e999999999",
+    ),
+    *("0x" + "f" * 400, "1_000", "٣", "True", "1979-05-27", ""),
+)
+TEXTS = (
+    *(
+        "",
+        "x",
+        "flamma",
+        "../x",
+        "/dev/null/x",
+        "a/b",
+        "a\nb",
+        "\x1b[2J",
+        "\x7f",
+        "\u202e",
+        "γ" * 99,
+    ),
+    *(
+        "x" * 5000,
+        "%s%n",
+        "{}",
+        "'",
+        '"',
+        "\\",
+        "[",
+        "[" * 3000,
+        "{a=" * 999,
+        "a." * 5000,
+        "\ufeff",
+    ),
+)
+
+
+class Hang(BaseException):
+    """An input took too long."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: int = SECONDS_PER_INPUT) -> Iterator[None]:
+    """Raise :class:`Hang` if what is inside takes longer."""
+
+    def ring(number: int, frame: object) -> None:
+        raise Hang
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def command(arguments: list[str]) -> int:
+    """Run a command line as a user would, check what it came to, and return its exit code."""
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        with (
+            time_limit(),
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            warnings.simplefilter("error")
+            try:
+                code = main(arguments)
+            except SystemExit as stop:  # how argparse ends
+                code = stop.code
+    except (Exception, Hang) as error:
+        raise AssertionError(f"{shortened(arguments)}: {type(error).__name__} {error}") from error
+    said = err.getvalue()
+    assert code in (0, 2), f"{shortened(arguments)}: exit code {code}: {said}"
+    if code == 2:
+        last = said.removesuffix("\n")
+        assert last and last.isprintable(), f"{shortened(arguments)}: {said!r}"  # noqa: PT018
+        assert not out.getvalue(), f"{shortened(arguments)}: refused, but printed something"
+    assert "\x1b" not in out.getvalue(), f"{shortened(arguments)}: printed a terminal escape"
+    return code
+
+
+def shortened(arguments: list[str]) -> str:
+    """Return the command line for a message."""
+    return " ".join(repr(a if len(a) < 200 else f"{a[:100]}...({len(a)})") for a in arguments)
+
+
+def repeat(seed: int, seconds: float, attempt: Callable[[random.Random], None]) -> int:
+    """Try inputs for some time, each from its own stream, and return how many they were."""
+    end = time.monotonic() + seconds
+    count = 0
+    while time.monotonic() < end:
+        try:
+            attempt(random.Random(f"{seed}/{count}"))
+        except AssertionError as error:
+            error.add_note(f"seed {seed}, input {count}")
+            raise
+        count += 1
+    return count

@@ -1,0 +1,84 @@
+"""Strategies at their limits: numbers stay finite, and what does not fit is refused at once."""
+
+from __future__ import annotations
+
+import tracemalloc
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from flamma.errors import StrategyError
+from flamma.experiments.run import run
+from flamma.strategies import STRATEGIES
+from flamma.strategies.flamma_plus import levelled
+from flamma.strategies.memory import ROW_COPIES
+from flamma.types import Plan, Population, Report
+
+PLAN = Plan(rounds=5, per_round=3, epochs=1, learning_rate=0.1, batch_size=8)
+REMEMBERING = ["mifa", "flamma-plus", "flamma-adaptive"]
+
+
+def population(clients, size):
+    return Population(np.full(clients, 10), np.full(clients, 0.1), size, np.full(clients, 2))
+
+
+def played(strategy, losses, size=4):
+    """Return the weights after a round in which clients tell these losses."""
+    state = strategy.init(np.zeros(size, dtype=np.float32), population(len(losses), size))
+    offer = strategy.offer(state, np.arange(len(losses)), np.random.default_rng(0))
+    reports = [
+        Report(k, np.full(size, k + 1, dtype=np.float32), samples=10, epochs=1, loss=loss)
+        for k, loss in enumerate(losses)
+    ]
+    return strategy.aggregate(state, offer, reports)[0].params
+
+
+@pytest.mark.parametrize("q", [0.5, 1.0, 5.0, 200.0, 1e18, 1e308])
+@pytest.mark.parametrize("losses", [(1.0, 2.0, 3.0), (1e308, 1e308, 0.0), (0.0, 0.0, 0.0)])
+def test_qffl_stays_finite_whatever_its_power_and_the_losses(q, losses):
+    params = played(STRATEGIES["qffl"](PLAN, q=q), losses)
+    assert np.isfinite(params).all()
+    assert (np.abs(params) <= 3).all()
+
+
+def test_qffl_gives_the_same_step_with_and_without_a_unit(monkeypatch):
+    strategy = STRATEGIES["qffl"](PLAN, q=3.0)
+    plain = played(strategy, (1.0, 2.0, 3.0))
+    monkeypatch.setattr("flamma.strategies.base.MOST_EXPONENT", 0.0)
+    np.testing.assert_allclose(played(strategy, (1.0, 2.0, 3.0)), plain, rtol=1e-6)
+
+
+@pytest.mark.parametrize("power", [0.01, 1.0, 10.0])
+def test_weights_by_loss_stay_finite_whatever_a_client_tells(power):
+    weights = levelled(np.array([5, 5, 5]), np.array([1e308, 1.7e308, np.nan]), power)
+    assert np.isfinite(weights).all()
+    assert weights.sum() > 0
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_a_memory_that_does_not_fit_is_refused_before_anything_is_trained(
+    name, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(
+        "flamma.strategies.memory.psutil.virtual_memory", lambda: SimpleNamespace(available=10**4)
+    )
+    with pytest.raises(StrategyError, match=r"remembering 10 clients with .* GB are free: use"):
+        run(strategy__name=name, model__name="logistic", rounds=1, out=tmp_path / "run")
+    assert not (tmp_path / "run/config.toml").exists()
+
+
+def test_a_round_takes_no_more_copies_of_the_rows_than_are_reckoned_with():
+    clients, size = 100, 20_000
+    strategy = STRATEGIES["mifa"](Plan(5, clients, 1, 0.1, 8))
+    state = strategy.init(np.zeros(size, dtype=np.float32), population(clients, size))
+    offer = strategy.offer(state, np.arange(clients), np.random.default_rng(0))
+    reports = [Report(k, np.ones(size, dtype=np.float32), 10, 1) for k in range(clients)]
+    tracemalloc.start()
+    try:
+        strategy.aggregate(state, offer, reports)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    rows = clients * size * 4
+    assert most / rows <= ROW_COPIES - 2 + 0.5  # what is kept and a checkpoint come on top
