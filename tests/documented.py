@@ -1,8 +1,9 @@
 """The commands in the documentation and what they print.
 
 A page is a session: its ``console`` blocks are run in order, in one folder, and must print what
-the page shows. ``...`` stands for anything, within a line or for many lines. A command may fail
-only where the page shows its error, a line that starts with ``flamma:``. Comments steer it:
+the page shows. Datasets that it fetches are in that folder too, in ``.data``. ``...`` stands for
+anything, within a line or for many lines. A command may fail only where the page shows its error, a
+line that starts with ``flamma:``. Comments steer it:
 
 ``<!-- docs: skip REASON -->``      the next block is not run
 ``<!-- docs: figures -->``          numbers in the next block depend on the processor, the marks of
@@ -112,6 +113,8 @@ def perform(step: Step, folder: Path) -> tuple[str, int]:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "BROWSER": "true",
         "COLUMNS": "100",
+        "FLAMMA_DATA": str(folder / ".data"),
+        "PYTHONUNBUFFERED": "1",  # so that output and errors come in the order of a terminal
     }
     with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
         done = subprocess.run(
