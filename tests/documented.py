@@ -41,7 +41,7 @@ COMMENT = re.compile(r"<!-- docs: (skip|figures|file|run|finally)\b ?(.*?) ?-->"
 PART = re.compile(
     rf"^{COMMENT.pattern}$|^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-FIGURE = re.compile(r"[*~]?\b(?:[0-9a-f]{64}|\d+(?:[.,]\d+)*(?:e[+-]?\d+)?)\b")
+FIGURE = re.compile(r"[*~]?-?\b(?:[0-9a-f]{64}|\d+(?:[.,]\d+)*(?:e[+-]?\d+)?)\b")
 LONGEST_COMMAND_SECONDS = 900
 
 
