@@ -1,11 +1,16 @@
 """The commands in the documentation and what they print.
 
 A page is a session: its ``console`` blocks are run in order, in one folder, and must print what
-the page shows. ``...`` stands for anything, within a line or for many lines. Comments steer it:
+the page shows. Datasets that it fetches are in that folder too, in ``.data``. ``...`` stands for
+anything, within a line or for many lines. A command may fail only where the page shows its error, a
+line that starts with ``flamma:``. Comments steer it:
 
-``<!-- docs: skip REASON -->``    the next block is not run
-``<!-- docs: file NAME -->``      the next block, of any language, is written to that file first
-``<!-- docs: run COMMAND -->``    a command that the page does not show
+``<!-- docs: skip REASON -->``      the next block is not run
+``<!-- docs: figures -->``          numbers in the next block depend on the processor, the marks of
+                                    the best with them: any number will do
+``<!-- docs: file NAME -->``        the next block, of any language, is written to that file first
+``<!-- docs: run COMMAND -->``      a command that the page does not show
+``<!-- docs: finally COMMAND -->``  a command that runs at the end, even if one before it failed
 
 ``python tests/documented.py [PAGE ...]`` runs pages and writes the real output into them, except
 where they show ``...``.
@@ -18,19 +23,25 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "examples" / "flower-app" / "README.md",
+]
 QUICK = ("flamma game ", "flamma list")
 """Commands that need neither a dataset nor more than a moment: these run in every test run."""
 
+COMMENT = re.compile(r"<!-- docs: (skip|figures|file|run|finally)\b ?(.*?) ?-->")
 PART = re.compile(
-    r"^<!-- docs: (?P<verb>skip|file|run) ?(?P<word>.*?) -->$"
-    r"|^```(?P<language>\w*)\n(?P<body>.*?)^```$",
-    re.MULTILINE | re.DOTALL,
+    rf"^{COMMENT.pattern}$|^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
+FIGURE = re.compile(r"[*~]?-?\b(?:[0-9a-f]{64}|\d+(?:[.,]\d+)*(?:e[+-]?\d+)?)\b")
 LONGEST_COMMAND_SECONDS = 900
 
 
@@ -42,35 +53,45 @@ class Step:
     line: str
     printed: str = ""
     file: str = ""
-    hidden: bool = False
+    figures: bool = False
+    last: bool = False
 
     @property
     def quick(self) -> bool:
         return self.line.startswith(QUICK) and bool(self.printed) and not self.file
 
+    def holds(self, real: str, code: int) -> bool:
+        """Return whether a command did what the page shows."""
+        shown = re.search(r"^flamma: ", self.printed, re.MULTILINE)
+        if code != 0 and not shown:
+            return False
+        return not self.printed or matches(self.printed, real, self.figures)
+
 
 def steps(page: Path) -> list[Step]:
     """Return what a page does, in order."""
     found: list[Step] = []
-    skip, file = False, ""
+    skip, figures, file = False, False, ""
     for part in PART.finditer(page.read_text(encoding="utf-8")):
-        verb, word, body = part["verb"], part["word"], part["body"]
+        verb, word, body = part[1], part[2], part["body"]
         if verb == "skip":
             skip = True
+        elif verb == "figures":
+            figures = True
         elif verb == "file":
             file = word
-        elif verb == "run":
-            found.append(Step(page, word, hidden=True))
+        elif verb:
+            found.append(Step(page, word, last=verb == "finally"))
         else:
             if file:
                 found.append(Step(page, "", body, file))
             elif part["language"] == "console" and not skip:
-                found += _commands(page, body)
-            skip, file = False, ""
-    return found
+                found += _commands(page, body, figures)
+            skip, figures, file = False, False, ""
+    return sorted(found, key=lambda step: step.last)
 
 
-def _commands(page: Path, block: str) -> list[Step]:
+def _commands(page: Path, block: str, figures: bool) -> list[Step]:
     found = []
     for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         lines = text.splitlines(keepends=True)
@@ -78,7 +99,7 @@ def _commands(page: Path, block: str) -> list[Step]:
         while lines[count - 1].endswith("\\\n"):
             count += 1
         line = "".join(lines[:count]).rstrip("\n")
-        found.append(Step(page, line, "".join(lines[count:])))
+        found.append(Step(page, line, "".join(lines[count:]), figures=figures))
     return found
 
 
@@ -92,41 +113,67 @@ def perform(step: Step, folder: Path) -> tuple[str, int]:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "BROWSER": "true",
         "COLUMNS": "100",
+        "FLAMMA_DATA": str(folder / ".data"),
+        "PYTHONUNBUFFERED": "1",  # so that output and errors come in the order of a terminal
     }
-    done = subprocess.run(
-        ["bash", "-c", step.line],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LONGEST_COMMAND_SECONDS,
-    )
-    printed = "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
+        done = subprocess.run(
+            ["bash", "-c", step.line],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=LONGEST_COMMAND_SECONDS,
+        )
+        output.seek(0)
+        printed = "".join(f"{line.rstrip()}\n" for line in output.read().splitlines())
     return printed, done.returncode
 
 
-def matches(shown: str, real: str) -> bool:
+@contextmanager
+def session(page: Path, folder: Path) -> Iterator[Iterator[tuple[Step, str, int]]]:
+    """Follow a page: each step with what it printed and its exit code.
+
+    Steps that are to run at the end do so however the session ends.
+    """
+    todo = steps(page)
+    try:
+        yield ((step, *perform(step, folder)) for step in todo if not step.last)
+    finally:
+        for step in todo:
+            if step.last:
+                perform(step, folder)
+
+
+def matches(shown: str, real: str, figures: bool = False) -> bool:
     """Return whether a command printed what a page shows; ``...`` stands for anything.
 
     Examples
     --------
     >>> matches("a\\n...\\nd 1... s\\n", "a\\nb\\nc\\nd 1.7 s\\n"), matches("a\\n", "a\\nb\\n")
     (True, False)
+    >>> matches("accuracy  91.9\\n", "accuracy  100\\n", figures=True)
+    True
     """
+    if figures:
+        shown, real = _without_figures(shown), _without_figures(real)
     pattern = re.escape(shown)
     pattern = re.sub(r"(?m)^\\\.\\\.\\\.\\?\n", "(?:.*\n)*", pattern)
     pattern = pattern.replace(r"\.\.\.", ".*")
     return re.fullmatch(pattern, real) is not None
 
 
+def _without_figures(text: str) -> str:
+    """Return a text with one sign for every number, and without the widths of its columns."""
+    return re.sub(r"-{3,}", "---", re.sub(r" +", " ", FIGURE.sub("#", text)))
+
+
 def rewrite(page: Path) -> None:
     """Run a page and write what its commands print into it."""
     text = page.read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder:
-        for step in steps(page):
-            real, _ = perform(step, Path(folder))
+    with tempfile.TemporaryDirectory() as folder, session(page, Path(folder)) as done:
+        for step, real, _ in done:
             if step.printed and not step.file and not matches(step.printed, real):
                 text = text.replace(f"$ {step.line}\n{step.printed}", f"$ {step.line}\n{real}")
     page.write_text(text, encoding="utf-8")

@@ -10,7 +10,7 @@ from typing import Any
 from flamma.game import Certificate, Equilibrium, Game, Statics
 from flamma.reports.tables import text_table
 
-MOST_COLUMNS = 8
+CLIENT_COLUMNS_SHOWN = 8
 
 
 def print_json(record: dict[str, Any]) -> None:
@@ -112,7 +112,7 @@ def print_solution(
 
 def print_path(names: list[str], game: Game, path: Statics) -> None:
     """Print a path of games as a table."""
-    few = game.clients <= MOST_COLUMNS
+    few = game.clients <= CLIENT_COLUMNS_SHOWN
     columns = names if few else ["fewest", "mean", "most"]
     header = ["round", "decay factor", "server utility", "least client utility"]
     rows = []

@@ -62,7 +62,10 @@ def _option_lines(options: Mapping[str, Option], width: int) -> list[str]:
     from flamma.experiments.parts import option_row
 
     rows = [option_row(option) for option in options.values()]
-    return [f"  {''.ljust(width)}    {name} = {default}: {text}" for name, _, default, text in rows]
+    return [
+        f"  {''.ljust(width)}    {name} = {default}: {text.replace('``', '')}"
+        for name, _, default, text in rows
+    ]
 
 
 def _json_options(options: Mapping[str, Option]) -> dict[str, dict[str, str]]:
