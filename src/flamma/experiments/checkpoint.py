@@ -85,10 +85,10 @@ class Checkpoints:
             content = _read(self.folder / Path(entry.file).name)
             if content is not None and hashlib.sha256(content).hexdigest() == entry.sha256:
                 intact.append((entry, content))
-        if entries and not intact:
+        if entries and not intact and self.folder.exists():
             raise RunError(
-                f"every checkpoint in {self.folder} is damaged: remove that folder and "
-                f"{self.run / 'manifest.json'} to start the run again from round 1."
+                f"every checkpoint in {self.folder} is damaged: remove that folder to start the "
+                f"run again from round 1."
             )
         for entry, content in intact:
             if recorded is None or entry.round <= max(recorded, 0):
