@@ -7,7 +7,7 @@ OUT    ?= out
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test coverage chromium clean
+.PHONY: run test coverage fuzz chromium clean
 
 run: $(VENV)/.installed
 	$(BIN)/flamma compare --out $(OUT)/quick
@@ -21,6 +21,11 @@ test: $(VENV)/.installed-dev chromium
 
 coverage: $(VENV)/.installed-dev chromium
 	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered
+
+# Seconds for each fuzzer; SEED=N tries the same inputs again.
+SECONDS ?= 60
+fuzz: $(VENV)/.installed-dev
+	PYTHONPATH=tests $(BIN)/python -m fuzzing --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 # One stamp per set of packages, renewed when the requirements change.
 $(VENV)/bin/python:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from fuzzing import commands, configs, csvs, oracle
+from fuzzing import commands, configs, csvs, oracle, records, run_directories
 
 SECONDS = 1.5
 
 
-@pytest.mark.parametrize("fuzzer", [configs, commands, csvs], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "fuzzer",
+    [configs, commands, csvs, records, run_directories],
+    ids=lambda module: module.__name__,
+)
 def test_no_input_ends_in_anything_but_a_result_or_a_sentence(fuzzer):
     assert fuzzer.fuzz(seed=0, seconds=SECONDS) > 10
 

@@ -90,7 +90,8 @@ class RoundRecord:
     ``contributions``, ``game``, ``certificate`` and both utilities are None where no game was
     played, ``evaluation`` where the model was not evaluated. ``client_utilities`` has None for a
     selected client that gave no usable answer. ``epochs_total`` counts the epochs of accepted
-    updates only. ``scores_checksum`` is that of the round's lines in ``clients.csv``.
+    updates only. ``scores_checksum`` is that of the round's lines in ``clients.csv``,
+    and ``run`` tells which run the record belongs to.
     """
 
     round: int
@@ -113,6 +114,7 @@ class RoundRecord:
     seconds: float = 0.0
     warmup: Warmup | None = None
     scores_checksum: str | None = None
+    run: str | None = None
 
     def __post_init__(self) -> None:
         each = [self.local_epochs, self.contributions, self.client_utilities]
@@ -179,6 +181,8 @@ class RoundRecord:
 
 def _from_version_1(table: dict[str, Any]) -> dict[str, Any]:
     """Return the table of a flat record of version 1 in the form of today's."""
+    if "accuracy" not in table:  # which every line of version 1 has
+        raise RecordError("it has no version")
     own = {f.name for f in fields(RoundRecord)}
     new = {key: value for key, value in table.items() if key in own}
     if "clients_scored" in table:

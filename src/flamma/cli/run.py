@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,12 +166,15 @@ def print_run(run: Run, as_json: bool) -> None:
     import json
 
     summary = run.summary()
+    for problem in run.problems:
+        print(f"flamma: {run.path}: {problem}.", file=sys.stderr)
     if as_json:
         about = {
             "path": str(run.path),
             "strategy": run.config.strategy.name,
             "finished": run.finished,
             "params_sha256": run.params_sha256,
+            "problems": list(run.problems),
         }
         print(json.dumps(about | summary.as_json(), indent=2, allow_nan=False))
         return

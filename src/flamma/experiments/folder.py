@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import warnings
@@ -23,6 +24,7 @@ POPULATION, ABOUT = "population.csv", "run.json"
 DAMAGED_ROUNDS = "rounds.damaged"
 """Where damaged lines of ``rounds.jsonl`` are kept that a resumed run has set aside."""
 
+RUN_ID_DIGITS = 16
 UNCHANGING = (CONFIG, POPULATION)
 """What never changes once a run has begun."""
 
@@ -103,6 +105,15 @@ class RunFolder:
             return
         Manifest({name: file_sha256(self.path / name) for name in UNCHANGING}).write(self.path)
 
+    @property
+    def run_id(self) -> str:
+        """What the records of this run are marked with; empty before it began."""
+        with contextlib.suppress(RunError):
+            manifest = Manifest.read(self.path)
+            if manifest is not None:
+                return manifest.files.get(CONFIG, "")[:RUN_ID_DIGITS]
+        return ""
+
     def open_at(self, last_round: int) -> None:
         """Open the growing files, dropping rounds after ``last_round``, which are done again.
 
@@ -169,7 +180,7 @@ class RunFolder:
 
     def read_lines(self) -> RoundLines:
         """Return the lines of ``rounds.jsonl``, intact and damaged ones."""
-        read = RoundLines()
+        read, own = RoundLines(), self.run_id
         *lines, torn = self.text(ROUNDS).split("\n")
         for number, line in enumerate(lines, start=1):
             last = read.intact[-1][1].round if read.intact else 0
@@ -177,6 +188,8 @@ class RunFolder:
                 record = RoundRecord.from_json(line)
                 if record.round <= last:
                     raise RecordError(f"it is of round {record.round}")
+                if record.run is not None and own and record.run != own:
+                    raise RecordError("it is of another run")
                 read.problems += [
                     f"{ROUNDS} has no record of round {missing}"
                     for missing in range(last + 1, record.round)
@@ -198,7 +211,8 @@ class RunFolder:
         """
         text = self.text(name)
         if name == ABOUT and (self.path / MANIFEST).exists():
-            return verified(text) or {}
+            about = verified(text) or {}
+            return about if about.get("run", self.run_id) == self.run_id else {}
         try:
             content = json.loads(text)
         except (ValueError, RecursionError):
@@ -234,6 +248,11 @@ class RunFolder:
             return ""
         except OSError as error:
             raise _cannot("read", self.path / name, error) from error
+
+
+def run_id_of(config: str) -> str:
+    """Return what the records of a run with this configuration file are marked with."""
+    return hashlib.sha256(config.encode()).hexdigest()[:RUN_ID_DIGITS]
 
 
 def free_folder(parent: Path, name: str) -> Path:

@@ -49,7 +49,10 @@ class Run:
         if manifest is not None:
             manifest.check(folder.path)
         history, problems = folder.rounds(), folder.read_rounds()[1]
-        run = cls(folder.path, config, history, folder.read_json(ABOUT), tuple(problems))
+        about = folder.read_json(ABOUT)
+        if not about and history:
+            problems.append(f"{ABOUT} is missing or damaged")
+        run = cls(folder.path, config, history, about, tuple(problems))
         if run.finished and not run.has_last_round:
             lost = "rounds.jsonl ends before the last round"
             return replace(run, problems=(*run.problems, lost))

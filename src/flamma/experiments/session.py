@@ -17,7 +17,7 @@ from flamma.errors import RunError
 from flamma.experiments.checkpoint import Checkpoints
 from flamma.experiments.config import Config, make_config, read_config
 from flamma.experiments.engine import OnRound
-from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, RunFolder
+from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, RunFolder, run_id_of
 from flamma.experiments.manifest import MANIFEST, signed
 from flamma.experiments.world import World, population_table
 from flamma.records import rows_checksum
@@ -39,6 +39,7 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
         begin(config, folder, world)
         state = checkpoints.load(state, _last_round(folder)) or state
     folder.open_at(state.round)
+    run_id = folder.run_id
     federation = Federation(
         strategy=config.strategy,
         clients=world.clients,
@@ -53,7 +54,8 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
         record, scores = finished.settled()
         state = finished.state
         rows = _client_rows(record.round, scores)
-        folder.append(replace(record, scores_checksum=rows_checksum(rows)), rows)
+        record = replace(record, scores_checksum=rows_checksum(rows), run=run_id)
+        folder.append(record, rows)
         if state.round == config.rounds or checkpoints.is_due():
             folder.sync()
             checkpoints.save(state)
@@ -81,10 +83,12 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
     anew = not folder.exists
     if not anew:
         _check_same(config, folder)
+    own = config.as_toml() if anew else folder.text(CONFIG)
+    about = _about(world.trainer) | {"run": run_id_of(own)}
     for name, text in (
         (POPULATION, population_table(world)),
-        (ABOUT, signed(_about(world.trainer))),
-        (CONFIG, config.as_toml()),
+        (ABOUT, signed(about)),
+        (CONFIG, own),
     ):
         if anew or not (folder.path / name).exists():
             folder.write(name, text)
