@@ -79,7 +79,10 @@ def test_the_same_configuration_gives_the_same_bits_whatever_the_processes(tmp_p
     }
     assert len(digests) == 1
     histories = [
-        [replace(r, seconds=0, seconds_train=0, seconds_evaluate=0, warmup=None) for r in h]
+        [
+            replace(r, seconds=0, seconds_train=0, seconds_evaluate=0, warmup=None, run=None)
+            for r in h
+        ]
         for h in (Run.load(tmp_path / f"p{p}").history for p in (1, 2))
     ]
     assert histories[0] == histories[1]
