@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
@@ -34,6 +35,9 @@ SILENT_WORKER_SECONDS = 60.0
 
 A busy worker has heartbeats too, from a thread of their own.
 """
+
+SPARE_FILES = 8
+"""Files that can be opened before a worker is started: four are its pipes, a run needs the rest."""
 
 BEGUN, BEATS = 0, 1
 """The signs of a worker, in memory shared with it: whether it began its job, and its heartbeats."""
@@ -110,6 +114,7 @@ def start_worker(
     OSError
         If there are not enough files, processes or memory.
     """
+    _check_spare_files()
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
     _limit_waiting(here)
@@ -131,6 +136,13 @@ def start_worker(
     finally:
         there.close()
     return Worker(process, here, weights, signs)
+
+
+def _check_spare_files() -> None:
+    """Raise OSError early: a process that cannot be started leaves some of its pipes open."""
+    with ExitStack() as opened:
+        for _ in range(SPARE_FILES):
+            opened.enter_context(open(os.devnull))
 
 
 def _limit_waiting(connection: Connection) -> None:
