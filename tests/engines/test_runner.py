@@ -222,6 +222,8 @@ def test_the_runner_starts_from_the_models_weights_and_leaves_the_model_alone():
     ("options", "message"),
     [
         ({"batch_size": 0}, "batch size must be at least 1"),
+        ({"batch_size": 2**63}, "batch size is too large"),
+        ({"device": "nonsense"}, "training.device 'nonsense' cannot be used here"),
         ({"momentum": 1.0}, "momentum must be at least 0 and below 1"),
         ({"processes": 0}, "at least 1 process"),
         ({"time_limit": 0.0}, "time limit must be a positive"),

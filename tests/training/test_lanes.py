@@ -258,15 +258,16 @@ def test_a_seat_that_rests_keeps_its_weights(share):
     params = initial(build_model("lenet5", SHAPE, 10, seed=1))
     trainer, kernels, busy = make_trainer(share=share), library.library(), job(0, 16)
     received, order = np.zeros_like(params), np.arange(16)
-    kernels.lanes_receive(trainer._net, received.ctypes.data)
+    kernels.lanes_receive(trainer._net, received.ctypes.data, received.size)
     for seat in range(trainer.width):
-        kernels.lanes_put(trainer._net, seat, params.ctypes.data, 0.1, 0.9, 0.5)
+        kernels.lanes_put(trainer._net, seat, params.ctypes.data, params.size, 0.1, 0.9, 0.5)
     seats = (library.SeatState * trainer.width)()
-    seats[-1] = library.SeatState(busy.x.ctypes.data, busy.y.ctypes.data, order.ctypes.data, 16)
-    assert kernels.lanes_run(trainer._net, seats, 5) == 1
+    arrays = (busy.x.ctypes.data, busy.y.ctypes.data, order.ctypes.data)
+    seats[-1] = library.SeatState(*arrays, busy.x.size, 16, 16)
+    assert kernels.lanes_run(trainer._net, seats, trainer.width, 5) == 1
     for seat in range(trainer.width):
         weights = np.empty_like(params)
-        kernels.lanes_take(trainer._net, seat, weights.ctypes.data)
+        kernels.lanes_take(trainer._net, seat, weights.ctypes.data, weights.size)
         assert np.array_equal(weights, params) == (seat != trainer.width - 1)
 
 

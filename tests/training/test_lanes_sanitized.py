@@ -2,116 +2,19 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
-import subprocess
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from torch import nn
 
-import flamma.training.lanes
-from flamma.training.lanes import plan_of
+from flamma.training.lanes import library, plan_of
+from fuzzing.compiled import NUMBER, Case, Client, fuzz, player
 
-HOME = Path(flamma.training.lanes.__file__).parent
-X86 = platform.machine().lower() in {"x86_64", "amd64"}
-VARIANT, FLAGS, NUMBER = ("avx2", ["-mavx2", "-mfma"], 1) if X86 else ("portable", [], 0)
-"""One instruction set is enough, for all are compiled from the same text, and it takes long."""
-
-SANITIZED = ["-std=c++17", "-O0", "-g", "-fsanitize=address,undefined", "-Wno-psabi"]
-SANITIZED += ["-DLANES_INLINE=inline"]  # every block once, which compiles much faster
-
-MAIN = r"""
-#include <cstdio>
-#include <cmath>
-#include <memory>
-#include <vector>
-#include "api.hpp"
-
-extern "C" {
-int lanes_width(int);
-void* lanes_new(int, const int64_t*, int64_t, int);
-void lanes_delete(void*);
-int64_t lanes_params(void*);
-void lanes_receive(void*, const float*);
-void lanes_put(void*, int, const float*, float, float, float);
-void lanes_take(void*, int, float*);
-int64_t lanes_run(void*, Seat*, int64_t);
-void lanes_load(void*, const float*);
-void lanes_score(void*, const float*, const int64_t*, int64_t, float*, uint8_t*);
-}
-
-// Reads a plan after the instruction set, trains clients of different sizes in seats of so many
-// lanes, and scores.
-int main() {
-    long set, batch, share, words;
-    if (std::scanf("%ld %ld %ld %ld", &set, &batch, &share, &words) != 4) return 2;
-    std::vector<int64_t> plan;
-    for (long word, i = 0; i < words; ++i) {
-        if (std::scanf("%ld", &word) != 1) return 2;
-        plan.push_back(word);
-    }
-    const int lanes = lanes_width(static_cast<int>(set));
-    if (lanes == 0) return 3;
-    const int width = lanes / static_cast<int>(share);
-    void* net = lanes_new(static_cast<int>(set), plan.data(), batch, static_cast<int>(share));
-    const int64_t features = plan[0] * plan[1] * plan[2], count = lanes_params(net);
-    std::vector<float> params(count), result(count);
-    for (int64_t i = 0; i < count; ++i) params[i] = 0.1f * std::sin(static_cast<float>(i));
-    lanes_receive(net, params.data());
-    std::vector<Seat> seats(width);
-    std::vector<std::unique_ptr<std::vector<float>>> xs;
-    std::vector<std::unique_ptr<std::vector<int64_t>>> ys, orders;
-    for (int seat = 0; seat < width; ++seat) {
-        const int64_t samples = seat == 1 ? 0 : 1 + (3 * seat + 4) % 7;
-        xs.push_back(std::make_unique<std::vector<float>>(samples * features));
-        ys.push_back(std::make_unique<std::vector<int64_t>>(samples));
-        orders.push_back(std::make_unique<std::vector<int64_t>>(samples));
-        for (int64_t i = 0; i < samples * features; ++i)
-            (*xs.back())[i] = std::cos(static_cast<float>(i * (seat + 1)));
-        for (int64_t i = 0; i < samples; ++i) {
-            (*ys.back())[i] = i % plan[3];
-            (*orders.back())[i] = samples - 1 - i;
-        }
-        lanes_put(net, seat, params.data(), 0.1f, seat % 2 ? 0.9f : 0.0f, 0.01f * seat);
-        seats[seat] = Seat{xs[seat]->data(), ys[seat]->data(), orders[seat]->data(), samples};
-    }
-    while (lanes_run(net, seats.data(), 2) > 0) continue;
-    double sum = 0.0;
-    for (int seat = 0; seat < width; ++seat) {
-        lanes_take(net, seat, result.data());
-        for (float value : result) sum += std::fabs(value);
-    }
-    lanes_load(net, result.data());
-    std::vector<float> losses(xs[0]->size() / features);
-    std::vector<uint8_t> right(losses.size());
-    lanes_score(net, xs[0]->data(), ys[0]->data(), static_cast<int64_t>(losses.size()),
-                losses.data(), right.data());
-    for (float loss : losses) sum += loss;
-    lanes_delete(net);
-    std::printf("%s\n", std::isfinite(sum) && sum > 0 ? "finite" : "not finite");
-}
-"""
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("there is no g++")
-    folder = tmp_path_factory.mktemp("sanitized")
-    (folder / "main.cpp").write_text(MAIN)
-    others = {"portable", "avx2", "avx512"} - {VARIANT}
-    (folder / "others.cpp").write_text(
-        '#include "api.hpp"\n'
-        + "\n".join(f"const Variant* {name}_variant() {{ return nullptr; }}" for name in others)
-    )
-    sources = [HOME / "kernels.cpp", HOME / f"{VARIANT}.cpp", *folder.glob("*.cpp")]
-    subprocess.run(
-        [compiler, *SANITIZED, *FLAGS, f"-I{HOME}", *sources, "-o", folder / "program"],
-        check=True,
-    )
-    return folder / "program"
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None or not library.library().lanes_width(NUMBER),
+    reason="needs g++ and a processor of this kind",
+)
 
 
 def lenet(width):
@@ -135,16 +38,100 @@ NETS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("share", [1, 2, 4])
-@pytest.mark.parametrize("name", NETS)
-def test_no_access_out_of_bounds_and_nothing_undefined(program, name, share):
+def case(name, **changes):
     plan, reason = plan_of(*NETS[name])
     assert plan is not None, reason
-    words = [NUMBER, 3, share, plan.size, *plan.tolist()]
-    result = subprocess.run(
-        [program], input=" ".join(map(str, words)), capture_output=True, text=True, timeout=300
+    clients = [Client(samples, samples, highest=1) for samples in (5, 0, 4, 7, 3, 6, 2, 1)]
+    return replace(Case(plan.tolist(), clients), **changes)
+
+
+@pytest.fixture(scope="module")
+def play():
+    with player() as calls:
+        yield calls
+
+
+@pytest.mark.parametrize("share", [1, 2, 4])
+@pytest.mark.parametrize("name", NETS)
+def test_no_access_out_of_bounds_and_nothing_undefined(play, name, share):
+    answer = dict(play(case(name, share=share)))
+    assert answer == dict.fromkeys(
+        ["new", "receive", "load", "put", "run", "take", "infinite", "score"], 0
     )
-    if result.returncode == 3:
-        pytest.skip("this processor has not got them")
-    assert result.stderr == ""
-    assert (result.returncode, result.stdout) == (0, "finite\n")
+
+
+@pytest.mark.parametrize("batch", [2**31, 2**62, 2**63 - 1])
+def test_mini_batches_larger_than_the_data_take_no_more_memory(play, batch):
+    answer = play(case("lenet", batch=batch, steps=2**63 - 1, memory=2**23))
+    assert {status for _, status in answer} == {0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "call", "status"),
+    [
+        ({"batch": 0}, "new", -1),
+        ({"batch": -(2**63)}, "new", -1),
+        ({"share": 3}, "new", -1),
+        ({"share": 0}, "new", -1),
+        ({"share": 64}, "new", -1),
+        ({"instructions": 9}, "new", -1),
+        ({"memory": 2**12}, "new", -3),
+        ({"memory": 2**20, "batch": 2**40, "clients": [Client(200, 200, highest=1)]}, "run", -3),
+        ({"steps": -1}, "run", -1),
+        ({"more_params": 1}, "receive", -1),
+        ({"more_params": -1}, "load", -1),
+        ({"more_params": -1}, "take", -1),
+        ({"more_seats": -1}, "run", -1),
+        ({"more_seats": 1}, "run", -1),
+        ({"first_seat": -1}, "put", -1),
+        ({"first_seat": 1}, "put", -1),
+        ({"clients": [Client(5, 5, highest=3)]}, "run", -4),
+        ({"clients": [Client(5, 5, highest=1, lowest=-1)]}, "score", -4),
+        ({"clients": [Client(5, 5, highest=2**32, lowest=2**32)]}, "run", -4),
+        ({"clients": [Client(5, 5, highest=1, order_from=1)]}, "run", -4),
+        ({"clients": [Client(5, 5, highest=1, order_from=-1)]}, "run", -4),
+        ({"clients": [Client(5, 6, highest=1)]}, "run", -1),
+        ({"clients": [Client(5, -1, highest=1)]}, "run", -1),
+        ({"clients": [Client(5, 5, highest=1, numbers=-1)]}, "run", -1),
+        ({"clients": [Client(5, 5, highest=1, numbers=1)]}, "score", -1),
+        ({"clients": [Client(-1, 0, highest=1)]}, "score", -1),
+    ],
+)
+def test_what_does_not_fit_is_refused(play, changes, call, status):
+    assert (call, status) in play(case("lenet", **changes))
+
+
+@pytest.mark.parametrize(
+    ("place", "word", "status"),
+    [
+        (0, -1, -2),  # channels
+        (0, 0, -2),
+        (0, 2**63 - 1, -2),
+        (1, 2**31 - 1, -3),  # height
+        (3, 4, -2),  # classes
+        (3, 2**63 - 1, -2),
+        (4, 0, -2),  # operations
+        (4, 9, -2),
+        (4, 2**60, -2),
+        (5, 7, -2),  # the kind of the first
+        (5, 6, -2),  # a convolution after a linear layer
+        (6, 2**31 - 1, -3),  # its channels
+        (6, -6, -2),
+        (7, 2**62, -2),  # its kernel
+        (9, 5, -2),  # its padding
+        (9, -1, -2),
+        (13 + 1, 0, -2),  # the window of a pooling
+        (13 + 1, 99, -2),
+        (13 + 3, 0, -2),  # its stride
+        (13 + 3, -(2**63), -2),
+    ],
+)
+def test_a_plan_that_cannot_be_computed_is_refused(play, place, word, status):
+    whole = case("lenet")
+    plan = [*whole.plan[:place], word, *whole.plan[place + 1 :]]
+    assert play(replace(whole, plan=plan)) == [("new", status)]
+    assert play(replace(whole, plan=plan[:-1])) == [("new", -2)]
+
+
+def test_thousands_of_random_cases():
+    assert fuzz(seed=1, seconds=4.0) > 100

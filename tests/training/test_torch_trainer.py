@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from flamma.errors import ConfigError
 from flamma.models import FlatModel, build_model
 from flamma.seeding import stream
 from flamma.training import TooSlow, TorchTrainer
@@ -330,3 +331,9 @@ def test_auto_picks_a_gpu_where_there_is_one(monkeypatch):
     assert (pick_device("auto"), pick_device("cpu")) == ("cuda", "cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert pick_device("auto") == "cpu"
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "nonsense", "meta"])
+def test_a_device_that_is_not_there_is_refused_in_one_sentence(device):
+    with pytest.raises(ConfigError, match=r"^training\.device '.*' cannot be used here .*\.$"):
+        pick_device(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import sys
@@ -41,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         return _failed(1, f"a process or connection that is needed has ended: {error}.")
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return _failed(2, "too many files are open; allow more by `ulimit -n`.")
         place = "" if error.filename is None else f"{error.filename}: "
         return _failed(2 if place else 1, f"{place}{error.strerror or error}.")
     except MemoryError:

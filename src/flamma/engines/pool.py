@@ -5,79 +5,96 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-import signal
 import sys
 import time
-import warnings
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkProcess
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
-from flamma.engines.executor import (
-    Executor,
-    Job,
-    OnDone,
-    Result,
-    Span,
-    Weights,
-    one_thread,
-    shared_zeros,
-    stay_on_one_thread,
+from flamma.engines.executor import Executor, Job, OnDone, Result, Span, shared_zeros
+from flamma.engines.outcomes import late
+from flamma.engines.worker import (
+    BEATS,
+    BEGUN,
+    HEARTBEAT_SECONDS,
+    SILENT_WORKER_SECONDS,
+    Worker,
+    start_worker,
 )
-from flamma.engines.outcomes import late, one_line
 from flamma.errors import FlammaError
-from flamma.processes import exit_with_parent
+from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
 from flamma.types import Params
 
 WORKER_DIED = "the worker died"
 """The failure of a client whose worker process ended in the middle of its training."""
 
+WORKER_SILENT = "the worker stopped answering"
+"""The failure of a client whose worker process was stopped in the middle of its training."""
+
 HANGING_WORKER_SECONDS = 5.0
 """Seconds beyond twice the time limit after which a worker that does not answer is killed."""
 
-WORKER_START_SECONDS = 60.0
-"""Seconds that a new worker may take to get ready."""
+MOST_ATTEMPTS = 3
+"""How often a job is given to a worker, and how often a worker is started, before giving up."""
 
 
 class CannotForkError(FlammaError):
     """Worker processes cannot be used here; the message says why."""
 
 
-@dataclass(frozen=True, eq=False)
-class Worker:
-    """One worker process, the connection to it, and the shared memory for the weights it trains."""
+class Lost(NamedTuple):
+    """A job that its worker will not finish: why, and whether it had begun."""
 
-    process: ForkProcess
-    connection: Connection
-    weights: Weights
-
-    def kill(self) -> None:
-        """End the process at once; it holds nothing that could be lost."""
-        self.process.kill()
-        self.process.join()
-        self.connection.close()
+    reason: str
+    begun: bool
 
 
-class PendingJob(NamedTuple):
-    """The number of the job that a worker is doing, and when to give it up."""
+@dataclass
+class PendingJob:
+    """A job that a worker is doing, and how long this process has waited for it.
+
+    Time is counted while this process waits, so a run that was stopped as a whole (by Ctrl-Z)
+    goes on where it was.
+
+    Parameters
+    ----------
+    number : int
+        The number of the job.
+    allowed : float
+        Seconds after which its worker is killed.
+    waited : float
+        Seconds waited so far.
+    beats : int
+        The worker's heartbeats when they were last looked at.
+    silent : float
+        Seconds waited since they last changed.
+    """
 
     number: int
-    deadline: float
+    allowed: float
+    waited: float = 0.0
+    beats: int = -1
+    silent: float = 0.0
+
+    def wait(self, seconds: float, beats: int) -> None:
+        """Count some more seconds."""
+        self.waited += seconds
+        self.silent = self.silent + seconds if beats == self.beats else 0.0
+        self.beats = beats
 
 
 class WorkerPool:
     """Does jobs in several processes, forked from this one.
 
     Forked processes see the parent's data without a copy. The received weights and each worker's
-    result are in shared memory, so only small tuples are sent. A worker that dies or hangs is
-    replaced, and its job fails.
+    result are in shared memory, so only small tuples are sent. A worker that dies, hangs or is
+    stopped is replaced. The clients it was training fail; a job that it had not begun, or that
+    only scores, is given to another worker.
 
     Raises
     ------
@@ -92,16 +109,19 @@ class WorkerPool:
         self._params = shared_zeros(executor.size, np.float32)
         self._workers: list[Worker] = []
         self._end = weakref.finalize(self, _kill_all, self._workers, os.getpid())
+        rows, size = executor.most_tasks, executor.size
         try:
-            rows, size = executor.most_tasks, executor.size
             for _ in range(processes):
                 weights = shared_zeros(rows * size, np.float32).reshape(rows, size)
-                self._workers.append(self._fork(weights))
+                signs = shared_zeros(2, np.int64)
+                self._workers.append(
+                    start_worker(executor, self._params, weights, signs, self._connections())
+                )
             for worker in self._workers:
-                _wait_until_ready(worker)
-        except FlammaError as error:
+                worker.wait_until_ready()
+        except (FlammaError, OSError) as error:
             self.close()
-            raise CannotForkError(str(error)) from error
+            raise CannotForkError(_sentence(error)) from error
 
     @property
     def pids(self) -> list[int]:
@@ -109,22 +129,37 @@ class WorkerPool:
         return [worker.process.pid or 0 for worker in self._workers]
 
     def run(self, params: Params, jobs: Sequence[Job], on_done: OnDone) -> None:
-        """Do all jobs with the given weights; each goes to the next worker that is free."""
+        """Do all jobs with the given weights; each goes to the next worker that is free.
+
+        Raises
+        ------
+        FlammaError
+            If workers cannot be replaced, or an evaluation fails again and again.
+        """
         if not self._end.alive:
             raise FlammaError("the runner is closed; make a new one.")
         self._params[:] = params
         waiting = deque(range(len(jobs)))
         idle = list(range(len(self._workers)))
         busy: dict[int, PendingJob] = {}
+        losses: Counter[int] = Counter()
         try:
             while waiting or busy:
                 while waiting and idle:
                     place, number = idle.pop(), waiting.popleft()
-                    busy[place] = PendingJob(number, self._deadline(jobs[number]))
+                    allowed = self._allowed(jobs[number]) * 2 ** losses[number]
+                    busy[place] = PendingJob(number, allowed)
                     self._send(place, jobs[number])
-                for place, result in self._finished(busy):
-                    on_done(busy.pop(place).number, result, self._workers[place].weights)
+                for place, result in self._finished(busy, jobs):
+                    number = busy.pop(place).number
                     idle.append(place)
+                    if isinstance(result, Lost):
+                        losses[number] += 1
+                        if _worth_another(jobs[number], result, losses[number]):
+                            waiting.appendleft(number)
+                            continue
+                        result = result.reason
+                    on_done(number, result, self._workers[place].weights)
         except BaseException:
             # The answers of busy workers would not be read; the next job replaces the workers.
             for place in busy:
@@ -135,118 +170,107 @@ class WorkerPool:
         """End all workers."""
         self._end()
 
-    def _deadline(self, job: Job) -> float:
-        """Return when to kill a worker that has not answered until then."""
-        if self.executor.time_limit is None or isinstance(job, Span):
+    def _allowed(self, job: Job) -> float:
+        """Return the seconds after which to kill a worker that has not answered."""
+        limit = self.executor.time_limit
+        if limit is None:
             return math.inf
-        turns = -(-len(job) // self.executor.trainer.width)
-        allowed = 2 * self.executor.time_limit * turns + HANGING_WORKER_SECONDS
-        return time.monotonic() + allowed
+        # Who can train a client within the limit can score a few hundred samples within it.
+        size, at_once = len(job), self.executor.trainer.width
+        if isinstance(job, Span):
+            size, at_once = job.stop - job.start, SAMPLES_SCORED_AT_ONCE
+        return 2 * limit * -(-size // at_once) + HANGING_WORKER_SECONDS
 
     def _send(self, place: int, job: Job) -> None:
-        try:
-            # What is sent to a worker that just died may still go into its pipe, and be lost.
-            if not self._workers[place].process.is_alive():
-                raise BrokenPipeError
-            self._workers[place].connection.send(job)
-        except OSError:
-            # It died while idle, so no client failed.
-            self._replace(place)
-            self._workers[place].connection.send(job)
+        """Send a job to a worker that is idle; if that one died, no client failed by it."""
+        for _ in range(MOST_ATTEMPTS):
+            try:
+                self._workers[place].send(job)
+            except OSError:
+                self._replace(place)
+            else:
+                return
+        raise FlammaError(_keep_dying(WORKER_DIED))
 
-    def _finished(self, busy: dict[int, PendingJob]) -> list[tuple[int, Result]]:
-        """Wait until a worker answers, dies or is overdue; return the results of such workers."""
+    def _finished(
+        self, busy: dict[int, PendingJob], jobs: Sequence[Job]
+    ) -> list[tuple[int, Result | Lost]]:
+        """Wait a moment; return the results of workers that answered, died or are overdue."""
         places = {self._workers[place].connection: place for place in busy}
-        soonest = min(pending.deadline for pending in busy.values())
-        timeout = None if math.isinf(soonest) else max(0.0, soonest - time.monotonic())
-        results: dict[int, Result] = {}
-        for connection in wait(list(places), timeout):
+        soonest = min(pending.allowed - pending.waited for pending in busy.values())
+        timeout = min(HEARTBEAT_SECONDS, max(0.0, soonest))
+        begin = time.monotonic()
+        ready = wait(list(places), timeout)
+        waited = min(time.monotonic() - begin, HEARTBEAT_SECONDS)
+        results: dict[int, Result | Lost] = {}
+        for connection in ready:
             assert isinstance(connection, Connection)
             place = places[connection]
             try:
                 results[place] = connection.recv()
             except (EOFError, OSError):
-                results[place] = WORKER_DIED
-                self._replace(place)
+                results[place] = self._lost(place, WORKER_DIED)
         for place, pending in busy.items():
-            if place not in results and time.monotonic() >= pending.deadline:
-                results[place] = late(self.executor.time_limit)
-                self._replace(place)
+            pending.wait(waited, int(self._workers[place].signs[BEATS]))
+            if place in results:
+                continue
+            if pending.waited >= pending.allowed:
+                scores = isinstance(jobs[pending.number], Span)
+                reason = WORKER_SILENT if scores else late(self.executor.time_limit)
+                results[place] = self._lost(place, reason)
+            elif pending.silent >= SILENT_WORKER_SECONDS:
+                results[place] = self._lost(place, WORKER_SILENT)
         return list(results.items())
 
+    def _lost(self, place: int, reason: str) -> Lost:
+        begun = bool(self._workers[place].signs[BEGUN])
+        self._replace(place)
+        return Lost(reason, begun)
+
     def _replace(self, place: int) -> None:
-        worker = self._workers[place]
-        worker.kill()
-        self._workers[place] = self._fork(worker.weights)
-        _wait_until_ready(self._workers[place])
-
-    def _fork(self, weights: Weights) -> Worker:
-        context = multiprocessing.get_context("fork")
-        here, there = context.Pipe()
-        # A worker must not hold the parent's ends, or the others would not see the parent die.
-        parents = [here, *(worker.connection for worker in self._workers)]
-        process = context.Process(
-            target=_serve,
-            args=(self.executor, self._params, weights, there, parents, os.getpid()),
-            name="flamma-worker",
-            daemon=True,
-        )
-        with warnings.catch_warnings(), one_thread():
-            # Python 3.12 warns of forking beside other threads. torch's are idle: the worker
-            # uses one thread only and never waits for them.
-            warnings.filterwarnings("ignore", category=DeprecationWarning)
-            process.start()
-        there.close()
-        return Worker(process, here, weights)
-
-
-def _serve(
-    executor: Executor,
-    params: Params,
-    weights: Weights,
-    connection: Connection,
-    parents: Sequence[Connection],
-    parent: int,
-) -> None:
-    """Do jobs until the parent closes the connection or dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for other in parents:
-        other.close()
-    exit_with_parent(parent)
-    stay_on_one_thread()
-    try:
-        connection.send(_training_problem())
-        while True:
-            job = connection.recv()
+        problem = ""
+        for _ in range(MOST_ATTEMPTS):
+            worker = self._workers[place]
+            worker.kill()
             try:
-                result: Result = executor.execute(job, params, weights)
-            except Exception as error:
-                result = one_line(error)
-            connection.send(result)
-    except (EOFError, OSError):
-        return
+                others = self._connections()
+                self._workers[place] = start_worker(
+                    self.executor, self._params, worker.weights, worker.signs, others
+                )
+                self._workers[place].wait_until_ready()
+            except (FlammaError, OSError) as error:
+                problem = _sentence(error).rstrip(".")
+            else:
+                return
+        raise FlammaError(_keep_dying(problem))
+
+    def _connections(self) -> list[Connection]:
+        return [worker.connection for worker in self._workers]
 
 
-def _training_problem() -> str:
-    """Return why this process cannot train, such as a GPU's threads that did not survive a fork."""
-    try:
-        torch.autograd.backward(torch.zeros(1, requires_grad=True).sum())
-    except RuntimeError as error:
-        return one_line(error)
-    return ""
+def _worth_another(job: Job, lost: Lost, losses: int) -> bool:
+    """Return whether to give a lost job to another worker.
+
+    A training that had begun is not repeated: the client failed, as one whose machine crashed.
+    """
+    if losses < MOST_ATTEMPTS:
+        return isinstance(job, Span) or not lost.begun
+    if isinstance(job, Span):
+        raise FlammaError(
+            f"the model could not be evaluated in {MOST_ATTEMPTS} attempts ({lost.reason}); "
+            "use fewer processes, or a longer engine.time_limit."
+        )
+    return False
 
 
-def _wait_until_ready(worker: Worker) -> None:
-    try:
-        if worker.connection.poll(WORKER_START_SECONDS):
-            problem = worker.connection.recv()
-        else:
-            problem = f"it was not ready after {WORKER_START_SECONDS:g} s"
-    except (EOFError, OSError):
-        problem = "it died as it started"
-    if problem:
-        raise FlammaError(f"a worker process cannot train: {problem}.")
+def _keep_dying(problem: str) -> str:
+    return f"worker processes keep dying ({problem}); free some memory or use fewer processes."
+
+
+def _sentence(error: FlammaError | OSError) -> str:
+    if isinstance(error, OSError):
+        return f"worker processes cannot be started ({error.strerror})."
+    return str(error)
 
 
 def _check_fork(device: str) -> None:

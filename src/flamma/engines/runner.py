@@ -27,6 +27,7 @@ from flamma.engines.pool import CannotForkError, WorkerPool
 from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
 from flamma.training.choose import pick_trainer
+from flamma.training.jobs import check_sgd
 from flamma.training.torch_trainer import pick_device
 from flamma.types import Ints, Layout, LocalTask, Params, Report, Scores
 
@@ -99,7 +100,8 @@ class ClientRunner:
         per_round: int = 1,
         time_limit: float | None = None,
     ) -> None:
-        _check(batch_size, momentum, processes, time_limit)
+        check_sgd(batch_size, momentum)
+        _check(processes, time_limit)
         # A copy, because a caller may hand out one and the same module again and again.
         model = FlatModel(copy.deepcopy(make_model()), pick_device(device))
         self.data = data
@@ -251,11 +253,7 @@ class ClientRunner:
         self._pool.run(params, jobs, on_done)
 
 
-def _check(batch_size: int, momentum: float, processes: int, time_limit: float | None) -> None:
-    if batch_size < 1:
-        raise ConfigError(f"the batch size must be at least 1, not {batch_size}.")
-    if not 0 <= momentum < 1:
-        raise ConfigError(f"momentum must be at least 0 and below 1, not {momentum:g}.")
+def _check(processes: int, time_limit: float | None) -> None:
     if processes < 1:
         raise ConfigError(f"at least 1 process is needed, not {processes}.")
     if time_limit is not None and not (math.isfinite(time_limit) and time_limit > 0):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flamma.errors import ConfigError, FlammaError
 from flamma.types import Ints, LocalTask, Params
 
 Floats32 = NDArray[np.float32]
+
+LARGEST_COUNT = 2**63 - 1
+"""The largest number of samples, epochs or steps that the trainers can count."""
 
 
 class TooSlow(Exception):  # noqa: N818 - the failure of a client, not an error of the user
@@ -64,3 +69,40 @@ class Trainer(Protocol):
     def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
         """Return each sample's loss under the given weights, and whether it is classified right."""
         ...
+
+
+def check_sgd(batch_size: int, momentum: float) -> None:
+    """Refuse a batch size or a momentum that no trainer can train with.
+
+    Raises
+    ------
+    ConfigError
+        If one of them is out of its range.
+    """
+    if batch_size < 1:
+        raise ConfigError(f"the batch size must be at least 1, not {batch_size}.")
+    if batch_size > LARGEST_COUNT:
+        raise ConfigError("the batch size is too large: use one of at most 2^63 - 1.")
+    if not 0 <= momentum < 1:
+        raise ConfigError(f"momentum must be at least 0 and below 1, not {momentum:g}.")
+
+
+def check_job(job: TrainingJob) -> None:
+    """Refuse a task that no trainer can do, such as one of a server that this client distrusts.
+
+    Raises
+    ------
+    FlammaError
+        If a number is out of its range, or there are no data to train on.
+    """
+    task = job.task
+    for name, count in (("epochs", task.epochs), ("iterations", task.iterations)):
+        whole = isinstance(count, numbers.Integral) and 0 <= count <= LARGEST_COUNT
+        if not whole and not (name == "iterations" and count is None):
+            raise FlammaError(f"{name} must be a whole number from 0 to 2^63 - 1.")
+    for name, rate in (("step size", task.learning_rate), ("proximal weight", task.proximal)):
+        # A whole number beyond all floats would raise where it is converted.
+        if isinstance(rate, int) and abs(rate) > LARGEST_COUNT:
+            raise FlammaError(f"the {name} is too large.")
+    if not job.y.size and not task.abstains:
+        raise FlammaError(f"client {task.client} has no training data.")

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from flamma.errors import ConfigError
 from flamma.models.flat import FlatModel
-from flamma.training.jobs import Floats32, TooSlow, Trained, TrainingJob
+from flamma.training.jobs import Floats32, TooSlow, Trained, TrainingJob, check_job, check_sgd
 from flamma.types import Ints, LocalTask, Params
 
 SAMPLES_SCORED_AT_ONCE = 512
@@ -52,6 +53,7 @@ class TorchTrainer:
         momentum: float = 0.0,
         device: str = "cpu",
     ) -> None:
+        check_sgd(batch_size, momentum)
         if not isinstance(model, FlatModel):
             model = FlatModel(model(), pick_device(device))
         self.model = model
@@ -104,6 +106,7 @@ class TorchTrainer:
         deadline: float | None = None,
     ) -> float:
         """Do what :meth:`train` does, but leave the weights in the model."""
+        check_job(TrainingJob(task, x, y, rng))
         model = self.model
         model.load(params)
         loss = math.nan
@@ -173,11 +176,12 @@ class TorchTrainer:
 
     def _batches(self, samples: int, task: LocalTask, rng: np.random.Generator) -> Iterator[Tensor]:
         """Yield the samples of each mini-batch, shuffled anew for every epoch."""
-        per_epoch = -(-samples // self.batch_size)
+        size = max(1, min(self.batch_size, samples))
+        per_epoch = -(-samples // size)
         left = task.epochs * per_epoch if task.iterations is None else task.iterations
         while left > 0:
             order = torch.from_numpy(rng.permutation(samples)).to(self.model.device)
-            yield from torch.split(order[: left * self.batch_size], self.batch_size)
+            yield from torch.split(order[: left * size], size)
             left -= per_epoch
 
     def _set_mode(self, training: bool) -> None:
@@ -214,9 +218,23 @@ def _wants_channels_last(module: nn.Module) -> bool:
 
 
 def pick_device(device: str) -> str:
-    """Return the device to use: ``auto`` is the GPU if there is one, else the CPU."""
+    """Return the device to use: ``auto`` is the GPU if there is one, else the CPU.
+
+    Raises
+    ------
+    ConfigError
+        If this machine, or torch as it is installed here, has no such device.
+    """
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        # torch adds many lines of advice, and asserts where it was compiled without a GPU.
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ConfigError(
+            f"training.device {device!r} cannot be used here ({reason}); use auto or cpu."
+        ) from error
     return device
 
 

@@ -5,11 +5,14 @@
 
 namespace {
 
-inline Net::Net(const int64_t* plan, int64_t batch, int share)
-    : batch_(batch), share_(share), capacity_((batch + share - 1) / share) {
-    if (capacity_ < 16) capacity_ = 16;  // samples per lane that are scored at once
-    shape(plan);
+inline Net::Net(const Blueprint& blueprint)
+    : batch_(blueprint.batch), share_(blueprint.share), memory_(blueprint.memory) {
+    require(batch_ >= 1 && memory_ >= 0, WRONG_ARGUMENT);
+    require(share_ >= 1 && share_ <= W && (share_ & (share_ - 1)) == 0, WRONG_ARGUMENT);
+    check_plan(blueprint.plan, blueprint.words);
+    shape(blueprint.plan);
     allocate();
+    set_taps();
 }
 
 inline void Net::shape(const int64_t* plan) {
@@ -22,6 +25,7 @@ inline void Net::shape(const int64_t* plan) {
         return static_cast<int64_t>(value_.size()) - 1;
     };
     int64_t at = slot(plan[0], plan[1], plan[2]);
+    features_ = plan[0] * plan[1] * plan[2];
     const int64_t count = plan[4];
     tail_ = first_ = count;
     for (int64_t k = 0; k < count; ++k) {
@@ -40,68 +44,108 @@ inline void Net::shape(const int64_t* plan) {
             at = slot(a[0], x.h + 2 * a[3] - a[1] + 1, x.w + 2 * a[4] - a[2] + 1);
             if (k > first_) gradient_[at]->grid.pw = a[2] - 1;
             op.weights = params_;
-            op.bias = params_ + a[0] * x.c * a[1] * a[2];
-            params_ = op.bias + a[0];
+            op.bias = plus(params_, times(times(a[0], x.c), times(a[1], a[2])));
+            params_ = plus(op.bias, a[0]);
         } else if (op.kind == MAX_POOL || op.kind == AVG_POOL) {
             at = slot(x.c, (x.h - a[0]) / a[2] + 1, (x.w - a[1]) / a[3] + 1);
         } else if (op.kind == LINEAR) {
             if (tail_ == count) tail_ = k;
             at = slot(a[0], 1, 1);
             op.weights = params_;
-            op.bias = params_ + a[0] * x.c * x.h * x.w;
-            params_ = op.bias + a[0];
+            op.bias = plus(params_, times(a[0], x.c * x.h * x.w));
+            params_ = plus(op.bias, a[0]);
         }
         op.out = at;
     }
 }
 
-inline void Net::allocate() {
-    const int64_t count = static_cast<int64_t>(ops_.size());
-    int64_t depth = DEPTH > capacity_ ? DEPTH : capacity_;
-    for (int64_t k = 0; k < count; ++k) {
-        Operation& op = *ops_[k];
-        // Kept for the backward pass: the inputs of weights and the outputs of activations.
-        const bool activates = op.kind == RELU_OP || op.kind == TANH_OP;
-        if (op.has_params() || activates) value_[op.in]->each = true;
-        if (op.kind == MAX_POOL) {
-            value_[op.out]->each = true;
-            op.which.resize(value_[op.out]->grid.size() * capacity_);
-        }
-        if (op.kind == CONV) {
-            const Grid &x = value_[op.in]->grid, &y = value_[op.out]->grid;
-            const Grid &dx = gradient_[op.in]->grid, &dy = gradient_[op.out]->grid;
-            const int64_t* a = op.argument;
-            op.taps.resize(x.c * a[1] * a[2]);
-            for (int64_t c = 0, tap = 0; c < x.c; ++c)
-                for (int64_t ky = 0; ky < a[1]; ++ky)
-                    for (int64_t kx = 0; kx < a[2]; ++kx)
-                        op.taps[tap++] = c * x.plane() + ky * x.pitch() + kx;
-            op.conv = Conv{x.c,        x.h,        x.w,        y.c,        a[1],      a[2],
-                           a[3],       a[4],       y.h,        y.w,        x.pitch(), x.plane(),
-                           y.pitch(),  y.plane(),  dx.pitch(), dx.plane(), dy.pitch(),
-                           dy.plane(), op.taps.get()};
-        }
-    }
-    const int64_t border = tail_ < count ? ops_[tail_]->in : ops_.back()->out;
-    for (int64_t i = 0; i < static_cast<int64_t>(value_.size()); ++i) {
-        if (i >= border) value_[i]->each = batched_[i]->each = true;
-        value_[i]->make(capacity_);
-        if (i <= border) gradient_[i]->make(1);
-        if (i >= border) batched_[i]->make(capacity_);
-    }
-    for (auto* block : {&weights_, &velocity_, &scored_}) block->resize(params_);
-    image_gradient_.resize(tail_ < count ? ops_[tail_]->weights : params_);
-    received_.resize(params_);
-    room_.resize(COLUMNS * depth);
-    scales_.resize(capacity_);
-    labels_.resize(capacity_);
+// Calls f with every block whose size does not depend on the mini-batches, and that size.
+template <class F>
+void Net::fixed_blocks(F f) {
+    for (auto* block : {&weights_, &velocity_, &scored_}) f(*block, params_);
+    f(image_gradient_, tail_ < static_cast<int64_t>(ops_.size()) ? ops_[tail_]->weights : params_);
+    f(received_, params_);
+    for (auto& op : ops_)
+        if (op->kind == CONV)
+            f(op->taps, times(value_[op->in]->grid.c, op->argument[1] * op->argument[2]));
+    for (int64_t i = 0; i <= border_; ++i) f(gradient_[i]->data, gradient_[i]->grid.size());
+    for (auto& slot : value_)
+        if (!slot->each) f(slot->data, slot->grid.size());
 }
 
-inline void Net::receive(const float* params) {
+// Calls f with every block that grows with the samples of a lane, and its size for so many.
+template <class F>
+void Net::sample_blocks(int64_t samples, F f) {
+    for (auto* slots : {&value_, &batched_})
+        for (auto& slot : *slots)
+            if (slot->each) f(slot->data, times(slot->grid.size(), samples));
+    for (auto& op : ops_)
+        if (op->kind == MAX_POOL) f(op->which, times(value_[op->out]->grid.size(), samples));
+    f(room_, times(COLUMNS, DEPTH > samples ? DEPTH : samples));
+    f(scales_, samples);
+    f(labels_, samples);
+}
+
+inline void Net::allocate() {
+    const int64_t count = static_cast<int64_t>(ops_.size());
+    border_ = tail_ < count ? ops_[tail_]->in : ops_.back()->out;
+    for (auto& op : ops_) {
+        // Kept for the backward pass: the inputs of weights and the outputs of activations.
+        const bool activates = op->kind == RELU_OP || op->kind == TANH_OP;
+        if (op->has_params() || activates) value_[op->in]->each = true;
+        if (op->kind == MAX_POOL) value_[op->out]->each = true;
+    }
+    for (int64_t i = border_; i < static_cast<int64_t>(value_.size()); ++i)
+        value_[i]->each = batched_[i]->each = true;
+    for (auto* slots : {&value_, &gradient_})
+        for (auto& slot : *slots) slot->grid.checked_size();
+    fixed_blocks([this](auto& block, int64_t size) { fixed_ = plus(fixed_, block.bytes(size)); });
+    require(fixed_ <= memory_, TOO_LARGE);
+    fixed_blocks([](auto& block, int64_t size) { block.resize(size); });
+}
+
+inline void Net::set_taps() {
+    for (auto& op : ops_) {
+        if (op->kind != CONV) continue;
+        const Grid &x = value_[op->in]->grid, &y = value_[op->out]->grid;
+        const Grid &dx = gradient_[op->in]->grid, &dy = gradient_[op->out]->grid;
+        const int64_t* a = op->argument;
+        for (int64_t c = 0, tap = 0; c < x.c; ++c)
+            for (int64_t ky = 0; ky < a[1]; ++ky)
+                for (int64_t kx = 0; kx < a[2]; ++kx)
+                    op->taps[tap++] = c * x.plane() + ky * x.pitch() + kx;
+        op->conv = Conv{x.c,        x.h,        x.w,        y.c,        a[1],      a[2],
+                        a[3],       a[4],       y.h,        y.w,        x.pitch(), x.plane(),
+                        y.pitch(),  y.plane(),  dx.pitch(), dx.plane(), dy.pitch(),
+                        dy.plane(), op->taps.get()};
+    }
+}
+
+// Makes room for so many samples of every lane. Only samples that exist are asked for, so a
+// mini-batch larger than the data takes no more memory than the data do.
+inline void Net::reserve(int64_t samples) {
+    if (samples <= capacity_) return;
+    int64_t bytes = fixed_;
+    sample_blocks(samples,
+                  [&](auto& block, int64_t size) { bytes = plus(bytes, block.bytes(size)); });
+    require(bytes <= memory_, TOO_LARGE);
+    capacity_ = 0;  // in case that memory runs out half way
+    sample_blocks(samples, [](auto& block, int64_t size) { block.resize(size); });
+    capacity_ = samples;
+}
+
+inline void Net::check_params(const float* params, int64_t count) const {
+    require(params != nullptr && count == params_, WRONG_ARGUMENT);
+}
+
+inline void Net::receive(const float* params, int64_t count) {
+    check_params(params, count);
     std::memcpy(received_.get(), params, sizeof(float) * static_cast<size_t>(params_));
 }
 
-inline void Net::put(int seat, const float* params, Rates rates) {
+inline void Net::put(int seat, const float* params, int64_t count, Rates rates) {
+    check_params(params, count);
+    require(seat >= 0 && seat < seats(), WRONG_ARGUMENT);
     const int from = seat * share_, to = from + share_;
     for (int64_t j = 0; j < params_; ++j)
         for (int lane = from; lane < to; ++lane) {
@@ -120,11 +164,14 @@ inline void Net::put(int seat, const float* params, Rates rates) {
     }
 }
 
-inline void Net::take(int seat, float* params) const {
+inline void Net::take(int seat, float* params, int64_t count) const {
+    check_params(params, count);
+    require(seat >= 0 && seat < seats(), WRONG_ARGUMENT);
     for (int64_t j = 0; j < params_; ++j) params[j] = weights_[j][seat * share_];
 }
 
-inline void Net::load(const float* params) {
+inline void Net::load(const float* params, int64_t count) {
+    check_params(params, count);
     for (int64_t j = 0; j < params_; ++j) scored_[j] = splat(params[j]);
 }
 

@@ -34,11 +34,32 @@ const Variant* variant_of(int set) {
     return set == 0 ? portable_variant() : nullptr;
 }
 
-Machine* machine(void* net) { return static_cast<Machine*>(net); }
+Machine* machine(void* net) {
+    if (net == nullptr) throw Refusal{WRONG_ARGUMENT};
+    return static_cast<Machine*>(net);
+}
+
+// Returns what f returns, or the status of what it throws: no exception may reach Python.
+template <class F>
+int64_t status_of(F f) {
+    try {
+        return f();
+    } catch (const Refusal& refusal) {
+        return refusal.status;
+    } catch (const std::exception&) {  // out of memory
+        return TOO_LARGE;
+    }
+}
+
+constexpr int64_t MOST_ROUNDS = int64_t{1} << 40;  // whose operations can be counted
 
 }  // namespace
 
+// Every function but the first three returns a status: negative if it refuses its arguments.
 extern "C" {
+
+// Counts the changes of this interface, so that no library of another version is called.
+int lanes_interface() { return 2; }
 
 // How many lanes an instruction set has: 0 is portable, 1 AVX2, 2 AVX-512. 0 if it cannot be used.
 int lanes_width(int set) {
@@ -46,44 +67,58 @@ int lanes_width(int set) {
     return variant ? variant->width : 0;
 }
 
-// Null if there is not enough memory. `share` is a power of two, at most the width.
-void* lanes_new(int set, const int64_t* plan, int64_t batch, int share) {
-    const Variant* variant = variant_of(set);
-    try {
-        return variant ? variant->make(plan, batch, share) : nullptr;
-    } catch (const std::exception&) {
-        return nullptr;
-    }
+void lanes_delete(void* net) { delete static_cast<Machine*>(net); }
+
+int64_t lanes_new(int set, const int64_t* plan, int64_t words, int64_t batch, int share,
+                  int64_t memory, void** net) {
+    return status_of([&]() -> int64_t {
+        const Variant* variant = variant_of(set);
+        if (variant == nullptr || net == nullptr) return WRONG_ARGUMENT;
+        *net = nullptr;
+        *net = variant->make(Blueprint{plan, words, batch, share, memory});
+        return DONE;
+    });
 }
 
-void lanes_delete(void* net) { delete machine(net); }
-
-int64_t lanes_params(void* net) { return machine(net)->params(); }
-
-void lanes_receive(void* net, const float* params) { machine(net)->receive(params); }
-
-void lanes_put(void* net, int seat, const float* params, float learning_rate, float momentum,
-               float proximal) {
-    machine(net)->put(seat, params, Rates{learning_rate, momentum, proximal});
+// The number of parameters.
+int64_t lanes_params(void* net) {
+    return status_of([&] { return machine(net)->params(); });
 }
 
-void lanes_take(void* net, int seat, float* params) { machine(net)->take(seat, params); }
+int64_t lanes_receive(void* net, const float* params, int64_t count) {
+    return status_of([&] { return machine(net)->receive(params, count), DONE; });
+}
 
-int64_t lanes_run(void* net, Seat* seats, int64_t steps) {
+int64_t lanes_put(void* net, int seat, const float* params, int64_t count, float learning_rate,
+                  float momentum, float proximal) {
+    const Rates rates{learning_rate, momentum, proximal};
+    return status_of([&] { return machine(net)->put(seat, params, count, rates), DONE; });
+}
+
+int64_t lanes_take(void* net, int seat, float* params, int64_t count) {
+    return status_of([&] { return machine(net)->take(seat, params, count), DONE; });
+}
+
+// The number of mini-batches done; before it refuses a sample, it may have done some.
+int64_t lanes_run(void* net, Seat* seats, int64_t count, int64_t steps) {
     const FlushDenormals guard;
-    return machine(net)->run(seats, steps);
+    return status_of([&] { return machine(net)->run(seats, count, steps); });
 }
 
-void lanes_load(void* net, const float* params) { machine(net)->load(params); }
+int64_t lanes_load(void* net, const float* params, int64_t count) {
+    return status_of([&] { return machine(net)->load(params, count), DONE; });
+}
 
-void lanes_score(void* net, const float* x, const int64_t* y, int64_t samples, float* losses,
-                 uint8_t* right) {
+int64_t lanes_score(void* net, const float* x, int64_t numbers, const int64_t* y, int64_t samples,
+                    float* losses, uint8_t* right) {
     const FlushDenormals guard;
-    machine(net)->score(x, y, samples, losses, right);
+    return status_of(
+        [&] { return machine(net)->score(x, numbers, y, samples, losses, right), DONE; });
 }
 
 int64_t lanes_peak(int set, int64_t rounds, float* sink) {
     const Variant* variant = variant_of(set);
-    return variant ? variant->peak(rounds, sink) : 0;
+    if (variant == nullptr || sink == nullptr) return WRONG_ARGUMENT;
+    return rounds >= 0 && rounds <= MOST_ROUNDS ? variant->peak(rounds, sink) : WRONG_ARGUMENT;
 }
 }

@@ -25,7 +25,6 @@ struct Slot {
     bool each = false;
     Block<V> data;
 
-    void make(int64_t samples) { data.resize(grid.size() * (each ? samples : 1)); }
     V* at(int64_t sample) const { return data.get() + (each ? sample * grid.size() : 0); }
 };
 
@@ -46,20 +45,30 @@ struct Operation {
 
 class Net final : public Machine {
    public:
-    Net(const int64_t* plan, int64_t batch, int share);
+    explicit Net(const Blueprint& blueprint);
 
     int64_t params() const override { return params_; }
-    void receive(const float* params) override;
-    void put(int seat, const float* params, Rates rates) override;
-    void take(int seat, float* params) const override;
-    int64_t run(Seat* seats, int64_t steps) override;
-    void load(const float* params) override;
-    void score(const float* x, const int64_t* y, int64_t samples, float* losses,
+    void receive(const float* params, int64_t count) override;
+    void put(int seat, const float* params, int64_t count, Rates rates) override;
+    void take(int seat, float* params, int64_t count) const override;
+    int64_t run(Seat* seats, int64_t count, int64_t steps) override;
+    void load(const float* params, int64_t count) override;
+    void score(const float* x, int64_t numbers, const int64_t* y, int64_t samples, float* losses,
                uint8_t* right) override;
 
    private:
     void shape(const int64_t* plan);
     void allocate();
+    void set_taps();
+    void reserve(int64_t samples);
+    template <class F>
+    void fixed_blocks(F f);
+    template <class F>
+    void sample_blocks(int64_t samples, F f);
+    int seats() const { return W / share_; }
+    bool is_class(int64_t label) const { return label >= 0 && label < value_.back()->grid.size(); }
+    void check_params(const float* params, int64_t count) const;
+    void check_seat(const Seat& seat) const;
     void step(Seat* seats);
     void fill(const float* const* images, int64_t sample);
     void forward(int64_t samples, const V* weights, const float* const* images);
@@ -74,7 +83,10 @@ class Net final : public Machine {
     std::vector<std::unique_ptr<Slot>> value_, gradient_, batched_;
     int64_t batch_;
     int share_;
-    int64_t capacity_, params_ = 0;
+    int64_t memory_, fixed_ = 0;  // bytes allowed, and those whatever the mini-batches
+    int64_t capacity_ = 0;        // samples of a lane for which there is memory
+    int64_t features_ = 0, params_ = 0;
+    int64_t border_ = 0;  // the slot from which on whole mini-batches are kept
     int64_t tail_ = 0;   // the first operation on whole mini-batches
     int64_t first_ = 0;  // the first operation with parameters: gradients stop here
     Block<V> weights_, velocity_, scored_, room_, scales_;

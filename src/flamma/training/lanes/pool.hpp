@@ -12,6 +12,12 @@ struct Grid {
     int64_t pitch() const { return w + 2 * pw; }
     int64_t plane() const { return (h + 2 * ph) * pitch(); }
     int64_t size() const { return c * plane(); }
+    // The same, for a grid that is not yet known to be small enough.
+    int64_t checked_size() const {
+        const int64_t all = times(times(plus(h, 2 * ph), plus(w, 2 * pw)), c);
+        require(all <= LARGEST, TOO_LARGE);
+        return all;
+    }
     int64_t origin() const { return ph * pitch() + pw; }
     int64_t row(int64_t channel, int64_t y) const {
         return channel * plane() + y * pitch() + origin();

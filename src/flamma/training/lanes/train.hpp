@@ -5,9 +5,18 @@
 
 namespace {
 
+inline void Net::check_seat(const Seat& seat) const {
+    require(seat.left >= 0, WRONG_ARGUMENT);
+    if (seat.left == 0) return;
+    require(seat.x != nullptr && seat.y != nullptr && seat.order != nullptr, WRONG_ARGUMENT);
+    require(seat.samples >= seat.left, WRONG_ARGUMENT);
+    require(seat.numbers == times(seat.samples, features_), WRONG_ARGUMENT);
+}
+
 // Runs up to `steps` mini-batches, and stops early once a seat has finished its samples.
-inline int64_t Net::run(Seat* seats, int64_t steps) {
-    const int count = W / share_;
+inline int64_t Net::run(Seat* seats, int64_t count, int64_t steps) {
+    require(seats != nullptr && count == this->seats() && steps >= 0, WRONG_ARGUMENT);
+    for (int i = 0; i < count; ++i) check_seat(seats[i]);
     for (int64_t done = 0; done < steps; ++done) {
         bool busy = false, finished = false, before[W];
         for (int i = 0; i < count; ++i) busy |= before[i] = seats[i].left > 0;
@@ -21,15 +30,14 @@ inline int64_t Net::run(Seat* seats, int64_t steps) {
 
 inline void Net::step(Seat* seats) {
     int64_t sizes[W], samples = 0;  // the mini-batch of each seat, and the most for one lane
-    for (int i = 0; i < W / share_; ++i) {
+    for (int i = 0; i < this->seats(); ++i) {
         sizes[i] = seats[i].left < batch_ ? seats[i].left : batch_;
-        const int64_t most = (sizes[i] + share_ - 1) / share_;
+        const int64_t most = parts(sizes[i], share_);
         samples = most > samples ? most : samples;
     }
+    reserve(samples);
     // An idle lane keeps its weights.
     for (int l = 0; l < W; ++l) now_[l] = sizes[l / share_] > 0 ? rate_[l] : 0.0f;
-    const Grid& grid = value_[0]->grid;
-    const int64_t features = grid.c * grid.h * grid.w;
     std::vector<const float*> images(static_cast<size_t>(samples * W));
     for (int64_t s = 0; s < samples; ++s)
         for (int l = 0; l < W; ++l) {
@@ -38,14 +46,16 @@ inline void Net::step(Seat* seats) {
             // A lane with fewer samples than others is padded with the seat's first sample, whose
             // gradient has weight 0.
             const int64_t n = size == 0 ? -1 : seat.order[place < size ? place : 0];
-            images[s * W + l] = n < 0 ? nullptr : seat.x + n * features;
+            if (size > 0)
+                require(n >= 0 && n < seat.samples && is_class(seat.y[n]), WRONG_SAMPLE);
+            images[s * W + l] = n < 0 ? nullptr : seat.x + n * features_;
             labels_[s][l] = n < 0 ? 0 : static_cast<int32_t>(seat.y[n]);
             scales_[s][l] = place < size ? 1.0f / static_cast<float>(size) : 0.0f;
         }
     forward(samples, weights_.get(), images.data());
     loss_gradient(samples, labels_.get(), scales_.get());
     backward(samples);
-    for (int i = 0; i < W / share_; ++i) {
+    for (int i = 0; i < this->seats(); ++i) {
         seats[i].order += sizes[i];
         seats[i].left -= sizes[i];
     }
@@ -205,18 +215,24 @@ inline void Net::one_backward(Operation& op, int64_t sample) {
     }
 }
 
+constexpr int64_t SCORED_AT_ONCE = 16;  // samples of every lane, or more if there is room
+
 // Scores samples with the same weights in every lane, one sample per lane.
-inline void Net::score(const float* x, const int64_t* y, int64_t samples, float* losses,
-                       uint8_t* right) {
-    const Grid& grid = value_[0]->grid;
-    const int64_t features = grid.c * grid.h * grid.w;
+inline void Net::score(const float* x, int64_t numbers, const int64_t* y, int64_t samples,
+                       float* losses, uint8_t* right) {
+    require(samples >= 0 && numbers == times(samples, features_), WRONG_ARGUMENT);
+    if (samples == 0) return;
+    require(x != nullptr && y != nullptr && losses != nullptr && right != nullptr, WRONG_ARGUMENT);
+    for (int64_t i = 0; i < samples; ++i) require(is_class(y[i]), WRONG_SAMPLE);
+    const int64_t needed = parts(samples, W);
+    reserve(needed < SCORED_AT_ONCE ? needed : SCORED_AT_ONCE);
     const int64_t classes = value_.back()->grid.size();
     std::vector<const float*> images(static_cast<size_t>(capacity_ * W));
     for (int64_t from = 0; from < samples; from += capacity_ * W) {
-        const int64_t rest = samples - from, wanted = (rest + W - 1) / W;
+        const int64_t rest = samples - from, wanted = parts(rest, W);
         const int64_t rows = wanted < capacity_ ? wanted : capacity_;
         for (int64_t i = 0; i < rows * W; ++i)
-            images[i] = i < rest ? x + (from + i) * features : nullptr;
+            images[i] = i < rest ? x + (from + i) * features_ : nullptr;
         forward(rows, scored_.get(), images.data());
         for (int64_t i = 0; i < rows * W && i < rest; ++i) {
             const V* z = value_.back()->at(i / W);

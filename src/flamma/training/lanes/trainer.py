@@ -15,8 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import FlammaError
-from flamma.training.jobs import Floats32, TooSlow, Trained, TrainingJob
-from flamma.training.lanes.library import INSTRUCTION_SETS, SeatState, best_set, library
+from flamma.training.jobs import (
+    Floats32,
+    TooSlow,
+    Trained,
+    TrainingJob,
+    check_job,
+    check_sgd,
+)
+from flamma.training.lanes.library import (
+    INSTRUCTION_SETS,
+    SeatState,
+    accepted,
+    best_set,
+    library,
+    memory_of_machine,
+)
 from flamma.types import Ints, Params
 
 if TYPE_CHECKING:
@@ -24,6 +38,9 @@ if TYPE_CHECKING:
 
 STEPS_PER_CALL = 64
 """Mini-batches per call of the kernels, during which Python cannot react to Ctrl-C."""
+
+WORDS_OF_HEADER = 5
+"""A plan begins with the channels, height, width, classes and the number of operations."""
 
 
 @dataclass
@@ -108,7 +125,8 @@ class LanesTrainer:
         share: int | None = None,
         instructions: int | None = None,
     ) -> None:
-        plan = model if isinstance(model, np.ndarray) else _plan(model, shape)
+        check_sgd(batch_size, momentum)
+        plan = _checked_plan(model if isinstance(model, np.ndarray) else _plan(model, shape), shape)
         self._kernels = kernels = library()
         chosen = best_set() if instructions is None else instructions
         lanes: int = kernels.lanes_width(chosen)
@@ -122,11 +140,12 @@ class LanesTrainer:
         self.batch_size = batch_size
         self.momentum = momentum
         self._classes = int(plan[3])
-        self._net = kernels.lanes_new(chosen, plan.ctypes.data, batch_size, share)
-        if not self._net:
-            raise FlammaError("there is not enough memory to train in lanes; use torch.")
+        net = ctypes.c_void_p()
+        sizes = (plan.ctypes.data, plan.size, batch_size, share, memory_of_machine())
+        accepted(kernels.lanes_new(chosen, *sizes, ctypes.byref(net)))
+        self._net = net.value
         weakref.finalize(self, kernels.lanes_delete, self._net)
-        self.size: int = kernels.lanes_params(self._net)
+        self.size = accepted(kernels.lanes_params(self._net))
         self._seats = (SeatState * self.width)()
 
     def train_many(
@@ -156,10 +175,19 @@ class LanesTrainer:
         drop the iterator before you use the trainer again.
         """
         params = self._checked(params)
-        self._kernels.lanes_receive(self._net, params.ctypes.data)
+        vector = (params.ctypes.data, params.size)
+        accepted(self._kernels.lanes_receive(self._net, *vector))
         if any(job.task.wants_loss for job in jobs):
-            self._kernels.lanes_load(self._net, params.ctypes.data)
-        waiting = deque(sorted(range(len(jobs)), key=lambda k: (-self._work(jobs[k]), k)))
+            accepted(self._kernels.lanes_load(self._net, *vector))
+        able = []
+        for number, job in enumerate(jobs):
+            try:
+                check_job(job)
+            except FlammaError as error:
+                yield number, Trained(None, error=error)
+            else:
+                able.append(number)
+        waiting = deque(sorted(able, key=lambda k: (-self._work(jobs[k]), k)))
         seated: dict[int, _Client] = {}
         ctypes.memset(self._seats, 0, ctypes.sizeof(self._seats))
         while waiting or seated:
@@ -173,14 +201,19 @@ class LanesTrainer:
                         continue
                     task = client.job.task
                     rates = (task.learning_rate, self.momentum, task.proximal)
-                    self._kernels.lanes_put(self._net, seat, params.ctypes.data, *rates)
+                    accepted(self._kernels.lanes_put(self._net, seat, *vector, *rates))
                     if self._next_order(seat, client):
                         seated[seat] = client
                     else:
                         yield number, self._finished(seat, client)
-            if seated:
-                steps = STEPS_PER_CALL if time_limit is None else 1
-                self._kernels.lanes_run(self._net, self._seats, steps)
+            steps = STEPS_PER_CALL if time_limit is None else 1
+            try:
+                accepted(self._kernels.lanes_run(self._net, self._seats, self.width, steps))
+            except FlammaError as error:  # out of memory
+                ctypes.memset(self._seats, 0, ctypes.sizeof(self._seats))
+                for client in seated.values():
+                    yield client.number, Trained(None, client.loss, error=error)
+                seated.clear()
             now = time.monotonic()
             for seat, client in list(seated.items()):
                 if time_limit is not None and now > client.begin + time_limit:
@@ -196,23 +229,21 @@ class LanesTrainer:
         """Return each sample's loss under the given weights, and whether it is classified right."""
         params = self._checked(params)
         x, y = self._samples(x, y)
-        self._kernels.lanes_load(self._net, params.ctypes.data)
+        accepted(self._kernels.lanes_load(self._net, params.ctypes.data, params.size))
         return self._score(x, y)
 
     def _score(self, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
         losses = np.empty(y.size, dtype=np.float32)
         right = np.empty(y.size, dtype=np.bool_)
-        self._kernels.lanes_score(
-            self._net, x.ctypes.data, y.ctypes.data, y.size, losses.ctypes.data, right.ctypes.data
-        )
+        samples = (x.ctypes.data, x.size, y.ctypes.data, y.size)
+        results = (losses.ctypes.data, right.ctypes.data)
+        accepted(self._kernels.lanes_score(self._net, *samples, *results))
         return losses, right
 
     def _client(self, number: int, job: TrainingJob) -> _Client:
         """Return a client that is ready to train, with its loss if the task wants it."""
         begin = time.monotonic()
         x, y = self._samples(job.x, job.y)
-        if not y.size and not job.task.abstains:
-            raise FlammaError(f"client {job.task.client} has no training data.")
         loss = math.nan
         if job.task.wants_loss and y.size:
             loss = float(np.mean(self._score(x, y)[0], dtype=np.float64))
@@ -226,14 +257,13 @@ class LanesTrainer:
         order = client.job.rng.permutation(y.size)[: client.batches * self.batch_size]
         client.order = np.ascontiguousarray(order, dtype=np.int64)
         client.batches -= -(-y.size // self.batch_size)
-        self._seats[seat] = SeatState(
-            x.ctypes.data, y.ctypes.data, client.order.ctypes.data, client.order.size
-        )
+        arrays = (x.ctypes.data, y.ctypes.data, client.order.ctypes.data)
+        self._seats[seat] = SeatState(*arrays, x.size, y.size, client.order.size)
         return True
 
     def _finished(self, seat: int, client: _Client) -> Trained:
         weights = np.empty(self.size, dtype=np.float32)
-        self._kernels.lanes_take(self._net, seat, weights.ctypes.data)
+        accepted(self._kernels.lanes_take(self._net, seat, weights.ctypes.data, weights.size))
         return Trained(weights, client.loss, time.monotonic() - client.begin)
 
     def _batches(self, job: TrainingJob) -> int:
@@ -261,6 +291,15 @@ class LanesTrainer:
                 f"but weights of shape {params.shape} were given."
             )
         return np.ascontiguousarray(params, np.float32)
+
+
+def _checked_plan(plan: Ints, shape: Sequence[int]) -> Ints:
+    """Return a plan in the memory layout of the kernels, which check its numbers themselves."""
+    if plan.ndim != 1 or plan.dtype != np.int64 or plan.size < WORDS_OF_HEADER:
+        raise FlammaError("a plan is a list of 64-bit whole numbers; make it with plan_of.")
+    if math.prod(plan[:3].tolist()) != math.prod(shape):
+        raise FlammaError(f"the plan is not for samples of shape {tuple(shape)}.")
+    return np.ascontiguousarray(plan)
 
 
 def _plan(model: nn.Sequential, shape: Sequence[int]) -> Ints:

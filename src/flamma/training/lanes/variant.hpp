@@ -5,9 +5,7 @@
 
 namespace {
 
-inline Machine* make(const int64_t* plan, int64_t batch, int share) {
-    return new Net(plan, batch, share);
-}
+inline Machine* make(const Blueprint& blueprint) { return new Net(blueprint); }
 
 // Fused multiply-adds in registers only, which measures the peak of this core.
 inline int64_t peak(int64_t rounds, float* sink) {

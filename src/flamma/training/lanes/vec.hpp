@@ -10,6 +10,8 @@
 #include <cstring>
 #include <new>
 
+#include "checks.hpp"
+
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
@@ -128,10 +130,14 @@ class Block {
     Block& operator=(const Block&) = delete;
     ~Block() { std::free(data_); }
 
+    // The bytes that so many numbers take.
+    static int64_t bytes(int64_t count) {
+        return times(parts(times(static_cast<int64_t>(sizeof(T)), count > 0 ? count : 1), 64), 64);
+    }
+
     void resize(int64_t count) {
+        const size_t whole = static_cast<size_t>(bytes(count));
         std::free(data_);
-        const size_t bytes = sizeof(T) * static_cast<size_t>(count > 0 ? count : 1);
-        const size_t whole = (bytes + 63) / 64 * 64;
         data_ = static_cast<T*>(std::aligned_alloc(64, whole));
         if (data_ == nullptr) throw std::bad_alloc();
         std::memset(static_cast<void*>(data_), 0, whole);
