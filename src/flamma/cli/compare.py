@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  flamma compare --out out/quick                      the default suite, a few minutes
+  flamma compare --out out/quick                      the default suite, about a minute
   flamma compare --out out/quick                      again: goes on, or prints the table
   flamma compare --suite laptop --datasets mnist --splits shards --out out/mnist
   flamma compare my-suite.toml --out out/mine --seeds 5
