@@ -23,6 +23,11 @@ STUBBED = (
 )
 """The work itself; everything before it is done, the configuration and its checks included."""
 
+PLAYERS = (
+    ["--clients", "clients.csv"],
+    ["--contributions", "0.5,0.9", "--costs", "0.1,0.05"],
+    ["--contributions", "0.5", "--costs", "0.1", "--rounds", "20", "--decay-start", "0.3"],
+)
 NEEDLESS = {"-h", "--help", "--version", "--watch", "--open", "--plot", "--out", "--data-dir"}
 
 
@@ -60,6 +65,8 @@ def _attempt(rng: random.Random, commands: dict[str, list[str]]) -> None:
     values += ["strategy.name=fedavg", f"rounds={rng.choice(NUMBERS)}", f"{rng.choice(TEXTS)}=1"]
     values = [value for value in values if "\0" not in value]
     arguments = name.split()
+    if name.startswith("game") and rng.random() < 0.8:
+        arguments += rng.choice(PLAYERS)
     for _ in range(rng.randint(0, 4)):
         if commands[name] and rng.random() < 0.7:
             arguments.append(rng.choice(commands[name]))
