@@ -88,3 +88,22 @@ def test_messages_have_no_terminal_escapes(capsys, tmp_path):
     shown = capsys.readouterr().err
     assert shown.count("\n") == 1
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("rounds", ["0", "100001", "9" * 400])
+def test_a_path_has_a_bounded_number_of_rounds(rounds, capsys):
+    arguments = ["game", "path", "--contributions", "0.5", "--costs", "0.1", "--rounds", rounds]
+    assert main(arguments) == 2
+    assert "--rounds must be from 1 to 100,000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "setting", ["rounds", "seed", "training.batch_size", "training.learning_rate", "costs.value"]
+)
+def test_numbers_of_400_digits_are_refused_in_one_short_line(setting, capsys, tmp_path):
+    assert main(["run", "--set", f"{setting}={'9' * 400}", "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"flamma: {setting} must be a ")
+    assert said.count("\n") == 1
+    assert len(said) < 400
+    assert not list(tmp_path.iterdir())

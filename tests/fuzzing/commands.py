@@ -8,6 +8,7 @@ import os
 import random
 import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 from flamma.cli.parser import command_line
 from fuzzing.oracle import NUMBERS, TEXTS, command, repeat
@@ -15,25 +16,34 @@ from fuzzing.oracle import NUMBERS, TEXTS, command, repeat
 NOT_CALLED = {"watch", "deploy start", "deploy up", "deploy init"}
 """These wait, start processes or make keys: only their parsing is tried."""
 
-SMALL = [
-    *("--dataset", "synthetic", "--clients", "3", "--per-round", "2", "--rounds", "1"),
-    *("--model", "logistic", "--train-samples", "60", "--set", "data.validation_samples=10"),
-]
+STUBBED = (
+    "flamma.experiments.run.run",
+    "flamma.experiments.compare.compare",
+    "flamma.experiments.tune.tune",
+)
+"""The work itself; everything before it is done, the configuration and its checks included."""
+
+PLAYERS = (
+    ["--clients", "clients.csv"],
+    ["--contributions", "0.5,0.9", "--costs", "0.1,0.05"],
+    ["--contributions", "0.5", "--costs", "0.1", "--rounds", "20", "--decay-start", "0.3"],
+)
 NEEDLESS = {"-h", "--help", "--version", "--watch", "--open", "--plot", "--out", "--data-dir"}
 
 
 def fuzz(seed: int, seconds: float) -> int:
     """Try command lines for some time and return how many."""
     commands = dict(_commands("", command_line()))
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(contextlib.chdir(folder))
+        stack.enter_context(patch.dict(os.environ, FLAMMA_DATA=f"{folder}/data"))
+        for work in STUBBED:
+            stack.enter_context(patch(work, side_effect=SystemExit(0)))
         Path("config.toml").write_text("rounds = 1\n")
         Path("clients.csv").write_text("name,contribution,cost\na,0.5,0.1\nb,0.9,0.05\n")
         Path("empty").mkdir()
-        os.environ["FLAMMA_DATA"] = str(Path(folder) / "data")
-        try:
-            return repeat(seed, seconds, lambda rng: _attempt(rng, commands))
-        finally:
-            del os.environ["FLAMMA_DATA"]
+        return repeat(seed, seconds, lambda rng: _attempt(rng, commands))
 
 
 def _commands(words: str, parser: argparse.ArgumentParser) -> list[tuple[str, list[str]]]:
@@ -55,13 +65,15 @@ def _attempt(rng: random.Random, commands: dict[str, list[str]]) -> None:
     values += ["strategy.name=fedavg", f"rounds={rng.choice(NUMBERS)}", f"{rng.choice(TEXTS)}=1"]
     values = [value for value in values if "\0" not in value]
     arguments = name.split()
+    if name.startswith("game") and rng.random() < 0.8:
+        arguments += rng.choice(PLAYERS)
     for _ in range(rng.randint(0, 4)):
         if commands[name] and rng.random() < 0.7:
             arguments.append(rng.choice(commands[name]))
         if rng.random() < 0.8:
             arguments.append(rng.choice(values))
-    if name in NOT_CALLED or name in {"run", "tune", "compare"}:
+    if name in NOT_CALLED:
         arguments.append("--no-such-flag")  # parsed to the end, and then refused
     if name == "data fetch":
         arguments += ["--from", "empty"]
-    command(arguments)
+    command(arguments, one_line=name != "data fetch")

@@ -77,8 +77,11 @@ def time_limit(seconds: int = SECONDS_PER_INPUT) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def command(arguments: list[str]) -> int:
-    """Run a command line as a user would, check what it came to, and return its exit code."""
+def command(arguments: list[str], one_line: bool = True) -> int:
+    """Run a command line as a user would, check what it came to, and return its exit code.
+
+    ``one_line`` is whether a refusal is one line; a command of many things has one for each.
+    """
     out, err = io.StringIO(), io.StringIO()
     try:
         with (
@@ -97,8 +100,9 @@ def command(arguments: list[str]) -> int:
     said = err.getvalue()
     assert code in (0, 2), f"{shortened(arguments)}: exit code {code}: {said}"
     if code == 2:
-        last = said.removesuffix("\n")
-        assert last and last.isprintable(), f"{shortened(arguments)}: {said!r}"  # noqa: PT018
+        lines = said.removesuffix("\n").split("\n")
+        assert all(line and line.isprintable() for line in lines), f"{arguments}: {said!r}"
+        assert len(lines) == 1 or not one_line, f"{shortened(arguments)}: {said!r}"
         assert not out.getvalue(), f"{shortened(arguments)}: refused, but printed something"
     assert "\x1b" not in out.getvalue(), f"{shortened(arguments)}: printed a terminal escape"
     return code

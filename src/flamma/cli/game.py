@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flamma.cli.parser import Parser, bounds, numbers
 from flamma.errors import FlammaError
+from flamma.names import quoted
 
 if TYPE_CHECKING:
     from flamma.game import Game
@@ -21,6 +22,9 @@ examples:
 A client's contribution lies between 0 and 1; its cost is what one epoch costs it, and grows with
 the square of the epochs. The price is the weight of the server's own cost of influence.
 """
+
+MOST_PATH_ROUNDS = 100_000
+"""The most rounds of a path: all of them are solved, kept and printed."""
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -115,8 +119,10 @@ def run_solve(options: argparse.Namespace) -> None:
 def run_path(options: argparse.Namespace) -> None:
     """Run ``flamma game path``."""
     _check_plot(options)
-    if options.rounds < 1:
-        raise FlammaError(f"--rounds must be at least 1, not {options.rounds}.")
+    if not 1 <= options.rounds <= MOST_PATH_ROUNDS:
+        raise FlammaError(
+            f"--rounds must be from 1 to {MOST_PATH_ROUNDS:,}, not {quoted(options.rounds)}."
+        )
     names, game = _read_game(options, 1)
     from flamma.cli.game_output import path_record, print_json, print_path
     from flamma.cli.live import progress

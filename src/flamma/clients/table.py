@@ -14,7 +14,7 @@ from flamma.names import printable, quoted
 MOST_NAME = 60
 """The most characters of a client's name, and of a cell in a message."""
 
-MOST_COLUMNS = 200
+MOST_HEADER = 200
 """The most characters of a header in a message."""
 
 MOST_CSV_BYTES = 1 << 28
@@ -53,7 +53,7 @@ def _read_columns(path: Path, needed: tuple[str, ...]) -> tuple[list[str], dict[
         reader.fieldnames = columns
         if not set(needed) <= set(columns):
             wants = f"column{'s' * (len(needed) > 1)} {' and '.join(needed)}"
-            has = printable(", ".join(columns), MOST_COLUMNS) or "nothing"
+            has = printable(", ".join(columns), MOST_HEADER) or "nothing"
             raise InputFileError(f"{path} needs the {wants}, but its first line has {has}.")
         names: list[str] = []
         values: dict[str, list[float]] = {column: [] for column in needed}
