@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
-import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from flamma.errors import DeployError
-from flamma.files import read_text
 from flamma.names import SITE_NAME
 from flamma.options import convert, from_table
+from flamma.toml import read_toml
 
 HOST, SITE = "host.toml", "site.toml"
 FLAMMA_CLIENT_APP = "flamma.engines.flower.client_app:app"
@@ -153,10 +152,7 @@ def read_host(folder: Path) -> ServerHost | SiteHost:
             f"{folder} is not the folder of a host: there is no {HOST} in it; "
             f"flamma deploy init makes such folders."
         )
-    try:
-        table = tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise DeployError(f"{path} is not valid TOML: {error}.") from error
+    table = read_toml(path)
     role = convert(table.pop("role", None), Literal["server", "site"], f"{path}: role")
     kind: type[ServerHost | SiteHost] = ServerHost if role == "server" else SiteHost
     keys = [f for f in fields(kind) if f.name != "folder"]

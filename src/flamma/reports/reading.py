@@ -6,7 +6,6 @@ import csv
 import io
 import math
 import shlex
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from flamma.errors import RunError
+from flamma.errors import FlammaError, RunError
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS, RunFolder
 from flamma.experiments.manifest import Manifest
 from flamma.metrics import METRICS
 from flamma.records import RoundRecord, rows_checksum
+from flamma.toml import parse_toml
 from flamma.types import Floats, Ints
 
 MAX_FILE_BYTES = 1 << 30
@@ -219,10 +219,11 @@ def _read_config(folder: RunFolder, problems: list[str]) -> tuple[dict[str, Any]
     text = folder.text(CONFIG)
     try:
         if text:
-            return tomllib.loads(text), text
+            return parse_toml(text, CONFIG), text
         problems.append(f"{CONFIG} is missing, so the configuration is not known")
-    except tomllib.TOMLDecodeError as error:
-        problems.append(f"{CONFIG} is damaged ({error}), so the configuration is not known")
+    except FlammaError as error:
+        why = str(error).rstrip(".")
+        problems.append(f"{CONFIG} is damaged ({why}), so the configuration is not known")
     return {}, text
 
 
