@@ -27,7 +27,7 @@ from flamma.types import Ints, Params
 WORKER_START_SECONDS = 60.0
 """Seconds that a new worker may take to get ready."""
 
-HEARTBEAT_SECONDS = 0.5
+WORKER_HEARTBEAT_SECONDS = 0.5
 """Seconds between two heartbeats of a worker, and between two looks at them."""
 
 SILENT_WORKER_SECONDS = 60.0
@@ -187,7 +187,7 @@ def _serve(
 def _beat(signs: Ints) -> None:
     while True:
         signs[BEATS] += 1
-        time.sleep(HEARTBEAT_SECONDS)
+        time.sleep(WORKER_HEARTBEAT_SECONDS)
 
 
 def training_problem() -> str:
