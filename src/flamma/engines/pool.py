@@ -21,7 +21,7 @@ from flamma.engines.outcomes import late
 from flamma.engines.worker import (
     BEATS,
     BEGUN,
-    HEARTBEAT_SECONDS,
+    WORKER_HEARTBEAT_SECONDS,
     SILENT_WORKER_SECONDS,
     Worker,
     start_worker,
@@ -198,10 +198,10 @@ class WorkerPool:
         """Wait a moment; return the results of workers that answered, died or are overdue."""
         places = {self._workers[place].connection: place for place in busy}
         soonest = min(pending.allowed - pending.waited for pending in busy.values())
-        timeout = min(HEARTBEAT_SECONDS, max(0.0, soonest))
+        timeout = min(WORKER_HEARTBEAT_SECONDS, max(0.0, soonest))
         begin = time.monotonic()
         ready = wait(list(places), timeout)
-        waited = min(time.monotonic() - begin, HEARTBEAT_SECONDS)
+        waited = min(time.monotonic() - begin, WORKER_HEARTBEAT_SECONDS)
         results: dict[int, Result | Lost] = {}
         for connection in ready:
             assert isinstance(connection, Connection)
