@@ -130,11 +130,6 @@ def test_a_refusal_is_passed_on_at_once(ask):
     assert len(upstream.asked) == 1
 
 
-OLD = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=400)
-EARLY = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=60)
-NAIVE = datetime.datetime.now()
-
-
 def without(name):
     return lambda headers: {k: v for k, v in headers.items() if k != name}
 
@@ -160,9 +155,11 @@ def test_a_request_that_no_site_has_signed_is_refused(ask, site, change):
     assert upstream.asked == []
 
 
-@pytest.mark.parametrize("when", [OLD, EARLY, NAIVE])
-def test_a_signature_of_another_time_is_refused(ask, site, when):
-    assert ask(Upstream(), PULL_MESSAGES, headers=signed(site[0], when)).status_code == 401
+@pytest.mark.parametrize(("seconds", "zone"), [(-400, datetime.UTC), (60, datetime.UTC), (0, None)])
+def test_a_signature_of_another_time_is_refused(ask, site, seconds, zone):
+    when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+    headers = signed(site[0], when.replace(tzinfo=zone))
+    assert ask(Upstream(), PULL_MESSAGES, headers=headers).status_code == 401
 
 
 def test_a_key_that_is_not_registered_is_refused(ask, tmp_path):
