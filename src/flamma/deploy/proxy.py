@@ -59,7 +59,7 @@ MAX_HEADER_BYTES = 16 * 1024
 BODY_GRACE_SECONDS, SLOWEST_BYTES_PER_SECOND = 20.0, 16 * 1024
 """The time limit of a request's body: some seconds, and as many more as its bytes take at most."""
 TLS_HANDSHAKE_SECONDS = 10.0
-KEEP_ALIVE_SECONDS = 60
+OPEN_AFTER_ANSWER_SECONDS = 60
 """Seconds that a connection stays open after an answer, which may still be on its way."""
 MAX_CONNECTIONS = 1000
 """Connections at a time; a request over one more is answered with 503."""
@@ -274,7 +274,7 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         http=_protocol(connections),
         ws="none",
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=OPEN_AFTER_ANSWER_SECONDS,
         limit_concurrency=MAX_CONNECTIONS,
         server_header=False,
     )

@@ -29,7 +29,7 @@ PROCESS_DIED, NODE_UNAVAILABLE = 8, (3, 4, 5)
 """Flower's error codes: the client's process died; the node or its answer is not available."""
 
 Plain = TypeVar("Plain", int, float, str, bool)
-Found = TypeVar("Found")
+ReadValue = TypeVar("ReadValue")
 
 
 def pack_terms(terms: Terms) -> ConfigRecord:
@@ -80,7 +80,7 @@ def read_configuration(text: str) -> Config:
         raise MessageError(f"the configuration that was sent is not TOML: {error}.") from error
 
 
-def read_reply(reply: Message, read: Callable[[RecordDict], Found]) -> Found:
+def read_reply(reply: Message, read: Callable[[RecordDict], ReadValue]) -> ReadValue:
     """Return what ``read`` makes of a reply's content.
 
     Nothing that a client sends may end the server's run, so every exception is a MessageError.
