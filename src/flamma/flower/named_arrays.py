@@ -87,7 +87,10 @@ class NamedArrays:
             name: read_npy(record[name], self.types[name], self.shapes[name], f"the weights {name}")
             for name in self.names
         }
-        real = [arrays[name].astype(np.float32).ravel() for name in self.trainable + self.carried]
+        with np.errstate(over="ignore"):  # what becomes infinite is refused by the strategy
+            real = [
+                arrays[name].astype(np.float32).ravel() for name in self.trainable + self.carried
+            ]
         return np.concatenate(real), {name: arrays[name] for name in self.whole}
 
     def restore(self, params: Params, whole: Mapping[str, NDArray[Any]]) -> ArrayRecord:
