@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 import shutil
 import subprocess
 import tarfile
@@ -131,3 +132,50 @@ def test_gunzip_stops_after_what_is_expected(tmp_path):
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(DataError, match="cannot be unpacked"):
         gunzip(path, 20_000_000)
+
+
+def encrypted(package):
+    """Mark the members of a zip as encrypted, in both places where it is said."""
+    content = bytearray(package.read_bytes())
+    content[content.index(b"PK\x03\x04") + 6] |= 1
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    package.write_bytes(content)
+    return package
+
+
+def test_an_encrypted_zip_is_one_sentence(tmp_path):
+    package = encrypted(make_zip(tmp_path / "p.zip", [("wanted", b"secret")]))
+    with pytest.raises(DataError, match=r"^p.zip cannot be unpacked: it is encrypted\.$"):
+        extract(package, {"wanted"}, tmp_path / "into")
+
+
+def test_a_compression_that_nobody_knows_is_one_sentence(tmp_path):
+    package = make_zip(tmp_path / "p.zip", [("wanted", b"right")])
+    content = bytearray(package.read_bytes())
+    content[content.index(b"PK\x03\x04") + 8] = 99
+    content[content.index(b"PK\x01\x02") + 10] = 99
+    package.write_bytes(content)
+    with pytest.raises(DataError, match=r"^p.zip cannot be unpacked: "):
+        extract(package, {"wanted"}, tmp_path / "into")
+
+
+@pytest.mark.parametrize("ending", ["zip", "tgz", "tar"])
+def test_a_damaged_package_gives_what_it_held_or_one_sentence(tmp_path, ending):
+    members = [("a/wanted", b"right" * 50), ("b/other", b"x" * 300)]
+    make = {"zip": make_zip, "tgz": make_tar, "tar": lambda p, m: make_tar(p, m, "w")}[ending]
+    package = make(tmp_path / f"p.{ending}", members)
+    whole, rng = package.read_bytes(), random.Random(3)
+    told = 0
+    for number in range(200):
+        content = bytearray(whole)
+        for _ in range(rng.randint(1, 3)):
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        package.write_bytes(content[: rng.randrange(len(content))] if number % 4 == 0 else content)
+        try:
+            extract(package, {"wanted"}, tmp_path / "into")
+        except DataError as error:
+            told += 1
+            sentence = str(error)
+            if "\n" in sentence:
+                pytest.fail(sentence)
+    assert told > 20

@@ -15,6 +15,7 @@ from flamma.data.build import build_federation
 from flamma.data.cache import CACHE_RECORD
 from flamma.data.site_data import CACHE_FOLDER, CACHED_ARRAYS, load_site
 from flamma.errors import DataError
+from fuzzing.site_files import fuzz
 
 SLICE = """
 name = "site1"
@@ -137,6 +138,80 @@ def test_damaged_cached_arrays_are_read_again(tmp_path):
     np.testing.assert_array_equal(load_site(path).x, before.x)
 
 
+@pytest.mark.parametrize("damage", ["flip", "cut", "longer", "other classes", "gone"])
+def test_a_damaged_cache_is_noted_and_never_taken_for_the_data(tmp_path, caplog, damage):
+    x, y = arrays()
+    path = npz(tmp_path, x=x, y=y)
+    before = load_site(path)
+    cache = tmp_path / CACHE_FOLDER
+    [file] = cache.glob("*-x.npy")
+    content = file.read_bytes()
+    if damage == "flip":
+        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif damage == "cut":
+        file.write_bytes(content[:-4])
+    elif damage == "longer":
+        file.write_bytes(content + b"more")
+    elif damage == "gone":
+        file.unlink()
+    else:
+        record = json.loads((cache / CACHE_RECORD).read_text())
+        (cache / CACHE_RECORD).write_text(json.dumps({**record, "about": 5}))
+    for _ in range(2):
+        found = load_site(path)
+        assert found.classes == before.classes
+        for name in CACHED_ARRAYS:
+            np.testing.assert_array_equal(getattr(found, name), getattr(before, name))
+    [note] = caplog.messages  # the second time, the cache is whole again
+    assert note.startswith(f"the cache {cache} is damaged")
+
+
+def test_random_damage_to_the_files_of_a_site():
+    assert fuzz(seed=11, seconds=120.0, most=240) == 240
+
+
+def test_a_changed_header_in_an_npz_is_noticed(tmp_path):
+    """It asks for fewer numbers than there are, so numpy would not read to the checksum."""
+    x, y = arrays()
+    path = npz(tmp_path, x=x, y=y)
+    file = tmp_path / "own.npz"
+    file.write_bytes(file.read_bytes().replace(b"(40, 1, 6, 6)", b"(40, 1, 6, 4)"))
+    with pytest.raises(DataError, match="the array x is longer than its header says"):
+        load_site(path)
+
+
+def test_a_directory_that_hides_the_held_out_arrays_is_noticed(tmp_path):
+    x, y = arrays()
+    path = npz(tmp_path, x=x, y=y, held_x=x[:8], held_y=y[:8])
+    file = tmp_path / "own.npz"
+    content = bytearray(file.read_bytes())
+    entry = content.rindex(b"y.npy", 0, content.rindex(b"held_x.npy")) - 46
+    content[entry + 33] = 128  # the comment of this entry swallows those after it
+    file.write_bytes(content)
+    with pytest.raises(DataError, match="does not list all of its arrays"):
+        load_site(path)
+
+
+def test_a_parquet_file_of_damaged_labels_is_noticed(tmp_path):
+    table = arrow.table({"image": [picture(k)[0] for k in range(10)], "label": [0, 1] * 5})
+    file = tmp_path / "own.parquet"
+    parquet.write_table(
+        table, file, write_page_checksum=True, compression="none", use_dictionary=False
+    )
+    content = file.read_bytes()
+    labels = np.array([0, 1] * 5).tobytes()
+    assert labels in content
+    file.write_bytes(content.replace(labels, labels[:-8] + labels[:8]))
+    with pytest.raises(DataError, match="cannot be read as parquet"):
+        load_site(site(tmp_path, "parquet = 'own.parquet'"))
+
+
+def test_whole_numbers_as_floats_are_labels(tmp_path):
+    x, y = arrays()
+    found = load_site(npz(tmp_path, x=x, y=y.astype(float)))
+    assert sorted(np.concatenate([found.y, found.held_y])) == sorted(y)
+
+
 def test_held_out_arrays_of_ones_own(tmp_path):
     x, y = arrays()
     found = load_site(npz(tmp_path, x=x, y=y, held_x=x[:8] + 1, held_y=y[:8]))
@@ -199,10 +274,12 @@ BAD_ARRAYS = {
     "no labels": ({"x": X}, "no array y"),
     "other length": ({"x": X, "y": Y[:-1]}, "as many samples as labels"),
     "not finite": ({"x": np.where(X > 2, np.nan, X), "y": Y}, "not finite"),
-    "negative": ({"x": X, "y": Y - 1}, "from 0 to"),
+    "negative": ({"x": X, "y": Y - 1}, "whole numbers from 0"),
     "too large a label": ({"x": X, "y": Y + 9}, "classes"),
     "a huge label": ({"x": X, "y": Y + 10**6}, "labels must be below 100000, but one is 1000003"),
     "fractions": ({"x": X, "y": Y / 2}, "whole numbers"),
+    "held-out fractions": ({"x": X, "y": Y, "held_x": X, "held_y": Y / 2}, "held-out labels must"),
+    "not a number": ({"x": X, "y": np.where(Y == 1, np.nan, Y)}, "whole numbers"),
     "texts": ({"x": np.array(["a"] * 40).reshape(-1, 1), "y": Y}, "must be numbers"),
     "pickled": ({"x": np.array([{}] * 40, dtype=object), "y": Y}, "without pickles"),
     "half held out": ({"x": X, "y": Y, "held_x": X}, "both held_x and held_y"),

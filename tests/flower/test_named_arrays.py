@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord
 from flamma.engines.flower.messages import MessageError
 from flamma.errors import FlammaError
 from flamma.flower.named_arrays import NamedArrays, mean_of_whole
+from flamma.flower.npy import read_npy
 
 NAMED = ArrayRecord(
     {
@@ -44,7 +45,7 @@ def test_named_arrays_become_one_vector_and_back():
         (lambda r: r.pop("b"), "other names, such as 'b'"),
         (lambda r: r.__setitem__("z", r["b"]), "other names, such as 'z'"),
         (lambda r: r.__setitem__("b", Array(np.zeros(2, np.float16))), "have the shape"),
-        (lambda r: r.__setitem__("b", Array(np.zeros(1, np.float32))), "of the type float32"),
+        (lambda r: r.__setitem__("b", Array(np.zeros(1, np.float32))), "of the type <f4"),
     ],
 )
 def test_other_arrays_than_the_models_are_refused(change, reason):
@@ -52,6 +53,47 @@ def test_other_arrays_than_the_models_are_refused(change, reason):
     change(record)
     with pytest.raises(MessageError, match=reason):
         NamedArrays.of(NAMED).flatten(record)
+
+
+PLAIN = Array(np.arange(6, dtype=np.float32).reshape(2, 3))
+HEADERS = {
+    "torn": PLAIN.data[:60],
+    "empty": b"",
+    "other version": PLAIN.data.replace(b"NUMPY\x01", b"NUMPY\x02"),
+    "other shape": PLAIN.data.replace(b"(2, 3)", b"(3, 2)"),
+    "a terabyte": PLAIN.data.replace(b"(2, 3), }       ", b"(999999999999,), }"),
+    "objects": PLAIN.data.replace(b"<f4", b"|O8"),
+    "brackets": PLAIN.data.replace(b"(2, 3)", b"((((((").replace(b"}", b"("),
+    "more": PLAIN.data + b"more",
+    "cut": PLAIN.data[:-1],
+    "a length beyond the end": PLAIN.data[:8] + b"\xff\xff" + PLAIN.data[10:],
+}
+
+
+@pytest.mark.parametrize("case", HEADERS)
+def test_a_header_that_is_not_exactly_numpys_is_refused(case):
+    array = Array("float32", (2, 3), "numpy.ndarray", HEADERS[case])
+    with pytest.raises(MessageError, match=r"^the weights w "):
+        read_npy(array, np.dtype(np.float32), (2, 3), "the weights w")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.float64(0.5),
+        np.arange(7),
+        np.zeros((0, 3), np.float16),
+        np.asfortranarray(np.arange(24, dtype=np.float32).reshape(2, 3, 4)),
+        np.array([True, False]),
+        np.arange(5, dtype=">i4"),
+        np.ones((1,) * 20, np.uint8),
+    ],
+)
+def test_what_numpy_writes_is_read(values):
+    values = np.asarray(values)
+    found = read_npy(Array(values), values.dtype, values.shape, "the weights")
+    assert found.dtype == values.dtype
+    np.testing.assert_array_equal(found, values)
 
 
 def test_a_model_without_anything_to_train_is_refused():

@@ -25,7 +25,7 @@ from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.engines.flower.simulation import end_session
 from flamma.errors import FlammaError, MissingExtraError
 from flamma.flower import FlammaStrategy, FlowerStrategy, MessageError, respond
-from flamma.flower.client import EPOCHS_METRIC, SAMPLES_METRIC
+from flamma.flower.client import EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC
 from flamma.records import RoundRecord
 from flamma.strategies import STRATEGIES
 from flamma.types import Terms
@@ -111,6 +111,8 @@ HOSTILE = {
     "nan": (lambda c: arrays(c, lambda a: np.full_like(a, np.nan)), "not finite"),
     "shape": (lambda c: arrays(c, lambda a: a.ravel()), "the shape"),
     "dtype": (lambda c: arrays(c, lambda a: a.astype(np.float64)), "bytes instead|of the type"),
+    "torn": (lambda c: torn(c["arrays"]["1.weight"]), "the weights 1.weight cannot be read"),
+    "loss": (lambda c: c["metrics"].__setitem__(LOSS_METRIC, 1e300), "the loss is 1e\\+300"),
     "names": (lambda c: c["arrays"].pop("4.bias"), "other names, such as '4.bias'"),
     "twice": (lambda c: c.__setitem__("more", c["arrays"]), "2 records of the kind ArrayRecord"),
     "no metrics": (lambda c: c.pop("metrics"), "0 records of the kind MetricRecord"),
@@ -120,6 +122,11 @@ HOSTILE = {
     "half": (lambda c: c["metrics"].__setitem__(SAMPLES_METRIC, 2.5), "not a whole number"),
     "empty": (lambda c: c.pop("arrays"), "but sent no arrays"),
 }
+
+
+def torn(array):
+    """Leave the header's brackets open, for which numpy's own reader raises a TokenError."""
+    array.data = array.data.replace(b"), }", b"    ", 1)
 
 
 def arrays(content, change):

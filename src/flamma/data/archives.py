@@ -7,12 +7,10 @@ limit. So no path inside a package can point outside the folder.
 from __future__ import annotations
 
 import gzip
-import lzma
 import shutil
 import subprocess
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -25,14 +23,6 @@ LARGEST_PACKAGE = 4_000_000_000
 """Bytes that a package may declare in all, wanted or not."""
 PACKAGE_SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip", ".deb")
 DEB_SECONDS = 300
-UNPACKING_ERRORS = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    OSError,
-)
 
 
 def is_package(path: Path) -> bool:
@@ -66,8 +56,10 @@ def extract(package: Path, wanted: Collection[str], into: Path) -> list[Path]:
             return _unpack_deb(package, wanted, into)
         with tarfile.open(package, mode="r|*") as tar:
             return _write(_tar_members(tar, wanted, package.name), into)
-    except UNPACKING_ERRORS as error:
-        raise DataError(f"{package.name} cannot be unpacked: {error}.") from error
+    except DataError:
+        raise
+    except Exception as error:  # damaged or encrypted archives raise many kinds of errors
+        raise DataError(f"{package.name} cannot be unpacked: {_reason(error)}.") from error
 
 
 def gunzip(path: Path, size: int) -> bytes:
@@ -75,8 +67,8 @@ def gunzip(path: Path, size: int) -> bytes:
     try:
         with gzip.open(path) as file:
             return file.read(size + 1)
-    except UNPACKING_ERRORS as error:
-        raise DataError(f"{path.name} cannot be unpacked: {error}.") from error
+    except Exception as error:
+        raise DataError(f"{path.name} cannot be unpacked: {_reason(error)}.") from error
 
 
 def _unpack_deb(package: Path, wanted: Collection[str], into: Path) -> list[Path]:
@@ -144,3 +136,10 @@ def _write(members: Iterator[Member], into: Path) -> list[Path]:
 def _limit(size: int, most: int, name: str) -> None:
     if size > most:
         raise DataError(f"{name} is larger than the {most:,} bytes that are allowed.")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RuntimeError) and "encrypted" in str(error):
+        return "it is encrypted"
+    lines = str(error).splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

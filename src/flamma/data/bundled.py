@@ -15,6 +15,7 @@ from flamma.types import Ints
 
 SYNTHETIC_FEATURES, SYNTHETIC_CLASSES = 20, 5
 SYNTHETIC_SEPARATION = 0.2
+MOST_SYNTHETIC_SAMPLES = 50_000_000
 SYNTHETIC_TEST_SAMPLES = 2_000
 SAMPLES_PER_STREAM = 65_536
 """Samples drawn from one random stream, so that a larger set begins with the smaller one."""
@@ -66,7 +67,18 @@ def every_fifth_of_each_class(labels: Ints) -> NDArray[np.bool_]:
 
 
 def load_synthetic(_folder: Path, samples: int) -> Dataset:
-    """Return the synthetic dataset with at least this many training samples."""
+    """Return the synthetic dataset with at least this many training samples.
+
+    Raises
+    ------
+    DataError
+        If there would be more than ``MOST_SYNTHETIC_SAMPLES``.
+    """
+    if samples > MOST_SYNTHETIC_SAMPLES:
+        raise DataError(
+            f"synthetic makes at most {MOST_SYNTHETIC_SAMPLES:,} samples: use fewer clients or "
+            f"samples."
+        )
     return synthetic(max(samples, SYNTHETIC_CLASSES), SYNTHETIC_TEST_SAMPLES)
 
 

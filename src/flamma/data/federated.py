@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flamma.data.labels import whole_labels
 from flamma.errors import DataError
 from flamma.seeding import stream
 from flamma.types import Ints
@@ -74,6 +75,12 @@ def federated_from_arrays(
     """Return a federation of arrays: (x, y) of each client, and its held-out (x, y).
 
     Without a test set, the held-out data of all clients are the test set.
+
+    Raises
+    ------
+    DataError
+        If samples and labels do not fit together, or labels are not whole numbers from 0 to
+        below :data:`~flamma.data.labels.MOST_CLASSES`.
     """
     if not clients or len(clients) != len(held_out):
         raise DataError(
@@ -88,8 +95,8 @@ def federated_from_arrays(
     else:
         validation_x, validation_y, _ = _joined([validation], "validation")
     labels = np.concatenate([train_y, held_y, test_y, validation_y])
-    if labels.min() < 0:
-        raise DataError("labels must be whole numbers from 0, but one is negative.")
+    if not labels.size:
+        raise DataError("there are no samples.")
     return FederatedData(
         train_x,
         train_y,
@@ -146,7 +153,8 @@ def _offsets(parts: Sequence[NDArray[Any]]) -> Ints:
 def _joined(parts: Sequence[tuple[Any, Any]], what: str) -> tuple[Images, Ints, Ints]:
     xs, ys = [], []
     for number, (x, y) in enumerate(parts):
-        images, labels = np.asarray(x, dtype=np.float32), np.asarray(y, dtype=np.int64)
+        images = np.asarray(x, dtype=np.float32)
+        labels = whole_labels(y, f"{what} labels of client {number}")
         if labels.ndim != 1 or images.shape[:1] != labels.shape:
             raise DataError(
                 f"{what} data of client {number} must be as many samples as labels, but their "

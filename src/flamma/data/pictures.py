@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flamma.data.labels import whole_labels
 from flamma.errors import DataError, MissingExtraError
 from flamma.types import Ints
 
@@ -96,24 +97,29 @@ def read_parquet(path: Path, options: PictureOptions) -> tuple[Pixels, Ints]:
     except ImportError:
         raise MissingExtraError("reading parquet files", "parquet") from None
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             missing = {IMAGE_COLUMN, LABEL_COLUMN} - set(file.schema_arrow.names)
             if missing:
                 raise DataError(f"{path} has no column {sorted(missing)[0]}.")
             labels = file.read(columns=[LABEL_COLUMN]).column(LABEL_COLUMN)
             if not arrow.types.is_integer(labels.type) or labels.null_count:
                 raise DataError(f"labels in {path} must be whole numbers, none of them missing.")
-            contents = _cells(file, path)
-            count = file.metadata.num_rows
-            return stacked(contents, count, options), np.asarray(labels.to_numpy(), dtype=np.int64)
-    except (OSError, arrow.ArrowException) as error:
-        raise DataError(f"{path} cannot be read as parquet: {error}.") from error
+            pictures = stacked(_cells(file, path), len(labels), options)
+            return pictures, whole_labels(labels.to_numpy(), f"labels in {path}")
+    except DataError:
+        raise
+    except Exception as error:  # damage makes pyarrow raise many kinds of errors
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise DataError(f"{path} cannot be read as parquet: {reason}.") from error
 
 
 def stacked(contents: Iterable[tuple[str, bytes]], count: int, options: PictureOptions) -> Pixels:
     """Return decoded pictures as one array; all must have the shape of the first one."""
     array: Pixels | None = None
+    place = -1
     for place, (name, content) in enumerate(contents):
+        if place >= count:
+            break
         picture = decode(content, name, options)
         if array is None:
             total = count * picture.size
@@ -131,6 +137,8 @@ def stacked(contents: Iterable[tuple[str, bytes]], count: int, options: PictureO
         array[place] = picture
     if array is None:
         raise DataError("there are no pictures.")
+    if place != count - 1:
+        raise DataError(f"there are not as many pictures as labels, of which there are {count}.")
     return array
 
 
@@ -153,9 +161,9 @@ def decode(content: bytes, name: str, options: PictureOptions) -> Pixels:
                 height, width = options.size
                 picture = picture.resize((width, height), Image.Resampling.BILINEAR)
             pixels = np.asarray(picture, dtype=np.uint8)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        if isinstance(error, DataError):
-            raise
+    except DataError:
+        raise
+    except Exception as error:  # damage makes Pillow raise many kinds of errors
         raise DataError(f"{name} is a damaged picture: {error}.") from error
     return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from flamma.data.labels import MOST_CLASSES
 from flamma.errors import DataError
 from flamma.types import Ints
 
@@ -49,7 +50,8 @@ class Dataset:
     Raises
     ------
     DataError
-        If samples, labels and groups are not equally many, or a label is none of the classes.
+        If samples, labels and groups are not equally many, a label is none of the classes, or
+        there are more than :data:`~flamma.data.labels.MOST_CLASSES`.
     """
 
     name: str
@@ -64,12 +66,18 @@ class Dataset:
     groups: Ints | None = None
 
     def __post_init__(self) -> None:
+        if not 1 <= self.classes <= MOST_CLASSES:
+            raise DataError(
+                f"{self.name} has {self.classes} classes, but there may be 1 to {MOST_CLASSES}."
+            )
         for part, x, y in (
             ("training", self.train_x, self.train_y),
             ("test", self.test_x, self.test_y),
         ):
             if len(x) != len(y) or not len(y):
                 raise DataError(f"{self.name} has {len(x)} {part} samples, but {len(y)} labels.")
+            if not np.issubdtype(y.dtype, np.integer):
+                raise DataError(f"{self.name} has {part} labels of {y.dtype}, not whole numbers.")
             if y.min() < 0 or y.max() >= self.classes:
                 raise DataError(
                     f"{self.name} has {self.classes} classes, but {part} labels from {y.min()} "

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,9 @@ import flamma
 from flamma.data.build import build_federation, held_out_mask
 from flamma.data.cache import cached_arrays, store_arrays
 from flamma.data.federated import Images
+from flamma.data.labels import whole_labels
 from flamma.data.pictures import read_folder, read_parquet
 from flamma.data.site_files import (
-    MOST_CLASSES,
     DatasetSlice,
     NpzFile,
     OwnSamples,
@@ -35,6 +37,8 @@ from flamma.types import Ints
 CACHE_FOLDER = ".arrays"
 CACHED_ARRAYS = ("x", "y", "held_x", "held_y")
 LARGEST_ARRAY_BYTES = 32 * 1024**3
+ZIP_END_BYTES, ZIP64_COUNT = 22, 0xFFFF
+"""The size of the last record of a zip, and its count of members if that stands elsewhere."""
 
 Parts = tuple[Images, Ints, Images, Ints]
 """Training samples and labels, held-out samples and labels."""
@@ -106,16 +110,13 @@ def _own_samples(site: SiteFile) -> tuple[Parts, int]:
         x, y = read_parquet(path, source)
     else:
         x, y, classes = read_folder(path, source.class_names, source)
-    x, y, held_x, held_y = _hold_out(x, y, source) if held is None else (x, y, *held)
-    parts = (
-        _scaled(x, source),
-        np.asarray(y, dtype=np.int64),
-        _scaled(held_x, source),
-        np.asarray(held_y, dtype=np.int64),
-    )
-    largest = max((int(labels.max()) for labels in (parts[1], parts[3]) if labels.size), default=0)
-    if largest >= MOST_CLASSES:
-        raise DataError(f"labels must be below {MOST_CLASSES}, but one is {largest}.")
+    labels = whole_labels(y, "labels")
+    if held is None:
+        x, labels, held_x, held_labels = _hold_out(x, labels, source)
+    else:
+        held_x, held_labels = held[0], whole_labels(held[1], "held-out labels")
+    parts = (_scaled(x, source), labels, _scaled(held_x, source), held_labels)
+    largest = max((int(part.max()) for part in (labels, held_labels) if part.size), default=0)
     return parts, source.classes or classes or largest + 1
 
 
@@ -141,35 +142,63 @@ def _read_npz(
     path: Path,
 ) -> tuple[NDArray[Any], NDArray[Any], tuple[NDArray[Any], NDArray[Any]] | None]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with zipfile.ZipFile(path) as archive:
+            _check_directory(archive, path)
+            names = set(archive.namelist())
             for name in ("x", "y"):
-                if name not in file:
+                if f"{name}.npy" not in names:
                     raise DataError(f"{path} has no array {name}.")
-            given = [name in file for name in ("held_x", "held_y")]
+            given = [f"{name}.npy" in names for name in ("held_x", "held_y")]
             if any(given) and not all(given):
                 raise DataError(f"{path} needs both held_x and held_y, or neither.")
-            held = (file["held_x"], file["held_y"]) if all(given) else None
-            return file["x"], file["y"], held
+            x, y = _member(archive, "x"), _member(archive, "y")
+            if not any(given):
+                return x, y, None
+            return x, y, (_member(archive, "held_x"), _member(archive, "held_y"))
     except DataError:
         raise
-    except (OSError, ValueError, EOFError, KeyError) as error:
-        raise DataError(f"{path} cannot be read as npz without pickles: {error}.") from error
-    except Exception as error:  # zipfile and zlib have errors of their own
-        raise DataError(f"{path} is damaged: {error}.") from error
+    except Exception as error:  # zipfile, zlib and numpy's parser have errors of many kinds
+        raise DataError(
+            f"{path} cannot be read as npz without pickles or a password: {_reason(error)}."
+        ) from error
 
 
-def _hold_out(x: NDArray[Any], y: NDArray[Any], source: OwnSamples) -> Any:
-    if y.ndim != 1 or len(x) != len(y) or len(y) < 2:
+def _check_directory(archive: zipfile.ZipFile, path: Path) -> None:
+    """Refuse an archive whose directory is damaged, so that members would be overlooked."""
+    with path.open("rb") as file:
+        file.seek(-ZIP_END_BYTES - len(archive.comment), os.SEEK_END)
+        count = int.from_bytes(file.read(ZIP_END_BYTES)[10:12], "little")
+    if count not in (len(archive.infolist()), ZIP64_COUNT):
+        raise DataError(f"{path} is damaged: its directory does not list all of its arrays.")
+    for member in archive.infolist():
+        archive.open(member).close()  # raises if the member itself has another name
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    with archive.open(f"{name}.npy") as file:
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        # Only at the end of a file its checksum is verified, which np.load does not wait for.
+        if file.read(1):
+            raise DataError(f"the array {name} is longer than its header says.")
+    return array
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def _hold_out(
+    x: NDArray[Any], y: Ints, source: OwnSamples
+) -> tuple[NDArray[Any], Ints, NDArray[Any], Ints]:
+    if y.ndim != 1 or x.shape[:1] != y.shape or y.size < 2:
         raise DataError(
             f"there must be as many samples as labels, and at least two, but their shapes are "
             f"{x.shape} and {y.shape}."
         )
-    if not np.issubdtype(y.dtype, np.integer):
-        raise DataError(f"labels must be whole numbers, not {y.dtype}.")
-    labels = y.astype(np.int64)
-    owners = np.zeros(labels.size, dtype=np.int64)
-    held = held_out_mask(owners, labels, 1, source.seed, source.held_out)
-    return x[~held], labels[~held], x[held], labels[held]
+    owners = np.zeros(y.size, dtype=np.int64)
+    held = held_out_mask(owners, y, 1, source.seed, source.held_out)
+    return x[~held], y[~held], x[held], y[held]
 
 
 def _scaled(x: NDArray[Any], source: OwnSamples) -> Images:

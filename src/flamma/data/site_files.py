@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES, choose_split
+from flamma.data.labels import MOST_CLASSES
 from flamma.data.pictures import PictureOptions
-from flamma.errors import ConfigError, DataError
+from flamma.errors import ConfigError, DataError, InputFileError
 from flamma.files import read_text
 from flamma.names import SITE_NAME
 from flamma.options import from_table
 from flamma.registry import Choice
-
-MOST_CLASSES = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,11 +159,16 @@ class SiteFile:
         """
         home, given = self.path.parent, Path(getattr(self.source, self.kind))
         path = home / given
-        if not given.is_absolute() and not path.resolve().is_relative_to(home):
+        try:
+            leads_out = not given.is_absolute() and not path.resolve().is_relative_to(home)
+            exists = path.exists()
+        except (OSError, ValueError, RuntimeError) as error:  # a name that no file can have
+            raise DataError(f"data.{self.kind} cannot be used: {error}.") from error
+        if leads_out:
             raise DataError(
                 f"data.{self.kind} leads out of {home}: give the absolute path if you mean that."
             )
-        if not path.exists():
+        if not exists:
             raise DataError(f"data.{self.kind} names {path}, which does not exist.")
         return path
 
@@ -187,7 +191,11 @@ def read_site(path: Path) -> SiteFile:
     """
     try:
         table = tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise DataError(f"{path} is not valid TOML: it is nested too deeply.") from None
+    except InputFileError:
+        raise
+    except ValueError as error:  # of the parser, or of a number with thousands of digits
         raise DataError(f"{path} is not valid TOML: {error}.") from error
     try:
         top = _Top(**from_table(_Top, table))

@@ -96,19 +96,31 @@ def make_site_key(private: Path, public: Path, name: str) -> None:
     write_public(public, line + f" {name}\n".encode())
 
 
-def public_key_bytes(path: Path) -> bytes:
-    """Return a public key as PEM, as Flower stores it, from a file in OpenSSH's format."""
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        PublicFormat,
-        load_ssh_public_key,
-    )
+def load_public_key(path: Path) -> ec.EllipticCurvePublicKey:
+    """Return a site's public key from a file in OpenSSH's format.
+
+    Raises
+    ------
+    DeployError
+        If there is no such key in the file.
+    """
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
     try:
         key = load_ssh_public_key(path.read_bytes())
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise ValueError("it is not an elliptic-curve key")
     except (OSError, ValueError) as error:
         raise DeployError(f"{path} is not the public key of a site: {error}.") from error
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return key
+
+
+def public_key_bytes(path: Path) -> bytes:
+    """Return a public key as PEM, as Flower stores it, from a file in OpenSSH's format."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return load_public_key(path).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def make_secret(path: Path) -> None:

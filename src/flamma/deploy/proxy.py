@@ -3,7 +3,8 @@
 Flower 1.41 serves three interfaces on one port. Fleet requests are signed with a site's registered
 key. Control and runtime requests are not: whoever can reach the port may register keys, submit
 runs or take over a task of the server. So the SuperLink listens on the loopback address only, and
-the network sees this proxy: TLS, the fleet requests in ``ALLOWED_PATHS``, and a size limit.
+the network sees this proxy: TLS, the fleet requests in ``ALLOWED_PATHS`` that a registered site has
+signed, a size limit, and time limits. Of other requests only the headers are read.
 
 The proxy also turns a SuperNode's polling into long polling. A SuperNode that asks for a message
 and gets none sleeps for three seconds. So the proxy keeps such a request open and polls the
@@ -23,6 +24,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flamma.deploy.admission import Account, Budget, BusyError, Connections, Headers, SiteKeys
 from flamma.deploy.hosts import ServerHost, read_server
 
 if TYPE_CHECKING:
@@ -53,6 +55,12 @@ ALLOWED_PATHS = frozenset(
 PULL_MESSAGES = FLEET + "pull-messages"
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 """The size limit of a request; Flower cuts arrays into pieces of 5 MiB."""
+MAX_HEADER_BYTES = 16 * 1024
+BODY_GRACE_SECONDS, SLOWEST_BYTES_PER_SECOND = 20.0, 16 * 1024
+"""The time limit of a request's body: some seconds, and as many more as its bytes take at most."""
+TLS_HANDSHAKE_SECONDS = 10.0
+OPEN_AFTER_ANSWER_SECONDS = 60
+"""Seconds that a connection stays open after an answer, which may still be on its way."""
 MAX_CONNECTIONS = 1000
 """Connections at a time; a request over one more is answered with 503."""
 SUPERLINK_TIMEOUT_SECONDS = 60.0
@@ -63,14 +71,21 @@ MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.3, 2.0
 """Seconds between two polls for a site: just after its last message, and much later."""
 MAX_POLLS_PER_SECOND = 30.0
 """Polls for all sites together; with so many sites that this is not enough, none is kept open."""
-PUBLIC_KEY_HEADER = b"flwr-public-key"
 HOP_BY_HOP_HEADERS = frozenset(
     (b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade")
 )
 
 
-class TooLargeError(Exception):
-    """A request is larger than ``MAX_REQUEST_BYTES``."""
+class RequestError(Exception):
+    """A request that is answered with a status of HTTP, and nothing else."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class DisconnectedError(Exception):
+    """The site has closed the connection in the middle of a request."""
 
 
 class Proxy:
@@ -80,44 +95,63 @@ class Proxy:
     ----------
     client : httpx.AsyncClient
         A client whose base URL is the SuperLink's.
+    keys : SiteKeys
+        The keys of the sites whose requests are passed on.
+    connections : Connections
+        The open connections.
     """
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: httpx.AsyncClient, keys: SiteKeys, connections: Connections) -> None:
         self.client = client
+        self.keys = keys
+        self.connections = connections
+        self.budget = Budget()
         self.waiting = 0
-        self.last_message: dict[bytes, float] = {}
+        self.last_message: dict[str, float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on one request, or answer 404 (not allowed), 413 (too large) or 503 (try again)."""
+        """Pass on one request, or say why not.
+
+        That is 404 (not allowed), 401 (not signed by a site), 408 (too slow), 413 (too large) or
+        503 (try again).
+        """
         if scope["type"] != "http":
             return
-        if scope["method"] != "POST" or scope["path"] not in ALLOWED_PATHS:
-            await _answer(send, 404)
-            return
         try:
-            body = await _body(receive)
-        except TooLargeError:
-            await _answer(send, 413)
+            if scope["method"] != "POST" or scope["path"] not in ALLOWED_PATHS:
+                raise RequestError(404)
+            site = self.keys.site_of(scope["headers"])
+            if site is None:
+                raise RequestError(401)
+            with self.connections.serving(scope["client"]), self.budget.account(site) as account:
+                await self._pass_on(site, scope, receive, send, account)
+        except DisconnectedError:
             return
+        except RequestError as error:
+            # The rest of the body, if there is one, is not read.
+            await _answer(send, error.status, headers=[(b"connection", b"close")])
+
+    async def _pass_on(
+        self, site: str, scope: Scope, receive: Receive, send: Send, account: Account
+    ) -> None:
         import httpx
 
+        body = await _body(scope["headers"], receive, account)
         headers = [(key, value) for key, value in scope["headers"] if key not in HOP_BY_HOP_HEADERS]
         try:
             if scope["path"] == PULL_MESSAGES:
-                reply = await self._pull(body, headers, receive)
+                reply = await self._pull(site, body, headers, receive)
             else:
                 reply = await self.client.post(scope["path"], content=body, headers=headers)
         except httpx.TransportError:  # the SuperLink is being restarted
-            await _answer(send, 503)
-            return
+            raise RequestError(503) from None
         if reply is not None:
             await _answer(send, reply.status_code, reply.content, _reply_headers(reply))
 
     async def _pull(
-        self, body: bytes, headers: list[tuple[bytes, bytes]], receive: Receive
+        self, site: str, body: bytes, headers: list[tuple[bytes, bytes]], receive: Receive
     ) -> httpx.Response | None:
         """Return the reply with a message, or without one if time is up; None if the site left."""
-        site = dict(headers).get(PUBLIC_KEY_HEADER, b"")
         until = time.monotonic() + LONG_POLL_SECONDS
         disconnected = asyncio.ensure_future(_disconnected(receive))
         self.waiting += 1
@@ -140,7 +174,7 @@ class Proxy:
             self.waiting -= 1
             disconnected.cancel()
 
-    def _pause(self, site: bytes, now: float) -> float:
+    def _pause(self, site: str, now: float) -> float:
         idle = now - self.last_message.get(site, -math.inf)
         wanted = max(MIN_POLL_SECONDS, min(MAX_POLL_SECONDS, idle / 10))
         return max(wanted, self.waiting / MAX_POLLS_PER_SECOND)
@@ -170,27 +204,42 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-async def _body(receive: Receive) -> bytes:
-    parts, size = [], 0
+async def _body(headers: Headers, receive: Receive, account: Account) -> bytes:
+    """Return a request's body, unless it is too large, too slow, or there is no room for it."""
+    _check_length(headers)
+    parts: list[bytes] = []
+    begun = time.monotonic()
     while True:
-        event = await receive()
+        limit = BODY_GRACE_SECONDS + account.taken / SLOWEST_BYTES_PER_SECOND
+        try:
+            event = await asyncio.wait_for(receive(), begun + limit - time.monotonic())
+        except TimeoutError:
+            raise RequestError(408) from None
         if event["type"] == "http.disconnect":
-            return b""
+            raise DisconnectedError
         part = event.get("body", b"")
-        size += len(part)
-        if size > MAX_REQUEST_BYTES:
-            raise TooLargeError
+        if account.taken + len(part) > MAX_REQUEST_BYTES:
+            raise RequestError(413)
+        try:
+            account.take(len(part))
+        except BusyError:
+            raise RequestError(503) from None
         parts.append(part)
         if not event.get("more_body", False):
             return b"".join(parts)
 
 
-async def _answer(
-    send: Send, status: int, body: bytes = b"", headers: list[tuple[bytes, bytes]] | None = None
-) -> None:
-    fallback = [(b"content-length", str(len(body)).encode())]
-    head = {"type": "http.response.start", "status": status, "headers": headers or fallback}
-    await send(head)
+def _check_length(headers: Headers) -> None:
+    """Refuse a body that says itself that it is too large, before any of it is read."""
+    length = dict(headers).get(b"content-length", b"0")
+    if not length.isdigit() or int(length[:20]) > MAX_REQUEST_BYTES:
+        raise RequestError(413)
+
+
+async def _answer(send: Send, status: int, body: bytes = b"", headers: Headers = ()) -> None:
+    if not any(key == b"content-length" for key, _ in headers):
+        headers = [*headers, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
@@ -208,8 +257,12 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         limits=limits,
         trust_env=False,
     )
+    keys = SiteKeys({site: host.public_key(site) for site in host.sites})
+    connections = Connections()
+    # uvicorn has no setting for this.
+    asyncio.constants.SSL_HANDSHAKE_TIMEOUT = TLS_HANDSHAKE_SECONDS  # type: ignore[attr-defined]
     uvicorn.run(
-        Proxy(client),
+        Proxy(client, keys, connections),
         host=listen,
         port=host.port,
         ssl_certfile=str(host.folder / "server.pem"),
@@ -217,9 +270,35 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         log_level="warning",
         access_log=False,
         lifespan="off",
+        loop="asyncio",
+        http=_protocol(connections),
+        ws="none",
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_keep_alive=OPEN_AFTER_ANSWER_SECONDS,
         limit_concurrency=MAX_CONNECTIONS,
         server_header=False,
     )
+
+
+def _protocol(connections: Connections) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol, which tells ``connections`` what is opened and closed.
+
+    It is the one by h11, because the other one reads headers of any length.
+    """
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Protocol(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if self.client is not None:
+                connections.opened(self.client, transport)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self.client is not None:
+                connections.closed(self.client)
+            super().connection_lost(exc)
+
+    return Protocol
 
 
 def main() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, TypeVar
 
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from flamma.engines.flower.codec import LARGEST_LOSS, MOST_SAMPLES
 from flamma.engines.flower.messages import MessageError
-from flamma.engines.flower.payload import content_of
+from flamma.engines.flower.payload import real_number
 from flamma.flower.client import EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC
 from flamma.flower.named_arrays import NamedArrays
 from flamma.types import Report
@@ -18,7 +19,7 @@ Record = TypeVar("Record", ArrayRecord, MetricRecord)
 
 
 def read_update(
-    client: int, reply: Message, form: NamedArrays, epoch_range: tuple[int, int]
+    client: int, content: RecordDict, form: NamedArrays, epoch_range: tuple[int, int]
 ) -> tuple[Report, dict[str, NDArray[Any]]]:
     """Return a client's answer to its terms, and the arrays of it that are not averaged as floats.
 
@@ -27,11 +28,12 @@ def read_update(
     MessageError
         If it is not a valid answer.
     """
-    content = content_of(reply)
     told = _only(content, MetricRecord)
     samples = _whole_number(told, SAMPLES_METRIC)
-    said = told.get(LOSS_METRIC)
-    loss = float(said) if isinstance(said, int | float) else math.nan
+    said = real_number(told.get(LOSS_METRIC))
+    loss = said if isinstance(said, float) else math.nan
+    if LARGEST_LOSS < loss < math.inf:
+        raise MessageError(f"it says that the loss is {loss:g}")
     fixed, most = epoch_range
     # A client that does not know FLamma does as many epochs as it was told, where that is fixed.
     epochs = (
@@ -45,7 +47,7 @@ def read_update(
     return Report(client, params, samples, epochs, loss), whole
 
 
-def read_metrics(reply: Message, accuracy: str, loss: str) -> tuple[float, float, int]:
+def read_metrics(content: RecordDict, accuracy: str, loss: str) -> tuple[float, float, int]:
     """Return accuracy in percent, loss and samples of an answer that has them by these names.
 
     Raises
@@ -53,13 +55,13 @@ def read_metrics(reply: Message, accuracy: str, loss: str) -> tuple[float, float
     MessageError
         If the accuracy is missing or not in [0, 1], or the samples are missing.
     """
-    told = _only(content_of(reply), MetricRecord)
-    share, lost = told.get(accuracy), told.get(loss, math.nan)
-    if not isinstance(share, int | float) or not isinstance(lost, int | float):
+    told = _only(content, MetricRecord)
+    share, lost = real_number(told.get(accuracy)), real_number(told.get(loss, math.nan))
+    if not isinstance(share, float) or not isinstance(lost, float):
         raise MessageError(f"there is no {accuracy} in it")
     if not 0 <= share <= 1:
         raise MessageError(f"it says that the accuracy is {share:g}, which is not in [0, 1]")
-    return 100.0 * share, float(lost), _whole_number(told, SAMPLES_METRIC)
+    return 100.0 * share, lost, _whole_number(told, SAMPLES_METRIC)
 
 
 def _only(content: RecordDict, kind: type[Record]) -> Record:
@@ -75,6 +77,6 @@ def _whole_number(record: MetricRecord, name: str) -> int:
     value = record.get(name)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if type(value) is not int or abs(value) > 2**40:
+    if type(value) is not int or abs(value) > MOST_SAMPLES:
         raise MessageError(f"{name} is {'missing' if value is None else 'not a whole number'}")
     return value

@@ -11,6 +11,9 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
+from flamma.engines.flower.codec import MOST_SAMPLES
+from flamma.engines.flower.messages import MessageError
+from flamma.engines.flower.payload import one_line_of, read_reply, real_number, take
 from flamma.flower.client import INTRODUCTION_RECORD
 from flamma.types import Floats, Ints
 
@@ -41,9 +44,10 @@ def shake_hands(grid: Grid, nodes: list[int], timeout: float) -> Introductions:
     messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
     told: dict[int, tuple[str, int, float]] = {}
     for reply in grid.send_and_receive(messages, timeout=timeout):
-        found = None if reply.has_error() else _read(reply.content.get(INTRODUCTION_RECORD))
-        if found is not None:
-            told[reply.metadata.src_node_id] = found
+        try:
+            told[reply.metadata.src_node_id] = read_reply(reply, read_introduction)
+        except MessageError as error:
+            log(WARNING, "node %s did not say who it is: %s", reply.metadata.src_node_id, error)
     names = {name for name, _, _ in told.values()}
     if len(names) < len(nodes):
         log(WARNING, "clients did not say who they are (@app.query()): the order may change")
@@ -59,14 +63,21 @@ def shake_hands(grid: Grid, nodes: list[int], timeout: float) -> Introductions:
     )
 
 
-def _read(record: object) -> tuple[str, int, float] | None:
-    """Return the name, samples and cost of an introduction, None if it is not a usable one."""
+def read_introduction(content: RecordDict) -> tuple[str, int, float]:
+    """Return the name, samples and cost that a client gives; the cost is NaN if it is not usable.
+
+    Raises
+    ------
+    MessageError
+        If it is not an introduction with a name and a number of samples.
+    """
+    record = content.get(INTRODUCTION_RECORD)
     if not isinstance(record, ConfigRecord):
-        return None
-    name, samples, cost = record.get("name"), record.get("samples"), record.get("cost", math.nan)
-    if not isinstance(name, str) or not name or type(samples) is not int:
-        return None
-    if not 0 < samples < 2**40:
-        return None
-    usable = isinstance(cost, int | float) and 0 < cost < math.inf
-    return name, samples, float(cost) if usable else math.nan  # type: ignore[arg-type]
+        raise MessageError("there is no introduction in it")
+    name, samples = take(record, "name", str), take(record, "samples", int)
+    if not name or name != one_line_of(name):
+        raise MessageError(f"{one_line_of(name)!r} is not a name")
+    if not 0 < samples <= MOST_SAMPLES:
+        raise MessageError(f"it says that it has {samples} samples")
+    cost = real_number(record.get("cost"))
+    return name, samples, cost if isinstance(cost, float) and 0 < cost < math.inf else math.nan

@@ -12,8 +12,9 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from flamma.engines.flower.messages import MessageError
-from flamma.engines.flower.payload import unpack_array
+from flamma.engines.flower.payload import one_line_of
 from flamma.errors import FlammaError
+from flamma.flower.npy import read_npy
 from flamma.types import Params
 
 RUNNING_STATISTICS = ("running_mean", "running_var")
@@ -81,14 +82,15 @@ class NamedArrays:
         """
         if set(record) != set(self.names):
             odd = sorted(set(record) ^ set(self.names))[0]
-            raise MessageError(f"the arrays have other names, such as {odd[:50]!r}")
+            raise MessageError(f"the arrays have other names, such as {one_line_of(odd)[:50]!r}")
         arrays = {
-            name: unpack_array(
-                record[name], self.types[name], self.shapes[name], f"the weights {name}"
-            )
+            name: read_npy(record[name], self.types[name], self.shapes[name], f"the weights {name}")
             for name in self.names
         }
-        real = [arrays[name].astype(np.float32).ravel() for name in self.trainable + self.carried]
+        with np.errstate(over="ignore"):  # what becomes infinite is refused by the strategy
+            real = [
+                arrays[name].astype(np.float32).ravel() for name in self.trainable + self.carried
+            ]
         return np.concatenate(real), {name: arrays[name] for name in self.whole}
 
     def restore(self, params: Params, whole: Mapping[str, NDArray[Any]]) -> ArrayRecord:

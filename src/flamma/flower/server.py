@@ -17,8 +17,9 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 from numpy.typing import NDArray
 
+from flamma.engines.flower.inflation import SMALL_REPLY_BYTES, guarded
 from flamma.engines.flower.messages import MessageError
-from flamma.engines.flower.payload import TERMS_RECORD, pack_terms
+from flamma.engines.flower.payload import TERMS_RECORD, pack_terms, read_reply
 from flamma.errors import FlammaError
 from flamma.experiments.config import make_config
 from flamma.federation import certified
@@ -136,16 +137,25 @@ class FlowerStrategy(Strategy):
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
         """Learn who the clients are, warm up if the strategy does, and go through the rounds."""
-        self._prepare(grid, initial_arrays, num_rounds)
-        if self._state.round < 0:
-            messages = self.configure_train(0, initial_arrays, train_config or ConfigRecord(), grid)
-            replies = list(grid.send_and_receive(messages, timeout=timeout))
-            warm, _ = self.aggregate_train(0, replies)
-            initial_arrays = initial_arrays if warm is None else warm
-            self.history.clear()
-        return super().start(
-            grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
-        )
+        largest = 2 * sum(len(array.data) for array in initial_arrays.values())
+        with guarded(largest + SMALL_REPLY_BYTES):
+            self._prepare(grid, initial_arrays, num_rounds)
+            if self._state.round < 0:
+                config = train_config or ConfigRecord()
+                messages = self.configure_train(0, initial_arrays, config, grid)
+                replies = list(grid.send_and_receive(messages, timeout=timeout))
+                warm, _ = self.aggregate_train(0, replies)
+                initial_arrays = initial_arrays if warm is None else warm
+                self.history.clear()
+            return super().start(
+                grid,
+                initial_arrays,
+                num_rounds,
+                timeout,
+                train_config,
+                evaluate_config,
+                evaluate_fn,
+            )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -221,7 +231,7 @@ class FlowerStrategy(Strategy):
             if client < 0:
                 continue
             try:
-                found = read_metrics(reply, self._accuracy, self._loss)
+                found = read_reply(reply, self._read_metrics)
                 accuracy[client], loss[client], samples[client] = found
                 missing.pop(client, None)
             except MessageError as error:
@@ -275,7 +285,13 @@ class FlowerStrategy(Strategy):
         terms = next((terms for terms in self._offer.terms if terms.client == client), None)
         if terms is None:
             raise MessageError("it was not asked")
-        return read_update(client, reply, self._form, self._config.strategy.epoch_range(terms))
+        epoch_range = self._config.strategy.epoch_range(terms)
+        return read_reply(
+            reply, lambda content: read_update(client, content, self._form, epoch_range)
+        )
+
+    def _read_metrics(self, content: RecordDict) -> tuple[float, float, int]:
+        return read_metrics(content, self._accuracy, self._loss)
 
     def _average_whole(
         self,

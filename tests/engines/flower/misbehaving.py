@@ -22,9 +22,11 @@ app = ClientApp()
 
 
 def weights(content, change):
-    array = content[codec.WEIGHTS_RECORD]["params"].numpy()
+    """Change the bytes of the weights, and what their record says of them."""
+    array = content[codec.WEIGHTS_RECORD]["params"]
+    numbers = change(np.frombuffer(array.data, np.float32))
     content[codec.WEIGHTS_RECORD] = ArrayRecord(
-        {"params": Array(np.ascontiguousarray(change(array)))}
+        {"params": Array(str(numbers.dtype), numbers.shape, array.stype, numbers.tobytes())}
     )
 
 
@@ -32,14 +34,13 @@ def numbers(content, record, **values):
     content[record] = ConfigRecord({**content[record], **values})
 
 
-def promise(content):
-    """An array whose header promises a terabyte."""
-    data = content[codec.WEIGHTS_RECORD]["params"].data
-    size = data[data.index(b"(") + 1 : data.index(b",)")]
-    more = data.replace(b"(%s,)" % size, b"(%s,)" % b"9".rjust(len(size), b"9"), 1)
-    content[codec.WEIGHTS_RECORD] = ArrayRecord(
-        {"params": Array("float32", (9,), "numpy.ndarray", more)}
-    )
+def in_numpys_format(content, data):
+    array = Array("float32", (9,), "numpy.ndarray", data)
+    content[codec.WEIGHTS_RECORD] = ArrayRecord({"params": array})
+
+
+TORN_HEADER = b"\x93NUMPY\x01\x00\x30\x00{'descr': '<f4', 'fortran_order': False, 'shape': ("
+"""A header of numpy's that ends too early: numpy parses it as Python and raises a TokenError."""
 
 
 MISCHIEF = {
@@ -48,7 +49,8 @@ MISCHIEF = {
     "dtype": lambda c: weights(c, lambda a: a.astype(np.float64)),
     "nan": lambda c: weights(c, lambda a: np.full_like(a, np.nan)),
     "large": lambda c: weights(c, lambda a: np.zeros(5_000_000, np.float32)),
-    "promise": promise,
+    "torn header": lambda c: in_numpys_format(c, TORN_HEADER),
+    "promise": lambda c: c[codec.WEIGHTS_RECORD]["params"].__setattr__("shape", (2**31 - 1,)),
     "two arrays": lambda c: c[codec.WEIGHTS_RECORD].__setitem__(
         "more", c[codec.WEIGHTS_RECORD]["params"]
     ),

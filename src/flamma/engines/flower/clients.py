@@ -12,7 +12,7 @@ from flwr.app import Message, MessageType, RecordDict
 
 from flamma.engines.flower.codec import pack_order, read_report, read_score
 from flamma.engines.flower.messages import MessageError, Order, Score
-from flamma.engines.flower.payload import content_of
+from flamma.engines.flower.payload import read_reply
 from flamma.engines.flower.roster import Request, Roster, exchange
 from flamma.engines.runner import ClientRunner
 from flamma.types import Ints, Params, Population, Report, Scores, Scoring, Terms
@@ -93,7 +93,7 @@ class GridClients:
             for client, node in nodes.items()
             if node is not None
         ]
-        replies = exchange(self.roster.grid, requests, self.wait)
+        replies = exchange(self.roster.grid, requests, self.wait, params.nbytes)
         answers = {
             c: NOT_CONNECTED if node is None else replies.get(node) for c, node in nodes.items()
         }
@@ -137,7 +137,7 @@ class GridClients:
         if isinstance(answer, str):
             return answer
         try:
-            return read(content_of(answer))
+            return read_reply(answer, read)
         except MessageError as error:
             return error.reason
 

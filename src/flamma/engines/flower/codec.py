@@ -1,17 +1,20 @@
 """Messages as Flower's records: packed before they are sent, and checked when they arrive.
 
-Weights travel as one array, everything else as small records. Nothing that arrives is trusted:
-names, types, shapes, sizes and ranges are checked before use.
+Weights travel as the bytes of one float32 vector, without a header that would have to be parsed;
+everything else travels as small records. Nothing that arrives is trusted: names, types, shapes,
+sizes and ranges are checked before use.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from flamma.data.labels import MOST_CLASSES
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import (
     MAX_TEXT_LENGTH,
@@ -21,11 +24,10 @@ from flamma.engines.flower.payload import (
     pack_terms,
     read_terms,
     take,
-    unpack_array,
 )
 from flamma.types import Params, Report, Terms
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 ORDER_RECORD, WEIGHTS_RECORD = "flamma.order", "flamma.weights"
 PROFILE_RECORD, REPORT_RECORD, SCORE_RECORD = "flamma.profile", "flamma.report", "flamma.score"
 FAILURE_RECORD = "flamma.failure"
@@ -33,7 +35,17 @@ FAILURE_RECORD = "flamma.failure"
 MAX_CONFIG_LENGTH = 100_000
 """Characters of a configuration that are read."""
 
+MOST_FEATURES = 2**26
+"""Numbers of one sample: a picture of three channels with sides of 4096 has fewer."""
+
+MOST_SAMPLES = 2**40
+
+LARGEST_LOSS = 1e12
+"""A loss above this is refused, unless it is infinite: powers of it would overflow."""
+
 FLOAT32 = np.dtype("<f4")
+RAW_FLOAT32 = "flamma.float32"
+"""How weights are written: little-endian float32 numbers, one after the other."""
 
 
 def pack_order(order: Order, terms: Terms | None, params: Params | None) -> RecordDict:
@@ -67,7 +79,7 @@ def read_order(content: RecordDict) -> tuple[Order, Terms | None, Params | None]
         cost=take(record, "cost", float),
         classes=take(record, "classes", int),
     )
-    if not 0 <= order.classes < 2**20:
+    if not 0 <= order.classes <= MOST_CLASSES:
         raise MessageError(f"the order is for {order.classes} classes")
     terms = read_terms(_config_record(content, TERMS_RECORD)) if TERMS_RECORD in content else None
     params = read_params(content) if WEIGHTS_RECORD in content else None
@@ -89,7 +101,7 @@ def read_profile(content: RecordDict) -> SiteProfile:
     """
     record = _config_record(content, PROFILE_RECORD)
     shape = record.get("shape")
-    if not isinstance(shape, list) or not all(type(n) is int and 0 < n < 2**20 for n in shape):
+    if not isinstance(shape, list) or not _is_sample_shape(shape):
         raise MessageError("its samples have no usable shape")
     profile = SiteProfile(
         name=take(record, "name", str),
@@ -101,12 +113,12 @@ def read_profile(content: RecordDict) -> SiteProfile:
         classes=take(record, "classes", int),
         lanes=take(record, "lanes", bool),
     )
-    for name, value, least in (
-        ("samples", profile.samples, 1),
-        ("held-out samples", profile.held_out, 0),
-        ("classes", profile.classes, 1),
+    for name, value, least, most in (
+        ("samples", profile.samples, 1, MOST_SAMPLES),
+        ("held-out samples", profile.held_out, 0, MOST_SAMPLES),
+        ("classes", profile.classes, 1, MOST_CLASSES),
     ):
-        if not least <= value < 2**40:
+        if not least <= value <= most:
             raise MessageError(f"it says that it has {value} {name}")
     if not (math.isnan(profile.cost) or 0 < profile.cost < math.inf):
         raise MessageError(f"it says that its cost is {profile.cost:g}")
@@ -162,6 +174,8 @@ def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size
         raise MessageError(f"it says that it has {own} samples, before it had {samples}")
     if abs(epochs) > 2**31:
         raise MessageError("it says that it did more epochs than there are numbers for")
+    if LARGEST_LOSS < loss < math.inf:
+        raise MessageError(f"it says that the loss is {loss:g}")
     params = read_params(content, size) if WEIGHTS_RECORD in content else None
     if params is None and epochs != 0:
         raise MessageError(f"it says that it did {epochs} epochs, but sent no weights")
@@ -194,7 +208,8 @@ def read_score(content: RecordDict, name: str, held_out: int) -> Score:
 
 def pack_params(params: Params) -> ArrayRecord:
     """Return the record of a flat vector of weights."""
-    return ArrayRecord({"params": Array(np.ascontiguousarray(params))})
+    data = np.ascontiguousarray(params, dtype=FLOAT32).tobytes()
+    return ArrayRecord({"params": Array("float32", (params.size,), RAW_FLOAT32, data)})
 
 
 def read_params(content: RecordDict, size: int | None = None) -> Params:
@@ -208,9 +223,23 @@ def read_params(content: RecordDict, size: int | None = None) -> Params:
     record = content.get(WEIGHTS_RECORD)
     if not isinstance(record, ArrayRecord) or list(record) != ["params"]:
         raise MessageError("the weights are not one array named params")
-    shape = None if size is None else (size,)
-    params: Params = unpack_array(record["params"], FLOAT32, shape, "the weights")
-    return params
+    array = record["params"]
+    if not isinstance(array, Array) or array.stype != RAW_FLOAT32:
+        raise MessageError("the weights are not written as float32 numbers")
+    length = len(array.data)
+    if size is None:
+        size = length // FLOAT32.itemsize
+    if length != size * FLOAT32.itemsize:
+        raise MessageError(f"the weights take {length} bytes instead of {size * FLOAT32.itemsize}")
+    if array.dtype != "float32" or array.shape != (size,):
+        raise MessageError("the weights are not one vector of float32 numbers")
+    return np.frombuffer(array.data, dtype=FLOAT32).astype(np.float32)
+
+
+def _is_sample_shape(shape: list[Any]) -> bool:
+    if not 1 <= len(shape) <= 3 or not all(type(n) is int and n > 0 for n in shape):
+        return False
+    return bool(math.prod(shape) <= MOST_FEATURES)
 
 
 def _check_sender(record: ConfigRecord, name: str, client: int | None = None) -> None:

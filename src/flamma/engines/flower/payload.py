@@ -5,16 +5,14 @@ Nothing that arrives is trusted: names, types, shapes, sizes and ranges are chec
 
 from __future__ import annotations
 
-import io
 import math
 import tomllib
+from collections.abc import Callable
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar
 
-import numpy as np
-from flwr.app import Array, ConfigRecord, Message, RecordDict
-from numpy.typing import NDArray
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from flamma.engines.flower.messages import MessageError
 from flamma.experiments.config import Config, make_config
@@ -27,13 +25,11 @@ TERMS_RECORD = "flamma.terms"
 MAX_TEXT_LENGTH = 200
 """Characters of a name or a reason that are read."""
 
-MAX_ARRAY_HEADER = 512
-"""Bytes by which an array may be longer than its numbers."""
-
 PROCESS_DIED, NODE_UNAVAILABLE = 8, (3, 4, 5)
 """Flower's error codes: the client's process died; the node or its answer is not available."""
 
 Plain = TypeVar("Plain", int, float, str, bool)
+ReadValue = TypeVar("ReadValue")
 
 
 def pack_terms(terms: Terms) -> ConfigRecord:
@@ -69,44 +65,6 @@ def read_terms(record: ConfigRecord) -> Terms:
     return terms
 
 
-def unpack_array(
-    array: Array, dtype: np.dtype[Any], shape: tuple[int, ...] | None, what: str
-) -> NDArray[Any]:
-    """Return an array that arrived, if it has this type and shape (None: any vector).
-
-    The header is checked first, so that no memory is allocated for a size it only claims.
-
-    Raises
-    ------
-    MessageError
-        If it has another type or shape, or cannot be read.
-    """
-    if array.stype != "numpy.ndarray":
-        raise MessageError(f"{what} are written as {array.stype[:50]!r}")
-    content = array.data
-    if shape is not None and len(content) > dtype.itemsize * math.prod(shape) + MAX_ARRAY_HEADER:
-        wanted = dtype.itemsize * math.prod(shape)
-        raise MessageError(f"{what} take {len(content)} bytes instead of {wanted}")
-    file = io.BytesIO(content)
-    try:
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError("a header of another version")
-        found, fortran, kind = np.lib.format.read_array_header_1_0(file)
-    except ValueError as error:
-        raise MessageError(f"{what} cannot be read") from error
-    if kind != dtype:
-        raise MessageError(f"{what} are of the type {kind.name}, not {dtype.name}")
-    if found != shape and (shape is not None or len(found) != 1):
-        raise MessageError(f"{what} have the shape {found}")
-    body = memoryview(content)[file.tell() :]
-    if len(body) != dtype.itemsize * math.prod(found):
-        size = dtype.itemsize * math.prod(found)
-        raise MessageError(f"{what} take {len(body)} bytes instead of {size}")
-    values = np.frombuffer(body, dtype=dtype)
-    ordered = values.reshape(found[::-1]).T if fortran else values.reshape(found)
-    return np.array(ordered)
-
-
 @lru_cache(maxsize=1)
 def read_configuration(text: str) -> Config:
     """Return the configuration that a client was sent, checked like any other.
@@ -122,17 +80,24 @@ def read_configuration(text: str) -> Config:
         raise MessageError(f"the configuration that was sent is not TOML: {error}.") from error
 
 
-def content_of(reply: Message) -> RecordDict:
-    """Return the content of a reply.
+def read_reply(reply: Message, read: Callable[[RecordDict], ReadValue]) -> ReadValue:
+    """Return what ``read`` makes of a reply's content.
+
+    Nothing that a client sends may end the server's run, so every exception is a MessageError.
 
     Raises
     ------
     MessageError
-        If it is an error instead: the client raised, died, or is not there.
+        If the client raised, died or is not there, or if its reply cannot be read.
     """
-    if reply.has_error():
-        raise MessageError(why_failed(reply), from_client=True)
-    return reply.content
+    try:
+        if reply.has_error():
+            raise MessageError(why_failed(reply), from_client=True)
+        return read(reply.content)
+    except MessageError:
+        raise
+    except Exception as error:
+        raise MessageError(f"it cannot be read ({type(error).__name__})") from error
 
 
 def why_failed(reply: Message) -> str:
@@ -163,6 +128,11 @@ def as_record(values: Any, **more: Any) -> ConfigRecord:
     )
 
 
+def real_number(value: Any) -> Any:
+    """Return a whole number that a float can hold as a float, everything else as it is."""
+    return float(value) if type(value) is int and abs(value) < 2**53 else value
+
+
 def take(
     record: ConfigRecord, key: str, kind: type[Plain], longest: int = MAX_TEXT_LENGTH
 ) -> Plain:
@@ -174,8 +144,8 @@ def take(
         If it is missing, of another type, or a text that is too long.
     """
     value: Any = record.get(key)
-    if kind is float and type(value) is int and abs(value) < 2**53:
-        value = float(value)
+    if kind is float:
+        value = real_number(value)
     if type(value) is not kind:
         found = "missing" if value is None else f"a {type(value).__name__}"
         raise MessageError(f"{key} is {found}")

@@ -11,8 +11,9 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from flamma.engines.flower.codec import pack_order, read_profile
+from flamma.engines.flower.inflation import SMALL_REPLY_BYTES, guarded
 from flamma.engines.flower.messages import MessageError, Order, SiteProfile
-from flamma.engines.flower.payload import content_of, one_line_of
+from flamma.engines.flower.payload import one_line_of, read_reply
 from flamma.errors import RunError
 
 NODE_CHECK_SECONDS = 1.0
@@ -39,11 +40,14 @@ class Request(NamedTuple):
     content: RecordDict
 
 
-def exchange(grid: Grid, requests: Sequence[Request], wait: float) -> dict[int, Message]:
+def exchange(
+    grid: Grid, requests: Sequence[Request], wait: float, weights_bytes: int = 0
+) -> dict[int, Message]:
     """Send requests and return the replies that come in time, by node.
 
-    An error that Flower sends in place of a node that is gone counts as the node's reply.
-    Otherwise a reply counts only if it comes from the node that was asked.
+    ``weights_bytes`` is how large the weights of a reply may be. An error that Flower sends in
+    place of a node that is gone counts as the node's reply. Otherwise a reply counts only if it
+    comes from the node that was asked.
     """
     messages = [
         Message(request.content, request.node, request.kind, ttl=wait + EXTRA_LIFETIME_SECONDS)
@@ -54,10 +58,11 @@ def exchange(grid: Grid, requests: Sequence[Request], wait: float) -> dict[int, 
         return replies
     numbers = list(grid.push_messages(messages))
     asked = {n: request.node for n, request in zip(numbers, requests, strict=False) if n}
-    for reply in _pull(grid, set(asked), wait):
-        node = asked.get(reply.metadata.reply_to_message_id)
-        if node is not None and (reply.has_error() or reply.metadata.src_node_id == node):
-            replies.setdefault(node, reply)
+    with guarded(weights_bytes + SMALL_REPLY_BYTES):
+        for reply in _pull(grid, set(asked), wait):
+            node = asked.get(reply.metadata.reply_to_message_id)
+            if node is not None and (reply.has_error() or reply.metadata.src_node_id == node):
+                replies.setdefault(node, reply)
     return replies
 
 
@@ -120,7 +125,7 @@ class Roster:
         replies = exchange(self.grid, requests, min(self.wait, PROFILE_SECONDS))
         for node, reply in sorted(replies.items()):
             try:
-                self._admit(node, read_profile(content_of(reply)), registered[node])
+                self._admit(node, read_reply(reply, read_profile), registered[node])
             except MessageError as error:
                 self.refused[registered[node] or f"node {node}"] = str(error)
                 if not error.from_client:

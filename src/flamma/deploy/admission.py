@@ -1,0 +1,200 @@
+"""Who may use the proxy, and how much of it: keys, connections, and memory for requests.
+
+A request is authenticated by its headers, before any of its body is read. Flower signs each fleet
+request of a SuperNode: the headers have the site's public key, a timestamp, and a signature of the
+timestamp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from flamma.deploy.keys import load_public_key, public_key_bytes
+
+Headers = Sequence[tuple[bytes, bytes]]
+Peer = tuple[str, int]
+"""The address and port of the other end of a connection."""
+
+PUBLIC_KEY_HEADER = b"flwr-public-key"
+SIGNATURE_HEADER = b"flwr-signature"
+TIMESTAMP_HEADER = b"flwr-timestamp"
+
+SIGNATURE_SECONDS, CLOCK_DRIFT_SECONDS = 305.0, 5.0
+"""How old a signature may be, and how far in the future; the SuperLink goes by the same."""
+MAX_STRANGERS = 256
+"""Connections on which no site has authenticated yet; one more replaces the oldest of them."""
+STRANGER_SECONDS = 10.0
+"""Seconds in which a new connection must bring its first authenticated request."""
+IDLE_SECONDS = 120.0
+"""Seconds between the end of one request of a connection and the beginning of the next."""
+MAX_SITE_BYTES = 128 * 1024 * 1024
+"""Bytes of requests that the proxy holds for one site at a time."""
+MAX_TOTAL_BYTES = 512 * 1024 * 1024
+"""Bytes of requests that the proxy holds for all sites together."""
+
+
+class BusyError(Exception):
+    """The proxy holds as much as it may; the site should try again."""
+
+
+class SiteKeys:
+    """The registered keys of a federation's sites.
+
+    Parameters
+    ----------
+    files : mapping
+        The files of the sites' public keys, by the sites' names.
+
+    Raises
+    ------
+    DeployError
+        If a file is not the public key of a site.
+    """
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._keys = {
+            base64.b64encode(public_key_bytes(path)): (name, load_public_key(path))
+            for name, path in files.items()
+        }
+
+    def site_of(self, headers: Headers) -> str | None:
+        """Return the site that has signed a request, None if none has or not just now."""
+        values = [
+            [value for key, value in headers if key == name]
+            for name in (PUBLIC_KEY_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER)
+        ]
+        # With a header that is there twice, the SuperLink may mean the other one.
+        if any(len(found) != 1 for found in values):
+            return None
+        [[key], [signature], [timestamp]] = values
+        if key not in self._keys or not _is_fresh(timestamp):
+            return None
+        name, public_key = self._keys[key]
+        return name if _has_signed(public_key, timestamp, signature) else None
+
+
+def _is_fresh(timestamp: bytes) -> bool:
+    try:
+        signed = datetime.datetime.fromisoformat(timestamp.decode("ascii"))
+        age = (datetime.datetime.now(datetime.UTC) - signed).total_seconds()
+    except (ValueError, TypeError, OverflowError):  # or one without a time zone
+        return False
+    return -CLOCK_DRIFT_SECONDS < age < SIGNATURE_SECONDS
+
+
+def _has_signed(public_key: object, timestamp: bytes, signature: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    assert isinstance(public_key, ec.EllipticCurvePublicKey)
+    try:
+        raw = base64.b64decode(signature, validate=True)
+        public_key.verify(raw, timestamp, ec.ECDSA(hashes.SHA256()))
+    except (ValueError, InvalidSignature):
+        return False
+    return True
+
+
+class Connections:
+    """Closes connections that no site uses.
+
+    A connection is a stranger's until a site has authenticated a request on it. It is closed if
+    that takes too long, or if there are too many of them. Between two requests of a site there
+    is a time limit, too.
+    """
+
+    def __init__(self) -> None:
+        self._transports: dict[Peer, asyncio.Transport] = {}
+        self._timers: dict[Peer, asyncio.TimerHandle] = {}
+        self._strangers: dict[Peer, None] = {}  # the oldest first
+
+    def opened(self, peer: Peer, transport: asyncio.Transport) -> None:
+        """Give a new connection some time, in place of the oldest stranger if there are many."""
+        while len(self._strangers) >= MAX_STRANGERS:
+            self._cut(next(iter(self._strangers)))
+        self._transports[peer] = transport
+        self._strangers[peer] = None
+        self._limit(peer, STRANGER_SECONDS)
+
+    def closed(self, peer: Peer) -> None:
+        """Forget a connection."""
+        self._strangers.pop(peer, None)
+        self._transports.pop(peer, None)
+        if timer := self._timers.pop(peer, None):
+            timer.cancel()
+
+    @contextmanager
+    def serving(self, peer: Peer) -> Iterator[None]:
+        """Keep a connection open while a request that a site has signed is answered."""
+        self._strangers.pop(peer, None)
+        if timer := self._timers.pop(peer, None):
+            timer.cancel()
+        try:
+            yield
+        finally:
+            if peer in self._transports:
+                self._limit(peer, IDLE_SECONDS)
+
+    def _limit(self, peer: Peer, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers[peer] = loop.call_later(seconds, self._cut, peer)
+
+    def _cut(self, peer: Peer) -> None:
+        transport = self._transports.get(peer)
+        self.closed(peer)
+        if transport is not None:
+            transport.abort()
+
+
+class Budget:
+    """Counts the bytes of requests that are held for each site."""
+
+    def __init__(self) -> None:
+        self._held: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        """The bytes that are held for all sites together."""
+        return self._held.total()
+
+    @contextmanager
+    def account(self, site: str) -> Iterator[Account]:
+        """Give back at the end what one request of a site has taken."""
+        account = Account(self, site)
+        try:
+            yield account
+        finally:
+            self._held[site] -= account.taken
+
+    def take(self, site: str, size: int) -> None:
+        """Count bytes for a site.
+
+        Raises
+        ------
+        BusyError
+            If that would be more than one site, or all together, may have.
+        """
+        if self._held[site] + size > MAX_SITE_BYTES or self.total + size > MAX_TOTAL_BYTES:
+            raise BusyError
+        self._held[site] += size
+
+
+class Account:
+    """What one request has taken of the budget."""
+
+    def __init__(self, budget: Budget, site: str) -> None:
+        self._budget = budget
+        self._site = site
+        self.taken = 0
+
+    def take(self, size: int) -> None:
+        """Count bytes; see :meth:`Budget.take`."""
+        self._budget.take(self._site, size)
+        self.taken += size

@@ -1,0 +1,214 @@
+"""The real proxy and raw sockets: strangers hold no memory, slow bodies end, honest sites go on."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import psutil
+import pytest
+
+from deploy.signing import load_key, make_keys, signed
+from flamma.deploy.hosts import read_server
+from flamma.deploy.init import init
+from flamma.deploy.proxy import MAX_REQUEST_BYTES
+
+PUSH = "/v1/fleet/push-object"
+BODY_SECONDS, STRANGER_SECONDS, STRANGERS = 2.0, 3.0, 20
+START = f"""
+import sys
+from flamma.deploy import admission, proxy
+proxy.BODY_GRACE_SECONDS, proxy.SLOWEST_BYTES_PER_SECOND = {BODY_SECONDS}, 2**20
+admission.STRANGER_SECONDS, admission.MAX_STRANGERS = {STRANGER_SECONDS}, {STRANGERS}
+proxy.TLS_HANDSHAKE_SECONDS = {STRANGER_SECONDS}
+proxy.main()
+"""
+
+
+class SuperLink(BaseHTTPRequestHandler):
+    """Stands for the SuperLink: answers with the number of bytes it was sent."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        size = len(self.rfile.read(int(self.headers["content-length"])))
+        self.send_response(200)
+        self.send_header("content-length", str(len(str(size))))
+        self.end_headers()
+        self.wfile.write(str(size).encode())
+
+    def log_message(self, *_):
+        pass
+
+
+class Running:
+    """A proxy in a process of its own, and the sites' and the strangers' way to it."""
+
+    def __init__(self, folder, process):
+        self.host = read_server(folder / "server")
+        self.process = psutil.Process(process.pid)
+        self.key = load_key(folder / "sites" / "site0" / "site.key")
+        self.trusted = ssl.create_default_context(cafile=str(self.host.authority))
+
+    def connected(self):
+        plain = socket.create_connection(("127.0.0.1", self.host.port), 10)
+        return self.trusted.wrap_socket(plain, server_hostname="127.0.0.1")
+
+    def begun(self, headers, length=MAX_REQUEST_BYTES):
+        """A connection on which a request has begun whose body is still to come."""
+        lines = [f"POST {PUSH} HTTP/1.1", "host: proxy", f"content-length: {length}"]
+        lines += [f"{key}: {value}" for key, value in headers.items()]
+        connection = self.connected()
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        return connection
+
+    def push(self, content=b"x" * 100_000):
+        """An honest site's request."""
+        with httpx.Client(verify=self.trusted, trust_env=False) as client:
+            address = f"https://127.0.0.1:{self.host.port}{PUSH}"
+            return client.post(address, content=content, headers=signed(self.key), timeout=20)
+
+    @property
+    def memory(self):
+        return self.process.memory_info().rss
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("proxy") / "fed"
+    init(folder, ["site0"], {"dataset": "own", "held_out": 0.2})
+    host = read_server(folder / "server")
+    link = ThreadingHTTPServer(("127.0.0.1", host.control_port), SuperLink)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(host.folder / "server.pem", host.folder / "server.key")
+    link.socket = context.wrap_socket(link.socket, server_side=True)
+    threading.Thread(target=link.serve_forever, daemon=True).start()
+    process = subprocess.Popen([sys.executable, "-c", START, str(host.folder), "127.0.0.1"])
+    try:
+        found = Running(folder, process)
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError, httpx.TransportError):
+                assert found.push().text == "100000"
+                break
+            time.sleep(0.2)
+        yield found
+    finally:
+        process.terminate()
+        process.wait(20)
+        link.shutdown()
+        link.server_close()
+
+
+def is_closed(connection, within):
+    """Read what is left, and return whether the other end has closed the connection in time."""
+    end = time.monotonic() + within
+    connection.settimeout(0.2)
+    while time.monotonic() < end:
+        try:
+            if not connection.recv(2**16):
+                return True
+        except TimeoutError:
+            continue
+        except OSError:
+            return True
+    return False
+
+
+def send_as_much_as_goes(connections, seconds=4.0):
+    """Send bodies on all connections at once, until they are closed or nobody reads them."""
+    sent, end, piece = 0, time.monotonic() + seconds, bytes(2**16)
+    left = dict.fromkeys(connections, MAX_REQUEST_BYTES - 1)
+    for connection in left:
+        connection.setblocking(False)
+    while left and time.monotonic() < end:
+        _, ready, _ = select.select([], list(left), [], 0.2)
+        if not ready:
+            break
+        for connection in ready:
+            try:
+                size = connection.send(piece[: left[connection]])
+            except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                continue
+            except OSError:
+                del left[connection]
+                continue
+            sent += size
+            left[connection] -= size
+            if not left[connection]:
+                del left[connection]
+    return sent
+
+
+def test_unfinished_requests_of_strangers_hold_next_to_no_memory(running, tmp_path):
+    stranger, _ = make_keys(tmp_path)
+    before = running.memory
+    with contextlib.ExitStack() as stack:
+        opened = [
+            stack.enter_context(running.begun(signed(stranger) if k % 2 else {})) for k in range(40)
+        ]
+        send_as_much_as_goes(opened)
+        assert running.memory - before < 50 * 2**20  # they would send 1.28 GB
+        assert running.push().text == "100000"
+        assert all(is_closed(connection, 20.0) for connection in opened)
+
+
+def test_a_stranger_gets_its_answer_before_it_has_sent_a_body(running):
+    with running.begun({}) as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 401 ")
+
+
+def test_the_slow_body_of_a_site_is_cut_off(running):
+    with running.begun(signed(running.key)) as connection:
+        begun = time.monotonic()
+        connection.settimeout(0.3)
+        answer = b""
+        while not answer and time.monotonic() < begun + 30:
+            with contextlib.suppress(TimeoutError):
+                connection.sendall(b"x")
+                answer = connection.recv(100)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+    assert running.push().text == "100000"
+
+
+def test_the_large_body_of_a_site_goes_through(running):
+    assert running.push(bytes(5 * 2**20)).text == str(5 * 2**20)
+    with running.begun(signed(running.key), MAX_REQUEST_BYTES + 1) as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"POST /v1/fl", b"POST /v1/fleet/push-object HTTP/1.1\r\na: "]
+)
+def test_a_connection_without_a_request_is_closed(running, text):
+    with running.connected() as connection:
+        connection.sendall(text)
+        assert is_closed(connection, 30.0)
+
+
+def test_a_connection_without_tls_is_closed(running):
+    with socket.create_connection(("127.0.0.1", running.host.port), 10) as connection:
+        assert is_closed(connection, 30.0)
+
+
+def test_headers_without_an_end_are_refused(running):
+    with running.connected() as connection:
+        with contextlib.suppress(OSError):
+            for _ in range(100):
+                connection.sendall(b"x" * 10_000)
+        assert is_closed(connection, 30.0)
+
+
+def test_honest_sites_get_in_among_many_strangers(running):
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(running.connected()) for _ in range(3 * STRANGERS)]
+        assert running.push().text == "100000"
+        assert is_closed(opened[0], 10.0)  # the oldest of them made room
