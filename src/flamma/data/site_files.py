@@ -6,7 +6,6 @@ checked here; the data are read by ``site_data``.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,11 +14,11 @@ from typing import Any
 from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES, choose_split
 from flamma.data.labels import MOST_CLASSES
 from flamma.data.pictures import PictureOptions
-from flamma.errors import ConfigError, DataError, InputFileError
-from flamma.files import read_text
+from flamma.errors import ConfigError, DataError
 from flamma.names import SITE_NAME
 from flamma.options import from_table
 from flamma.registry import Choice
+from flamma.toml import read_toml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,14 +188,7 @@ def read_site(path: Path) -> SiteFile:
     DataError
         If the file cannot be used; one sentence names the file and the key.
     """
-    try:
-        table = tomllib.loads(read_text(path))
-    except RecursionError:
-        raise DataError(f"{path} is not valid TOML: it is nested too deeply.") from None
-    except InputFileError:
-        raise
-    except ValueError as error:  # of the parser, or of a number with thousands of digits
-        raise DataError(f"{path} is not valid TOML: {error}.") from error
+    table = read_toml(path)
     try:
         top = _Top(**from_table(_Top, table))
         if not SITE_NAME.fullmatch(top.name):

@@ -21,8 +21,8 @@ from flamma.engines.outcomes import late
 from flamma.engines.worker import (
     BEATS,
     BEGUN,
-    WORKER_HEARTBEAT_SECONDS,
     SILENT_WORKER_SECONDS,
+    WORKER_HEARTBEAT_SECONDS,
     Worker,
     start_worker,
 )

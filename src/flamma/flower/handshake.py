@@ -15,6 +15,7 @@ from flamma.engines.flower.codec import MOST_SAMPLES
 from flamma.engines.flower.messages import MessageError
 from flamma.engines.flower.payload import one_line_of, read_reply, real_number, take
 from flamma.flower.client import INTRODUCTION_RECORD
+from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.types import Floats, Ints
 
 
@@ -80,4 +81,8 @@ def read_introduction(content: RecordDict) -> tuple[str, int, float]:
     if not 0 < samples <= MOST_SAMPLES:
         raise MessageError(f"it says that it has {samples} samples")
     cost = real_number(record.get("cost"))
-    return name, samples, cost if isinstance(cost, float) and 0 < cost < math.inf else math.nan
+    return (
+        name,
+        samples,
+        cost if isinstance(cost, float) and SMALLEST_COST <= cost <= LARGEST_COST else math.nan,
+    )

@@ -25,6 +25,7 @@ from flamma.engines.flower.payload import (
     read_terms,
     take,
 )
+from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.types import Params, Report, Terms
 
 PROTOCOL_VERSION = 3
@@ -120,7 +121,7 @@ def read_profile(content: RecordDict) -> SiteProfile:
     ):
         if not least <= value <= most:
             raise MessageError(f"it says that it has {value} {name}")
-    if not (math.isnan(profile.cost) or 0 < profile.cost < math.inf):
+    if not (math.isnan(profile.cost) or SMALLEST_COST <= profile.cost <= LARGEST_COST):
         raise MessageError(f"it says that its cost is {profile.cost:g}")
     return profile
 

@@ -6,7 +6,6 @@ Nothing that arrives is trusted: names, types, shapes, sizes and ranges are chec
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable
 from dataclasses import fields
 from functools import lru_cache
@@ -17,6 +16,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flamma.engines.flower.messages import MessageError
 from flamma.experiments.config import Config, make_config
 from flamma.strategies.base import MOST_EPOCHS
+from flamma.toml import parse_toml
 from flamma.types import Terms
 
 TERMS_RECORD = "flamma.terms"
@@ -74,10 +74,7 @@ def read_configuration(text: str) -> Config:
     FlammaError
         If it is not a valid configuration.
     """
-    try:
-        return make_config(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise MessageError(f"the configuration that was sent is not TOML: {error}.") from error
+    return make_config(parse_toml(text, "the configuration that was sent"))
 
 
 def read_reply(reply: Message, read: Callable[[RecordDict], ReadValue]) -> ReadValue:
