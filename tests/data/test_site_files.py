@@ -8,7 +8,7 @@ import pytest
 from flamma.data.build import HELD_OUT, VALIDATION_SAMPLES
 from flamma.data.site_files import DatasetSlice, NpzFile, ParquetFile, PictureFolder, read_site
 from flamma.data.splits import SPLITS
-from flamma.errors import DataError
+from flamma.errors import DataError, FlammaError
 
 
 def written(folder, text):
@@ -107,7 +107,7 @@ BAD_FILES = {
 def test_a_site_file_that_cannot_be_used_is_one_sentence(tmp_path, case):
     text, reason = BAD_FILES[case]
     path = written(tmp_path, text)
-    with pytest.raises(DataError, match=reason) as told:
+    with pytest.raises(FlammaError, match=reason) as told:
         read_site(path)
     assert "\n" not in str(told.value)
     assert str(told.value).startswith(str(path))

@@ -13,6 +13,7 @@ from engines.flower.misbehaving import TORN_HEADER
 from flamma.engines.flower import codec, payload
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import read_configuration
+from flamma.errors import FlammaError
 from flamma.types import Report, Terms
 
 PARAMS = np.linspace(-1, 1, 7, dtype=np.float32)
@@ -174,5 +175,5 @@ def test_a_profile_that_asks_for_a_huge_model_is_refused(key, value, reason):
 
 def test_a_configuration_that_cannot_be_read_is_refused_by_the_client():
     assert read_configuration("rounds = 4").rounds == 4
-    with pytest.raises(MessageError, match="is not TOML"):
+    with pytest.raises(FlammaError, match="is not valid TOML"):
         read_configuration("rounds = ")
