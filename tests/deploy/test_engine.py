@@ -21,6 +21,7 @@ from flamma.experiments.engine import Assignment
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.local_engine import LocalEngine
 from flamma.experiments.run import Run
+from made_runs import rewrite_rounds
 
 WORDS = ("--strategy", "fedavg", "--model", "logistic", "--rounds", "3", "--epochs", "1")
 
@@ -196,6 +197,16 @@ def test_deploy_run_is_a_run_of_the_deployment_engine(fed, flower, tmp_path, cap
     assert flower.folders == [out]  # a finished run is not submitted again
 
 
+def as_version_0_1(out):
+    """Make a run directory what version 0.1 would have left: no manifest, records of no run."""
+    manifest = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").unlink()
+    index = {"checkpoints": [{**entry, "numbers": {}} for entry in manifest["checkpoints"]]}
+    (out / "checkpoint" / "latest.json").write_text(json.dumps(index))
+    (out / "config.toml").write_text(CONFIG_OF_VERSION_0_1)
+    rewrite_rounds(out, lambda table: table | {"run": None})
+
+
 @pytest.mark.parametrize("version", ["now", "0.1"])
 def test_resume_submits_a_stopped_run_again(fed, flower, tmp_path, capsys, version):
     """From Python and from the command line, and the result is that of a run in one go."""
@@ -203,7 +214,7 @@ def test_resume_submits_a_stopped_run_again(fed, flower, tmp_path, capsys, versi
     assert f"flamma resume {outs[-1]}" in capsys.readouterr().err
     assert (outs[0] / "server.log").read_text() == "what the ServerApp said"
     for out in outs if version == "0.1" else ():
-        (out / "config.toml").write_text(CONFIG_OF_VERSION_0_1)
+        as_version_0_1(out)
     told = []
     assert isinstance(Run.load(outs[0]).config.engine, Deployment)
     done = flamma.resume(outs[0], on_round=lambda record: told.append(record.round))

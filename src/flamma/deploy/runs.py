@@ -133,6 +133,7 @@ def submit(server: ServerHost, folder: RunFolder, config: Config, begins: bool =
     except DeployError:
         if new:
             (folder.path / CONFIG).unlink(missing_ok=True)
+            (folder.path / ".lock").unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # other files are there
                 folder.path.rmdir()
         raise

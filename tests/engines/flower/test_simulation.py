@@ -217,6 +217,7 @@ def test_what_the_simulation_cannot_do_is_one_sentence(tmp_path):
     holder.lock()
     config = (tmp_path / "run" / "config.toml").read_text()
     (tmp_path / "run" / "config.toml").write_text(config.replace('"local"', '"flower"'))
+    (tmp_path / "run" / "manifest.json").unlink()  # which would tell that it was changed
     with pytest.raises(RunError, match="in use by another process"):
         resume(tmp_path / "run")
     holder.close()
