@@ -59,8 +59,6 @@ class ClientRunner:
         ``auto`` is the GPU if there is one, else the CPU.
     trainer : {"auto", "torch", "lanes"}
         How clients are trained; see :func:`~flamma.training.choose.pick_trainer`.
-    per_round : int
-        How many clients train in a round, by which the trainer chooses its layout.
     time_limit : float, optional
         Seconds after which a client is late: its report is a failure.
 
@@ -97,7 +95,6 @@ class ClientRunner:
         processes: int = 1,
         device: str = "auto",
         trainer: str = "auto",
-        per_round: int = 1,
         time_limit: float | None = None,
     ) -> None:
         check_sgd(batch_size, momentum)
@@ -114,7 +111,7 @@ class ClientRunner:
             (data.test_x, data.test_y),
             (data.validation_x, data.validation_y),
         ]
-        chosen = pick_trainer(trainer, model, data.shape, batch_size, momentum, per_round)
+        chosen = pick_trainer(trainer, model, data.shape, batch_size, momentum)
         self._executor = Executor(
             data, chosen, seed, time_limit, scored, model.layout.size, model.device.type
         )

@@ -57,7 +57,6 @@ def build_runner(
         processes=config.engine.processes if processes is None else processes,
         device=config.training.device,
         trainer=config.training.trainer,
-        per_round=config.per_round,
         time_limit=config.engine.time_limit or None,
     )
 

@@ -24,7 +24,6 @@ def pick_trainer(
     shape: Sequence[int],
     batch_size: int,
     momentum: float,
-    clients: int = 1,
 ) -> Trainer:
     """Return a trainer for a model.
 
@@ -40,8 +39,6 @@ def pick_trainer(
         The shape of one sample.
     batch_size, momentum
         Of SGD.
-    clients : int
-        How many clients train in a round.
 
     Raises
     ------
@@ -55,7 +52,7 @@ def pick_trainer(
         if not unfit and not missing:
             module = model.module
             assert isinstance(module, nn.Sequential)
-            return LanesTrainer(module, shape, batch_size, momentum, clients)
+            return LanesTrainer(module, shape, batch_size, momentum)
         if kind == "lanes":
             raise ConfigError(f"the trainer lanes cannot be used: {unfit or missing}")
         if not unfit:

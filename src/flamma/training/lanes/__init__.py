@@ -1,9 +1,9 @@
 """Trains several clients at once, one in each lane of the processor's vector registers.
 
-Clients of a federation train the same small net on different data. A vector register holds
-eight numbers (sixteen with AVX-512), so eight clients are put side by side: every operation on a
-number of the net becomes one on eight numbers, one of each client, whatever the layers' sizes.
-A client's result has the same bits in every lane and beside any other clients.
+A client's mini-batch is dealt out over eight lanes, so that every operation on a number of the net
+becomes one on eight numbers, one of each part, whatever the layers' sizes. A register of AVX-512
+holds the lanes of two clients, two registers of SSE2 or NEON those of one. A client's result has
+the same bits in every lane, beside any other clients and on every processor.
 
 This needs compiled kernels, which are optional: :func:`available` tells whether they are there.
 """
@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from flamma.training.lanes.library import available as available
+from flamma.training.lanes.library import instruction_sets as instruction_sets
 from flamma.training.lanes.library import why_not as why_not
 from flamma.training.lanes.trainer import LanesTrainer as LanesTrainer
 

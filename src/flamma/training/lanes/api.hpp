@@ -17,20 +17,38 @@ struct Refusal {
     Status status;
 };
 
-// The mini-batches of one client: the samples order[0], ..., order[left - 1] of x and y come next.
-// An idle seat has left = 0.
-struct Seat {
+// A client's training, which Python fills in and reads. A job's order may come in pieces, each of
+// which begins with an epoch: with `more`, the job waits for the next piece after this one.
+struct Job {
     const float* x;
     const int64_t* y;
-    const int64_t* order;
-    int64_t numbers;  // the length of x
-    int64_t samples;  // the length of y
-    int64_t left;     // the length of order
+    const int64_t* order;  // the samples of all mini-batches, epoch after epoch
+    float* trained;        // receives the weights
+    int64_t numbers;       // the length of x
+    int64_t samples;       // the length of y, and so of an epoch
+    int64_t left;          // the length of order from here on
+    int64_t place;         // the samples of this epoch that are done
+    int64_t more;          // whether another piece of the order follows
+    int64_t wants_loss;    // whether to score the received weights on the client's samples
+    int64_t state;         // of JobState, or a negative Status if the job was refused
+    double loss;           // the mean of the scores
+    double begun, seconds; // when it started, and how long it took
+    double learning_rate, momentum, proximal;
 };
+
+enum JobState : int64_t { WAITING = 0, TRAINING = 1, NEEDS_ORDER = 2, FINISHED = 3, LATE = 4 };
 
 // How the client in a seat trains.
 struct Rates {
     float learning_rate, momentum, proximal;
+};
+
+// A mini-batch: the samples order[0], ..., order[size - 1] of x and y. An idle seat has size 0.
+struct Batch {
+    const float* x;
+    const int64_t* y;
+    const int64_t* order;
+    int64_t size;
 };
 
 // What a net is made from.
@@ -42,18 +60,26 @@ struct Blueprint {
     int64_t memory;  // bytes that the net may take
 };
 
-// Every method checks what it is given, and throws a Refusal.
+constexpr int MOST_SEATS = 16;
+
+// A net that trains the clients in its seats. The length of every `params` is that of the net.
 class Machine {
    public:
     virtual ~Machine() = default;
+    virtual int seats() const = 0;
     virtual int64_t params() const = 0;
-    virtual void receive(const float* params, int64_t count) = 0;
-    virtual void put(int seat, const float* params, int64_t count, Rates rates) = 0;
-    virtual void take(int seat, float* params, int64_t count) const = 0;
-    virtual int64_t run(Seat* seats, int64_t count, int64_t steps) = 0;
-    virtual void load(const float* params, int64_t count) = 0;
-    virtual void score(const float* x, int64_t numbers, const int64_t* y, int64_t samples,
-                       float* losses, uint8_t* right) = 0;
+    virtual int64_t features() const = 0;
+    virtual int64_t classes() const = 0;
+    // The weights that all clients received.
+    virtual void receive(const float* params) = 0;
+    virtual void put(int seat, const float* params, const float* velocity, Rates rates) = 0;
+    virtual void take(int seat, float* params, float* velocity) const = 0;
+    // One step of SGD in every seat. Samples and labels must be known to be in range.
+    virtual void step(const Batch* batches) = 0;
+    // The weights that are scored.
+    virtual void load(const float* params) = 0;
+    virtual void score(const float* x, const int64_t* y, int64_t samples, float* losses,
+                       uint8_t* right) = 0;
 };
 
 // A plan is (channels, height, width, classes, operations), then eight numbers per operation:

@@ -8,7 +8,8 @@ namespace {
 inline Net::Net(const Blueprint& blueprint)
     : batch_(blueprint.batch), share_(blueprint.share), memory_(blueprint.memory) {
     require(batch_ >= 1 && memory_ >= 0, WRONG_ARGUMENT);
-    require(share_ >= 1 && share_ <= W && (share_ & (share_ - 1)) == 0, WRONG_ARGUMENT);
+    require(share_ >= 1 && share_ <= WIDEST_SHARE, WRONG_ARGUMENT);
+    require((share_ & (share_ - 1)) == 0, WRONG_ARGUMENT);
     check_plan(blueprint.plan, blueprint.words);
     shape(blueprint.plan);
     allocate();
@@ -134,44 +135,38 @@ inline void Net::reserve(int64_t samples) {
     capacity_ = samples;
 }
 
-inline void Net::check_params(const float* params, int64_t count) const {
-    require(params != nullptr && count == params_, WRONG_ARGUMENT);
-}
-
-inline void Net::receive(const float* params, int64_t count) {
-    check_params(params, count);
+inline void Net::receive(const float* params) {
     std::memcpy(received_.get(), params, sizeof(float) * static_cast<size_t>(params_));
 }
 
-inline void Net::put(int seat, const float* params, int64_t count, Rates rates) {
-    check_params(params, count);
-    require(seat >= 0 && seat < seats(), WRONG_ARGUMENT);
-    const int from = seat * share_, to = from + share_;
-    for (int64_t j = 0; j < params_; ++j)
-        for (int lane = from; lane < to; ++lane) {
-            weights_[j][lane] = params[j];
-            velocity_[j][lane] = 0.0f;
-        }
-    for (int lane = from; lane < to; ++lane) {
-        rate_[lane] = rates.learning_rate;
-        momentum_[lane] = rates.momentum;
-        proximal_[lane] = rates.proximal;
-    }
+// Without a velocity it is zero.
+inline void Net::put(int seat, const float* params, const float* velocity, Rates rates) {
+    I own;
+    for (int lane = 0; lane < W; ++lane) own[lane] = -(lane / share_ == seat);
+    for (int64_t j = 0; j < params_; ++j) weights_[j] = select(own, splat(params[j]), weights_[j]);
+    rate_ = select(own, splat(rates.learning_rate), rate_);
+    momentum_ = select(own, splat(rates.momentum), momentum_);
+    proximal_ = select(own, splat(rates.proximal), proximal_);
     any_momentum_ = any_proximal_ = false;
-    for (int l = 0; l < W; ++l) {
-        any_momentum_ |= momentum_[l] != 0.0f;
-        any_proximal_ |= proximal_[l] != 0.0f;
+    for (int lane = 0; lane < W; ++lane) {
+        any_momentum_ |= momentum_[lane] != 0.0f;
+        any_proximal_ |= proximal_[lane] != 0.0f;
+    }
+    had_momentum_ |= any_momentum_;
+    if (!had_momentum_) return;
+    for (int64_t j = 0; j < params_; ++j) {
+        const V start = velocity ? splat(velocity[j]) : zero();
+        velocity_[j] = select(own, start, velocity_[j]);
     }
 }
 
-inline void Net::take(int seat, float* params, int64_t count) const {
-    check_params(params, count);
-    require(seat >= 0 && seat < seats(), WRONG_ARGUMENT);
+inline void Net::take(int seat, float* params, float* velocity) const {
     for (int64_t j = 0; j < params_; ++j) params[j] = weights_[j][seat * share_];
+    if (velocity)
+        for (int64_t j = 0; j < params_; ++j) velocity[j] = velocity_[j][seat * share_];
 }
 
-inline void Net::load(const float* params, int64_t count) {
-    check_params(params, count);
+inline void Net::load(const float* params) {
     for (int64_t j = 0; j < params_; ++j) scored_[j] = splat(params[j]);
 }
 

@@ -1,7 +1,7 @@
 // The functions that Python calls; the instruction set is chosen here, when the program runs.
-#include "api.hpp"
-
 #include <exception>
+
+#include "trainer.hpp"
 
 #if defined(__SSE2__)
 #include <xmmintrin.h>
@@ -9,18 +9,27 @@
 
 namespace {
 
-// Flush denormals to zero while in scope: they do not matter here, and some processors are a
-// hundred times slower with them.
-class FlushDenormals {
+// Plain IEEE arithmetic while in scope: rounding to the nearest, denormals as they are. Another
+// library may have told the processor to flush them, and processors differ in how they do it.
+class PlainArithmetic {
    public:
 #if defined(__SSE2__)
-    FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040u); }
-    ~FlushDenormals() { _mm_setcsr(before_); }
+    PlainArithmetic() : before_(_mm_getcsr()) { _mm_setcsr(0x1f80u); }
+    ~PlainArithmetic() { _mm_setcsr(before_); }
 
    private:
     unsigned before_;
+#elif defined(__aarch64__)
+    PlainArithmetic() {
+        asm volatile("mrs %0, fpcr" : "=r"(before_));
+        asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}));
+    }
+    ~PlainArithmetic() { asm volatile("msr fpcr, %0" : : "r"(before_)); }
+
+   private:
+    uint64_t before_;
 #else
-    FlushDenormals() {}
+    PlainArithmetic() {}
 #endif
 };
 
@@ -34,9 +43,9 @@ const Variant* variant_of(int set) {
     return set == 0 ? portable_variant() : nullptr;
 }
 
-Machine* machine(void* net) {
-    if (net == nullptr) throw Refusal{WRONG_ARGUMENT};
-    return static_cast<Machine*>(net);
+Trainer* trainer_of(void* trainer) {
+    require(trainer != nullptr, WRONG_ARGUMENT);
+    return static_cast<Trainer*>(trainer);
 }
 
 // Returns what f returns, or the status of what it throws: no exception may reach Python.
@@ -59,7 +68,7 @@ constexpr int64_t MOST_ROUNDS = int64_t{1} << 40;  // whose operations can be co
 extern "C" {
 
 // Counts the changes of this interface, so that no library of another version is called.
-int lanes_interface() { return 2; }
+int lanes_interface() { return 3; }
 
 // How many lanes an instruction set has: 0 is portable, 1 AVX2, 2 AVX-512. 0 if it cannot be used.
 int lanes_width(int set) {
@@ -67,53 +76,54 @@ int lanes_width(int set) {
     return variant ? variant->width : 0;
 }
 
-void lanes_delete(void* net) { delete static_cast<Machine*>(net); }
+void lanes_delete(void* trainer) { delete static_cast<Trainer*>(trainer); }
 
 int64_t lanes_new(int set, const int64_t* plan, int64_t words, int64_t batch, int share,
-                  int64_t memory, void** net) {
+                  int64_t memory, void** trainer) {
     return status_of([&]() -> int64_t {
         const Variant* variant = variant_of(set);
-        if (variant == nullptr || net == nullptr) return WRONG_ARGUMENT;
-        *net = nullptr;
-        *net = variant->make(Blueprint{plan, words, batch, share, memory});
+        if (variant == nullptr || trainer == nullptr) return WRONG_ARGUMENT;
+        *trainer = nullptr;
+        const Blueprint blueprint{plan, words, batch, share, memory};
+        std::unique_ptr<Machine> wide(variant->make(blueprint)), narrow;
+        const Variant* half = variant_of(1);
+        if (half && half->width < variant->width && share == half->width)
+            narrow.reset(half->make(blueprint));
+        *trainer = new Trainer(std::move(wide), std::move(narrow), batch);
         return DONE;
     });
 }
 
 // The number of parameters.
-int64_t lanes_params(void* net) {
-    return status_of([&] { return machine(net)->params(); });
+int64_t lanes_params(void* trainer) {
+    return status_of([&] { return trainer_of(trainer)->params(); });
 }
 
-int64_t lanes_receive(void* net, const float* params, int64_t count) {
-    return status_of([&] { return machine(net)->receive(params, count), DONE; });
+int64_t lanes_begin(void* trainer, const float* params, int64_t count, Job* jobs, int64_t number) {
+    return status_of([&] { return trainer_of(trainer)->begin(params, count, jobs, number), DONE; });
 }
 
-int64_t lanes_put(void* net, int seat, const float* params, int64_t count, float learning_rate,
-                  float momentum, float proximal) {
-    const Rates rates{learning_rate, momentum, proximal};
-    return status_of([&] { return machine(net)->put(seat, params, count, rates), DONE; });
+// The number of jobs that are not done.
+int64_t lanes_run(void* trainer, double seconds, double limit) {
+    const PlainArithmetic guard;
+    return status_of([&] { return trainer_of(trainer)->run(seconds, limit); });
 }
 
-int64_t lanes_take(void* net, int seat, float* params, int64_t count) {
-    return status_of([&] { return machine(net)->take(seat, params, count), DONE; });
+// Forgets the jobs, whose memory may then be freed.
+int64_t lanes_end(void* trainer) {
+    return status_of([&] { return trainer_of(trainer)->end(), DONE; });
 }
 
-// The number of mini-batches done; before it refuses a sample, it may have done some.
-int64_t lanes_run(void* net, Seat* seats, int64_t count, int64_t steps) {
-    const FlushDenormals guard;
-    return status_of([&] { return machine(net)->run(seats, count, steps); });
+int64_t lanes_load(void* trainer, const float* params, int64_t count) {
+    return status_of([&] { return trainer_of(trainer)->load(params, count), DONE; });
 }
 
-int64_t lanes_load(void* net, const float* params, int64_t count) {
-    return status_of([&] { return machine(net)->load(params, count), DONE; });
-}
-
-int64_t lanes_score(void* net, const float* x, int64_t numbers, const int64_t* y, int64_t samples,
-                    float* losses, uint8_t* right) {
-    const FlushDenormals guard;
-    return status_of(
-        [&] { return machine(net)->score(x, numbers, y, samples, losses, right), DONE; });
+int64_t lanes_score(void* trainer, const float* x, int64_t numbers, const int64_t* y,
+                    int64_t samples, float* losses, uint8_t* right) {
+    const PlainArithmetic guard;
+    return status_of([&] {
+        return trainer_of(trainer)->score(x, numbers, y, samples, losses, right), DONE;
+    });
 }
 
 int64_t lanes_peak(int set, int64_t rounds, float* sink) {

@@ -8,12 +8,18 @@ from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+import numpy as np
+
 from flamma.errors import FlammaError
+from flamma.names import quoted
 
-PORTABLE, AVX2, AVX512 = 0, 1, 2
-"""The instruction sets, as the kernels number them."""
+INSTRUCTION_SETS = ("portable", "avx2", "avx512")
+"""The instruction sets, in the kernels' order. All of them give the same bits."""
 
-INTERFACE = 2
+CHOICE = "FLAMMA_LANES"
+"""The environment variable that names the instruction set to use instead of the fastest."""
+
+INTERFACE = 3
 """The version of the kernels' functions that :func:`declare` describes."""
 
 REFUSALS = {
@@ -24,21 +30,22 @@ REFUSALS = {
 }
 """Why the kernels refuse what they are given, by the status they return."""
 
-INSTRUCTION_SETS = ("portable", "AVX2", "AVX-512")
-"""Their names, by number."""
+WIDEST_SHARE = 8
+"""The most lanes that one client takes, which every instruction set has."""
 
+JOB = np.dtype(
+    [
+        *((name, np.uintp) for name in ("x", "y", "order", "trained")),
+        *((name, np.int64) for name in ("numbers", "samples", "left", "place")),
+        *((name, np.int64) for name in ("more", "wants_loss", "state")),
+        *((name, np.float64) for name in ("loss", "begun", "seconds")),
+        *((name, np.float64) for name in ("learning_rate", "momentum", "proximal")),
+    ]
+)
+"""The training of one client: the kernels' ``Job``."""
 
-class SeatState(ctypes.Structure):
-    """The mini-batches that one client does next: the kernels' ``Seat``."""
-
-    _fields_ = (
-        ("x", ctypes.c_void_p),
-        ("y", ctypes.c_void_p),
-        ("order", ctypes.c_void_p),
-        ("numbers", ctypes.c_int64),
-        ("samples", ctypes.c_int64),
-        ("left", ctypes.c_int64),
-    )
+NEEDS_ORDER, FINISHED, LATE = 2, 3, 4
+"""States of a job that Python reacts to; a negative state is the reason of a refusal."""
 
 
 def available() -> bool:
@@ -85,20 +92,20 @@ def library() -> ctypes.CDLL:
 
 def declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     """Declare the types of the functions to ctypes."""
-    net, array, count = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
-    number, real = ctypes.c_int, ctypes.c_float
+    trainer, array, count = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
+    number, real = ctypes.c_int, ctypes.c_double
+    made = ctypes.POINTER(trainer)
     signatures = {
         "lanes_interface": (number, []),
         "lanes_width": (number, [number]),
-        "lanes_delete": (None, [net]),
-        "lanes_new": (count, [number, array, count, count, number, count, ctypes.POINTER(net)]),
-        "lanes_params": (count, [net]),
-        "lanes_receive": (count, [net, array, count]),
-        "lanes_put": (count, [net, number, array, count, real, real, real]),
-        "lanes_take": (count, [net, number, array, count]),
-        "lanes_run": (count, [net, ctypes.POINTER(SeatState), count, count]),
-        "lanes_load": (count, [net, array, count]),
-        "lanes_score": (count, [net, array, count, array, count, array, array]),
+        "lanes_delete": (None, [trainer]),
+        "lanes_new": (count, [number, array, count, count, number, count, made]),
+        "lanes_params": (count, [trainer]),
+        "lanes_begin": (count, [trainer, array, count, array, count]),
+        "lanes_run": (count, [trainer, real, real]),
+        "lanes_end": (count, [trainer]),
+        "lanes_load": (count, [trainer, array, count]),
+        "lanes_score": (count, [trainer, array, count, array, count, array, array]),
         "lanes_peak": (count, [number, count, array]),
     }
     for name, (result, arguments) in signatures.items():
@@ -116,8 +123,13 @@ def accepted(status: int) -> int:
         If it refused its arguments.
     """
     if status < 0:
-        raise FlammaError(f"training in lanes: {REFUSALS[status]}.")
+        raise refusal(status)
     return status
+
+
+def refusal(status: int) -> FlammaError:
+    """Return the error of a negative status."""
+    return FlammaError(f"training in lanes: {REFUSALS[status]}.")
 
 
 def memory_of_machine() -> int:
@@ -125,6 +137,26 @@ def memory_of_machine() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def best_set() -> int:
-    """Return the widest instruction set of this processor."""
-    return max(kind for kind in (PORTABLE, AVX2, AVX512) if library().lanes_width(kind))
+def instruction_sets() -> tuple[str, ...]:
+    """Return the instruction sets that this processor has, the widest last."""
+    return tuple(
+        name for number, name in enumerate(INSTRUCTION_SETS) if library().lanes_width(number)
+    )
+
+
+def chosen_set() -> str:
+    """Return the instruction set that ``FLAMMA_LANES`` names, by default the widest.
+
+    Raises
+    ------
+    FlammaError
+        If there is none of that name, or the processor does not have it.
+    """
+    usable = instruction_sets()
+    chosen = os.environ.get(CHOICE, "") or usable[-1]
+    if chosen not in usable:
+        raise FlammaError(
+            f"{CHOICE} is {quoted(chosen)}, which this processor cannot use: "
+            f"unset it or set it to one of {', '.join(usable)}."
+        )
+    return chosen

@@ -15,6 +15,7 @@
 #include "api.hpp"
 #include "conv.hpp"
 #include "gemm.hpp"
+#include "loss.hpp"
 #include "pool.hpp"
 
 namespace {
@@ -47,13 +48,16 @@ class Net final : public Machine {
    public:
     explicit Net(const Blueprint& blueprint);
 
+    int seats() const override { return W / share_; }
     int64_t params() const override { return params_; }
-    void receive(const float* params, int64_t count) override;
-    void put(int seat, const float* params, int64_t count, Rates rates) override;
-    void take(int seat, float* params, int64_t count) const override;
-    int64_t run(Seat* seats, int64_t count, int64_t steps) override;
-    void load(const float* params, int64_t count) override;
-    void score(const float* x, int64_t numbers, const int64_t* y, int64_t samples, float* losses,
+    int64_t features() const override { return features_; }
+    int64_t classes() const override { return value_.back()->grid.size(); }
+    void receive(const float* params) override;
+    void put(int seat, const float* params, const float* velocity, Rates rates) override;
+    void take(int seat, float* params, float* velocity) const override;
+    void step(const Batch* batches) override;
+    void load(const float* params) override;
+    void score(const float* x, const int64_t* y, int64_t samples, float* losses,
                uint8_t* right) override;
 
    private:
@@ -65,11 +69,6 @@ class Net final : public Machine {
     void fixed_blocks(F f);
     template <class F>
     void sample_blocks(int64_t samples, F f);
-    int seats() const { return W / share_; }
-    bool is_class(int64_t label) const { return label >= 0 && label < value_.back()->grid.size(); }
-    void check_params(const float* params, int64_t count) const;
-    void check_seat(const Seat& seat) const;
-    void step(Seat* seats);
     void fill(const float* const* images, int64_t sample);
     void forward(int64_t samples, const V* weights, const float* const* images);
     void loss_gradient(int64_t samples, const I* labels, const V* scales);
@@ -93,8 +92,10 @@ class Net final : public Machine {
     Block<V> image_gradient_;  // of the parameters before the first linear layer
     Block<I> labels_;
     Block<float> received_;
+    std::vector<const float*> images_;  // of the samples in work
     V rate_ = zero(), momentum_ = zero(), proximal_ = zero(), now_ = zero();
     bool any_momentum_ = false, any_proximal_ = false;
+    bool had_momentum_ = false;  // in any seat, so that velocities are kept at all
 };
 
 }  // namespace

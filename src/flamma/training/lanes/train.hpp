@@ -5,60 +5,31 @@
 
 namespace {
 
-inline void Net::check_seat(const Seat& seat) const {
-    require(seat.left >= 0, WRONG_ARGUMENT);
-    if (seat.left == 0) return;
-    require(seat.x != nullptr && seat.y != nullptr && seat.order != nullptr, WRONG_ARGUMENT);
-    require(seat.samples >= seat.left, WRONG_ARGUMENT);
-    require(seat.numbers == times(seat.samples, features_), WRONG_ARGUMENT);
-}
-
-// Runs up to `steps` mini-batches, and stops early once a seat has finished its samples.
-inline int64_t Net::run(Seat* seats, int64_t count, int64_t steps) {
-    require(seats != nullptr && count == this->seats() && steps >= 0, WRONG_ARGUMENT);
-    for (int i = 0; i < count; ++i) check_seat(seats[i]);
-    for (int64_t done = 0; done < steps; ++done) {
-        bool busy = false, finished = false, before[W];
-        for (int i = 0; i < count; ++i) busy |= before[i] = seats[i].left > 0;
-        if (!busy) return done;
-        step(seats);
-        for (int i = 0; i < count; ++i) finished |= before[i] && seats[i].left == 0;
-        if (finished) return done + 1;
-    }
-    return steps;
-}
-
-inline void Net::step(Seat* seats) {
-    int64_t sizes[W], samples = 0;  // the mini-batch of each seat, and the most for one lane
-    for (int i = 0; i < this->seats(); ++i) {
-        sizes[i] = seats[i].left < batch_ ? seats[i].left : batch_;
-        const int64_t most = parts(sizes[i], share_);
+inline void Net::step(const Batch* batches) {
+    int64_t samples = 0;  // the most for one lane
+    for (int i = 0; i < seats(); ++i) {
+        const int64_t most = parts(batches[i].size, share_);
         samples = most > samples ? most : samples;
     }
     reserve(samples);
     // An idle lane keeps its weights.
-    for (int l = 0; l < W; ++l) now_[l] = sizes[l / share_] > 0 ? rate_[l] : 0.0f;
-    std::vector<const float*> images(static_cast<size_t>(samples * W));
+    for (int l = 0; l < W; ++l) now_[l] = batches[l / share_].size > 0 ? rate_[l] : 0.0f;
+    images_.resize(static_cast<size_t>(samples * W));
     for (int64_t s = 0; s < samples; ++s)
         for (int l = 0; l < W; ++l) {
-            const Seat& seat = seats[l / share_];
-            const int64_t size = sizes[l / share_], place = s * share_ + l % share_;
+            const Batch& batch = batches[l / share_];
+            const int64_t place = s * share_ + l % share_;
             // A lane with fewer samples than others is padded with the seat's first sample, whose
             // gradient has weight 0.
-            const int64_t n = size == 0 ? -1 : seat.order[place < size ? place : 0];
-            if (size > 0)
-                require(n >= 0 && n < seat.samples && is_class(seat.y[n]), WRONG_SAMPLE);
-            images[s * W + l] = n < 0 ? nullptr : seat.x + n * features_;
-            labels_[s][l] = n < 0 ? 0 : static_cast<int32_t>(seat.y[n]);
-            scales_[s][l] = place < size ? 1.0f / static_cast<float>(size) : 0.0f;
+            const int64_t n =
+                batch.size == 0 ? -1 : batch.order[place < batch.size ? place : 0];
+            images_[s * W + l] = n < 0 ? nullptr : batch.x + n * features_;
+            labels_[s][l] = n < 0 ? 0 : static_cast<int32_t>(batch.y[n]);
+            scales_[s][l] = place < batch.size ? 1.0f / static_cast<float>(batch.size) : 0.0f;
         }
-    forward(samples, weights_.get(), images.data());
+    forward(samples, weights_.get(), images_.data());
     loss_gradient(samples, labels_.get(), scales_.get());
     backward(samples);
-    for (int i = 0; i < this->seats(); ++i) {
-        seats[i].order += sizes[i];
-        seats[i].left -= sizes[i];
-    }
 }
 
 // Interleaves one sample of every lane.
@@ -131,7 +102,7 @@ inline void Net::loss_gradient(int64_t samples, const I* labels, const V* scales
         for (int64_t c = 0; c < classes; ++c) sum += d[c] = exponential(z[c] - top);
         for (int64_t c = 0; c < classes; ++c) {
             const I hit = labels[s] == splat_int(static_cast<int32_t>(c));
-            d[c] = (d[c] / sum - (V)((I)splat(1.0f) & hit)) * scales[s];
+            d[c] = flushed((d[c] / sum - (V)((I)splat(1.0f) & hit)) * scales[s]);
         }
     }
 }
@@ -142,7 +113,7 @@ LANES_INLINE void Net::update(int64_t j, V gradient) {
     gradient = together(gradient, share_);
     if (any_momentum_) gradient = fma(momentum_, velocity_[j], gradient);
     if (any_proximal_) gradient = fma(proximal_, w - splat(received_[j]), gradient);
-    if (any_momentum_) velocity_[j] = gradient;
+    if (any_momentum_) velocity_[j] = gradient = flushed(gradient);
     weights_[j] = fma(-now_, gradient, w);
 }
 
@@ -218,34 +189,22 @@ inline void Net::one_backward(Operation& op, int64_t sample) {
 constexpr int64_t SCORED_AT_ONCE = 16;  // samples of every lane, or more if there is room
 
 // Scores samples with the same weights in every lane, one sample per lane.
-inline void Net::score(const float* x, int64_t numbers, const int64_t* y, int64_t samples,
-                       float* losses, uint8_t* right) {
-    require(samples >= 0 && numbers == times(samples, features_), WRONG_ARGUMENT);
-    if (samples == 0) return;
-    require(x != nullptr && y != nullptr && losses != nullptr && right != nullptr, WRONG_ARGUMENT);
-    for (int64_t i = 0; i < samples; ++i) require(is_class(y[i]), WRONG_SAMPLE);
+inline void Net::score(const float* x, const int64_t* y, int64_t samples, float* losses,
+                       uint8_t* right) {
     const int64_t needed = parts(samples, W);
     reserve(needed < SCORED_AT_ONCE ? needed : SCORED_AT_ONCE);
-    const int64_t classes = value_.back()->grid.size();
-    std::vector<const float*> images(static_cast<size_t>(capacity_ * W));
+    images_.resize(static_cast<size_t>(capacity_ * W));
     for (int64_t from = 0; from < samples; from += capacity_ * W) {
         const int64_t rest = samples - from, wanted = parts(rest, W);
         const int64_t rows = wanted < capacity_ ? wanted : capacity_;
         for (int64_t i = 0; i < rows * W; ++i)
-            images[i] = i < rest ? x + (from + i) * features_ : nullptr;
-        forward(rows, scored_.get(), images.data());
+            images_[i] = i < rest ? x + (from + i) * features_ : nullptr;
+        forward(rows, scored_.get(), images_.data());
         for (int64_t i = 0; i < rows * W && i < rest; ++i) {
             const V* z = value_.back()->at(i / W);
-            const int lane = static_cast<int>(i % W);
-            int64_t best = 0;
-            for (int64_t c = 1; c < classes; ++c)
-                if (z[c][lane] > z[best][lane]) best = c;
-            double sum = 0.0;
-            for (int64_t c = 0; c < classes; ++c)
-                sum += std::exp(static_cast<double>(z[c][lane]) - z[best][lane]);
-            const double loss = std::log(sum) + z[best][lane] - z[y[from + i]][lane];
-            losses[from + i] = static_cast<float>(loss);
-            right[from + i] = best == y[from + i] && !std::isnan(loss);
+            const Score score = score_of(z, static_cast<int>(i % W), classes(), y[from + i]);
+            losses[from + i] = score.loss;
+            right[from + i] = score.right;
         }
     }
 }

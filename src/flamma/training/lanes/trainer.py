@@ -6,9 +6,7 @@ import ctypes
 import math
 import time
 import weakref
-from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,69 +22,81 @@ from flamma.training.jobs import (
     check_sgd,
 )
 from flamma.training.lanes.library import (
+    FINISHED,
     INSTRUCTION_SETS,
-    SeatState,
+    JOB,
+    LATE,
+    NEEDS_ORDER,
+    WIDEST_SHARE,
     accepted,
-    best_set,
+    chosen_set,
+    instruction_sets,
     library,
     memory_of_machine,
+    refusal,
 )
 from flamma.types import Ints, Params
 
 if TYPE_CHECKING:
     from torch import nn
 
-STEPS_PER_CALL = 64
-"""Mini-batches per call of the kernels, during which Python cannot react to Ctrl-C."""
+SECONDS_PER_CALL = 0.1
+"""How long the kernels train before Python can react to Ctrl-C."""
+
+ORDER_PIECE = 2**14
+"""Samples of a client's mini-batches that are drawn at a time, or one epoch if that is more."""
+
+LEAST_FILLED = 0.6
+"""The least share of a client's lanes that its mini-batches keep busy."""
 
 WORDS_OF_HEADER = 5
 """A plan begins with the channels, height, width, classes and the number of operations."""
 
 
-@dataclass
-class _Client:
-    """A client in training."""
+def share_of(batch_size: int) -> int:
+    """Return how many lanes each client takes: the most of which a mini-batch keeps enough busy.
 
-    number: int
-    job: TrainingJob
-    loss: float
-    begin: float
-    batches: int
-    order: Ints
-
-
-def best_share(lanes: int, batch_size: int, clients: int) -> int:
-    """Return how many lanes each client takes if this many clients are trained in a round.
-
-    One lane each is fastest while clients fill all lanes. With several lanes per client, fewer are
-    idle when there are few clients, but summing the gradients costs about 4% for every doubling,
-    and a mini-batch may not divide evenly. The last bits depend on the result, so it must not
-    depend on the number of processes: it is a compromise for one, two, four and eight of them.
+    It depends on nothing else, since the order of sums, and so the last bits, depend on it.
 
     Examples
     --------
-    >>> [best_share(lanes=8, batch_size=32, clients=n) for n in (1, 10, 100, 1000)]
-    [8, 8, 4, 1]
+    >>> [share_of(batch_size) for batch_size in (1, 2, 3, 5, 9, 32)]
+    [1, 2, 4, 8, 4, 8]
     """
+    share = WIDEST_SHARE
+    while batch_size < LEAST_FILLED * share * -(-batch_size // share):
+        share //= 2
+    return share
 
-    def speed(share: int) -> float:
-        seats, rows = lanes // share, -(-batch_size // share)
-        busy = 0.0
-        for processes in (1, 2, 4, 8):
-            each = -(-clients // processes)
-            busy += each / (-(-each // seats) * seats) / 4
-        return busy * batch_size / (rows * share) * math.pow(0.96, math.log2(share))
 
-    return max((1 << n for n in range(lanes.bit_length())), key=speed)
+class _Orders:
+    """Draws the mini-batches of one client, epoch after epoch, in pieces."""
+
+    def __init__(self, job: TrainingJob, batch_size: int) -> None:
+        self.rng = job.rng
+        self.samples = int(job.y.size)
+        task, epoch = job.task, -(-self.samples // batch_size)
+        batches = task.epochs * epoch if task.iterations is None else task.iterations
+        whole, rest = divmod(batches, epoch) if epoch else (0, 0)
+        self.left = whole * self.samples + rest * batch_size
+
+    def next(self) -> Ints:
+        """Return the samples of the next mini-batches, in their order; none if all were drawn."""
+        samples, most = self.samples, max(self.samples, ORDER_PIECE)
+        count = min(self.left, most // samples * samples if samples else 0)
+        order = np.empty(count, dtype=np.int64)
+        for start in range(0, count, samples or 1):
+            order[start : start + samples] = self.rng.permutation(samples)[: count - start]
+        self.left -= count
+        return order
 
 
 class LanesTrainer:
     """Trains clients in the lanes of vector registers: many at once, or one in all lanes.
 
     It does what :class:`~flamma.training.torch_trainer.TorchTrainer` does, with the same
-    mini-batches in the same order; the weights differ by rounding only. A seat is the lanes that
-    one client takes. A client's result has the same bits in any seat, with any clients in the
-    other seats and in any order of the jobs.
+    mini-batches in the same order; the weights differ by rounding only. A client's result has the
+    same bits beside any clients, in any order of the jobs and with any instruction set.
 
     Parameters
     ----------
@@ -99,13 +109,12 @@ class LanesTrainer:
         Samples of a mini-batch; the last one of an epoch may be smaller.
     momentum : float
         Momentum of SGD, from zero velocity for every client.
-    clients : int
-        How many clients are trained in a round.
     share : int, optional
-        How many lanes one client takes, a power of two; :func:`best_share` by default. The last
-        bits depend on it.
-    instructions : int, optional
-        Which instruction set to use; by default the widest of the processor.
+        How many lanes one client takes, a power of two up to 8; :func:`share_of` the batch size
+        by default. The last bits depend on it.
+    instructions : {"portable", "avx2", "avx512"}, optional
+        Which instruction set to use; by default what ``FLAMMA_LANES`` names, else the widest of
+        the processor. The bits do not depend on it.
 
     Raises
     ------
@@ -121,32 +130,31 @@ class LanesTrainer:
         shape: Sequence[int],
         batch_size: int,
         momentum: float = 0.0,
-        clients: int = 1,
         share: int | None = None,
-        instructions: int | None = None,
+        instructions: str | None = None,
     ) -> None:
         check_sgd(batch_size, momentum)
         plan = _checked_plan(model if isinstance(model, np.ndarray) else _plan(model, shape), shape)
         self._kernels = kernels = library()
-        chosen = best_set() if instructions is None else instructions
-        lanes: int = kernels.lanes_width(chosen)
-        if not lanes:
-            raise FlammaError(f"this processor has no {INSTRUCTION_SETS[chosen]}; use another.")
-        share = best_share(lanes, batch_size, clients) if share is None else share
-        if share not in [1 << n for n in range(lanes.bit_length())]:
-            raise FlammaError(f"a share of {lanes} lanes is a power of two, not {share}.")
+        self.instructions = chosen_set() if instructions is None else instructions
+        if self.instructions not in instruction_sets():
+            raise FlammaError(f"this processor has no {self.instructions}; use another.")
+        number = INSTRUCTION_SETS.index(self.instructions)
+        lanes: int = kernels.lanes_width(number)
+        share = share_of(batch_size) if share is None else share
+        if share not in (1, 2, 4, WIDEST_SHARE):
+            raise FlammaError(f"a share is 1, 2, 4 or {WIDEST_SHARE} lanes, not {share}.")
         self.width = lanes // share
         self.shape = tuple(shape)
         self.batch_size = batch_size
         self.momentum = momentum
         self._classes = int(plan[3])
-        net = ctypes.c_void_p()
+        made = ctypes.c_void_p()
         sizes = (plan.ctypes.data, plan.size, batch_size, share, memory_of_machine())
-        accepted(kernels.lanes_new(chosen, *sizes, ctypes.byref(net)))
-        self._net = net.value
-        weakref.finalize(self, kernels.lanes_delete, self._net)
-        self.size = accepted(kernels.lanes_params(self._net))
-        self._seats = (SeatState * self.width)()
+        accepted(kernels.lanes_new(number, *sizes, ctypes.byref(made)))
+        self._trainer = made.value
+        weakref.finalize(self, kernels.lanes_delete, self._trainer)
+        self.size = accepted(kernels.lanes_params(self._trainer))
 
     def train_many(
         self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None
@@ -175,61 +183,89 @@ class LanesTrainer:
         drop the iterator before you use the trainer again.
         """
         params = self._checked(params)
-        vector = (params.ctypes.data, params.size)
-        accepted(self._kernels.lanes_receive(self._net, *vector))
-        if any(job.task.wants_loss for job in jobs):
-            accepted(self._kernels.lanes_load(self._net, *vector))
-        able = []
+        able: list[tuple[int, TrainingJob, _Orders]] = []
         for number, job in enumerate(jobs):
             try:
                 check_job(job)
+                x, y = self._samples(job.x, job.y)
             except FlammaError as error:
                 yield number, Trained(None, error=error)
             else:
-                able.append(number)
-        waiting = deque(sorted(able, key=lambda k: (-self._work(jobs[k]), k)))
-        seated: dict[int, _Client] = {}
-        ctypes.memset(self._seats, 0, ctypes.sizeof(self._seats))
-        while waiting or seated:
-            for seat in range(self.width):
-                while waiting and seat not in seated:
-                    number = waiting.popleft()
-                    try:
-                        client = self._client(number, jobs[number])
-                    except FlammaError as error:
-                        yield number, Trained(None, error=error)
-                        continue
-                    task = client.job.task
-                    rates = (task.learning_rate, self.momentum, task.proximal)
-                    accepted(self._kernels.lanes_put(self._net, seat, *vector, *rates))
-                    if self._next_order(seat, client):
-                        seated[seat] = client
-                    else:
-                        yield number, self._finished(seat, client)
-            steps = STEPS_PER_CALL if time_limit is None else 1
-            try:
-                accepted(self._kernels.lanes_run(self._net, self._seats, self.width, steps))
-            except FlammaError as error:  # out of memory
-                ctypes.memset(self._seats, 0, ctypes.sizeof(self._seats))
-                for client in seated.values():
-                    yield client.number, Trained(None, client.loss, error=error)
-                seated.clear()
-            now = time.monotonic()
-            for seat, client in list(seated.items()):
-                if time_limit is not None and now > client.begin + time_limit:
-                    self._seats[seat].left = 0
-                    del seated[seat]
-                    seconds = now - client.begin
-                    yield client.number, Trained(None, client.loss, seconds, TooSlow())
-                elif self._seats[seat].left == 0 and not self._next_order(seat, client):
-                    del seated[seat]
-                    yield client.number, self._finished(seat, client)
+                able.append((number, job._replace(x=x, y=y), _Orders(job, self.batch_size)))
+        able.sort(key=lambda entry: -entry[2].left)
+        trained = np.empty((len(able), self.size), dtype=np.float32)
+        table = self._table(able, trained)
+        orders: dict[int, Ints] = {}  # keeps the memory that the table points to
+        for place in range(len(able)):
+            self._give_order(table, orders, place, able[place][2])
+        vector = (params.ctypes.data, params.size)
+        accepted(self._kernels.lanes_begin(self._trainer, *vector, table.ctypes.data, table.size))
+        try:
+            yield from self._results(able, table, trained, orders, time_limit)
+        finally:
+            self._kernels.lanes_end(self._trainer)
+
+    def _results(
+        self,
+        able: Sequence[tuple[int, TrainingJob, _Orders]],
+        table: NDArray[np.void],
+        trained: NDArray[np.float32],
+        orders: dict[int, Ints],
+        time_limit: float | None,
+    ) -> Iterator[tuple[int, Trained]]:
+        """Run the kernels until every job of the table is done."""
+        limit = math.inf if time_limit is None else time_limit
+        states = table["state"]
+        open_jobs = np.arange(table.size)
+        while open_jobs.size:
+            accepted(self._kernels.lanes_run(self._trainer, SECONDS_PER_CALL, limit))
+            for place in open_jobs[states[open_jobs] == NEEDS_ORDER].tolist():
+                self._give_order(table, orders, place, able[place][2])
+            done = (states[open_jobs] >= FINISHED) | (states[open_jobs] < 0)
+            ended, open_jobs = open_jobs[done], open_jobs[~done]
+            for place in ended.tolist():
+                orders.pop(place, None)
+                state, loss, seconds = table[["state", "loss", "seconds"]][place].item()
+                if state == FINISHED:
+                    yield able[place][0], Trained(trained[place], loss, seconds)
+                else:
+                    error = TooSlow() if state == LATE else refusal(state)
+                    yield able[place][0], Trained(None, loss, seconds, error)
+
+    def _table(
+        self, able: Sequence[tuple[int, TrainingJob, _Orders]], trained: NDArray[np.float32]
+    ) -> NDArray[np.void]:
+        """Return the jobs as the kernels read them, as yet without their mini-batches."""
+        table = np.zeros(len(able), dtype=JOB)
+        if not able:
+            return table
+        jobs = [job for _, job, _ in able]
+        table["x"] = [job.x.__array_interface__["data"][0] for job in jobs]
+        table["y"] = [job.y.__array_interface__["data"][0] for job in jobs]
+        table["trained"] = trained.ctypes.data + trained.strides[0] * np.arange(len(jobs))
+        table["numbers"] = [job.x.size for job in jobs]
+        table["samples"] = [job.y.size for job in jobs]
+        table["wants_loss"] = [job.task.wants_loss for job in jobs]
+        table["loss"] = math.nan
+        table["learning_rate"] = [job.task.learning_rate for job in jobs]
+        table["momentum"] = self.momentum
+        table["proximal"] = [job.task.proximal for job in jobs]
+        return table
+
+    def _give_order(
+        self, table: NDArray[np.void], orders: dict[int, Ints], place: int, drawn: _Orders
+    ) -> None:
+        order = orders[place] = drawn.next()
+        table["order"][place] = order.__array_interface__["data"][0]
+        table["left"][place] = order.size
+        table["place"][place] = 0
+        table["more"][place] = drawn.left > 0
 
     def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
         """Return each sample's loss under the given weights, and whether it is classified right."""
         params = self._checked(params)
         x, y = self._samples(x, y)
-        accepted(self._kernels.lanes_load(self._net, params.ctypes.data, params.size))
+        accepted(self._kernels.lanes_load(self._trainer, params.ctypes.data, params.size))
         return self._score(x, y)
 
     def _score(self, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
@@ -237,42 +273,8 @@ class LanesTrainer:
         right = np.empty(y.size, dtype=np.bool_)
         samples = (x.ctypes.data, x.size, y.ctypes.data, y.size)
         results = (losses.ctypes.data, right.ctypes.data)
-        accepted(self._kernels.lanes_score(self._net, *samples, *results))
+        accepted(self._kernels.lanes_score(self._trainer, *samples, *results))
         return losses, right
-
-    def _client(self, number: int, job: TrainingJob) -> _Client:
-        """Return a client that is ready to train, with its loss if the task wants it."""
-        begin = time.monotonic()
-        x, y = self._samples(job.x, job.y)
-        loss = math.nan
-        if job.task.wants_loss and y.size:
-            loss = float(np.mean(self._score(x, y)[0], dtype=np.float64))
-        return _Client(number, job._replace(x=x, y=y), loss, begin, self._batches(job), y[:0])
-
-    def _next_order(self, seat: int, client: _Client) -> bool:
-        """Shuffle a client's samples for its next epoch; return False if it has no epoch left."""
-        if client.batches <= 0:
-            return False
-        x, y = client.job.x, client.job.y
-        order = client.job.rng.permutation(y.size)[: client.batches * self.batch_size]
-        client.order = np.ascontiguousarray(order, dtype=np.int64)
-        client.batches -= -(-y.size // self.batch_size)
-        arrays = (x.ctypes.data, y.ctypes.data, client.order.ctypes.data)
-        self._seats[seat] = SeatState(*arrays, x.size, y.size, client.order.size)
-        return True
-
-    def _finished(self, seat: int, client: _Client) -> Trained:
-        weights = np.empty(self.size, dtype=np.float32)
-        accepted(self._kernels.lanes_take(self._net, seat, weights.ctypes.data, weights.size))
-        return Trained(weights, client.loss, time.monotonic() - client.begin)
-
-    def _batches(self, job: TrainingJob) -> int:
-        if job.task.iterations is not None:
-            return job.task.iterations
-        return job.task.epochs * -(-job.y.size // self.batch_size)
-
-    def _work(self, job: TrainingJob) -> int:
-        return self._batches(job) * min(self.batch_size, job.y.size)
 
     def _samples(self, x: Floats32, y: Ints) -> tuple[Floats32, Ints]:
         """Return samples and labels, checked, in the memory layout of the kernels."""

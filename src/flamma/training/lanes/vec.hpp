@@ -1,8 +1,9 @@
 // A vector of W lanes: one number of the net, for the client of each lane.
 //
 // Everything but `together` works lane by lane, so a client's result cannot depend on its
-// neighbours. All names are in an unnamed namespace, because this file is compiled once per
-// instruction set.
+// neighbours. It is made of operations that IEEE 754 defines to the last bit (sums, products,
+// quotients and fused products and sums of floats), so it cannot depend on the processor either.
+// All names are in an unnamed namespace, because this file is compiled once per instruction set.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +23,34 @@
 
 namespace {
 
+// Where registers hold four numbers (SSE2, NEON), the compiler takes two for a vector.
 #if defined(__AVX512F__)
 constexpr int W = 16;
-#elif defined(__AVX2__)
-constexpr int W = 8;
 #else
-constexpr int W = 4;
+constexpr int W = 8;
 #endif
 
 typedef float V __attribute__((vector_size(4 * W)));
 typedef int32_t I __attribute__((vector_size(4 * W)));
 typedef uint32_t U __attribute__((vector_size(4 * W)));
+
+#if !defined(__AVX2__) && !defined(__FP_FAST_FMAF)
+// Not inlined, because it is long and used everywhere.
+__attribute__((noinline)) V emulated_fma(V a, V b, V c) {
+    // In double precision the product is exact. The sum is rounded to odd (inexact ones to the
+    // neighbour whose last bit is set), after which rounding to a float is as if it were the first.
+    typedef double D __attribute__((vector_size(8 * W)));
+    typedef int64_t L __attribute__((vector_size(8 * W)));
+    const D x = __builtin_convertvector(a, D) * __builtin_convertvector(b, D);
+    const D y = __builtin_convertvector(c, D), sum = x + y, part = sum - x;
+    const D lost = (x - (sum - part)) + (y - part);  // by the sum, exactly (Knuth)
+    const L inexact = (lost < 0.0) | (lost > 0.0);   // neither if something is infinite or NaN
+    const L even = ((L)sum & 1) - 1;
+    const L away = (lost > 0.0) == (sum > 0.0);  // -1 if the exact sum is farther from zero
+    const L odd = (L)sum + (inexact & even & ((away & 2) - 1));
+    return __builtin_convertvector((D)odd, V);
+}
+#endif
 
 // The only fused multiply-add. The compiler must not fuse any of its own (-ffp-contract=off), or
 // the bits would depend on which block of a loop a number falls in.
@@ -41,8 +59,12 @@ LANES_INLINE V fma(V a, V b, V c) {
     return (V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__AVX2__)
     return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__FP_FAST_FMAF)
+    V sum;
+    for (int lane = 0; lane < W; ++lane) sum[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+    return sum;
 #else
-    return a * b + c;
+    return emulated_fma(a, b, c);
 #endif
 }
 
@@ -69,17 +91,30 @@ LANES_INLINE I select(I mask, I a, I b) { return (mask & a) | (~mask & b); }
 // lanes of a share get the same bits.
 template <int STEP>
 LANES_INLINE V plus_neighbour(V x) {
+#if defined(__clang__)
+    V other;
+    for (int lane = 0; lane < W; ++lane) other[lane] = x[lane ^ STEP];
+    return x + other;
+#else
     I other;
-    for (int lane = 0; lane < W; ++lane) other[lane] = (lane ^ STEP) % W;
+    for (int lane = 0; lane < W; ++lane) other[lane] = lane ^ STEP;
     return x + __builtin_shuffle(x, other);
+#endif
 }
+
+constexpr int WIDEST_SHARE = 8;  // that every instruction set has
 
 LANES_INLINE V together(V x, int share) {
     if (share > 1) x = plus_neighbour<1>(x);
     if (share > 2) x = plus_neighbour<2>(x);
     if (share > 4) x = plus_neighbour<4>(x);
-    if (share > 8) x = plus_neighbour<8>(x);
     return x;
+}
+
+// Zero for what is far too small to matter. Nothing flushes denormals for us, since processors
+// differ in how they do; but a velocity that fades would reach them, and they may be slow.
+LANES_INLINE V flushed(V x) {
+    return (V)((I)x & ~((V)((U)x & 0x7fffffffu) < splat(0x1p-100f)));
 }
 
 // NaN stays NaN, as in torch.
@@ -88,7 +123,7 @@ LANES_INLINE V relu(V x) { return select(x <= zero(), zero(), x); }
 // exp of Cephes (Moshier), to about one unit in the last place.
 LANES_INLINE V exponential(V x) {
     x = select(x > splat(88.3762626f), splat(88.3762626f), x);
-    // Below this the result would be denormal, which is slow and does not matter.
+    // Below this the result would be denormal, which may be slow and does not matter.
     const I tiny = x < splat(-87.3365447f);
     x = select(tiny, splat(-87.3365447f), x);
     const V magic = splat(12582912.0f);  // adding it rounds to a whole number in the low bits
