@@ -7,6 +7,7 @@ have, which C++ cannot check.
 
 from __future__ import annotations
 
+import math
 import platform
 import random
 import selectors
@@ -42,13 +43,13 @@ CONV, MAX_POOL, AVG_POOL, RELU, TANH, LINEAR = range(1, 7)
 MEMORY = 2**24
 EXTREMES = [-(2**63), -(2**62), -(2**31), -1, 0, 2**31 - 1, 2**31, 2**32 + 1, 2**62, 2**63 - 1]
 
-SIZES = ["batch", "share", "instructions", "memory", "steps"]
-SIZES += ["more_params", "more_seats", "first_seat", "rates"]
+SIZES = ["batch", "share", "instructions", "memory", "times"]
+SIZES += ["more_params", "fewer_jobs", "rates"]
 
 
 @dataclass(frozen=True)
 class Client:
-    """The data of a seat; ``numbers`` are those of x beyond samples of the right size."""
+    """The data of a client; ``numbers`` are those of x beyond samples of the right size."""
 
     samples: int
     left: int
@@ -72,16 +73,17 @@ class Case:
     share: int = 1
     instructions: int = NUMBER
     memory: int = MEMORY
-    steps: int = 2
-    epochs: int = 1
+    copies: int = 2  # of every client
+    pieces: int = 1  # of every client's order
+    wants_loss: int = 1
     more_params: int = 0
-    more_seats: int = 0
-    first_seat: int = 0
+    fewer_jobs: int = 0
+    times: list[float] = field(default_factory=lambda: [10.0, math.inf])  # a call's, and the limit
     rates: list[float] = field(default_factory=lambda: [0.1, 0.9, 0.01])
 
     def line(self) -> str:
-        first = [self.instructions, self.share, self.batch, self.memory, self.steps, self.epochs]
-        more = [self.more_params, self.more_seats, self.first_seat, *self.rates]
+        first = [self.instructions, self.share, self.batch, self.memory, self.copies, self.pieces]
+        more = [self.wants_loss, self.more_params, self.fewer_jobs, *self.times, *self.rates]
         clients = [word for client in self.clients for word in client.words()]
         plan = [len(self.plan), *self.plan]
         return " ".join(map(str, [*first, *more, *plan, len(self.clients), *clients])) + "\n"
@@ -195,9 +197,12 @@ def sound_case(rng: random.Random) -> Case:
         plan,
         clients,
         batch=rng.choice([1, 2, 3, 8, 100, 2**31, 2**62, 2**63 - 1]),
-        share=rng.choice([1, 2, 4] + [8] * X86),
-        steps=rng.choice([1, 2, 64, 2**63 - 1]),
-        epochs=rng.randint(0, 2),
+        share=rng.choice([1, 2, 4, 8]),
+        copies=rng.randint(0, 6),
+        # Without samples the next piece would be empty too, for ever.
+        pieces=rng.randint(1, 3) if all(client.left for client in clients) else 1,
+        wants_loss=rng.randint(0, 1),
+        times=[rng.choice([0.0, 1e-4, 10.0]), rng.choice([0.0, 1e-3, math.inf])],
         rates=[rng.choice([0.0, 0.01]), rng.choice([0.0, 0.9]), rng.choice([0.0, 0.1])],
     )
 
@@ -274,8 +279,12 @@ def _in_sizes(rng: random.Random, case: Case) -> Case:
     if name == "rates":
         wild = [rng.choice([1e38, -1.0, 3.0, float("inf"), float("nan")]) for _ in range(3)]
         return replace(case, rates=wild)
-    if name in ("batch", "memory", "steps"):
+    if name == "times":
+        return replace(case, times=[rng.choice([-1.0, 0.0, math.nan, 1.0]) for _ in range(2)])
+    if name in ("batch", "memory"):
         return replace(case, **{name: _wild(rng, getattr(case, name))})
+    if name == "fewer_jobs":  # there are no more than there are
+        return replace(case, fewer_jobs=rng.randint(0, 30))
     return replace(case, **{name: rng.randint(-3, 20)})
 
 

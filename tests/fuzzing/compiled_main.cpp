@@ -8,14 +8,12 @@
 #include "api.hpp"
 
 extern "C" {
-int lanes_width(int);
 void lanes_delete(void*);
 int64_t lanes_new(int, const int64_t*, int64_t, int64_t, int, int64_t, void**);
 int64_t lanes_params(void*);
-int64_t lanes_receive(void*, const float*, int64_t);
-int64_t lanes_put(void*, int, const float*, int64_t, float, float, float);
-int64_t lanes_take(void*, int, float*, int64_t);
-int64_t lanes_run(void*, Seat*, int64_t, int64_t);
+int64_t lanes_begin(void*, const float*, int64_t, Job*, int64_t);
+int64_t lanes_run(void*, double, double);
+int64_t lanes_end(void*);
 int64_t lanes_load(void*, const float*, int64_t);
 int64_t lanes_score(void*, const float*, int64_t, const int64_t*, int64_t, float*, uint8_t*);
 }
@@ -32,9 +30,9 @@ int64_t number() {
     return read;
 }
 
-float real() {
-    float read = 0;
-    if (std::scanf("%f", &read) != 1) ended = true;
+double real() {
+    double read = 0;
+    if (std::scanf("%lf", &read) != 1) ended = true;
     return read;
 }
 
@@ -73,70 +71,91 @@ struct Client {
         return true;
     }
 
-    Seat seat() const { return Seat{x.get(), y.get(), order.get(), numbers, samples, left}; }
+    void give_order(Job& job, int64_t pieces) const {
+        job.order = order.get();
+        job.left = left;
+        job.place = 0;
+        job.more = pieces > 0;
+    }
 };
 
 struct Case {
-    int64_t set, share, batch, memory, steps, epochs, more_params, more_seats, first_seat;
-    float rates[3];
+    int64_t set, share, batch, memory, copies, pieces, wants_loss, more_params, fewer_jobs;
+    double seconds, limit, rates[3];
     std::vector<int64_t> plan;
     std::vector<Client> clients;
 
     void read() {
-        set = number(), share = number(), batch = number(), memory = number(), steps = number();
-        epochs = number(), more_params = number(), more_seats = number(), first_seat = number();
-        for (float& rate : rates) rate = real();
+        set = number(), share = number(), batch = number(), memory = number(), copies = number();
+        pieces = number(), wants_loss = number(), more_params = number(), fewer_jobs = number();
+        seconds = real(), limit = real();
+        for (double& rate : rates) rate = real();
         for (int64_t words = number(); words > 0 && !ended; --words) plan.push_back(number());
         clients.resize(static_cast<size_t>(number()));
         for (Client& client : clients) client.read();
     }
 
     void play() {
-        void* net = nullptr;
+        void* trainer = nullptr;
         // A copy without spare capacity, for the sanitizers.
         const auto words = array<int64_t>(static_cast<int64_t>(plan.size()));
         for (size_t i = 0; i < plan.size(); ++i) words[i] = plan[i];
         const int64_t made =
             lanes_new(static_cast<int>(set), words.get(), static_cast<int64_t>(plan.size()), batch,
-                      static_cast<int>(share), memory, &net);
+                      static_cast<int>(share), memory, &trainer);
         std::printf("new %lld", static_cast<long long>(made));
-        if (made == DONE) train(net);
+        if (made == DONE) use(trainer);
         std::printf("\n");
         std::fflush(stdout);
-        lanes_delete(net);
+        lanes_delete(trainer);
     }
 
-    void train(void* net) {
-        const int64_t count = lanes_params(net) + more_params;
-        const auto params = array<float>(count), result = array<float>(count);
+    void use(void* trainer) {
+        const int64_t count = lanes_params(trainer) + more_params;
+        const auto params = array<float>(count);
         for (int64_t i = 0; i < count; ++i) params[i] = 0.1f * std::sin(static_cast<float>(i));
-        tell("receive", lanes_receive(net, params.get(), count));
-        tell("load", lanes_load(net, params.get(), count));
-        const int64_t width = lanes_width(static_cast<int>(set)) / share + more_seats;
-        const auto seats = array<Seat>(width);
+        tell("load", lanes_load(trainer, params.get(), count));
         for (Client& client : clients)
             if (!client.make(plan[0] * plan[1] * plan[2])) return tell("left out", 0);
-        for (int64_t i = 0; i < width; ++i)
-            tell("put", lanes_put(net, static_cast<int>(first_seat + i), params.get(), count,
-                                  rates[0], rates[1], rates[2]));
-        for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-            for (int64_t i = 0; i < width; ++i)
-                seats[i] = clients[static_cast<size_t>(i) % clients.size()].seat();
-            int64_t done = 1;
-            while (done > 0) done = lanes_run(net, seats.get(), width, steps);
-            tell("run", done);
+        const int64_t number = copies * static_cast<int64_t>(clients.size());
+        const auto jobs = array<Job>(number);
+        std::vector<std::unique_ptr<float[]>> trained;
+        std::vector<int64_t> rest(static_cast<size_t>(number), pieces);
+        for (int64_t i = 0; i < number; ++i) {
+            const Client& client = clients[static_cast<size_t>(i) % clients.size()];
+            trained.push_back(array<float>(count));
+            jobs[i] = Job{client.x.get(), client.y.get(), nullptr, trained.back().get(),
+                          client.numbers, client.samples, 0, 0, 0, wants_loss, 0, 0.0, 0.0, 0.0,
+                          rates[0], rates[1], rates[2]};
+            client.give_order(jobs[i], --rest[i]);
         }
+        const int64_t given = number - fewer_jobs;
+        const int64_t begun = lanes_begin(trainer, params.get(), count, jobs.get(), given);
+        tell("begin", begun);
+        if (begun == DONE) train(trainer, jobs.get(), given, rest);
         int64_t infinite = 0;
-        for (int64_t i = 0; i < width; ++i) {
-            tell("take", lanes_take(net, static_cast<int>(first_seat + i), result.get(), count));
-            for (int64_t j = 0; j < count; ++j) infinite += !std::isfinite(result[j]);
-        }
+        for (const auto& weights : trained)
+            for (int64_t j = 0; j < count; ++j) infinite += !std::isfinite(weights[j]);
         std::printf(" infinite %lld", static_cast<long long>(infinite));
         const Client& scored = clients[0];
         const auto losses = array<float>(scored.samples);
         const auto right = array<uint8_t>(scored.samples);
-        tell("score", lanes_score(net, scored.x.get(), scored.numbers, scored.y.get(),
+        tell("score", lanes_score(trainer, scored.x.get(), scored.numbers, scored.y.get(),
                                   scored.samples, losses.get(), right.get()));
+    }
+
+    void train(void* trainer, Job* jobs, int64_t given, std::vector<int64_t>& rest) {
+        int64_t open = 1;
+        while ((open = lanes_run(trainer, seconds, limit)) > 0)
+            for (int64_t i = 0; i < given; ++i)
+                if (jobs[i].state == NEEDS_ORDER)
+                    clients[static_cast<size_t>(i) % clients.size()].give_order(jobs[i],
+                                                                                --rest[i]);
+        tell("run", open);
+        if (open < 0) return;
+        for (int64_t i = 0; i < given; ++i)
+            tell("job", jobs[i].state == FINISHED || jobs[i].state == LATE ? 0 : jobs[i].state);
+        tell("end", lanes_end(trainer));
     }
 
     static void tell(const char* what, int64_t status) {

@@ -15,10 +15,11 @@ from torch.nn.functional import cross_entropy
 
 from flamma.models import FlatModel, build_model
 from flamma.training.jobs import TrainingJob
-from flamma.training.lanes import LanesTrainer, available, library, plan_of, why_not
+from flamma.training.lanes import LanesTrainer, available, instruction_sets, plan_of, why_not
 from flamma.types import LocalTask
 
 needs_kernels = pytest.mark.skipif(not available(), reason=why_not())
+SETS = instruction_sets() if available() else ()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -79,7 +80,7 @@ def gradient(module, x, y):
 
 
 def check(module, shape, classes, sizes, seed, **options):
-    """Compare one step of size 1 of some clients with autograd."""
+    """Compare one step of size 1 of some clients with autograd, and return their weights."""
     torch.manual_seed(seed)
     for each in module.modules():
         if isinstance(each, nn.Conv2d | nn.Linear):
@@ -92,10 +93,12 @@ def check(module, shape, classes, sizes, seed, **options):
         x = rng.standard_normal((size, *shape)).astype(np.float32)
         task = LocalTask(client, 1, epochs=1, learning_rate=1.0)
         jobs.append(TrainingJob(task, x, rng.integers(0, classes, size), rng))
-    for job, result in zip(jobs, trainer.train_many(params, jobs), strict=True):
+    results = trainer.train_many(params, jobs)
+    for job, result in zip(jobs, results, strict=True):
         expected = gradient(module, job.x, job.y)
         scale = np.abs(expected).max() + np.abs(params).max()
         np.testing.assert_allclose(params - result.params, expected, atol=5e-6 * scale)
+    return b"".join(result.params.tobytes() for result in results)
 
 
 @needs_kernels
@@ -104,12 +107,11 @@ def check(module, shape, classes, sizes, seed, **options):
     nets(),
     st.lists(st.integers(1, 11), min_size=1, max_size=9),
     st.integers(0, 2**31),
-    st.integers(1, 3),
+    st.sampled_from([1, 2, 4]),
 )
-def test_gradients_are_those_of_autograd(net, sizes, seed, halvings):
-    lanes = library.library().lanes_width(library.best_set())
-    check(*net, sizes, seed, share=max(1, lanes >> halvings))
-    check(*net, sizes, seed, share=lanes)
+def test_gradients_are_those_of_autograd(net, sizes, seed, share):
+    check(*net, sizes, seed, share=share)
+    check(*net, sizes, seed, share=8)
 
 
 @needs_kernels
@@ -118,10 +120,10 @@ def test_gradients_are_those_of_autograd(net, sizes, seed, halvings):
     nets(),
     st.lists(st.integers(1, 6), min_size=1, max_size=5),
     st.integers(0, 2**31),
-    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2, 4, 8]),
 )
-def test_portable_gradients_are_those_of_autograd(net, sizes, seed, share):
-    check(*net, sizes, seed, share=share, instructions=library.PORTABLE)
+def test_every_layer_has_the_same_bits_with_every_instruction_set(net, sizes, seed, share):
+    assert len({check(*net, sizes, seed, share=share, instructions=name) for name in SETS}) == 1
 
 
 @needs_kernels

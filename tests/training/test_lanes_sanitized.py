@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import replace
 
@@ -51,18 +52,18 @@ def play():
         yield calls
 
 
-@pytest.mark.parametrize("share", [1, 2, 4])
+@pytest.mark.parametrize("share", [1, 2, 8])
 @pytest.mark.parametrize("name", NETS)
 def test_no_access_out_of_bounds_and_nothing_undefined(play, name, share):
-    answer = dict(play(case(name, share=share)))
-    assert answer == dict.fromkeys(
-        ["new", "receive", "load", "put", "run", "take", "infinite", "score"], 0
-    )
+    answer = play(case(name, share=share))
+    calls = ["new", "load", "begin", "run", "job", "end", "infinite", "score"]
+    assert dict(answer) == dict.fromkeys(calls, 0)
+    assert {status for _, status in answer} == {0}
 
 
 @pytest.mark.parametrize("batch", [2**31, 2**62, 2**63 - 1])
 def test_mini_batches_larger_than_the_data_take_no_more_memory(play, batch):
-    answer = play(case("lenet", batch=batch, steps=2**63 - 1, memory=2**23))
+    answer = play(case("lenet", batch=batch, memory=2**23))
     assert {status for _, status in answer} == {0}
 
 
@@ -76,23 +77,20 @@ def test_mini_batches_larger_than_the_data_take_no_more_memory(play, batch):
         ({"share": 64}, "new", -1),
         ({"instructions": 9}, "new", -1),
         ({"memory": 2**12}, "new", -3),
-        ({"memory": 2**20, "batch": 2**40, "clients": [Client(200, 200, highest=1)]}, "run", -3),
-        ({"steps": -1}, "run", -1),
-        ({"more_params": 1}, "receive", -1),
+        ({"memory": 2**20, "batch": 2**40, "clients": [Client(200, 200, highest=1)]}, "job", -3),
+        ({"times": [-1.0, 1.0]}, "run", -1),
+        ({"times": [1.0, math.nan]}, "run", -1),
+        ({"more_params": 1}, "begin", -1),
         ({"more_params": -1}, "load", -1),
-        ({"more_params": -1}, "take", -1),
-        ({"more_seats": -1}, "run", -1),
-        ({"more_seats": 1}, "run", -1),
-        ({"first_seat": -1}, "put", -1),
-        ({"first_seat": 1}, "put", -1),
-        ({"clients": [Client(5, 5, highest=3)]}, "run", -4),
+        ({"fewer_jobs": 30}, "begin", -1),
+        ({"clients": [Client(5, 5, highest=3)]}, "job", -4),
         ({"clients": [Client(5, 5, highest=1, lowest=-1)]}, "score", -4),
-        ({"clients": [Client(5, 5, highest=2**32, lowest=2**32)]}, "run", -4),
-        ({"clients": [Client(5, 5, highest=1, order_from=1)]}, "run", -4),
-        ({"clients": [Client(5, 5, highest=1, order_from=-1)]}, "run", -4),
-        ({"clients": [Client(5, 6, highest=1)]}, "run", -1),
-        ({"clients": [Client(5, -1, highest=1)]}, "run", -1),
-        ({"clients": [Client(5, 5, highest=1, numbers=-1)]}, "run", -1),
+        ({"clients": [Client(5, 5, highest=2**32, lowest=2**32)]}, "job", -4),
+        ({"clients": [Client(5, 5, highest=1, order_from=1)]}, "job", -4),
+        ({"clients": [Client(5, 5, highest=1, order_from=-1)]}, "job", -4),
+        ({"clients": [Client(5, 6, highest=1)]}, "job", -4),
+        ({"clients": [Client(5, -1, highest=1)]}, "job", -1),
+        ({"clients": [Client(5, 5, highest=1, numbers=-1)]}, "job", -1),
         ({"clients": [Client(5, 5, highest=1, numbers=1)]}, "score", -1),
         ({"clients": [Client(-1, 0, highest=1)]}, "score", -1),
     ],

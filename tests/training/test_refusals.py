@@ -9,7 +9,7 @@ from flamma.errors import ConfigError, FlammaError
 from flamma.models import FlatModel, build_model
 from flamma.training import TorchTrainer
 from flamma.training.lanes import LanesTrainer, available, library, why_not
-from training.test_lanes import LANES, again, initial, job
+from training.test_lanes import again, initial, job
 
 pytestmark = pytest.mark.skipif(not available(), reason=why_not())
 
@@ -87,7 +87,7 @@ def test_mini_batches_beyond_the_memory_fail_their_clients_only(monkeypatch):
     module = build_model("mlp", (20,), 3, seed=1, hidden=[64])
     params = initial(module)
     monkeypatch.setattr("flamma.training.lanes.trainer.memory_of_machine", lambda: 2_000_000)
-    trainer = LanesTrainer(module, (20,), 10**6, share=LANES)
+    trainer = LanesTrainer(module, (20,), 10**6, share=8)
     large, small = trainer.train_many(params, [job(0, 90_000, (20,), 3), job(1, 50, (20,), 3)])
     assert "more memory than there is" in str(large.error)
     assert small.params is not None

@@ -55,7 +55,7 @@ class Trainer {
             for (int seat = 0; seat < seats(); ++seat)
                 while (taken_[seat] == nullptr && next_ < number_)
                     sit(seat, &jobs_[next_++], time);
-            if (!step()) return unfinished_;
+            if (!step() && next_ == number_) return unfinished_;
             time = now();
             bool waits = false;
             for (Job*& job : taken_)
@@ -101,8 +101,9 @@ class Trainer {
             require(y[i] >= 0 && y[i] < classes, WRONG_SAMPLE);
     }
 
+    // A piece of an order may be empty only if it is the last.
     static void check_order(const Job& job) {
-        require(job.left >= 0 && job.place == 0, WRONG_ARGUMENT);
+        require(job.left >= !!job.more && job.place == 0, WRONG_ARGUMENT);
         require(job.left == 0 || (job.order != nullptr && job.samples > 0), WRONG_ARGUMENT);
         for (int64_t i = 0; i < job.left; ++i)
             require(job.order[i] >= 0 && job.order[i] < job.samples, WRONG_SAMPLE);
@@ -127,8 +128,8 @@ class Trainer {
             return finish(job, TOO_LARGE);
         }
         taken_[seat] = job;
-        job->state = job->left > 0 ? TRAINING : NEEDS_ORDER;
-        if (job->left == 0 && !job->more) follow(taken_[seat], time, INFINITY);
+        job->state = TRAINING;
+        if (job->left == 0) follow(taken_[seat], time, INFINITY);
     }
 
     // The mean, added up sample by sample.
@@ -148,24 +149,14 @@ class Trainer {
         for (int seat = 0; seat < seats(); ++seat) {
             Job* job = taken_[seat];
             if (job == nullptr) continue;
-            if (job->state == NEEDS_ORDER) {  // Python may have given the next piece
-                if (job->left <= 0) return false;
-                try {
-                    check_order(*job);
-                } catch (const Refusal& refusal) {
-                    finish(job, refusal.status);
-                    taken_[seat] = nullptr;
-                    continue;
-                }
-                job->state = TRAINING;
-            }
+            if (job->state == NEEDS_ORDER && !go_on(taken_[seat])) continue;
             const int64_t epoch = job->samples - job->place;
             int64_t size = job->left < batch_ ? job->left : batch_;
             size = size < epoch ? size : epoch;
             batches[seat] = Batch{job->x, job->y, job->order, size};
             ++busy, last = seat;
         }
-        if (busy == 0) return next_ < number_;
+        if (busy == 0) return false;
         try {
             if (busy == 1 && narrow_ && next_ == number_) {
                 if (!alone_) hand_over(last);
@@ -173,10 +164,10 @@ class Trainer {
             } else {
                 wide_->step(batches);
             }
-        } catch (const Refusal& refusal) {  // out of memory
-            drop_all(refusal.status);
+        } catch (const Refusal& refusal) {
+            return drop_largest(batches, refusal.status);
         } catch (const std::bad_alloc&) {
-            drop_all(TOO_LARGE);
+            return drop_largest(batches, TOO_LARGE);
         }
         for (int seat = 0; seat < seats(); ++seat) {
             if (taken_[seat] == nullptr) continue;
@@ -187,6 +178,20 @@ class Trainer {
             if (job.place == job.samples) job.place = 0;
         }
         return true;
+    }
+
+    // Takes the next piece of an order, which Python has given since; false if there is none.
+    bool go_on(Job*& job) {
+        try {
+            check_order(*job);
+        } catch (const Refusal& refusal) {
+            finish(job, refusal.status);
+            job = nullptr;
+            return false;
+        }
+        job->state = TRAINING;
+        if (job->left == 0) follow(job, now(), INFINITY);
+        return job != nullptr;
     }
 
     void hand_over(int seat) {
@@ -222,13 +227,14 @@ class Trainer {
         --unfinished_;
     }
 
-    void drop_all(Status status) {
-        for (Job*& job : taken_)
-            if (job != nullptr) {
-                finish(job, status);
-                job = nullptr;
-            }
-        alone_ = false;
+    // There was no memory for a step: the others may have enough without the largest.
+    bool drop_largest(const Batch* batches, Status status) {
+        int largest = 0;
+        for (int seat = 0; seat < seats(); ++seat)
+            if (batches[seat].size > batches[largest].size) largest = seat;
+        finish(taken_[largest], status);
+        taken_[largest] = nullptr;
+        return true;
     }
 
     std::unique_ptr<Machine> wide_, narrow_;
