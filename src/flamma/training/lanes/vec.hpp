@@ -15,6 +15,8 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 #ifndef LANES_INLINE
@@ -59,6 +61,15 @@ LANES_INLINE V fma(V a, V b, V c) {
     return (V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__AVX2__)
     return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__ARM_NEON) && defined(__FP_FAST_FMAF)
+    union Halves {
+        V whole;
+        float32x4_t half[2];
+    };
+    const Halves x{a}, y{b};
+    Halves sum{c};
+    for (int i = 0; i < 2; ++i) sum.half[i] = vfmaq_f32(sum.half[i], x.half[i], y.half[i]);
+    return sum.whole;
 #elif defined(__FP_FAST_FMAF)
     V sum;
     for (int lane = 0; lane < W; ++lane) sum[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
