@@ -9,7 +9,7 @@
 
 extern "C" {
 void lanes_delete(void*);
-int64_t lanes_new(int, const int64_t*, int64_t, int64_t, int, int64_t, void**);
+int64_t lanes_new(int, const int64_t*, int64_t, int64_t, int64_t, void**);
 int64_t lanes_params(void*);
 int64_t lanes_begin(void*, const float*, int64_t, Job*, int64_t);
 int64_t lanes_run(void*, double, double);
@@ -80,13 +80,13 @@ struct Client {
 };
 
 struct Case {
-    int64_t set, share, batch, memory, copies, pieces, wants_loss, more_params, fewer_jobs;
+    int64_t set, batch, memory, copies, pieces, wants_loss, more_params, fewer_jobs;
     double seconds, limit, rates[3];
     std::vector<int64_t> plan;
     std::vector<Client> clients;
 
     void read() {
-        set = number(), share = number(), batch = number(), memory = number(), copies = number();
+        set = number(), batch = number(), memory = number(), copies = number();
         pieces = number(), wants_loss = number(), more_params = number(), fewer_jobs = number();
         seconds = real(), limit = real();
         for (double& rate : rates) rate = real();
@@ -102,7 +102,7 @@ struct Case {
         for (size_t i = 0; i < plan.size(); ++i) words[i] = plan[i];
         const int64_t made =
             lanes_new(static_cast<int>(set), words.get(), static_cast<int64_t>(plan.size()), batch,
-                      static_cast<int>(share), memory, &trainer);
+                      memory, &trainer);
         std::printf("new %lld", static_cast<long long>(made));
         if (made == DONE) use(trainer);
         std::printf("\n");

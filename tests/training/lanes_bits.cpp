@@ -6,9 +6,9 @@
 #include "api.hpp"
 
 extern "C" {
-int lanes_width(int);
+int lanes_seats(int);
 void lanes_delete(void*);
-int64_t lanes_new(int, const int64_t*, int64_t, int64_t, int, int64_t, void**);
+int64_t lanes_new(int, const int64_t*, int64_t, int64_t, int64_t, void**);
 int64_t lanes_params(void*);
 int64_t lanes_begin(void*, const float*, int64_t, Job*, int64_t);
 int64_t lanes_run(void*, double, double);
@@ -44,7 +44,7 @@ uint64_t trained(int set) {
         9, 0,  0,  0, 0, 0, 0, TANH_OP, 0, 0, 0, 0, 0, 0, 0, LINEAR, 6, 0, 0, 0, 0, 0, 0, LINEAR,
         4, 0,  0,  0, 0, 0, 0};
     void* net = nullptr;
-    if (lanes_new(set, plan.data(), static_cast<int64_t>(plan.size()), 16, 8, 1 << 28, &net) < 0)
+    if (lanes_new(set, plan.data(), static_cast<int64_t>(plan.size()), 16, 1 << 28, &net) < 0)
         return 0;
     const int64_t count = lanes_params(net);
     std::vector<float> params(static_cast<size_t>(count));
@@ -81,5 +81,5 @@ uint64_t trained(int set) {
 
 int main() {
     for (int set = 0; set < 3; ++set)
-        if (lanes_width(set)) std::printf("%016llx\n", (unsigned long long)trained(set));
+        if (lanes_seats(set)) std::printf("%016llx\n", (unsigned long long)trained(set));
 }

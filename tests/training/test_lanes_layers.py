@@ -105,25 +105,22 @@ def check(module, shape, classes, sizes, seed, **options):
 @settings(max_examples=300)
 @given(
     nets(),
-    st.lists(st.integers(1, 11), min_size=1, max_size=9),
+    st.lists(st.integers(1, 40), min_size=1, max_size=5),
     st.integers(0, 2**31),
-    st.sampled_from([1, 2, 4]),
 )
-def test_gradients_are_those_of_autograd(net, sizes, seed, share):
-    check(*net, sizes, seed, share=share)
-    check(*net, sizes, seed, share=8)
+def test_gradients_are_those_of_autograd(net, sizes, seed):
+    check(*net, sizes, seed)
 
 
 @needs_kernels
 @settings(max_examples=100)
 @given(
     nets(),
-    st.lists(st.integers(1, 6), min_size=1, max_size=5),
+    st.lists(st.integers(1, 20), min_size=1, max_size=4),
     st.integers(0, 2**31),
-    st.sampled_from([1, 2, 4, 8]),
 )
-def test_every_layer_has_the_same_bits_with_every_instruction_set(net, sizes, seed, share):
-    assert len({check(*net, sizes, seed, share=share, instructions=name) for name in SETS}) == 1
+def test_every_layer_has_the_same_bits_with_every_instruction_set(net, sizes, seed):
+    assert len({check(*net, sizes, seed, instructions=name) for name in SETS}) == 1
 
 
 @needs_kernels

@@ -13,7 +13,7 @@ from flamma.training.lanes import library, plan_of
 from fuzzing.compiled import NUMBER, Case, Client, fuzz, player
 
 pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None or not library.library().lanes_width(NUMBER),
+    shutil.which("g++") is None or not library.library().lanes_seats(NUMBER),
     reason="needs g++ and a processor of this kind",
 )
 
@@ -52,10 +52,9 @@ def play():
         yield calls
 
 
-@pytest.mark.parametrize("share", [1, 2, 8])
 @pytest.mark.parametrize("name", NETS)
-def test_no_access_out_of_bounds_and_nothing_undefined(play, name, share):
-    answer = play(case(name, share=share))
+def test_no_access_out_of_bounds_and_nothing_undefined(play, name):
+    answer = play(case(name))
     calls = ["new", "load", "begin", "run", "job", "end", "infinite", "score"]
     assert dict(answer) == dict.fromkeys(calls, 0)
     assert {status for _, status in answer} == {0}
@@ -72,9 +71,6 @@ def test_mini_batches_larger_than_the_data_take_no_more_memory(play, batch):
     [
         ({"batch": 0}, "new", -1),
         ({"batch": -(2**63)}, "new", -1),
-        ({"share": 3}, "new", -1),
-        ({"share": 0}, "new", -1),
-        ({"share": 64}, "new", -1),
         ({"instructions": 9}, "new", -1),
         ({"memory": 2**12}, "new", -3),
         ({"memory": 2**20, "batch": 2**40, "clients": [Client(200, 200, highest=1)]}, "job", -3),

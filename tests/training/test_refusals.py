@@ -87,7 +87,7 @@ def test_mini_batches_beyond_the_memory_fail_their_clients_only(monkeypatch):
     module = build_model("mlp", (20,), 3, seed=1, hidden=[64])
     params = initial(module)
     monkeypatch.setattr("flamma.training.lanes.trainer.memory_of_machine", lambda: 2_000_000)
-    trainer = LanesTrainer(module, (20,), 10**6, share=8)
+    trainer = LanesTrainer(module, (20,), 10**6)
     large, small = trainer.train_many(params, [job(0, 90_000, (20,), 3), job(1, 50, (20,), 3)])
     assert "more memory than there is" in str(large.error)
     assert small.params is not None

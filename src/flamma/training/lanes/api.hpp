@@ -55,12 +55,10 @@ struct Batch {
 struct Blueprint {
     const int64_t* plan;
     int64_t words;   // the length of the plan
-    int64_t batch;   // samples of a mini-batch
-    int share;       // lanes of one seat, a power of two: each mini-batch is dealt out over them
     int64_t memory;  // bytes that the net may take
 };
 
-constexpr int MOST_SEATS = 16;
+constexpr int MOST_SEATS = 2;
 
 // A net that trains the clients in its seats. The length of every `params` is that of the net.
 class Machine {
@@ -88,7 +86,7 @@ enum Kind { CONV = 1, MAX_POOL, AVG_POOL, RELU_OP, TANH_OP, LINEAR };
 constexpr int HEADER = 5, WORDS = 8;
 
 struct Variant {
-    int width;
+    int seats;
     Machine* (*make)(const Blueprint& blueprint);
     int64_t (*peak)(int64_t rounds, float* sink);  // returns multiplications and sums done
 };

@@ -5,11 +5,8 @@
 
 namespace {
 
-inline Net::Net(const Blueprint& blueprint)
-    : batch_(blueprint.batch), share_(blueprint.share), memory_(blueprint.memory) {
-    require(batch_ >= 1 && memory_ >= 0, WRONG_ARGUMENT);
-    require(share_ >= 1 && share_ <= WIDEST_SHARE, WRONG_ARGUMENT);
-    require((share_ & (share_ - 1)) == 0, WRONG_ARGUMENT);
+inline Net::Net(const Blueprint& blueprint) : memory_(blueprint.memory) {
+    require(memory_ >= 0, WRONG_ARGUMENT);
     check_plan(blueprint.plan, blueprint.words);
     shape(blueprint.plan);
     allocate();
@@ -63,9 +60,12 @@ inline void Net::shape(const int64_t* plan) {
 // Calls f with every block whose size does not depend on the mini-batches, and that size.
 template <class F>
 void Net::fixed_blocks(F f) {
-    for (auto* block : {&weights_, &velocity_, &scored_}) f(*block, params_);
-    f(image_gradient_, tail_ < static_cast<int64_t>(ops_.size()) ? ops_[tail_]->weights : params_);
-    f(received_, params_);
+    // With room for the rest of the last vector.
+    for (auto* block : {&weights_, &velocity_, &received_, &scored_})
+        f(*block, plus(times(params_, SEATS), W));
+    f(nothing_, features_);
+    f(image_gradient_,
+      plus(tail_ < static_cast<int64_t>(ops_.size()) ? ops_[tail_]->weights : params_, LANES));
     for (auto& op : ops_)
         if (op->kind == CONV)
             f(op->taps, times(value_[op->in]->grid.c, op->argument[1] * op->argument[2]));
@@ -82,7 +82,6 @@ void Net::sample_blocks(int64_t samples, F f) {
             if (slot->each) f(slot->data, times(slot->grid.size(), samples));
     for (auto& op : ops_)
         if (op->kind == MAX_POOL) f(op->which, times(value_[op->out]->grid.size(), samples));
-    f(room_, times(COLUMNS, DEPTH > samples ? DEPTH : samples));
     f(scales_, samples);
     f(labels_, samples);
 }
@@ -135,39 +134,39 @@ inline void Net::reserve(int64_t samples) {
     capacity_ = samples;
 }
 
-inline void Net::receive(const float* params) {
-    std::memcpy(received_.get(), params, sizeof(float) * static_cast<size_t>(params_));
+// Weights that are the same for all clients.
+inline void spread(const float* params, int64_t count, float* to) {
+    for (int64_t j = 0; j < count; ++j)
+        for (int seat = 0; seat < SEATS; ++seat) to[j * SEATS + seat] = params[j];
 }
+
+inline void Net::receive(const float* params) { spread(params, params_, received_.get()); }
+
+inline void Net::load(const float* params) { spread(params, params_, scored_.get()); }
 
 // Without a velocity it is zero.
 inline void Net::put(int seat, const float* params, const float* velocity, Rates rates) {
-    I own;
-    for (int lane = 0; lane < W; ++lane) own[lane] = -(lane / share_ == seat);
-    for (int64_t j = 0; j < params_; ++j) weights_[j] = select(own, splat(params[j]), weights_[j]);
-    rate_ = select(own, splat(rates.learning_rate), rate_);
-    momentum_ = select(own, splat(rates.momentum), momentum_);
-    proximal_ = select(own, splat(rates.proximal), proximal_);
+    for (int64_t j = 0; j < params_; ++j) weights_[j * SEATS + seat] = params[j];
     any_momentum_ = any_proximal_ = false;
     for (int lane = 0; lane < W; ++lane) {
+        if (lane % SEATS == seat) {
+            rate_[lane] = rates.learning_rate;
+            momentum_[lane] = rates.momentum;
+            proximal_[lane] = rates.proximal;
+        }
         any_momentum_ |= momentum_[lane] != 0.0f;
         any_proximal_ |= proximal_[lane] != 0.0f;
     }
     had_momentum_ |= any_momentum_;
     if (!had_momentum_) return;
-    for (int64_t j = 0; j < params_; ++j) {
-        const V start = velocity ? splat(velocity[j]) : zero();
-        velocity_[j] = select(own, start, velocity_[j]);
-    }
+    for (int64_t j = 0; j < params_; ++j)
+        velocity_[j * SEATS + seat] = velocity ? velocity[j] : 0.0f;
 }
 
 inline void Net::take(int seat, float* params, float* velocity) const {
-    for (int64_t j = 0; j < params_; ++j) params[j] = weights_[j][seat * share_];
+    for (int64_t j = 0; j < params_; ++j) params[j] = weights_[j * SEATS + seat];
     if (velocity)
-        for (int64_t j = 0; j < params_; ++j) velocity[j] = velocity_[j][seat * share_];
-}
-
-inline void Net::load(const float* params) {
-    for (int64_t j = 0; j < params_; ++j) scored_[j] = splat(params[j]);
+        for (int64_t j = 0; j < params_; ++j) velocity[j] = velocity_[j * SEATS + seat];
 }
 
 }  // namespace

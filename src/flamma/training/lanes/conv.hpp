@@ -23,6 +23,7 @@ struct Conv {
 };
 
 constexpr int64_t NEAR = 12 * 1024;  // bytes of weights that should stay in the L1 cache
+constexpr int64_t WEIGHT = SEATS * sizeof(float);  // bytes of one for all clients
 
 template <int N>
 using Whole = std::integral_constant<int, N>;
@@ -85,16 +86,16 @@ void over_channels(int64_t channels, int64_t columns, F f) {
 // One loop over all taps, whose offsets are in a table: with short nested loops the compiler keeps
 // pixels for the next tap and runs out of registers.
 template <int B, int N>
-LANES_INLINE void forward_block(const Conv& s, const V* x, const V* w, int64_t from, int64_t to,
-                                const V* bias, V* y) {
+LANES_INLINE void forward_block(const Conv& s, const V* x, const float* w, int64_t from, int64_t to,
+                                const float* bias, V* y) {
     const int64_t w_step = s.in * s.kh * s.kw;
     V sum[B][N];
     for (int b = 0; b < B; ++b)
-        for (int n = 0; n < N; ++n) sum[b][n] = from == 0 ? bias[b] : y[b * s.y_plane + n];
+        for (int n = 0; n < N; ++n) sum[b][n] = from == 0 ? each(bias + b * SEATS) : y[b * s.y_plane + n];
     for (int64_t tap = from; tap < to; ++tap) {
         const V* first = x + s.taps[tap];
         V t[B];
-        for (int b = 0; b < B; ++b) t[b] = w[b * w_step + tap];
+        for (int b = 0; b < B; ++b) t[b] = each(w + (b * w_step + tap) * SEATS);
         for (int n = 0; n < N; ++n) {
             const V pixel = first[n];
             for (int b = 0; b < B; ++b) sum[b][n] = fma(t[b], pixel, sum[b][n]);
@@ -104,23 +105,23 @@ LANES_INLINE void forward_block(const Conv& s, const V* x, const V* w, int64_t f
         for (int n = 0; n < N; ++n) y[b * s.y_plane + n] = sum[b][n];
 }
 
-inline void conv_forward(const Conv& s, const V* x, const V* w, const V* bias, V* y) {
+inline void conv_forward(const Conv& s, const V* x, const float* w, const float* bias, V* y) {
     const int64_t taps = s.in * s.kh * s.kw;
     over_channels(s.out, s.ow, [&](int64_t o, auto b, auto n) {
         constexpr int B = decltype(b)::value, N = decltype(n)::value, L = N > 1 ? N - 1 : 1;
-        const int64_t part = cut(taps, NEAR / (B * static_cast<int64_t>(sizeof(V)))).size;
+        const int64_t part = cut(taps, NEAR / (B * WEIGHT)).size;
         const int64_t large = cut(s.ow, N).large * N;
         for (int64_t from = 0; from < taps; from += part) {
             const int64_t to = from + part < taps ? from + part : taps;
             for (int64_t row = 0; row < s.oh; ++row) {
                 const V* px = x + row * s.x_pitch;
-                const V* pw = w + o * taps;
+                const float* pw = w + o * taps * SEATS;
                 V* py = y + o * s.y_plane + row * s.y_pitch;
                 int64_t c = 0;
                 for (; c < large; c += N)
-                    forward_block<B, N>(s, px + c, pw, from, to, bias + o, py + c);
+                    forward_block<B, N>(s, px + c, pw, from, to, bias + o * SEATS, py + c);
                 for (; c < s.ow; c += L)
-                    forward_block<B, L>(s, px + c, pw, from, to, bias + o, py + c);
+                    forward_block<B, L>(s, px + c, pw, from, to, bias + o * SEATS, py + c);
             }
         }
     });
@@ -129,7 +130,7 @@ inline void conv_forward(const Conv& s, const V* x, const V* w, const V* bias, V
 enum Edge { INSIDE, LEFT, RIGHT };
 
 template <int B, int N, int K, Edge E>
-LANES_INLINE void data_block(const Conv& s, const V* dy, const V* w, int64_t from, int64_t to,
+LANES_INLINE void data_block(const Conv& s, const V* dy, const float* w, int64_t from, int64_t to,
                              int64_t low, int64_t high, V* dx) {
     const int64_t kw = K ? K : s.kw, taps = s.kh * kw, w_step = s.in * taps;
     V sum[B][N];
@@ -138,11 +139,11 @@ LANES_INLINE void data_block(const Conv& s, const V* dy, const V* w, int64_t fro
     for (int64_t o = from; o < to; ++o)
         for (int64_t ky = low; ky <= high; ++ky) {
             const V* row = dy + o * s.dy_plane - ky * s.dy_pitch;
-            const V* pw = w + o * w_step + ky * kw;
+            const float* pw = w + (o * w_step + ky * kw) * SEATS;
 #pragma GCC unroll 5
             for (int64_t kx = 0; kx < kw; ++kx) {
                 V t[B];
-                for (int b = 0; b < B; ++b) t[b] = pw[b * taps + kx];
+                for (int b = 0; b < B; ++b) t[b] = each(pw + (b * taps + kx) * SEATS);
                 for (int n = 0; n < N; ++n) {
                     // Beyond the edges everything is zero.
                     if (E == LEFT && kx > n) continue;
@@ -157,7 +158,7 @@ LANES_INLINE void data_block(const Conv& s, const V* dy, const V* w, int64_t fro
 }
 
 template <int B, int N, int K>
-LANES_INLINE void data_edge(const Conv& s, int64_t c, const V* dy, const V* w, int64_t from,
+LANES_INLINE void data_edge(const Conv& s, int64_t c, const V* dy, const float* w, int64_t from,
                             int64_t to, int64_t low, int64_t high, V* dx) {
     if constexpr (K > 0 && N > 2) {
         if (s.pw == 0 && c == 0)
@@ -169,11 +170,11 @@ LANES_INLINE void data_edge(const Conv& s, int64_t c, const V* dy, const V* w, i
 }
 
 template <int K>
-void conv_backward_data(const Conv& s, const V* dy, const V* w, V* dx) {
+void conv_backward_data(const Conv& s, const V* dy, const float* w, V* dx) {
     const int64_t taps = s.kh * s.kw;
     over_channels(s.in, s.w, [&](int64_t i, auto b, auto n) {
         constexpr int B = decltype(b)::value, N = decltype(n)::value, L = N > 1 ? N - 1 : 1;
-        const int64_t bytes = B * taps * static_cast<int64_t>(sizeof(V));
+        const int64_t bytes = B * taps * WEIGHT;
         const int64_t part = cut(s.out, bytes < NEAR ? NEAR / bytes : 1).size;
         const int64_t large = cut(s.w, N).large * N;
         for (int64_t from = 0; from < s.out; from += part) {
@@ -183,7 +184,7 @@ void conv_backward_data(const Conv& s, const V* dy, const V* w, V* dx) {
                 const int64_t low = at - (s.oh - 1) > 0 ? at - (s.oh - 1) : 0;
                 const int64_t high = at < s.kh - 1 ? at : s.kh - 1;
                 const V* pd = dy + at * s.dy_pitch + s.pw;
-                const V* pw = w + i * taps;
+                const float* pw = w + i * taps * SEATS;
                 V* px = dx + i * s.dx_plane + row * s.dx_pitch;
                 int64_t c = 0;
                 for (; c < large; c += N)

@@ -1,116 +1,137 @@
-// Products of matrices whose numbers are vectors of lanes: the linear layers.
+// Products of matrices: the linear layers. Values are vectors of lanes; weights are one number for
+// each client, (outputs, inputs).
 #pragma once
 
-#include "vec.hpp"
+#include "conv.hpp"
 
 namespace {
 
-// One factor: element (row, k) is at data[row * step + k * stride].
-struct Factor {
+constexpr int ROWS = 4;                       // samples of a block, as most mini-batches have
+constexpr int COLUMNS = SEATS == 1 ? 3 : 6;   // as many more as there are registers for
+constexpr int64_t DEPTH = 512;                // weights of a row whose block stays in the L1 cache
+
+// Element (row, k) of the values is at data[row * step + k].
+struct Values {
     const V* data;
+    int64_t step;
+};
+
+// Element (k, column) of the weights is at data[column * step + k * stride], for every client.
+struct Weights {
+    const float* data;
     int64_t step, stride;
 };
 
-constexpr int ROWS = 3, COLUMNS = 4;  // twelve sums at a time hide an FMA's latency
-constexpr int64_t DEPTH = 104;        // vectors of a row whose panel of four stays in 16 KiB
-
-template <int R, int C, class Begin, class End>
-LANES_INLINE void tile(Factor a, Factor b, int64_t depth, int64_t row, int64_t column,
-                       Begin& begin, End& end) {
+template <int R, int C, class Begin>
+LANES_INLINE void tile(Values a, Weights b, int64_t depth, int64_t row, int64_t column, V* out,
+                       int64_t pitch, Begin& begin) {
     V sum[R][C];
     for (int r = 0; r < R; ++r)
         for (int c = 0; c < C; ++c) sum[r][c] = begin(row + r, column + c);
     const V* pa = a.data + row * a.step;
-    const V* pb = b.data;
+    const float* pb = b.data + column * b.step * SEATS;
     for (int64_t k = 0; k < depth; ++k) {
         V x[R];
-        for (int r = 0; r < R; ++r) x[r] = pa[r * a.step];
+        for (int r = 0; r < R; ++r) x[r] = pa[r * a.step + k];
         for (int c = 0; c < C; ++c) {
-            const V y = pb[c * b.step];
+            const V y = each(pb + (c * b.step + k * b.stride) * SEATS);
             for (int r = 0; r < R; ++r) sum[r][c] = fma(x[r], y, sum[r][c]);
         }
-        pa += a.stride;
-        pb += b.stride;
     }
     for (int r = 0; r < R; ++r)
-        for (int c = 0; c < C; ++c) end(row + r, column + c, sum[r][c]);
+        for (int c = 0; c < C; ++c) out[(row + r) * pitch + column + c] = sum[r][c];
 }
 
-template <int C, class Begin, class End>
-void panel(Factor a, Factor b, int64_t rows, int64_t column, int64_t depth, V* room, Begin& begin,
-           End& end) {
-    b.data += column * b.step;
-    if (b.stride != 1 && rows > 2 * ROWS) {
-        // Rows far apart fall on the same lines of the cache, so the panel is copied together.
-        for (int64_t k = 0; k < depth; ++k)
-            for (int c = 0; c < C; ++c) room[k * C + c] = b.data[k * b.stride + c * b.step];
-        b = Factor{room, 1, C};
+// Calls f with the block as constants.
+template <class F>
+void with_tile(int rows, int columns, F f) {
+    switch (rows * 8 + columns) {
+#define LANES_ROW(C) LANES_CASE(1, C) LANES_CASE(2, C) LANES_CASE(3, C) LANES_CASE(4, C)
+#define LANES_CASE(R, C) \
+    case R * 8 + C: f(Whole<R>{}, Whole<C>{}); break;
+        LANES_ROW(1) LANES_ROW(2) LANES_ROW(3)
+        default:
+            if constexpr (COLUMNS > 3) switch (rows * 8 + columns) {
+                LANES_ROW(4) LANES_ROW(5) LANES_ROW(6)
+                default: std::abort();
+            }
+#undef LANES_CASE
+#undef LANES_ROW
     }
-    int64_t row = 0;
-    for (; row + ROWS <= rows; row += ROWS)
-        tile<ROWS, C>(a, b, depth, row, column, begin, end);
-    if (rows - row == 2) tile<2, C>(a, b, depth, row, column, begin, end);
-    if (rows - row == 1) tile<1, C>(a, b, depth, row, column, begin, end);
 }
 
-// For every row and column: end(row, column, begin(row, column) + sum over k of a * b), summed in
-// the order of k whatever the blocks. `room` holds COLUMNS * depth vectors.
-template <class Begin, class End>
-void product(Factor a, Factor b, int64_t rows, int64_t columns, int64_t depth, V* room, Begin begin,
-             End end) {
+// out = begin(row, column) + sum over k of a * b, summed in the order of k whatever the blocks.
+template <class Begin>
+void product(Values a, Weights b, int64_t rows, int64_t columns, int64_t depth, V* out,
+             int64_t pitch, Begin begin) {
+    const Cut across = cut(columns, COLUMNS), down = cut(rows, ROWS);
     int64_t column = 0;
-    for (; column + COLUMNS <= columns; column += COLUMNS)
-        panel<COLUMNS>(a, b, rows, column, depth, room, begin, end);
-    switch (columns - column) {
-        case 3: panel<3>(a, b, rows, column, depth, room, begin, end); break;
-        case 2: panel<2>(a, b, rows, column, depth, room, begin, end); break;
-        case 1: panel<1>(a, b, rows, column, depth, room, begin, end); break;
-        default: break;
+    for (int64_t j = 0; j < across.blocks; ++j) {
+        const int64_t wide = across.size - (j >= across.large);
+        int64_t row = 0;
+        for (int64_t i = 0; i < down.blocks; ++i) {
+            const int64_t high = down.size - (i >= down.large);
+            with_tile(static_cast<int>(high), static_cast<int>(wide), [&](auto r, auto c) {
+                tile<decltype(r)::value, decltype(c)::value>(a, b, depth, row, column, out, pitch,
+                                                             begin);
+            });
+            row += high;
+        }
+        column += wide;
     }
 }
 
-// y = x w' + bias for all samples; y is (samples, outputs), w is (outputs, inputs).
-inline void linear_forward(const V* x, const V* w, const V* bias, V* y, int64_t samples,
-                           int64_t inputs, int64_t outputs, V* room) {
+// y = x w' + bias for all samples; y is (samples, outputs).
+inline void linear_forward(const V* x, const float* w, const float* bias, V* y, int64_t samples,
+                           int64_t inputs, int64_t outputs) {
     for (int64_t from = 0; from < inputs; from += DEPTH) {
         const int64_t depth = inputs - from < DEPTH ? inputs - from : DEPTH;
-        const Factor a{x + from, inputs, 1}, b{w + from, inputs, 1};
-        const auto keep = [=](int64_t s, int64_t o, V sum) { y[s * outputs + o] = sum; };
+        const Values a{x + from, inputs};
+        const Weights b{w + from * SEATS, inputs, 1};
         if (from == 0)
-            product(a, b, samples, outputs, depth, room,
-                    [=](int64_t, int64_t o) { return bias[o]; }, keep);
+            product(a, b, samples, outputs, depth, y, outputs,
+                    [=](int64_t, int64_t o) { return each(bias + o * SEATS); });
         else
-            product(a, b, samples, outputs, depth, room,
-                    [=](int64_t s, int64_t o) { return y[s * outputs + o]; }, keep);
+            product(a, b, samples, outputs, depth, y, outputs,
+                    [=](int64_t s, int64_t o) { return y[s * outputs + o]; });
     }
 }
 
 // dx = dy w for all samples.
-inline void linear_backward_data(const V* dy, const V* w, V* dx, int64_t samples, int64_t inputs,
-                                 int64_t outputs, V* room) {
-    for (int64_t from = 0; from < outputs; from += DEPTH) {
-        const int64_t depth = outputs - from < DEPTH ? outputs - from : DEPTH;
-        product(
-            Factor{dy + from, outputs, 1}, Factor{w + from * inputs, 1, inputs}, samples, inputs,
-            depth, room,
-            [=](int64_t s, int64_t i) { return from == 0 ? zero() : dx[s * inputs + i]; },
-            [=](int64_t s, int64_t i, V sum) { dx[s * inputs + i] = sum; });
-    }
+inline void linear_backward_data(const V* dy, const float* w, V* dx, int64_t samples,
+                                 int64_t inputs, int64_t outputs) {
+    product(Values{dy, outputs}, Weights{w, 1, inputs}, samples, inputs, outputs, dx, inputs,
+            [](int64_t, int64_t) { return zero(); });
 }
 
-// end(j, gradient of parameter j), for the weights and then the biases: the step of SGD follows
-// at once, so the gradient of a large layer never goes through memory.
+// Calls end(j, n, gradients of the parameters j, ..., j + n - 1) for the weights and then the
+// biases, at most eight at a time: the step of SGD follows at once, so the gradient of a large
+// layer never goes through memory.
 template <class End>
 void linear_backward_weights(const V* dy, const V* x, int64_t samples, int64_t inputs,
-                             int64_t outputs, V* room, End end) {
-    product(
-        Factor{dy, 1, outputs}, Factor{x, 1, inputs}, outputs, inputs, samples, room,
-        [](int64_t, int64_t) { return zero(); },
-        [=](int64_t o, int64_t i, V sum) { end(o * inputs + i, sum); });
-    for (int64_t o = 0; o < outputs; ++o) {
-        V sum = zero();
-        for (int64_t s = 0; s < samples; ++s) sum += dy[s * outputs + o];
-        end(outputs * inputs + o, sum);
+                             int64_t outputs, End end) {
+    for (int64_t o = 0; o < outputs; ++o)
+        for (int64_t i = 0; i < inputs; i += LANES) {
+            const int n = static_cast<int>(inputs - i < LANES ? inputs - i : LANES);
+            V sum[LANES] = {};
+            if (n == LANES)
+                for (int64_t s = 0; s < samples; ++s) {
+                    const V g = dy[s * outputs + o];
+                    const V* px = x + s * inputs + i;
+                    for (int k = 0; k < LANES; ++k) sum[k] = fma(g, px[k], sum[k]);
+                }
+            else
+                for (int64_t s = 0; s < samples; ++s)
+                    for (int k = 0; k < n; ++k)
+                        sum[k] = fma(dy[s * outputs + o], x[s * inputs + i + k], sum[k]);
+            end(o * inputs + i, n, sum);
+        }
+    for (int64_t o = 0; o < outputs; o += LANES) {
+        const int n = static_cast<int>(outputs - o < LANES ? outputs - o : LANES);
+        V sum[LANES] = {};
+        for (int64_t s = 0; s < samples; ++s)
+            for (int k = 0; k < n; ++k) sum[k] += dy[s * outputs + o + k];
+        end(outputs * inputs + o, n, sum);
     }
 }
 

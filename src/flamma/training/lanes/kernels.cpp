@@ -68,27 +68,28 @@ constexpr int64_t MOST_ROUNDS = int64_t{1} << 40;  // whose operations can be co
 extern "C" {
 
 // Counts the changes of this interface, so that no library of another version is called.
-int lanes_interface() { return 3; }
+int lanes_interface() { return 4; }
 
-// How many lanes an instruction set has: 0 is portable, 1 AVX2, 2 AVX-512. 0 if it cannot be used.
-int lanes_width(int set) {
+// How many clients an instruction set trains at once: 0 is portable, 1 AVX2, 2 AVX-512. 0 if it
+// cannot be used.
+int lanes_seats(int set) {
     const Variant* variant = variant_of(set);
-    return variant ? variant->width : 0;
+    return variant ? variant->seats : 0;
 }
 
 void lanes_delete(void* trainer) { delete static_cast<Trainer*>(trainer); }
 
-int64_t lanes_new(int set, const int64_t* plan, int64_t words, int64_t batch, int share,
-                  int64_t memory, void** trainer) {
+int64_t lanes_new(int set, const int64_t* plan, int64_t words, int64_t batch, int64_t memory,
+                  void** trainer) {
     return status_of([&]() -> int64_t {
         const Variant* variant = variant_of(set);
         if (variant == nullptr || trainer == nullptr) return WRONG_ARGUMENT;
         *trainer = nullptr;
-        const Blueprint blueprint{plan, words, batch, share, memory};
+        require(batch >= 1, WRONG_ARGUMENT);
+        const Blueprint blueprint{plan, words, memory};
         std::unique_ptr<Machine> wide(variant->make(blueprint)), narrow;
         const Variant* half = variant_of(1);
-        if (half && half->width < variant->width && share == half->width)
-            narrow.reset(half->make(blueprint));
+        if (half && half->seats < variant->seats) narrow.reset(half->make(blueprint));
         *trainer = new Trainer(std::move(wide), std::move(narrow), batch);
         return DONE;
     });

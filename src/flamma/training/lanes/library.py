@@ -19,7 +19,7 @@ INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 CHOICE = "FLAMMA_LANES"
 """The environment variable that names the instruction set to use instead of the fastest."""
 
-INTERFACE = 3
+INTERFACE = 4
 """The version of the kernels' functions that :func:`declare` describes."""
 
 REFUSALS = {
@@ -29,9 +29,6 @@ REFUSALS = {
     -4: "a label is not one of the classes",
 }
 """Why the kernels refuse what they are given, by the status they return."""
-
-WIDEST_SHARE = 8
-"""The most lanes that one client takes, which every instruction set has."""
 
 JOB = np.dtype(
     [
@@ -97,9 +94,9 @@ def declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     made = ctypes.POINTER(trainer)
     signatures = {
         "lanes_interface": (number, []),
-        "lanes_width": (number, [number]),
+        "lanes_seats": (number, [number]),
         "lanes_delete": (None, [trainer]),
-        "lanes_new": (count, [number, array, count, count, number, count, made]),
+        "lanes_new": (count, [number, array, count, count, count, made]),
         "lanes_params": (count, [trainer]),
         "lanes_begin": (count, [trainer, array, count, array, count]),
         "lanes_run": (count, [trainer, real, real]),
@@ -140,7 +137,7 @@ def memory_of_machine() -> int:
 def instruction_sets() -> tuple[str, ...]:
     """Return the instruction sets that this processor has, the widest last."""
     return tuple(
-        name for number, name in enumerate(INSTRUCTION_SETS) if library().lanes_width(number)
+        name for number, name in enumerate(INSTRUCTION_SETS) if library().lanes_seats(number)
     )
 
 

@@ -1,7 +1,8 @@
 // A whole net: its memory, and a step of SGD for all lanes at once.
 //
-// A client takes one lane, or a share of several: then each lane has a part of every mini-batch
-// and the same weights, and their gradients are summed before the step.
+// A client takes eight lanes, each of which has a part of every mini-batch; their gradients are
+// summed before the step. The weights are the same in all of a client's lanes, so only one number
+// of each is kept, those of two clients alternating.
 //
 // Up to the first linear layer samples are processed one by one, so that their images stay in the
 // cache; from there on the mini-batch is processed as a whole, so that every weight is loaded once
@@ -48,7 +49,7 @@ class Net final : public Machine {
    public:
     explicit Net(const Blueprint& blueprint);
 
-    int seats() const override { return W / share_; }
+    int seats() const override { return SEATS; }
     int64_t params() const override { return params_; }
     int64_t features() const override { return features_; }
     int64_t classes() const override { return value_.back()->grid.size(); }
@@ -70,28 +71,27 @@ class Net final : public Machine {
     template <class F>
     void sample_blocks(int64_t samples, F f);
     void fill(const float* const* images, int64_t sample);
-    void forward(int64_t samples, const V* weights, const float* const* images);
+    void forward(int64_t samples, const float* weights, const float* const* images);
     void loss_gradient(int64_t samples, const I* labels, const V* scales);
     void backward(int64_t samples);
     void backward_images(int64_t sample);
-    void one_forward(Operation& op, int64_t sample, const V* weights);
+    void one_forward(Operation& op, int64_t sample, const float* weights);
     void one_backward(Operation& op, int64_t sample);
-    void update(int64_t j, V gradient);
+    void update(int64_t j, int count, const V* gradients);
 
     std::vector<std::unique_ptr<Operation>> ops_;
     std::vector<std::unique_ptr<Slot>> value_, gradient_, batched_;
-    int64_t batch_;
-    int share_;
     int64_t memory_, fixed_ = 0;  // bytes allowed, and those whatever the mini-batches
     int64_t capacity_ = 0;        // samples of a lane for which there is memory
     int64_t features_ = 0, params_ = 0;
     int64_t border_ = 0;  // the slot from which on whole mini-batches are kept
     int64_t tail_ = 0;   // the first operation on whole mini-batches
     int64_t first_ = 0;  // the first operation with parameters: gradients stop here
-    Block<V> weights_, velocity_, scored_, room_, scales_;
+    Block<float> weights_, velocity_, received_, scored_;
+    Block<V> scales_;
     Block<V> image_gradient_;  // of the parameters before the first linear layer
     Block<I> labels_;
-    Block<float> received_;
+    Block<float> nothing_;  // an image of zeros
     std::vector<const float*> images_;  // of the samples in work
     V rate_ = zero(), momentum_ = zero(), proximal_ = zero(), now_ = zero();
     bool any_momentum_ = false, any_proximal_ = false;

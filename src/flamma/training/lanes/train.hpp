@@ -7,62 +7,61 @@ namespace {
 
 inline void Net::step(const Batch* batches) {
     int64_t samples = 0;  // the most for one lane
-    for (int i = 0; i < seats(); ++i) {
-        const int64_t most = parts(batches[i].size, share_);
+    for (int seat = 0; seat < SEATS; ++seat) {
+        const int64_t most = parts(batches[seat].size, LANES);
         samples = most > samples ? most : samples;
     }
     reserve(samples);
-    // An idle lane keeps its weights.
-    for (int l = 0; l < W; ++l) now_[l] = batches[l / share_].size > 0 ? rate_[l] : 0.0f;
     images_.resize(static_cast<size_t>(samples * W));
-    for (int64_t s = 0; s < samples; ++s)
-        for (int l = 0; l < W; ++l) {
-            const Batch& batch = batches[l / share_];
-            const int64_t place = s * share_ + l % share_;
+    for (int l = 0; l < W; ++l) {
+        const Batch& batch = batches[l % SEATS];
+        now_[l] = batch.size > 0 ? rate_[l] : 0.0f;  // an idle seat keeps its weights
+        for (int64_t s = 0; s < samples; ++s) {
+            const int64_t place = s * LANES + lane_of_client(l);
             // A lane with fewer samples than others is padded with the seat's first sample, whose
             // gradient has weight 0.
-            const int64_t n =
-                batch.size == 0 ? -1 : batch.order[place < batch.size ? place : 0];
-            images_[s * W + l] = n < 0 ? nullptr : batch.x + n * features_;
+            const int64_t n = batch.size == 0 ? -1 : batch.order[place < batch.size ? place : 0];
+            images_[s * W + l] = n < 0 ? nothing_.get() : batch.x + n * features_;
             labels_[s][l] = n < 0 ? 0 : static_cast<int32_t>(batch.y[n]);
             scales_[s][l] = place < batch.size ? 1.0f / static_cast<float>(batch.size) : 0.0f;
         }
+    }
     forward(samples, weights_.get(), images_.data());
     loss_gradient(samples, labels_.get(), scales_.get());
     backward(samples);
 }
 
+// Interleaves a row of the images of all lanes.
+LANES_INLINE void interleave(const float* const* images, int64_t from, int64_t count, V* to) {
+    int64_t n = 0;
+    for (; n + W <= count; n += W) {
+        V block[W];
+        for (int l = 0; l < W; ++l) block[l] = loaded(images[l] + from + n);
+        transpose(block);
+        for (int l = 0; l < W; ++l) to[n + l] = block[l];
+    }
+    for (; n < count; ++n)
+        for (int l = 0; l < W; ++l) to[n][l] = images[l][from + n];
+}
+
 // Interleaves one sample of every lane.
 inline void Net::fill(const float* const* images, int64_t sample) {
     const Grid& g = value_[0]->grid;
-    static const float nothing = 0.0f;
-    const float* source[W];
-    int64_t stride[W];
-    for (int l = 0; l < W; ++l) {
-        const float* image = images[sample * W + l];
-        source[l] = image ? image : &nothing;
-        stride[l] = image ? 1 : 0;
-    }
+    const float* const* own = images + sample * W;
     V* to = value_[0]->at(sample);
-    int64_t pixel = 0;
+    if (g.ph == 0 && g.pw == 0) return interleave(own, 0, features_, to);
     for (int64_t c = 0; c < g.c; ++c)
-        for (int64_t r = 0; r < g.h; ++r) {
-            V* row = to + g.row(c, r);
-            for (int64_t n = 0; n < g.w; ++n, ++pixel) {
-                V v;
-                for (int l = 0; l < W; ++l) v[l] = source[l][pixel * stride[l]];
-                row[n] = v;
-            }
-        }
+        for (int64_t r = 0; r < g.h; ++r)
+            interleave(own, (c * g.h + r) * g.w, g.w, to + g.row(c, r));
 }
 
-inline void Net::one_forward(Operation& op, int64_t sample, const V* weights) {
+inline void Net::one_forward(Operation& op, int64_t sample, const float* weights) {
     const Slot &in = *value_[op.in], &out = *value_[op.out];
     const V* x = in.at(sample);
     V* y = out.at(sample);
     if (op.kind == CONV) {
-        const V *w = weights + op.weights, *bias = weights + op.bias;
-        conv_forward(op.conv, x, w, bias, y + out.grid.origin());
+        conv_forward(op.conv, x, weights + op.weights * SEATS, weights + op.bias * SEATS,
+                     y + out.grid.origin());
     } else if (op.kind == MAX_POOL) {
         I* which = op.which.get() + sample * out.grid.c * out.grid.h * out.grid.w;
         (op.pair() ? max_forward<2> : max_forward<0>)(op.window(), in.grid, x, out.grid, y, which,
@@ -74,7 +73,7 @@ inline void Net::one_forward(Operation& op, int64_t sample, const V* weights) {
     }
 }
 
-inline void Net::forward(int64_t samples, const V* weights, const float* const* images) {
+inline void Net::forward(int64_t samples, const float* weights, const float* const* images) {
     for (int64_t s = 0; s < samples; ++s) {
         fill(images, s);
         for (int64_t k = 0; k < tail_; ++k) one_forward(*ops_[k], s, weights);
@@ -83,8 +82,8 @@ inline void Net::forward(int64_t samples, const V* weights, const float* const* 
         const Operation& op = *ops_[k];
         const Slot &in = *value_[op.in], &out = *value_[op.out];
         if (op.kind == LINEAR)
-            linear_forward(in.at(0), weights + op.weights, weights + op.bias, out.at(0), samples,
-                           in.grid.size(), out.grid.size(), room_.get());
+            linear_forward(in.at(0), weights + op.weights * SEATS, weights + op.bias * SEATS,
+                           out.at(0), samples, in.grid.size(), out.grid.size());
         else
             activate(op.kind == RELU_OP ? RELU : TANH, out.at(0), samples * out.grid.size());
     }
@@ -107,14 +106,23 @@ inline void Net::loss_gradient(int64_t samples, const I* labels, const V* scales
     }
 }
 
-// v <- m v + gradient + proximal (w - received); w <- w - rate v.
-LANES_INLINE void Net::update(int64_t j, V gradient) {
-    const V w = weights_[j];
-    gradient = together(gradient, share_);
-    if (any_momentum_) gradient = fma(momentum_, velocity_[j], gradient);
-    if (any_proximal_) gradient = fma(proximal_, w - splat(received_[j]), gradient);
-    if (any_momentum_) velocity_[j] = gradient = flushed(gradient);
-    weights_[j] = fma(-now_, gradient, w);
+// v <- m v + gradient + proximal (w - received); w <- w - rate v, for at most eight parameters.
+LANES_INLINE void Net::update(int64_t j, int count, const V* gradients) {
+    const int64_t at = j * SEATS;
+    const V w = loaded(weights_.get() + at);
+    V gradient = summed(gradients);
+    if (any_momentum_) gradient = fma(momentum_, loaded(velocity_.get() + at), gradient);
+    if (any_proximal_) gradient = fma(proximal_, w - loaded(received_.get() + at), gradient);
+    if (any_momentum_) gradient = flushed(gradient);
+    const V next = fma(-now_, gradient, w);
+    if (count == LANES) {
+        store(weights_.get() + at, next);
+        if (any_momentum_) store(velocity_.get() + at, gradient);
+    } else {  // what follows belongs to others
+        std::memcpy(weights_.get() + at, &next, sizeof(float) * count * SEATS);
+        if (any_momentum_)
+            std::memcpy(velocity_.get() + at, &gradient, sizeof(float) * count * SEATS);
+    }
 }
 
 inline void Net::backward(int64_t samples) {
@@ -126,11 +134,12 @@ inline void Net::backward(int64_t samples) {
         if (op.kind == LINEAR) {
             const int64_t inputs = in.grid.size(), outputs = out.grid.size();
             if (k > first_)  // before the weights change
-                linear_backward_data(dy, weights_.get() + op.weights, batched_[op.in]->at(0),
-                                     samples, inputs, outputs, room_.get());
-            const int64_t start = op.weights;
-            linear_backward_weights(dy, in.at(0), samples, inputs, outputs, room_.get(),
-                                    [=](int64_t j, V g) { update(start + j, g); });
+                linear_backward_data(dy, weights_.get() + op.weights * SEATS,
+                                     batched_[op.in]->at(0), samples, inputs, outputs);
+            linear_backward_weights(dy, in.at(0), samples, inputs, outputs,
+                                    [&](int64_t j, int n, const V* gradients) {
+                                        update(op.weights + j, n, gradients);
+                                    });
         } else if (k > first_) {
             const Grid all{samples, out.grid.size(), 1, 0, 0};
             activate_backward(op.kind == RELU_OP ? RELU : TANH, all, out.at(0), all, dy);
@@ -140,7 +149,10 @@ inline void Net::backward(int64_t samples) {
     const int64_t image_params = tail_ < count ? ops_[tail_]->weights : params_;
     for (int64_t j = 0; j < image_params; ++j) image_gradient_[j] = zero();
     for (int64_t s = 0; s < samples; ++s) backward_images(s);
-    for (int64_t j = 0; j < image_params; ++j) update(j, image_gradient_[j]);
+    for (int64_t j = 0; j < image_params; j += LANES) {
+        const int64_t rest = image_params - j;
+        update(j, static_cast<int>(rest < LANES ? rest : LANES), image_gradient_.get() + j);
+    }
 }
 
 inline void Net::backward_images(int64_t sample) {
@@ -164,7 +176,7 @@ inline void Net::one_backward(Operation& op, int64_t sample) {
         conv_backward_weights(op.conv, start, in.at(sample), gradient + op.weights,
                               gradient + op.bias);
         if (&op == ops_[first_].get()) return;
-        const V* w = weights_.get() + op.weights;
+        const float* w = weights_.get() + op.weights * SEATS;
         V* target = dx + d_in.grid.origin();
         if (op.conv.kw == 5)
             conv_backward_data<5>(op.conv, start, w, target);
@@ -198,7 +210,7 @@ inline void Net::score(const float* x, const int64_t* y, int64_t samples, float*
         const int64_t rest = samples - from, wanted = parts(rest, W);
         const int64_t rows = wanted < capacity_ ? wanted : capacity_;
         for (int64_t i = 0; i < rows * W; ++i)
-            images_[i] = i < rest ? x + (from + i) * features_ : nullptr;
+            images_[i] = i < rest ? x + (from + i) * features_ : nothing_.get();
         forward(rows, scored_.get(), images_.data());
         for (int64_t i = 0; i < rows * W && i < rest; ++i) {
             const V* z = value_.back()->at(i / W);

@@ -27,7 +27,6 @@ from flamma.training.lanes.library import (
     JOB,
     LATE,
     NEEDS_ORDER,
-    WIDEST_SHARE,
     accepted,
     chosen_set,
     instruction_sets,
@@ -46,27 +45,8 @@ SECONDS_PER_CALL = 0.1
 ORDER_PIECE = 2**14
 """Samples of a client's mini-batches that are drawn at a time, or one epoch if that is more."""
 
-LEAST_FILLED = 0.6
-"""The least share of a client's lanes that its mini-batches keep busy."""
-
 WORDS_OF_HEADER = 5
 """A plan begins with the channels, height, width, classes and the number of operations."""
-
-
-def share_of(batch_size: int) -> int:
-    """Return how many lanes each client takes: the most of which a mini-batch keeps enough busy.
-
-    It depends on nothing else, since the order of sums, and so the last bits, depend on it.
-
-    Examples
-    --------
-    >>> [share_of(batch_size) for batch_size in (1, 2, 3, 5, 9, 32)]
-    [1, 2, 4, 8, 4, 8]
-    """
-    share = WIDEST_SHARE
-    while batch_size < LEAST_FILLED * share * -(-batch_size // share):
-        share //= 2
-    return share
 
 
 class _Orders:
@@ -92,7 +72,7 @@ class _Orders:
 
 
 class LanesTrainer:
-    """Trains clients in the lanes of vector registers: many at once, or one in all lanes.
+    """Trains each client in eight lanes of vector registers, and several one after the other.
 
     It does what :class:`~flamma.training.torch_trainer.TorchTrainer` does, with the same
     mini-batches in the same order; the weights differ by rounding only. A client's result has the
@@ -109,9 +89,6 @@ class LanesTrainer:
         Samples of a mini-batch; the last one of an epoch may be smaller.
     momentum : float
         Momentum of SGD, from zero velocity for every client.
-    share : int, optional
-        How many lanes one client takes, a power of two up to 8; :func:`share_of` the batch size
-        by default. The last bits depend on it.
     instructions : {"portable", "avx2", "avx512"}, optional
         Which instruction set to use; by default what ``FLAMMA_LANES`` names, else the widest of
         the processor. The bits do not depend on it.
@@ -130,7 +107,6 @@ class LanesTrainer:
         shape: Sequence[int],
         batch_size: int,
         momentum: float = 0.0,
-        share: int | None = None,
         instructions: str | None = None,
     ) -> None:
         check_sgd(batch_size, momentum)
@@ -140,17 +116,13 @@ class LanesTrainer:
         if self.instructions not in instruction_sets():
             raise FlammaError(f"this processor has no {self.instructions}; use another.")
         number = INSTRUCTION_SETS.index(self.instructions)
-        lanes: int = kernels.lanes_width(number)
-        share = share_of(batch_size) if share is None else share
-        if share not in (1, 2, 4, WIDEST_SHARE):
-            raise FlammaError(f"a share is 1, 2, 4 or {WIDEST_SHARE} lanes, not {share}.")
-        self.width = lanes // share
+        self.width: int = kernels.lanes_seats(number)
         self.shape = tuple(shape)
         self.batch_size = batch_size
         self.momentum = momentum
         self._classes = int(plan[3])
         made = ctypes.c_void_p()
-        sizes = (plan.ctypes.data, plan.size, batch_size, share, memory_of_machine())
+        sizes = (plan.ctypes.data, plan.size, batch_size, memory_of_machine())
         accepted(kernels.lanes_new(number, *sizes, ctypes.byref(made)))
         self._trainer = made.value
         weakref.finalize(self, kernels.lanes_delete, self._trainer)

@@ -26,6 +26,6 @@ inline int64_t peak(int64_t rounds, float* sink) {
     return rounds * 10 * W;
 }
 
-const Variant variant{W, make, peak};
+const Variant variant{SEATS, make, peak};
 
 }  // namespace

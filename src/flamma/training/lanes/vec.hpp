@@ -1,7 +1,7 @@
-// A vector of W lanes: one number of the net, for the client of each lane.
+// A vector of W lanes: one number of the net, for the samples of one or two clients.
 //
-// Everything but `together` works lane by lane, so a client's result cannot depend on its
-// neighbours. It is made of operations that IEEE 754 defines to the last bit (sums, products,
+// A client has eight lanes, over which its mini-batch is dealt out. Everything but `summed` works
+// lane by lane, and that one client by client, so a result cannot depend on the neighbours. It is made of operations that IEEE 754 defines to the last bit (sums, products,
 // quotients and fused products and sums of floats), so it cannot depend on the processor either.
 // All names are in an unnamed namespace, because this file is compiled once per instruction set.
 #pragma once
@@ -31,6 +31,9 @@ constexpr int W = 16;
 #else
 constexpr int W = 8;
 #endif
+
+constexpr int LANES = 8;          // of a client
+constexpr int SEATS = W / LANES;  // clients, whose lanes alternate
 
 typedef float V __attribute__((vector_size(4 * W)));
 typedef int32_t I __attribute__((vector_size(4 * W)));
@@ -98,28 +101,96 @@ LANES_INLINE V select(I mask, V a, V b) { return (V)((mask & (I)a) | (~mask & (I
 
 LANES_INLINE I select(I mask, I a, I b) { return (mask & a) | (~mask & b); }
 
-// Each lane's sum over the `share` lanes it belongs to (a power of two). Addition commutes, so all
-// lanes of a share get the same bits.
-template <int STEP>
-LANES_INLINE V plus_neighbour(V x) {
-#if defined(__clang__)
-    V other;
-    for (int lane = 0; lane < W; ++lane) other[lane] = x[lane ^ STEP];
-    return x + other;
+// Which of a client's eight lanes each lane is: so that `summed` adds neighbours, then pairs, then
+// fours, with the cheapest shuffles of each width.
+inline int lane_of_client(int lane) {
+    constexpr int of_eight[] = {0, 2, 1, 3, 4, 6, 5, 7};
+    return SEATS == 1 ? of_eight[lane] : lane / SEATS;
+}
+
+// The numbers at `from` in every lane of the client that each belongs to.
+LANES_INLINE V each(const float* from) {
+#if defined(__AVX512F__)
+    double both;
+    std::memcpy(&both, from, sizeof both);
+    return (V)_mm512_set1_pd(both);
 #else
-    I other;
-    for (int lane = 0; lane < W; ++lane) other[lane] = lane ^ STEP;
-    return x + __builtin_shuffle(x, other);
+    return splat(*from);
 #endif
 }
 
-constexpr int WIDEST_SHARE = 8;  // that every instruction set has
+LANES_INLINE V loaded(const float* from) {
+    V v;
+    std::memcpy(&v, from, sizeof v);
+    return v;
+}
 
-LANES_INLINE V together(V x, int share) {
-    if (share > 1) x = plus_neighbour<1>(x);
-    if (share > 2) x = plus_neighbour<2>(x);
-    if (share > 4) x = plus_neighbour<4>(x);
-    return x;
+LANES_INLINE void store(float* to, V v) { std::memcpy(to, &v, sizeof v); }
+
+// The shuffles of `summed` and `transpose`: which lanes of a (0, ..., W - 1) and b (from W on).
+#if defined(__clang__)
+template <class F>
+LANES_INLINE V shuffled(V a, V b, F from) {
+    V v;
+    for (int lane = 0; lane < W; ++lane) v[lane] = from(lane) < W ? a[from(lane)] : b[from(lane) - W];
+    return v;
+}
+#else
+template <class F>
+LANES_INLINE V shuffled(V a, V b, F from) {
+    I lanes;
+    for (int lane = 0; lane < W; ++lane) lanes[lane] = from(lane);
+    return __builtin_shuffle(a, b, lanes);
+}
+#endif
+
+// The sums over each client's lanes of eight vectors: numbers 0, ..., 7 of every client, those of
+// two clients alternating. ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), whatever the width.
+LANES_INLINE V summed(const V* x) {
+    V pairs[4], fours[2];
+    if constexpr (SEATS == 1) {
+        for (int i = 0; i < 4; ++i) {
+            const V a = x[2 * i], b = x[2 * i + 1];
+            const auto low = [](int l) { return l / 4 * 4 + l % 4 / 2 + l % 2 * W; };
+            pairs[i] = shuffled(a, b, low) + shuffled(a, b, [=](int l) { return low(l) + 2; });
+        }
+        for (int i = 0; i < 2; ++i) {
+            const V a = pairs[2 * i], b = pairs[2 * i + 1];
+            const auto low = [](int l) { return l / 4 * 4 + l % 2 + l % 4 / 2 * W; };
+            fours[i] = shuffled(a, b, low) + shuffled(a, b, [=](int l) { return low(l) + 2; });
+        }
+        const auto low = [](int l) { return l % 4 + l / 4 * W; };
+        return shuffled(fours[0], fours[1], low) +
+               shuffled(fours[0], fours[1], [=](int l) { return low(l) + 4; });
+    } else {
+        for (int i = 0; i < 4; ++i) {
+            const V a = x[2 * i], b = x[2 * i + 1];
+            const auto low = [](int l) { return l / 4 * 4 + l % 2 + l % 4 / 2 * W; };
+            pairs[i] = shuffled(a, b, low) + shuffled(a, b, [=](int l) { return low(l) + 2; });
+        }
+        // Blocks of four lanes.
+        const auto even = [](int l) { return l % 8 / 4 * 8 + l % 4 + l / 8 * W; };
+        const auto odd = [=](int l) { return even(l) + 4; };
+        for (int i = 0; i < 2; ++i) {
+            const V a = pairs[2 * i], b = pairs[2 * i + 1];
+            fours[i] = shuffled(a, b, even) + shuffled(a, b, odd);
+        }
+        return shuffled(fours[0], fours[1], even) + shuffled(fours[0], fours[1], odd);
+    }
+}
+
+// Number k of vector i becomes number i of vector k.
+LANES_INLINE void transpose(V* x) {
+    for (int stage = 1; stage < W; stage *= 2) {
+        V y[W];
+        for (int i = 0; i < W / 2; ++i) {
+            const auto low = [](int l) { return l / 2 + l % 2 * W; };
+            y[2 * i] = shuffled(x[i], x[i + W / 2], low);
+            y[2 * i + 1] =
+                shuffled(x[i], x[i + W / 2], [=](int l) { return low(l) + W / 2; });
+        }
+        for (int i = 0; i < W; ++i) x[i] = y[i];
+    }
 }
 
 // Zero for what is far too small to matter. Nothing flushes denormals for us, since processors
