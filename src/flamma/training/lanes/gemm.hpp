@@ -31,11 +31,11 @@ LANES_INLINE void tile(Values a, Weights b, int64_t depth, int64_t row, int64_t 
     const V* pa = a.data + row * a.step;
     const float* pb = b.data + column * b.step * SEATS;
     for (int64_t k = 0; k < depth; ++k) {
-        V x[R];
-        for (int r = 0; r < R; ++r) x[r] = pa[r * a.step + k];
-        for (int c = 0; c < C; ++c) {
-            const V y = each(pb + (c * b.step + k * b.stride) * SEATS);
-            for (int r = 0; r < R; ++r) sum[r][c] = fma(x[r], y, sum[r][c]);
+        V y[C];  // few enough to stay in registers beside the sums
+        for (int c = 0; c < C; ++c) y[c] = each(pb + (c * b.step + k * b.stride) * SEATS);
+        for (int r = 0; r < R; ++r) {
+            const V x = pa[r * a.step + k];
+            for (int c = 0; c < C; ++c) sum[r][c] = fma(x, y[c], sum[r][c]);
         }
     }
     for (int r = 0; r < R; ++r)
@@ -113,7 +113,8 @@ void linear_backward_weights(const V* dy, const V* x, int64_t samples, int64_t i
     for (int64_t o = 0; o < outputs; ++o)
         for (int64_t i = 0; i < inputs; i += LANES) {
             const int n = static_cast<int>(inputs - i < LANES ? inputs - i : LANES);
-            V sum[LANES] = {};
+            V sum[LANES];
+            for (int k = 0; k < LANES; ++k) sum[k] = zero();
             if (n == LANES)
                 for (int64_t s = 0; s < samples; ++s) {
                     const V g = dy[s * outputs + o];

@@ -83,9 +83,15 @@ LANES_INLINE V fma(V a, V b, V c) {
 }
 
 LANES_INLINE V splat(float x) {
+#if defined(__AVX512F__)
+    return (V)_mm512_set1_ps(x);
+#elif defined(__AVX2__)
+    return (V)_mm256_set1_ps(x);
+#else
     V v;
     for (int lane = 0; lane < W; ++lane) v[lane] = x;
     return v;
+#endif
 }
 
 LANES_INLINE V zero() { return V{}; }
@@ -114,6 +120,8 @@ LANES_INLINE V each(const float* from) {
     double both;
     std::memcpy(&both, from, sizeof both);
     return (V)_mm512_set1_pd(both);
+#elif defined(__AVX2__)
+    return (V)_mm256_broadcast_ss(from);
 #else
     return splat(*from);
 #endif
