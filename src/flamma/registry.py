@@ -48,12 +48,14 @@ class Registry(Generic[Entry]):
         self.kind = kind
         self.group = group
         self._ours = dict(entries)
+        self._added: dict[str, Entry] = {}
 
     def __iter__(self) -> Iterator[str]:
-        others = sorted(name for name in self._theirs() if name not in self._ours)
-        return iter([*self._ours, *others])
+        return iter(dict.fromkeys([*self._ours, *self._added, *sorted(self._theirs())]))
 
     def __getitem__(self, name: str) -> Entry:
+        if name in self._added:
+            return self._added[name]
         if name in self._ours:
             found = self._ours[name]
             if not isinstance(found, str):
@@ -66,12 +68,22 @@ class Registry(Generic[Entry]):
         raise ConfigError(unknown(self.kind, name, self))
 
     def add(self, name: str, entry: Entry) -> None:
-        """Add an entry of your own for as long as this process lives."""
-        self._ours[name] = entry
+        """Add an entry of your own for as long as this process lives.
+
+        A name that was added before gets the new entry.
+
+        Raises
+        ------
+        ConfigError
+            If the name is taken by a built-in entry or by one of an installed package.
+        """
+        if name in self._ours or name in self._theirs():
+            raise ConfigError(f"there is a {self.kind} {quoted(name)} already: use another name.")
+        self._added[name] = entry
 
     def discard(self, name: str) -> None:
-        """Take out what :meth:`add` has added."""
-        self._ours.pop(name, None)
+        """Remove an entry that :meth:`add` has added; built-in ones stay."""
+        self._added.pop(name, None)
 
     def choose(
         self, given: Any, where: str, key: str = "name", default: str = "", shared: bool = False
