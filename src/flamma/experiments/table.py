@@ -73,7 +73,7 @@ class Comparison:
         return () if better == "neither" else best_of(values, 1 if better == "higher" else -1)
 
     def mark(self, row: Row, metric: str) -> str:
-        """Return ``best`` for the only best row, ``tied`` for all that share the lead, else nothing."""
+        """Return ``best`` for a single best row, ``tied`` for those that share the lead, or ""."""
         best = self.best(row.dataset, row.split, metric)
         return "" if row.strategy not in best else "best" if len(best) == 1 else "tied"
 
