@@ -77,9 +77,9 @@ class Config:
             raise ConfigError("training.learning_rate must be positive.")
         if not 0 <= self.training.momentum < 1:
             raise ConfigError("training.momentum must lie in [0, 1).")
-        if self.behaviours and not self.engine.has_behaviours:
+        if self.behaviours and not self.engine.controls_clients:
             raise ConfigError("behaviours need the local engine, where all clients are ours.")
-        if self.strategy.pools_data and not self.engine.can_pool_data:
+        if self.strategy.pools_data and not self.engine.controls_clients:
             raise ConfigError(
                 f"{self.strategy.name} trains on all clients' data in one place: use the local "
                 f"engine."

@@ -62,6 +62,16 @@ class Engine(ABC):
         Worker processes on this machine; the results do not depend on it.
     time_limit : float
         Seconds after which a client is late and its update is not used; 0 for no limit.
+
+    Attributes
+    ----------
+    name, summary : str
+        Its name in the registry, and one line about it.
+    controls_clients : bool
+        Whether the clients are functions in our own processes: only then can their data be pooled
+        and their behaviour be chosen.
+    clients_hold_data : bool
+        Whether the clients bring the data, so that a run needs none.
     """
 
     processes: int = 1
@@ -69,9 +79,8 @@ class Engine(ABC):
 
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
+    controls_clients: ClassVar[bool] = False
     clients_hold_data: ClassVar[bool] = False
-    can_pool_data: ClassVar[bool] = False
-    has_behaviours: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.processes < 1:
