@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flamma.errors import ConfigError
+from flamma.processes import MOST_PROCESSES
 from flamma.records import RoundRecord
 from flamma.registry import Registry
 
@@ -83,8 +84,11 @@ class Engine(ABC):
     clients_hold_data: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.processes < 1:
-            raise ConfigError(f"engine.processes must be at least 1, not {self.processes}.")
+        if not 1 <= self.processes <= MOST_PROCESSES:
+            raise ConfigError(
+                f"engine.processes must lie between 1 and {MOST_PROCESSES:,}, not "
+                f"{self.processes}: use about as many as there are cores."
+            )
         if not self.time_limit >= 0:
             raise ConfigError(f"engine.time_limit must be at least 0, not {self.time_limit:g}.")
 
