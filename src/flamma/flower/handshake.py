@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from logging import WARNING
 
@@ -14,9 +15,13 @@ from flwr.supercore import log
 from flamma.engines.flower.codec import MOST_SAMPLES
 from flamma.engines.flower.messages import MessageError
 from flamma.engines.flower.payload import one_line_of, read_reply, real_number, take
+from flamma.errors import FlammaError
 from flamma.flower.client import INTRODUCTION_RECORD
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.types import Floats, Ints
+
+NODE_POLL_SECONDS = 0.5
+"""Seconds between two checks for nodes before the first round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +39,22 @@ class Introductions:
     def client(self, node: int) -> int:
         """Return a node's client, -1 if it is not one of them."""
         return self.nodes.index(node) if node in self.nodes else -1
+
+
+def wait_for_nodes(grid: Grid, expected: int, timeout: float) -> list[int]:
+    """Return the connected nodes in order once there are as many as expected.
+
+    Raises
+    ------
+    FlammaError
+        If there are fewer when the time is up.
+    """
+    end = time.monotonic() + timeout
+    while len(nodes := sorted(grid.get_node_ids())) < expected:
+        if time.monotonic() > end:
+            raise FlammaError(f"only {len(nodes)} of {expected} clients came.")
+        time.sleep(NODE_POLL_SECONDS)
+    return nodes
 
 
 def shake_hands(grid: Grid, nodes: list[int], timeout: float) -> Introductions:
