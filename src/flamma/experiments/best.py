@@ -69,7 +69,7 @@ def explain_marks(best: str, tied: str) -> str:
 
 
 def best_of(values: dict[str, dict[int, float]], sign: int) -> tuple[str, ...]:
-    """Return the leader, and after it those that cannot be told from it; none if one cannot tell.
+    """Return the leader, then those not clearly worse; empty if there are too few seeds.
 
     Parameters
     ----------

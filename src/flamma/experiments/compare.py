@@ -192,7 +192,7 @@ _events: Any = None
 
 
 def _begin(events: Any) -> None:
-    """Set up a worker process: remember where to tell, and end with the parent."""
+    """Set up a worker process: keep the queue of events, and end with the parent."""
     global _events
     from flamma.engines.executor import stay_on_one_thread
 
@@ -229,7 +229,7 @@ class _Tally:
         self.reached = [0] * len(todo)
 
     def read(self, events: Any) -> set[int]:
-        """Take in what workers have told since, pass it on, and return which have told."""
+        """Read the events of the workers, pass them on, and return whose they were."""
         latest, heard = "", set()
         while not events.empty():
             index, number = events.get()

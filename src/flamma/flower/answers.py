@@ -14,7 +14,7 @@ from flamma.engines.flower.codec import LARGEST_LOSS, MOST_SAMPLES
 from flamma.engines.flower.messages import MessageError
 from flamma.engines.flower.payload import read_reply, real_number
 from flamma.flower.client import EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC
-from flamma.flower.handshake import Introductions
+from flamma.flower.handshake import ConnectedClients
 from flamma.flower.named_arrays import NamedArrays
 from flamma.types import Report, Scores
 
@@ -68,7 +68,7 @@ def read_metrics(content: RecordDict, accuracy: str, loss: str) -> tuple[float, 
 
 
 def read_scores(
-    replies: Iterable[Message], clients: Introductions, accuracy: str, loss: str
+    replies: Iterable[Message], clients: ConnectedClients, accuracy: str, loss: str
 ) -> Scores:
     """Return the scores of all clients; of those without a usable answer, the reason."""
     count = len(clients.nodes)

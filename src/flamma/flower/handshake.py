@@ -25,7 +25,7 @@ NODE_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Introductions:
+class ConnectedClients:
     """The clients in the order of their names: node ids, names, training samples and costs.
 
     A cost is NaN where a client does not tell it; ``costs`` is None if none of them does.
@@ -57,7 +57,7 @@ def wait_for_nodes(grid: Grid, expected: int, timeout: float) -> list[int]:
     return nodes
 
 
-def shake_hands(grid: Grid, nodes: list[int], timeout: float) -> Introductions:
+def shake_hands(grid: Grid, nodes: list[int], timeout: float) -> ConnectedClients:
     """Ask all nodes who they are.
 
     If some do not answer, or two give the same name, the clients are taken in the order of
@@ -74,10 +74,10 @@ def shake_hands(grid: Grid, nodes: list[int], timeout: float) -> Introductions:
     if len(names) < len(nodes):
         log(WARNING, "clients did not say who they are (@app.query()): the order may change")
         equal = np.ones(len(nodes), dtype=np.int64)
-        return Introductions(tuple(nodes), tuple(map(str, nodes)), equal, None)
+        return ConnectedClients(tuple(nodes), tuple(map(str, nodes)), equal, None)
     order = sorted(nodes, key=lambda node: (len(told[node][0]), told[node][0]))
     costs = np.array([told[node][2] for node in order])
-    return Introductions(
+    return ConnectedClients(
         tuple(order),
         tuple(told[node][0] for node in order),
         np.array([told[node][1] for node in order], dtype=np.int64),

@@ -23,7 +23,7 @@ from flamma.experiments.config import make_config
 from flamma.federation import certified
 from flamma.flower.answers import read_scores, read_update
 from flamma.flower.client import STRATEGY_RECORD
-from flamma.flower.handshake import Introductions, shake_hands, wait_for_nodes
+from flamma.flower.handshake import ConnectedClients, shake_hands, wait_for_nodes
 from flamma.flower.named_arrays import NamedArrays, mean_of_whole
 from flamma.metrics import evaluate, shown_in
 from flamma.records import RoundRecord
@@ -80,7 +80,7 @@ class FlowerStrategy(Strategy):
     _state: State
     _offer: Offer
     _form: NamedArrays
-    _known: Introductions | None = None
+    _known: ConnectedClients | None = None
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class FlowerStrategy(Strategy):
         log(INFO, "\t└──> options: %s", json.dumps(self._config.as_tables()["strategy"]))
 
     @property
-    def _clients(self) -> Introductions:
+    def _clients(self) -> ConnectedClients:
         if self._known is None:
             raise FlammaError("begin with strategy.start(...), which learns who the clients are.")
         return self._known
