@@ -155,10 +155,14 @@ class _Jobs:
         with _pool(workers, context, events) as pool:
             waiting: dict[Future[None], int] = {}
             try:
-                for index in indices:
-                    path = self.folder / self.todo[index].folder
-                    future = pool.submit(_one, index, self.todo[index], path, self.data_dir)
-                    waiting[future] = index
+                with warnings.catch_warnings():
+                    # The first job forks all workers, beside threads such as those of BLAS, which
+                    # they never use; Python 3.12 warns of any thread.
+                    warnings.filterwarnings("ignore", category=DeprecationWarning)
+                    for index in indices:
+                        path = self.folder / self.todo[index].folder
+                        future = pool.submit(_one, index, self.todo[index], path, self.data_dir)
+                        waiting[future] = index
                 while waiting:
                     finished, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
                     begun |= self.tally.read(events)
