@@ -15,9 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from flamma.clients.faults import Faults
-from flamma.experiments.config import Config, DataConfig, EvaluationConfig, TrainingConfig, _Top
 from flamma.experiments.parts import PARTS, option_row, own_options
 from flamma.experiments.suite import Suite
+from flamma.experiments.tables import (
+    ConfigTables,
+    DataConfig,
+    EvaluationConfig,
+    TrainingConfig,
+)
 from flamma.metrics import METRICS
 from flamma.options import Option, options_of
 from flamma.strategies import STRATEGIES
@@ -60,9 +65,7 @@ def options(found: Mapping[str, Option]) -> str:
 
 def top() -> str:
     """Return the keys of a configuration outside its tables."""
-    helps, known = options_of(_Top), _documented(Config)
-    plain = {n: o for n, o in helps.items() if n in ("rounds", "per_round", "seed")}
-    return options({n: Option(n, o.annotation, o.default, known[n]) for n, o in plain.items()})
+    return options({n: o for n, o in options_of(ConfigTables).items() if o.help})
 
 
 def own(name: str) -> str:
@@ -95,12 +98,6 @@ def metrics() -> str:
             for metric in [METRICS[name]]
         ],
     )
-
-
-def _documented(kind: type) -> dict[str, str]:
-    from flamma.options import _documented as documented
-
-    return documented(kind)
 
 
 def _part(part: str, name: str) -> str:

@@ -22,7 +22,7 @@ from flamma.strategies.base import Offer
 from flamma.types import Scores
 
 ABOUT_RUN = {
-    "flamma": "0.1.0",
+    "flamma": "0.2.0",
     "python": "3.11.7",
     "numpy": "2.4.6",
     "torch": "2.13.0",

@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import flamma
+
 ROOT = Path(__file__).parents[1]
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "google": "protobuf"}
 """Packages that are imported by another name than they are installed by."""
@@ -46,3 +48,12 @@ def test_the_tests_find_what_they_import_after_make_test_has_installed():
 
 def test_dev_brings_what_the_extras_of_a_user_bring():
     assert declared("flower", "parquet", "report", "tune") <= declared("report", "dev")
+
+
+def test_the_version_is_said_once_and_the_citation_and_the_changelog_have_it():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" in project["project"]["dynamic"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "flamma.__version__"}
+    assert f"\nversion: {flamma.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    latest = re.search(r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert latest[1] == flamma.__version__

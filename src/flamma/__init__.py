@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flamma.experiments.run import resume as resume
     from flamma.experiments.run import run as run
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _LATE = {
     "Run": "flamma.experiments.run",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -102,20 +102,29 @@ def nearest(name: str, known: Iterable[str]) -> str:
     plain: dict[str, str] = {}
     for candidate in known:
         plain.setdefault(_plain(candidate), candidate)
-    found = get_close_matches(_plain(name), plain, n=1, cutoff=0.6)
+    typed = _plain(name)
+    found = get_close_matches(typed, plain, n=1, cutoff=0.6)
+    found = found or [known for known in plain if sorted(known) == sorted(typed)]
     return plain[found[0]] if found else ""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+def unknown(
+    kind: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None
+) -> str:
     """Return the sentence that says a name is not known and which are.
+
+    ``elsewhere`` has names that are known in another place, and what to call them in a suggestion.
 
     Examples
     --------
     >>> unknown("strategy", "flama", ["fedavg", "flamma"])
     "unknown strategy 'flama': did you mean flamma? (known: fedavg, flamma)."
+    >>> unknown("key", "alpah", ["rounds"], {"alpha": "data.alpha"})
+    "unknown key 'alpah': did you mean data.alpha? (known: rounds)."
     """
     names = tuple(known)
-    guess = nearest(name, names)
+    called = {**(elsewhere or {}), **{own: own for own in names}}
+    guess = called.get(nearest(name, called))
     hint = f": did you mean {guess}?" if guess else ""
     return f"unknown {kind} {quoted(name)}{hint} (known: {', '.join(names) or 'none'})."
 

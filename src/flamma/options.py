@@ -1,6 +1,6 @@
 """Options: the parameters of a function, or the fields of a dataclass, as the keys of a TOML table.
 
-Whoever declares a parameter declares the option: its type is checked, its default stands in one
+Declaring a parameter declares the option: its type is checked, its default stands in one
 place, and its help is the parameter's entry in the docstring.
 """
 

@@ -10,6 +10,9 @@ from collections.abc import Callable
 PARENT_CHECK_SECONDS = 0.5
 """Seconds between two checks whether the parent process still lives."""
 
+MOST_PROCESSES = 1024
+"""The most worker processes; more than there are cores gain nothing."""
+
 
 def exit_with_parent(parent: int, clean_up: Callable[[], object] | None = None) -> None:
     """End this process soon after its parent is gone, even in the middle of a long computation.

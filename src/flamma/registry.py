@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.names import quoted, unknown
-from flamma.options import convert, options_of, read_options
+from flamma.options import convert, options_of, read_options, takes_anything
 
 Entry = TypeVar("Entry")
 
@@ -48,12 +48,14 @@ class Registry(Generic[Entry]):
         self.kind = kind
         self.group = group
         self._ours = dict(entries)
+        self._added: dict[str, Entry] = {}
 
     def __iter__(self) -> Iterator[str]:
-        others = sorted(name for name in self._theirs() if name not in self._ours)
-        return iter([*self._ours, *others])
+        return iter(dict.fromkeys([*self._ours, *self._added, *sorted(self._theirs())]))
 
     def __getitem__(self, name: str) -> Entry:
+        if name in self._added:
+            return self._added[name]
         if name in self._ours:
             found = self._ours[name]
             if not isinstance(found, str):
@@ -66,15 +68,31 @@ class Registry(Generic[Entry]):
         raise ConfigError(unknown(self.kind, name, self))
 
     def add(self, name: str, entry: Entry) -> None:
-        """Add an entry of your own for as long as this process lives."""
-        self._ours[name] = entry
+        """Add an entry of your own for as long as this process lives.
+
+        A name that was added before gets the new entry.
+
+        Raises
+        ------
+        ConfigError
+            If the name is taken by a built-in entry or by one of an installed package.
+        """
+        if name in self._ours or name in self._theirs():
+            raise ConfigError(f"there is a {self.kind} {quoted(name)} already: use another name.")
+        self._added[name] = entry
 
     def discard(self, name: str) -> None:
-        """Take out what :meth:`add` has added."""
-        self._ours.pop(name, None)
+        """Remove an entry that :meth:`add` has added; built-in ones stay."""
+        self._added.pop(name, None)
 
     def choose(
-        self, given: Any, where: str, key: str = "name", default: str = "", shared: bool = False
+        self,
+        given: Any,
+        where: str,
+        key: str = "name",
+        default: str = "",
+        shared: bool = False,
+        beside: Iterable[str] = (),
     ) -> Choice:
         """Return the entry that a name or a table chooses, with all of its options.
 
@@ -91,6 +109,8 @@ class Registry(Generic[Entry]):
         shared : bool
             Whether the table may have options of other entries, which then do nothing: one table
             can serve several entries, as in a suite that compares splits.
+        beside : iterable of str
+            Further keys that the table can have beside these, for the suggestion in a message.
 
         Raises
         ------
@@ -106,24 +126,35 @@ class Registry(Generic[Entry]):
         table = dict(given)
         name = convert(table.pop(key, default or None), str, f"{where}.{key}")
         entry = cast(Callable[..., Any], self[name])
-        if shared:
-            own = options_of(entry)
-            table = {k: v for k, v in table.items() if k in own or not self.has_option(k)}
+        own = options_of(entry)
+        if table.keys() - own:
+            others = {
+                option: f"{option}, an option of {', '.join(owners)}"
+                for option, owners in self.option_owners().items()
+            }
+            if shared:
+                table = {k: v for k, v in table.items() if k in own or k not in others}
+            strange = [] if takes_anything(entry) else [k for k in table if k not in own]
+            if strange:
+                known = (*beside, key, *own)
+                raise ConfigError(unknown(f"key in {where}", strange[0], known, others))
         return Choice(name, read_options(entry, table, f"{where}."))
 
     def bind(self, choice: Choice) -> Callable[..., Any]:
         """Return the chosen entry as a function that has its options already."""
         return partial(cast(Callable[..., Any], self[choice.name]), **choice.options)
 
-    def has_option(self, option: str) -> bool:
-        """Return whether any entry has an option of this name."""
+    def option_owners(self) -> dict[str, list[str]]:
+        """Return every option of every entry, with the names of the entries that have it."""
+        owners: dict[str, list[str]] = {}
         for name in self:
             try:
-                if option in options_of(cast(Callable[..., Any], self[name])):
-                    return True
+                options = options_of(cast(Callable[..., Any], self[name]))
             except FlammaError:  # what another package broke has no options
                 continue
-        return False
+            for option in options:
+                owners.setdefault(option, []).append(name)
+        return owners
 
     def _theirs(self) -> dict[str, EntryPoint]:
         return _points(self.group, tuple(sys.path))

@@ -1,4 +1,4 @@
-"""Reading TOML that anybody may have written: bounded in size and depth, never a traceback."""
+"""Reading TOML from untrusted files: bounded in size and depth, never a traceback."""
 
 from __future__ import annotations
 

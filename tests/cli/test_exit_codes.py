@@ -107,3 +107,36 @@ def test_numbers_of_400_digits_are_refused_in_one_short_line(setting, capsys, tm
     assert said.count("\n") == 1
     assert len(said) < 400
     assert not list(tmp_path.iterdir())
+
+
+HUGE = str(10**11)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["data.dataset=synthetic", f"data.clients={HUGE}"], "at most 50,000,000 samples: use few"),
+        (["data.dataset=synthetic", f"data.train_samples={HUGE}"], "at most 50,000,000 samples"),
+        (["data.dataset=synthetic", f"data.validation_samples={HUGE}"], "at most 50,000,000"),
+        ([f"data.clients={HUGE}"], f"{HUGE} clients need at least 200000000000 samples"),
+        ([f"per_round={HUGE}"], "but there are only 10 clients: lower per_round"),
+        ([f"data.clients={HUGE}", f"per_round={HUGE}"], f"{HUGE} clients need at least"),
+        ([f"data.train_samples={HUGE}"], "digits has 1442 training samples, but"),
+        ([f"engine.processes={HUGE}"], "must lie between 1 and 1,024"),
+        (["model.name=mlp", f"model.hidden=[{HUGE}]"], "more than 1,073,741,824 weights: make it"),
+        (["model.name=mlp", f"model.hidden=[{HUGE}, {HUGE}]"], "more than 1,073,741,824 weights"),
+        (["model.name=resnet18", "model.width=1e18"], "more than 1,073,741,824 weights"),
+    ],
+)
+def test_absurd_sizes_are_refused_before_anything_is_allocated(settings, said, capsys, tmp_path):
+    chosen = [word for setting in settings for word in ("--set", setting)]
+    assert main(["run", *chosen, "--out", str(tmp_path / "run")]) == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert said in shown
+
+
+@pytest.mark.parametrize("option", ["--clients", "--train-samples"])
+def test_data_of_an_absurd_size_are_not_shown(option, capsys):
+    assert main(["data", "show", "synthetic", option, HUGE]) == 2
+    assert "at most 50,000,000 samples: use fewer" in capsys.readouterr().err

@@ -14,7 +14,8 @@ from deploy.signing import make_keys, signed
 from flamma.deploy import admission
 from flamma.deploy import proxy as module
 from flamma.deploy.admission import Budget, BusyError, Connections, SiteKeys
-from flamma.deploy.proxy import MAX_REQUEST_BYTES, PULL_MESSAGES, Proxy
+from flamma.deploy.http_messages import MAX_REQUEST_BYTES
+from flamma.deploy.proxy import PULL_MESSAGES, Proxy
 from flamma.errors import DeployError
 
 NOTHING = fleet.PullMessagesResponse().SerializeToString()

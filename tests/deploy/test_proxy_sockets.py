@@ -18,15 +18,16 @@ import pytest
 
 from deploy.signing import load_key, make_keys, signed
 from flamma.deploy.hosts import read_server
+from flamma.deploy.http_messages import MAX_REQUEST_BYTES
 from flamma.deploy.init import init
-from flamma.deploy.proxy import MAX_REQUEST_BYTES
 
 PUSH = "/v1/fleet/push-object"
 BODY_SECONDS, STRANGER_SECONDS, STRANGERS = 2.0, 3.0, 20
 START = f"""
 import sys
-from flamma.deploy import admission, proxy
-proxy.BODY_GRACE_SECONDS, proxy.SLOWEST_BYTES_PER_SECOND = {BODY_SECONDS}, 2**20
+from flamma.deploy import admission, http_messages, proxy
+http_messages.BODY_GRACE_SECONDS = {BODY_SECONDS}
+http_messages.SLOWEST_BYTES_PER_SECOND = 2**20
 admission.STRANGER_SECONDS, admission.MAX_STRANGERS = {STRANGER_SECONDS}, {STRANGERS}
 proxy.TLS_HANDSHAKE_SECONDS = {STRANGER_SECONDS}
 proxy.main()

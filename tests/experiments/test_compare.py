@@ -115,6 +115,9 @@ def test_best_goes_by_differences_paired_over_seeds():
     assert tied.best("digits", "iid", "accuracy") == ("flamma", "fedavg")
     assert "| FLamma | *61.00 ± 10.00*" in as_markdown(tied)
     assert "| FedAvg | *60.00 ± 18.03*" in as_markdown(tied)
+    # The leader's mark is that of the others, so the legend must not call them worse than it.
+    assert {tied.mark(row, "accuracy") for row in tied.rows} == {"tied"}
+    assert "Bold is the best alone. Italics share the lead: the best mean" in as_markdown(tied)
     # With a single seed nothing can be told.
     alone = Comparison(
         "made", [made_row("fedavg", 60, 9, (0,)), made_row("flamma", 90, 8, (0,))], []

@@ -8,9 +8,13 @@ import tomllib
 
 import pytest
 
+from flamma.clients.costs import COSTS
 from flamma.contributions import CONTRIBUTIONS
+from flamma.data.splits import SPLITS
 from flamma.errors import ConfigError
 from flamma.experiments.config import make_config, read_config, with_settings
+from flamma.experiments.engine import ENGINES
+from flamma.models.registry import MODELS
 from flamma.options import options_of, parse_value, to_toml
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES
@@ -152,3 +156,57 @@ def test_reading_a_configuration_does_not_import_torch():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
+
+
+TABLES = {
+    "data": SPLITS,
+    "model": MODELS,
+    "strategy": STRATEGIES,
+    "costs": COSTS,
+    "engine": ENGINES,
+}
+OPTIONS = [
+    (table, key, option)
+    for table, registry in TABLES.items()
+    for key in ["split" if table == "data" else "kind" if table == "costs" else "name"]
+    for option in registry.option_owners()
+]
+
+
+def misspelt(option: str) -> str:
+    """Return the option with its last two different neighbours swapped, or a letter too many."""
+    for at in range(len(option) - 1, 0, -1):
+        if option[at] != option[at - 1]:
+            return option[: at - 1] + option[at] + option[at - 1] + option[at + 1 :]
+    return option * 2
+
+
+@pytest.mark.parametrize(("table", "key", "option"), OPTIONS, ids=lambda text: text)
+def test_a_misspelt_option_is_suggested_whichever_entry_has_it_and_which_is_chosen(
+    table, key, option
+):
+    for chosen in TABLES[table]:
+        for tables in (
+            {table: {key: chosen, misspelt(option): 1}},
+            with_settings({table: {key: chosen}}, {f"{table}.{misspelt(option)}": 1}),
+        ):
+            with pytest.raises(ConfigError, match=rf"key in {table} .*did you mean {option}\b"):
+                make_config(tables)
+
+
+@pytest.mark.parametrize(("table", "key", "option"), OPTIONS, ids=lambda text: text)
+def test_an_option_outside_its_table_is_told_which_table_is_meant(table, key, option):
+    with pytest.raises(ConfigError, match=rf"did you mean \w+\.{option}\?"):
+        make_config({option: 1})
+
+
+def test_an_option_of_another_strategy_is_said_to_be_one():
+    with pytest.raises(ConfigError, match=r"in strategy 'mu': .*an option of fedprox"):
+        make_config({"strategy": {"name": "fedavg", "mu": 1}})
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_key_that_names_an_entry_is_suggested_too(table):
+    key = {"data": "split", "costs": "kind"}.get(table, "name")
+    with pytest.raises(ConfigError, match=rf"did you mean {key}\?"):
+        make_config({table: {misspelt(key): "x"}})

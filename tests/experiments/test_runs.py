@@ -485,6 +485,34 @@ def test_a_lost_tail_is_computed_again(tmp_path, monkeypatch):
         assert [r.evaluation for r in resumed.history] == [r.evaluation for r in whole.history]
 
 
+def test_records_are_on_the_disk_before_a_checkpoint_depends_on_them(tmp_path, monkeypatch):
+    synced = {"rounds.jsonl": 0, "clients.csv": 0}
+    checked = []
+    fsync, rename = os.fsync, os.replace
+
+    def noting_sync(descriptor):
+        fsync(descriptor)
+        file = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if file.name in synced:
+            synced[file.name] = file.read_text().count("\n")
+
+    def noting_rename(source, target):
+        if Path(target).name == "manifest.json":
+            known = json.loads(Path(source).read_text())["checkpoints"]
+            if known and known[0]["round"] > 0:
+                last = known[0]["round"]
+                checked.append(last)
+                # One line per round, and one per client and round below a header.
+                assert synced["rounds.jsonl"] >= last
+                assert synced["clients.csv"] >= 1 + last * SMALL["data"]["clients"]
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", noting_sync)
+    monkeypatch.setattr(os, "replace", noting_rename)
+    run(small(), out=tmp_path / "run")
+    assert checked[-1] == SMALL["rounds"]
+
+
 @pytest.mark.parametrize("name", ["config.toml", "population.csv", "manifest.json"])
 def test_a_run_whose_files_were_changed_is_refused(tmp_path, name):
     place = interrupted(tmp_path / "run")

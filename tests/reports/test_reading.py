@@ -76,6 +76,7 @@ def test_the_best_is_decided_by_differences_paired_over_seeds(tmp_path):
         {"fedavg": {0: 50.0, 1: 70.0, 2: 90.0}, "qffl": {0: 75.0, 1: 55.0, 2: 95.0}},
     )
     assert marks_of(document) == {"FedAvg": "tied", "q-FFL": "tied"}
+    assert "Underlined share the lead: the best" in tables_of(document)["table-mnist"].notes[0]
     assert document.facts.facts[0][1] == "q-FFL or FedAvg"
 
 

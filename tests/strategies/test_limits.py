@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from contextlib import suppress
 from types import SimpleNamespace
 
 import numpy as np
@@ -66,6 +67,19 @@ def test_a_memory_that_does_not_fit_is_refused_before_anything_is_trained(
     with pytest.raises(StrategyError, match=r"remembering 10 clients with .* GB are free: use"):
         run(strategy__name=name, model__name="logistic", rounds=1, out=tmp_path / "run")
     assert not (tmp_path / "run/config.toml").exists()
+
+
+@pytest.mark.parametrize("name", list(STRATEGIES))
+def test_a_trillion_rounds_take_no_memory_or_are_refused(name):
+    with suppress(StrategyError):
+        strategy = STRATEGIES[name](Plan(10**12, 3, 1, 0.1, 8))
+        state = strategy.init(np.zeros(4, dtype=np.float32), population(3, 4))
+        assert strategy.offer(state, np.arange(3), np.random.default_rng(0)).selected
+
+
+def test_a_trace_of_too_many_rounds_is_refused_in_a_sentence():
+    with pytest.raises(StrategyError, match="at most 10,000,000: use fewer rounds or flamma-plus"):
+        STRATEGIES["flamma-adaptive"](Plan(10**7 + 1, 3, 1, 0.1, 8))
 
 
 def test_a_round_takes_no_more_copies_of_the_rows_than_are_reckoned_with():

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(code: int, sentence: str) -> int:
-    with contextlib.suppress(OSError):  # nobody may be left to read it
+    with contextlib.suppress(OSError):  # standard error may be closed
         print(f"flamma: {printable(sentence, MOST_MESSAGE)}", file=sys.stderr, flush=True)
     return code
 

@@ -98,6 +98,7 @@ def run_compare(options: argparse.Namespace) -> None:
 
 def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
     from flamma.errors import MissingExtraError
+    from flamma.experiments.best import explain_marks
     from flamma.experiments.table import layout, legend
     from flamma.reports.curves import save_curves
     from flamma.reports.tables import text_table
@@ -112,7 +113,7 @@ def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
         return
     for dataset, header, lines in layout(comparison, (("*", ""), ("~", ""))):
         print(f"{dataset}\n{text_table(header, lines)}\n")
-    print(f"{legend()}\n* is the best; ~ cannot be told from it.\n")
+    print(f"{legend()}\n{explain_marks('*', '~')}\n")
     tables = ", ".join(str(out / f"table.{kind}") for kind in ("json", "csv", "md"))
     print(f"Tables: {tables}")
     if pictures:

@@ -136,6 +136,7 @@ def print_path(names: list[str], game: Game, path: Statics) -> None:
     if path.abstains[-1].all():
         first = int(path.values[path.abstains.all(axis=1)][0])
         print(
-            f"\nFrom round {first} on nobody takes part: the server would pay more for influence "
-            f"than it gains.\nKeep the game going with --decay-bounds 0.1:1 or --epochs 0:10."
+            f"\nFrom round {first} on no client takes part: the server would pay more for "
+            f"influence than it gains.\n"
+            f"Keep the game going with --decay-bounds 0.1:1 or --epochs 0:10."
         )

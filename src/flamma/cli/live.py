@@ -1,4 +1,4 @@
-"""What is shown while something goes on: one live line on a terminal, plain lines elsewhere."""
+"""Progress: one live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LiveLine:
         self.stream.flush()
 
     def left(self, done: int, of: int) -> str:
-        """Return how long the rest takes at the pace since this was asked first."""
+        """Return the time left, at the pace since the first call."""
         now = time.monotonic()
         if self.first is None:
             self.first = (now, done)
@@ -71,14 +71,14 @@ class RoundDisplay(LiveLine):
     def __call__(self, record: RoundRecord) -> None:
         """Show one finished round."""
         number = record.round
-        if self.first is None:  # whoever interrupts it knows what to resume
+        if self.first is None:  # so that a user who interrupts it knows what to resume
             self.stream.write(f"{CLEAR if self.live else ''}run directory {self.folder}\n")
         left = self.left(number, self.rounds - number)
         self.show(f"{round_line(record, self.rounds)}{left}", force=number == self.rounds)
 
 
 def progress(items: Sequence[Item], doing: str) -> Iterator[Item]:
-    """Yield the items; after two seconds tell how far it is, and how long more it takes."""
+    """Yield the items; after two seconds show how many are done and the time left."""
     with LiveLine(pause=10.0) as line:
         for done, item in enumerate(items):
             if time.monotonic() - line.started > QUIET_SECONDS:

@@ -112,7 +112,7 @@ def announce(server: LiveServer) -> None:
 
 @contextmanager
 def watched(path: Path, wanted: bool) -> Iterator[None]:
-    """Serve the live page of what is written to a directory meanwhile, if that is wanted."""
+    """Serve the live page of a directory while it is written, if that is asked for."""
     if not wanted:
         yield
         return
@@ -129,7 +129,7 @@ def add_watch(parser: Parser) -> None:
 
 
 def report_at_end(path: Path, as_json: bool) -> None:
-    """Write the report of what has just finished, and say so; that must never fail the run."""
+    """Write the report of a finished run or comparison; a failure here is only a warning."""
     from flamma.reports.html_page import write_report
 
     try:

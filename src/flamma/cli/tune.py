@@ -1,4 +1,4 @@
-"""``flamma tune``: search for options on data that no result is told of."""
+"""``flamma tune``: search for options on validation data that no result is computed on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behaviours: what a client tells, does and sends back; honest unless a run says otherwise.
+"""Behaviours: what a client reports, does and sends back; honest unless a run says otherwise.
 
 A behaviour has three moments, and each may depart from the truth: what a client tells when it
 introduces itself, what it does with an offer, and what it sends back. The server sees only what it
@@ -41,7 +41,7 @@ class Behaviour:
 
 
 def told(population: Population, behaviours: Mapping[int, Behaviour]) -> Population:
-    """Return the population as the server is told it is."""
+    """Return the population as the clients report it to the server."""
     if population.costs is None:
         return population
     samples, costs = population.samples.copy(), population.costs.copy()

@@ -26,7 +26,7 @@ DEFAULT_VALUE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class CostedClients:
-    """Whose costs are wanted.
+    """The clients whose costs a cost kind computes.
 
     Attributes
     ----------

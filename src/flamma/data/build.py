@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from flamma.data.datasets import DATASETS, load_dataset
 from flamma.data.federated import FederatedData
 from flamma.data.splits import SPLITS, Pool, split_owners
-from flamma.errors import ConfigError, DataError
-from flamma.names import unknown
-from flamma.options import convert, options_of, takes_anything
+from flamma.errors import DataError
 from flamma.registry import Choice
 from flamma.seeding import stream
 from flamma.types import Ints
@@ -150,12 +148,7 @@ def choose_split(
     """
     rest = {key: value for key, value in table.items() if key in keys}
     given = {"split": DEFAULT_SPLIT.name} | {k: v for k, v in table.items() if k not in keys}
-    name = convert(given["split"], str, f"{where}.split")
-    known = (*keys, "split", *options_of(SPLITS[name]))
-    for key in given:
-        if not (key in known or SPLITS.has_option(key) or takes_anything(SPLITS[name])):
-            raise ConfigError(unknown(f"key in {where}", key, known))
-    return SPLITS.choose(given, where, key="split", shared=True), rest
+    return SPLITS.choose(given, where, key="split", shared=True, beside=keys), rest
 
 
 def partition(

@@ -20,19 +20,24 @@ import math
 import ssl
 import sys
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from flamma.deploy.admission import Account, Budget, BusyError, Connections, Headers, SiteKeys
+from flamma.deploy.admission import Account, Budget, Connections, SiteKeys
 from flamma.deploy.hosts import ServerHost, read_server
+from flamma.deploy.http_messages import (
+    DisconnectedError,
+    Receive,
+    RequestError,
+    Scope,
+    Send,
+    read_body,
+    send_answer,
+    until_disconnected,
+)
 
 if TYPE_CHECKING:
     import httpx
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 FLEET = "/v1/fleet/"
 ALLOWED_PATHS = frozenset(
@@ -53,11 +58,7 @@ ALLOWED_PATHS = frozenset(
 """The fleet requests without ``register-node``, which only the server's host may send."""
 
 PULL_MESSAGES = FLEET + "pull-messages"
-MAX_REQUEST_BYTES = 32 * 1024 * 1024
-"""The size limit of a request; Flower cuts arrays into pieces of 5 MiB."""
 MAX_HEADER_BYTES = 16 * 1024
-BODY_GRACE_SECONDS, SLOWEST_BYTES_PER_SECOND = 20.0, 16 * 1024
-"""The time limit of a request's body: some seconds, and as many more as its bytes take at most."""
 TLS_HANDSHAKE_SECONDS = 10.0
 OPEN_AFTER_ANSWER_SECONDS = 60
 """Seconds that a connection stays open after an answer, which may still be on its way."""
@@ -74,18 +75,6 @@ MAX_POLLS_PER_SECOND = 30.0
 HOP_BY_HOP_HEADERS = frozenset(
     (b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade")
 )
-
-
-class RequestError(Exception):
-    """A request that is answered with a status of HTTP, and nothing else."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
-
-
-class DisconnectedError(Exception):
-    """The site has closed the connection in the middle of a request."""
 
 
 class Proxy:
@@ -129,14 +118,14 @@ class Proxy:
             return
         except RequestError as error:
             # The rest of the body, if there is one, is not read.
-            await _answer(send, error.status, headers=[(b"connection", b"close")])
+            await send_answer(send, error.status, headers=[(b"connection", b"close")])
 
     async def _pass_on(
         self, site: str, scope: Scope, receive: Receive, send: Send, account: Account
     ) -> None:
         import httpx
 
-        body = await _body(scope["headers"], receive, account)
+        body = await read_body(scope["headers"], receive, account)
         headers = [(key, value) for key, value in scope["headers"] if key not in HOP_BY_HOP_HEADERS]
         try:
             if scope["path"] == PULL_MESSAGES:
@@ -146,14 +135,14 @@ class Proxy:
         except httpx.TransportError:  # the SuperLink is being restarted
             raise RequestError(503) from None
         if reply is not None:
-            await _answer(send, reply.status_code, reply.content, _reply_headers(reply))
+            await send_answer(send, reply.status_code, reply.content, _reply_headers(reply))
 
     async def _pull(
         self, site: str, body: bytes, headers: list[tuple[bytes, bytes]], receive: Receive
     ) -> httpx.Response | None:
         """Return the reply with a message, or without one if time is up; None if the site left."""
         until = time.monotonic() + LONG_POLL_SECONDS
-        disconnected = asyncio.ensure_future(_disconnected(receive))
+        disconnected = asyncio.ensure_future(until_disconnected(receive))
         self.waiting += 1
         try:
             while True:
@@ -196,51 +185,6 @@ def _has_message(content: bytes) -> bool:
         return bool(PullMessagesResponse.FromString(content).messages_list)
     except DecodeError:
         return True  # let the SuperNode report what it cannot read
-
-
-async def _disconnected(receive: Receive) -> None:
-    """Return once the site has closed the connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _body(headers: Headers, receive: Receive, account: Account) -> bytes:
-    """Return a request's body, unless it is too large, too slow, or there is no room for it."""
-    _check_length(headers)
-    parts: list[bytes] = []
-    begun = time.monotonic()
-    while True:
-        limit = BODY_GRACE_SECONDS + account.taken / SLOWEST_BYTES_PER_SECOND
-        try:
-            event = await asyncio.wait_for(receive(), begun + limit - time.monotonic())
-        except TimeoutError:
-            raise RequestError(408) from None
-        if event["type"] == "http.disconnect":
-            raise DisconnectedError
-        part = event.get("body", b"")
-        if account.taken + len(part) > MAX_REQUEST_BYTES:
-            raise RequestError(413)
-        try:
-            account.take(len(part))
-        except BusyError:
-            raise RequestError(503) from None
-        parts.append(part)
-        if not event.get("more_body", False):
-            return b"".join(parts)
-
-
-def _check_length(headers: Headers) -> None:
-    """Refuse a body that says itself that it is too large, before any of it is read."""
-    length = dict(headers).get(b"content-length", b"0")
-    if not length.isdigit() or int(length[:20]) > MAX_REQUEST_BYTES:
-        raise RequestError(413)
-
-
-async def _answer(send: Send, status: int, body: bytes = b"", headers: Headers = ()) -> None:
-    if not any(key == b"content-length" for key, _ in headers):
-        headers = [*headers, (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def run_proxy(host: ServerHost, listen: str) -> None:

@@ -26,6 +26,7 @@ from flamma.engines.outcomes import mean_or_nan, means
 from flamma.engines.pool import CannotForkError, WorkerPool
 from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
+from flamma.processes import MOST_PROCESSES
 from flamma.training.choose import pick_trainer
 from flamma.training.jobs import check_sgd
 from flamma.training.torch_trainer import pick_device
@@ -251,7 +252,9 @@ class ClientRunner:
 
 
 def _check(processes: int, time_limit: float | None) -> None:
-    if processes < 1:
-        raise ConfigError(f"at least 1 process is needed, not {processes}.")
+    if not 1 <= processes <= MOST_PROCESSES:
+        raise ConfigError(
+            f"at least 1 process is needed, and at most {MOST_PROCESSES:,}, not {processes}."
+        )
     if time_limit is not None and not (math.isfinite(time_limit) and time_limit > 0):
         raise ConfigError(f"the time limit must be a positive number of seconds, not {time_limit}.")

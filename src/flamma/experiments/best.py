@@ -54,8 +54,22 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Paired
     return PairedDifference(mean, quantile * error)
 
 
+def explain_marks(best: str, tied: str) -> str:
+    """Return what the marks of a table mean; the leader of several is marked as the others are.
+
+    Examples
+    --------
+    >>> print(explain_marks("*", "~"))
+    * is the best alone. ~ share the lead: the best mean, and all that cannot be told from it.
+    """
+    return (
+        f"{best} is the best alone. {tied} share the lead: the best mean, and all that cannot be "
+        f"told from it."
+    )
+
+
 def best_of(values: dict[str, dict[int, float]], sign: int) -> tuple[str, ...]:
-    """Return the leader, and after it those that cannot be told from it; none if one cannot tell.
+    """Return the leader, then those not clearly worse; empty if there are too few seeds.
 
     Parameters
     ----------

@@ -155,10 +155,14 @@ class _Jobs:
         with _pool(workers, context, events) as pool:
             waiting: dict[Future[None], int] = {}
             try:
-                for index in indices:
-                    path = self.folder / self.todo[index].folder
-                    future = pool.submit(_one, index, self.todo[index], path, self.data_dir)
-                    waiting[future] = index
+                with warnings.catch_warnings():
+                    # The first job forks all workers, beside threads such as those of BLAS, which
+                    # they never use; Python 3.12 warns of any thread.
+                    warnings.filterwarnings("ignore", category=DeprecationWarning)
+                    for index in indices:
+                        path = self.folder / self.todo[index].folder
+                        future = pool.submit(_one, index, self.todo[index], path, self.data_dir)
+                        waiting[future] = index
                 while waiting:
                     finished, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
                     begun |= self.tally.read(events)
@@ -192,7 +196,7 @@ _events: Any = None
 
 
 def _begin(events: Any) -> None:
-    """Set up a worker process: remember where to tell, and end with the parent."""
+    """Set up a worker process: keep the queue of events, and end with the parent."""
     global _events
     from flamma.engines.executor import stay_on_one_thread
 
@@ -229,7 +233,7 @@ class _Tally:
         self.reached = [0] * len(todo)
 
     def read(self, events: Any) -> set[int]:
-        """Take in what workers have told since, pass it on, and return which have told."""
+        """Read the events of the workers, pass them on, and return whose they were."""
         latest, heard = "", set()
         while not events.empty():
             index, number = events.get()

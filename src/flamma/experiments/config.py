@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from flamma.clients.behaviours import BehaviourAssignment, read_assignments
 from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
-from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES, choose_split
+from flamma.data.build import choose_split
 from flamma.errors import ConfigError
 from flamma.experiments.engine import ENGINES, Engine
+from flamma.experiments.tables import (
+    ConfigTables,
+    DataConfig,
+    EvaluationConfig,
+    TrainingConfig,
+    keys_of_tables,
+)
 from flamma.models.registry import MODELS
-from flamma.names import check_folder_name, quoted
+from flamma.names import check_folder_name, quoted, unknown
 from flamma.options import from_table, to_toml
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy
@@ -31,92 +38,8 @@ OWN = "own"
 
 
 @dataclass(frozen=True)
-class DataConfig:
-    """Which data, and how they are split over the clients.
-
-    Parameters
-    ----------
-    dataset : str
-        A name of ``flamma data list``; ``own`` for data given from Python or held by sites.
-    split : str
-        How the samples are dealt to the clients; the options of a split are further keys here.
-    clients : int
-        How many clients there are.
-    held_out : float
-        The share of each client's samples that is held out for evaluation.
-    train_samples : int
-        Train on about so many samples in all; all of them if left out.
-    validation_samples : int
-        The size of the server's own validation set, cut off before the split.
-    """
-
-    dataset: str = "digits"
-    split: Choice = DEFAULT_SPLIT
-    clients: int = 10
-    held_out: float = HELD_OUT
-    train_samples: int | None = None
-    validation_samples: int = VALIDATION_SAMPLES
-
-    def as_table(self) -> dict[str, Any]:
-        """Return the table, the split's options among its keys."""
-        table = {f.name: getattr(self, f.name) for f in fields(self)}
-        return table | {"split": self.split.name} | dict(self.split.options)
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """How a client trains.
-
-    Parameters
-    ----------
-    epochs : int
-        Local epochs of strategies that fix them.
-    batch_size : int
-        Samples in a mini-batch.
-    learning_rate : float
-        The step size η.
-    momentum : float
-        The momentum of SGD, from zero velocity in every round.
-    trainer : {"auto", "torch", "lanes"}
-        How a client is trained; ``auto`` takes lanes where the model allows it.
-    device : str
-        ``auto`` is the GPU if there is one, else the CPU.
-    """
-
-    epochs: int = 5
-    batch_size: int = 32
-    learning_rate: float = 0.05
-    momentum: float = 0.0
-    trainer: Literal["auto", "torch", "lanes"] = "auto"
-    device: str = "auto"
-
-
-@dataclass(frozen=True)
-class EvaluationConfig:
-    """How often the model is evaluated.
-
-    Parameters
-    ----------
-    every : int
-        Evaluate after every so many rounds; the last round is always evaluated.
-    """
-
-    every: int = 1
-
-
-@dataclass(frozen=True)
 class Config:
-    """A complete, re-runnable description of a run; made by :func:`make_config`.
-
-    Parameters
-    ----------
-    rounds : int
-        How many rounds.
-    per_round : int
-        How many clients are selected in a round.
-    seed : int
-        The seed of everything random.
-    """
+    """A complete, re-runnable description of a run; made by :func:`make_config`."""
 
     rounds: int
     per_round: int
@@ -154,9 +77,9 @@ class Config:
             raise ConfigError("training.learning_rate must be positive.")
         if not 0 <= self.training.momentum < 1:
             raise ConfigError("training.momentum must lie in [0, 1).")
-        if self.behaviours and not self.engine.has_behaviours:
+        if self.behaviours and not self.engine.controls_clients:
             raise ConfigError("behaviours need the local engine, where all clients are ours.")
-        if self.strategy.pools_data and not self.engine.can_pool_data:
+        if self.strategy.pools_data and not self.engine.controls_clients:
             raise ConfigError(
                 f"{self.strategy.name} trains on all clients' data in one place: use the local "
                 f"engine."
@@ -188,24 +111,6 @@ class Config:
         return to_toml(self.as_tables())
 
 
-@dataclass(frozen=True)
-class _Top:
-    """The keys of a configuration outside its tables, and the names of its tables."""
-
-    rounds: int = 30
-    per_round: int = 3
-    seed: int = 0
-    data: Any = field(default_factory=dict)
-    model: Any = "lenet5"
-    training: TrainingConfig = field(default_factory=TrainingConfig)
-    strategy: Any = "flamma"
-    costs: Any = "constant"
-    engine: Any = "local"
-    faults: Faults = field(default_factory=Faults)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    behaviours: Any = field(default_factory=dict)
-
-
 def make_config(tables: Mapping[str, Any]) -> Config:
     """Return the configuration that nested tables describe, the rest at its defaults.
 
@@ -225,13 +130,16 @@ def make_config(tables: Mapping[str, Any]) -> Config:
     per_round, seed, data, model, training, strategy, costs, engine, faults, evaluation,
     behaviours).
     """
-    top = _Top(**from_table(_Top, tables))
+    for key in tables:
+        if key not in (names := [f.name for f in fields(ConfigTables)]):
+            raise ConfigError(unknown("key", key, names, keys_of_tables()))
+    top = ConfigTables(**from_table(ConfigTables, tables))
     training = top.training
     plan = Plan(
         top.rounds, top.per_round, training.epochs, training.learning_rate, training.batch_size
     )
-    strategy = STRATEGIES.choose(top.strategy, "strategy", default=_Top.strategy)
-    engine = ENGINES.choose(top.engine, "engine", default=_Top.engine, shared=True)
+    strategy = STRATEGIES.choose(top.strategy, "strategy", default=ConfigTables.strategy)
+    engine = ENGINES.choose(top.engine, "engine", default=ConfigTables.engine, shared=True)
     return Config(
         rounds=top.rounds,
         per_round=top.per_round,
@@ -240,7 +148,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         model=_model(top.model),
         training=training,
         strategy=STRATEGIES[strategy.name](plan=plan, **strategy.options),
-        costs=COSTS.choose(top.costs, "costs", key="kind", default=_Top.costs, shared=True),
+        costs=COSTS.choose(top.costs, "costs", key="kind", default=ConfigTables.costs, shared=True),
         engine=ENGINES[engine.name](**engine.options),
         faults=top.faults,
         evaluation=top.evaluation,
@@ -287,7 +195,9 @@ def _data(given: Any) -> DataConfig:
 
 def _model(given: Any) -> Choice:
     named = given.get("name") if isinstance(given, Mapping) else given
-    return Choice(OWN) if named == OWN else MODELS.choose(given, "model", default=_Top.model)
+    return (
+        Choice(OWN) if named == OWN else MODELS.choose(given, "model", default=ConfigTables.model)
+    )
 
 
 def _options(chosen: Any, *leave_out: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flamma.errors import ConfigError
+from flamma.processes import MOST_PROCESSES
 from flamma.records import RoundRecord
 from flamma.registry import Registry
 
@@ -62,6 +63,16 @@ class Engine(ABC):
         Worker processes on this machine; the results do not depend on it.
     time_limit : float
         Seconds after which a client is late and its update is not used; 0 for no limit.
+
+    Attributes
+    ----------
+    name, summary : str
+        Its name in the registry, and one line about it.
+    controls_clients : bool
+        Whether the clients are functions in our own processes: only then can their data be pooled
+        and their behaviour be chosen.
+    clients_hold_data : bool
+        Whether the clients bring the data, so that a run needs none.
     """
 
     processes: int = 1
@@ -69,13 +80,15 @@ class Engine(ABC):
 
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
+    controls_clients: ClassVar[bool] = False
     clients_hold_data: ClassVar[bool] = False
-    can_pool_data: ClassVar[bool] = False
-    has_behaviours: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.processes < 1:
-            raise ConfigError(f"engine.processes must be at least 1, not {self.processes}.")
+        if not 1 <= self.processes <= MOST_PROCESSES:
+            raise ConfigError(
+                f"engine.processes must lie between 1 and {MOST_PROCESSES:,}, not "
+                f"{self.processes}: use about as many as there are cores."
+            )
         if not self.time_limit >= 0:
             raise ConfigError(f"engine.time_limit must be at least 0, not {self.time_limit:g}.")
 

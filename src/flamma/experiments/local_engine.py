@@ -16,8 +16,7 @@ class LocalEngine(Engine):
 
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "all clients on this machine's cores"
-    can_pool_data: ClassVar[bool] = True
-    has_behaviours: ClassVar[bool] = True
+    controls_clients: ClassVar[bool] = True
 
     def execute(self, assignment: Assignment) -> None:
         """Begin a run, or go on with it, in this process and its workers."""

@@ -74,7 +74,7 @@ class Run:
         return self.about.get("params_sha256") if self.finished else None
 
     def summary(self) -> Summary:
-        """Return every metric of the run, final ones, and totals."""
+        """Return every metric of the run, those of its last round, and its totals."""
         return summarise_run(self.history, self.config.data.clients)
 
 

@@ -75,7 +75,7 @@ def one_behind(items: Iterable[Held]) -> Iterator[Held]:
 
 
 def begin(config: Config, folder: RunFolder, world: World) -> None:
-    """Write what a run begins with, and only now, so that what cannot run leaves nothing behind.
+    """Write the first files of a run, as late as this, so that a refused run leaves none behind.
 
     The configuration comes last, for it makes the directory a run, unless it was put there first
     by whoever handed the run over.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flamma.experiments.best import best_of
+from flamma.experiments.best import best_of, explain_marks
 from flamma.experiments.manifest import signed
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
@@ -73,7 +73,7 @@ class Comparison:
         return () if better == "neither" else best_of(values, 1 if better == "higher" else -1)
 
     def mark(self, row: Row, metric: str) -> str:
-        """Return ``best`` for the only best row, ``tied`` for one of several, else nothing."""
+        """Return ``best`` for a single best row, ``tied`` for those that share the lead, or ""."""
         best = self.best(row.dataset, row.split, metric)
         return "" if row.strategy not in best else "best" if len(best) == 1 else "tied"
 
@@ -189,7 +189,7 @@ def as_markdown(comparison: Comparison) -> str:
         rule = ["---"] + ["---:"] * (len(header) - 1)
         rows = [header, rule, *lines]
         parts.append(f"### {dataset}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
-    return "\n\n".join([*parts, f"{legend()} Bold is best; italics cannot be told from it."]) + "\n"
+    return "\n\n".join([*parts, f"{legend()} {explain_marks('Bold', 'Italics')}"]) + "\n"
 
 
 def legend() -> str:

@@ -205,7 +205,7 @@ def _options(trial: FrozenTrial, grid: Any) -> dict[str, Any]:
 
 
 def _names(grid: Any, config: Config) -> list[str]:
-    """Return what is searched: of the default space, what the strategy has a use for."""
+    """Return the settings to search: those of the default space that the strategy uses."""
     if grid:
         return list(grid)
     tables = config.as_tables()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from flwr.app import ArrayRecord, MetricRecord, RecordDict
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from flamma.engines.flower.codec import LARGEST_LOSS, MOST_SAMPLES
 from flamma.engines.flower.messages import MessageError
-from flamma.engines.flower.payload import real_number
+from flamma.engines.flower.payload import read_reply, real_number
 from flamma.flower.client import EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC
+from flamma.flower.handshake import ConnectedClients
 from flamma.flower.named_arrays import NamedArrays
-from flamma.types import Report
+from flamma.types import Report, Scores
 
 Record = TypeVar("Record", ArrayRecord, MetricRecord)
 
@@ -62,6 +65,27 @@ def read_metrics(content: RecordDict, accuracy: str, loss: str) -> tuple[float, 
     if not 0 <= share <= 1:
         raise MessageError(f"it says that the accuracy is {share:g}, which is not in [0, 1]")
     return 100.0 * share, lost, _whole_number(told, SAMPLES_METRIC)
+
+
+def read_scores(
+    replies: Iterable[Message], clients: ConnectedClients, accuracy: str, loss: str
+) -> Scores:
+    """Return the scores of all clients; of those without a usable answer, the reason."""
+    count = len(clients.nodes)
+    share = np.full(count, math.nan)
+    losses, samples = share.copy(), np.zeros(count, dtype=np.int64)
+    missing = dict.fromkeys(range(count), "no answer")
+    for reply in replies:
+        client = clients.client(reply.metadata.src_node_id)
+        if client < 0:
+            continue
+        try:
+            found = read_reply(reply, lambda content: read_metrics(content, accuracy, loss))
+            share[client], losses[client], samples[client] = found
+            missing.pop(client, None)
+        except MessageError as error:
+            missing[client] = error.reason
+    return Scores(share, losses, samples, math.nan, math.nan, missing)
 
 
 def _only(content: RecordDict, kind: type[Record]) -> Record:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from logging import WARNING
 
@@ -14,13 +15,17 @@ from flwr.supercore import log
 from flamma.engines.flower.codec import MOST_SAMPLES
 from flamma.engines.flower.messages import MessageError
 from flamma.engines.flower.payload import one_line_of, read_reply, real_number, take
+from flamma.errors import FlammaError
 from flamma.flower.client import INTRODUCTION_RECORD
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.types import Floats, Ints
 
+NODE_POLL_SECONDS = 0.5
+"""Seconds between two checks for nodes before the first round."""
+
 
 @dataclass(frozen=True, eq=False)
-class Introductions:
+class ConnectedClients:
     """The clients in the order of their names: node ids, names, training samples and costs.
 
     A cost is NaN where a client does not tell it; ``costs`` is None if none of them does.
@@ -36,7 +41,23 @@ class Introductions:
         return self.nodes.index(node) if node in self.nodes else -1
 
 
-def shake_hands(grid: Grid, nodes: list[int], timeout: float) -> Introductions:
+def wait_for_nodes(grid: Grid, expected: int, timeout: float) -> list[int]:
+    """Return the connected nodes in order once there are as many as expected.
+
+    Raises
+    ------
+    FlammaError
+        If there are fewer when the time is up.
+    """
+    end = time.monotonic() + timeout
+    while len(nodes := sorted(grid.get_node_ids())) < expected:
+        if time.monotonic() > end:
+            raise FlammaError(f"only {len(nodes)} of {expected} clients came.")
+        time.sleep(NODE_POLL_SECONDS)
+    return nodes
+
+
+def shake_hands(grid: Grid, nodes: list[int], timeout: float) -> ConnectedClients:
     """Ask all nodes who they are.
 
     If some do not answer, or two give the same name, the clients are taken in the order of
@@ -53,10 +74,10 @@ def shake_hands(grid: Grid, nodes: list[int], timeout: float) -> Introductions:
     if len(names) < len(nodes):
         log(WARNING, "clients did not say who they are (@app.query()): the order may change")
         equal = np.ones(len(nodes), dtype=np.int64)
-        return Introductions(tuple(nodes), tuple(map(str, nodes)), equal, None)
+        return ConnectedClients(tuple(nodes), tuple(map(str, nodes)), equal, None)
     order = sorted(nodes, key=lambda node: (len(told[node][0]), told[node][0]))
     costs = np.array([told[node][2] for node in order])
-    return Introductions(
+    return ConnectedClients(
         tuple(order),
         tuple(told[node][0] for node in order),
         np.array([told[node][1] for node in order], dtype=np.int64),

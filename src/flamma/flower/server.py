@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from logging import INFO, WARNING
@@ -23,18 +21,15 @@ from flamma.engines.flower.payload import TERMS_RECORD, pack_terms, read_reply
 from flamma.errors import FlammaError
 from flamma.experiments.config import make_config
 from flamma.federation import certified
-from flamma.flower.answers import read_metrics, read_update
+from flamma.flower.answers import read_scores, read_update
 from flamma.flower.client import STRATEGY_RECORD
-from flamma.flower.handshake import Introductions, shake_hands
+from flamma.flower.handshake import ConnectedClients, shake_hands, wait_for_nodes
 from flamma.flower.named_arrays import NamedArrays, mean_of_whole
 from flamma.metrics import evaluate, shown_in
 from flamma.records import RoundRecord
 from flamma.seeding import stream
 from flamma.strategies.base import Offer, State
-from flamma.types import Params, Population, Report, Scores
-
-NODE_POLL_SECONDS = 0.5
-"""Seconds between two checks for nodes before the first round."""
+from flamma.types import Params, Population, Report
 
 ScoreArrays = Callable[[ArrayRecord], tuple[float, float]]
 """Scores arrays on data of the server's own: (loss, accuracy in percent)."""
@@ -85,7 +80,7 @@ class FlowerStrategy(Strategy):
     _state: State
     _offer: Offer
     _form: NamedArrays
-    _known: Introductions | None = None
+    _known: ConnectedClients | None = None
 
     def __init__(
         self,
@@ -222,28 +217,15 @@ class FlowerStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Return accuracy and fairness over the clients, and how many of them were scored."""
-        count = len(self._clients.nodes)
-        accuracy = np.full(count, math.nan)
-        loss, samples = accuracy.copy(), np.zeros(count, dtype=np.int64)
-        missing = dict.fromkeys(range(count), "no answer")
-        for reply in replies:
-            client = self._clients.client(reply.metadata.src_node_id)
-            if client < 0:
-                continue
-            try:
-                found = read_reply(reply, self._read_metrics)
-                accuracy[client], loss[client], samples[client] = found
-                missing.pop(client, None)
-            except MessageError as error:
-                missing[client] = error.reason
-        for client, reason in missing.items():
+        scores = read_scores(replies, self._clients, self._accuracy, self._loss)
+        for client, reason in scores.missing.items():
             log(WARNING, "client %s gave no score: %s", self._clients.names[client], reason)
-        evaluation = evaluate(Scores(accuracy, loss, samples, math.nan, math.nan, missing))
+        evaluation = evaluate(scores)
         if self.history:
             self.history[-1] = replace(self.history[-1], evaluation=evaluation)
         shown = {name: evaluation[name] for name in [*shown_in("show"), "clients_scored"]}
         told = {name: value for name, value in shown.items() if value is not None}
-        return MetricRecord({**told, "clients": count})
+        return MetricRecord({**told, "clients": len(self._clients.nodes)})
 
     def summary(self) -> None:
         """Log the strategy and its options."""
@@ -252,17 +234,13 @@ class FlowerStrategy(Strategy):
         log(INFO, "\t└──> options: %s", json.dumps(self._config.as_tables()["strategy"]))
 
     @property
-    def _clients(self) -> Introductions:
+    def _clients(self) -> ConnectedClients:
         if self._known is None:
             raise FlammaError("begin with strategy.start(...), which learns who the clients are.")
         return self._known
 
     def _prepare(self, grid: Grid, arrays: ArrayRecord, rounds: int) -> None:
-        end = time.monotonic() + self._timeout
-        while len(nodes := sorted(grid.get_node_ids())) < self._expected:
-            if time.monotonic() > end:
-                raise FlammaError(f"only {len(nodes)} of {self._expected} clients came.")
-            time.sleep(NODE_POLL_SECONDS)
+        nodes = wait_for_nodes(grid, self._expected, self._timeout)
         self._known = shake_hands(grid, nodes, self._timeout)
         self._config = self._config.with_settings({"rounds": rounds, "data.clients": len(nodes)})
         if self._config.strategy.needs_validation and self._validate is None:
@@ -289,9 +267,6 @@ class FlowerStrategy(Strategy):
         return read_reply(
             reply, lambda content: read_update(client, content, self._form, epoch_range)
         )
-
-    def _read_metrics(self, content: RecordDict) -> tuple[float, float, int]:
-        return read_metrics(content, self._accuracy, self._loss)
 
     def _average_whole(
         self,

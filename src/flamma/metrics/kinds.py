@@ -34,7 +34,7 @@ class Metric:
     Attributes
     ----------
     label : str
-        What people call it, such as ``"variance"``.
+        The name that is shown, such as ``"variance"``.
     unit : str
         Its unit, empty if it has none.
     better : {"higher", "lower", "neither"}
@@ -66,7 +66,7 @@ class Metric:
         return None
 
     def of_run(self, name: str, records: Sequence[RoundRecord], clients: int) -> float | None:
-        """Return the metric of a run, None where its rounds do not tell."""
+        """Return the metric of a run, None where its records do not have it."""
         return None
 
 

@@ -135,7 +135,7 @@ class FlatModel:
 
 
 def _sort_out(module: nn.Module) -> tuple[list[str], list[str], list[str]]:
-    """Return the names of what is trained, what is only carried along, and what is reset."""
+    """Return the names of what is trained, what is only averaged, and what is reset."""
     trained: list[str] = []
     carried: list[str] = []
     reset: list[str] = []

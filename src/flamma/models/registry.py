@@ -32,6 +32,9 @@ MODELS: Registry[ModelFactory] = Registry(
 )
 """All models by name."""
 
+MOST_WEIGHTS = 2**30
+"""The most weights of a model; each copy of so many takes 4 GiB, and a run needs several."""
+
 
 def build_model(
     model: str | Choice | ModelFactory,
@@ -59,8 +62,8 @@ def build_model(
     Raises
     ------
     ConfigError
-        If there is no such model or option (the nearest match is named), or the model does not
-        support such samples.
+        If there is no such model or option (the nearest match is named), the model does not
+        support such samples, or it would have more than ``MOST_WEIGHTS`` weights.
 
     Examples
     --------
@@ -91,6 +94,8 @@ def build_model(
         )
     # Layers draw their initial weights from torch's global generator: seed it from our stream,
     # and restore it afterwards.
+    if isinstance(model, str):
+        _check_size(label, lambda: factory(tuple(shape), classes, **options))
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(int(stream(seed, "init").integers(2**63)))
         built = factory(tuple(shape), classes, **options)
@@ -99,3 +104,21 @@ def build_model(
             f"the model {label!r} must be made as a torch.nn.Module, not a {type(built).__name__}."
         )
     return built
+
+
+def _check_size(label: str, make: Callable[[], Any]) -> None:
+    """Refuse a model that is too large, found out on a device that allocates nothing."""
+    import torch
+
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            weights = sum(weight.numel() for weight in make().parameters())
+    except (RuntimeError, TypeError, OverflowError) as error:
+        if "overflow" not in str(error).lower():
+            return  # a model of another package that cannot be made without memory
+        weights = MOST_WEIGHTS + 1
+    if weights > MOST_WEIGHTS:
+        raise ConfigError(
+            f"the model {label!r} would have more than {MOST_WEIGHTS:,} weights: make it smaller "
+            f"by its options."
+        )

@@ -1,1 +1,1 @@
-"""What people look at: tables, figures and pages, made from records, never from live engines."""
+"""Tables, figures and pages, made from records, never from live engines."""

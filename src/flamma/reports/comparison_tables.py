@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from flamma.experiments.best import CONFIDENCE
+from flamma.experiments.best import CONFIDENCE, explain_marks
 from flamma.experiments.table import Comparison, Row, capitalised
 from flamma.metrics import METRICS, EqualWorkMetric, Metric, shown_in
 from flamma.metrics.kinds import LAST_ROUNDS
@@ -126,10 +126,7 @@ def _table_notes(rows: Sequence[Row], printed: dict[str, Any]) -> list[str]:
     if min(len(row.seeds) for row in rows) < 2:
         notes = ["With a single seed one cannot tell which strategy is best, so nothing is marked."]
     else:
-        notes = [
-            f"Best is decided by {HOW_BEST}: bold is the best, underlined are those that cannot "
-            "be told from the best."
-        ]
+        notes = [f"Best: by {HOW_BEST}. {explain_marks('Bold', 'Underlined')}"]
     if printed:
         found = paper_table()
         notes.append(f"Paper: {found['source']}. {found['caution']}")

@@ -230,7 +230,7 @@ def certificate(run: RunView) -> Charts:
 
 
 def _rounded(run: RunView, name: str) -> list[float | None]:
-    """Return a metric of every round, with what is only rounding as 0."""
+    """Return a metric of every round, with rounding errors set to 0."""
     return [
         0.0 if value is not None and abs(value) < UTILITY_ROUNDING else value
         for value in run.of_rounds(name)

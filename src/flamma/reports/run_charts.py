@@ -39,7 +39,7 @@ def shown(run: RunView) -> tuple[list[int], list[int]]:
 
 
 def client_grid(run: RunView, told: Sequence[Sequence[float | None] | None]) -> Floats:
-    """Return one row per client and one column per round, NaN where nothing is told.
+    """Return one row per client and one column per round, NaN where there is no value.
 
     ``told`` has, for every round, one value per selected client, or None.
     """

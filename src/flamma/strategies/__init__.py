@@ -28,7 +28,7 @@ STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
 
 
 def label_of(name: str) -> str:
-    """Return what people call a strategy; a variant of a suite is called by its own name."""
+    """Return the label of a strategy; a variant of a suite is shown by its own name."""
     try:
         return STRATEGIES[name].label or name
     except ConfigError:

@@ -226,7 +226,7 @@ def model_of(report: Report) -> Params:
 
 
 def _one_each(offer: Offer, reports: Sequence[Report]) -> list[Report]:
-    """Return one report for each selected client, in order; who sent nothing is not forgotten."""
+    """Return one report for each selected client, in order; a failed one where none was sent."""
     by_client: dict[int, Report] = {}
     for report in sorted(reports, key=lambda r: r.client):
         by_client.setdefault(report.client, report)

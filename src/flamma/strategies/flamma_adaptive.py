@@ -18,6 +18,9 @@ from flamma.strategies.base import Answers
 from flamma.strategies.flamma_plus import MemoryState, MemoryStrategy
 from flamma.types import Floats, Params, Population
 
+MOST_TRACED_ROUNDS = 10_000_000
+"""The most rounds of a run; each takes 16 bytes of the state."""
+
 
 @dataclass(frozen=True, eq=False)
 class AdaptiveState(MemoryState):
@@ -63,6 +66,11 @@ class FlammaAdaptive(MemoryStrategy[AdaptiveState]):
         super().__post_init__()
         if not 0 <= self.tolerance < 1 or not self.raise_by > 1:
             raise StrategyError("tolerance must lie in [0, 1), and raise_by above 1.")
+        if self.plan.rounds > MOST_TRACED_ROUNDS:
+            raise StrategyError(
+                f"flamma-adaptive keeps a trace of all rounds, at most {MOST_TRACED_ROUNDS:,}: use "
+                f"fewer rounds or flamma-plus."
+            )
 
     def init(self, params: Params, population: Population) -> AdaptiveState:
         """Start without a price."""

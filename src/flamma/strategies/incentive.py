@@ -58,7 +58,7 @@ class Incentive(Averaging[IncentiveState]):
                 raise StrategyError(f"{option} must lie in [0, 1], not {getattr(self, option):g}.")
 
     def init(self, params: Params, population: Population) -> IncentiveState:
-        """Start without knowing anybody's contribution."""
+        """Start with no client's contribution known."""
         return IncentiveState(params, 0, population.samples, np.zeros(population.clients))
 
     def offer(self, state: IncentiveState, available: Ints, rng: np.random.Generator) -> Offer:

@@ -40,7 +40,7 @@ class Mifa(Averaging[Remembering]):
         check_memory(self.memory, self.persistence)
 
     def init(self, params: Params, population: Population) -> Remembering:
-        """Start without having heard from anybody."""
+        """Start with no update of any client."""
         memory = empty_memory(population.clients, params.size)
         return Remembering(params, 0, population.samples, population.trainable_size, *memory)
 

@@ -143,7 +143,7 @@ class MetricContract:
                 assert value is None or math.isfinite(value)
 
     def test_a_run_without_rounds_has_no_value_or_zero(self) -> None:
-        """Nothing is made up where there is nothing to tell, and JSON can hold the answer."""
+        """Without rounds a metric is None or finite, so that JSON can hold it."""
         value = METRICS[self.name].of_run(self.name, [], 3)
         assert value is None or math.isfinite(value)
 

@@ -93,20 +93,15 @@ class TorchTrainer:
         TooSlow
             If the deadline passed.
         """
-        loss = self.train_in_place(params, x, y, task, rng, deadline)
+        loss = self.train_in_place(params, TrainingJob(task, x, y, rng), deadline)
         return self.model.read(), loss
 
     def train_in_place(
-        self,
-        params: Params,
-        x: Floats32,
-        y: Ints,
-        task: LocalTask,
-        rng: np.random.Generator,
-        deadline: float | None = None,
+        self, params: Params, job: TrainingJob, deadline: float | None = None
     ) -> float:
         """Do what :meth:`train` does, but leave the weights in the model."""
-        check_job(TrainingJob(task, x, y, rng))
+        check_job(job)
+        task, x, y, rng = job
         model = self.model
         model.load(params)
         loss = math.nan
@@ -146,7 +141,7 @@ class TorchTrainer:
             begin = time.monotonic()
             deadline = None if time_limit is None else begin + time_limit
             try:
-                loss = self.train_in_place(params, job.x, job.y, job.task, job.rng, deadline)
+                loss = self.train_in_place(params, job, deadline)
                 done = Trained(self.model.view(), loss, time.monotonic() - begin)
             except Exception as error:
                 done = Trained(None, seconds=time.monotonic() - begin, error=error)

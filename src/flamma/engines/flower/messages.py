@@ -30,7 +30,7 @@ class MessageError(FlammaError):
 
 @dataclass(frozen=True)
 class Order:
-    """What a client is asked to do. It is complete: the client's process may know nothing else.
+    """A request to a client, complete, since the client's process may have no other information.
 
     Attributes
     ----------

@@ -1,0 +1,77 @@
+"""Requests of sites, read with limits on their size and time, and answers to them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from flamma.deploy.admission import Account, BusyError, Headers
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+MAX_REQUEST_BYTES = 32 * 1024 * 1024
+"""The size limit of a request; Flower cuts arrays into pieces of 5 MiB."""
+BODY_GRACE_SECONDS, SLOWEST_BYTES_PER_SECOND = 20.0, 16 * 1024
+"""The time limit of a request's body: some seconds, and as many more as its bytes take at most."""
+
+
+class RequestError(Exception):
+    """A request that is answered with a status of HTTP, and nothing else."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class DisconnectedError(Exception):
+    """The site has closed the connection in the middle of a request."""
+
+
+async def until_disconnected(receive: Receive) -> None:
+    """Return once the site has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def read_body(headers: Headers, receive: Receive, account: Account) -> bytes:
+    """Return a request's body, unless it is too large, too slow, or there is no room for it."""
+    _check_length(headers)
+    parts: list[bytes] = []
+    begun = time.monotonic()
+    while True:
+        limit = BODY_GRACE_SECONDS + account.taken / SLOWEST_BYTES_PER_SECOND
+        try:
+            event = await asyncio.wait_for(receive(), begun + limit - time.monotonic())
+        except TimeoutError:
+            raise RequestError(408) from None
+        if event["type"] == "http.disconnect":
+            raise DisconnectedError
+        part = event.get("body", b"")
+        if account.taken + len(part) > MAX_REQUEST_BYTES:
+            raise RequestError(413)
+        try:
+            account.take(len(part))
+        except BusyError:
+            raise RequestError(503) from None
+        parts.append(part)
+        if not event.get("more_body", False):
+            return b"".join(parts)
+
+
+def _check_length(headers: Headers) -> None:
+    """Refuse a body that says itself that it is too large, before any of it is read."""
+    length = dict(headers).get(b"content-length", b"0")
+    if not length.isdigit() or int(length[:20]) > MAX_REQUEST_BYTES:
+        raise RequestError(413)
+
+
+async def send_answer(send: Send, status: int, body: bytes = b"", headers: Headers = ()) -> None:
+    """Send a whole answer, with its length."""
+    if not any(key == b"content-length" for key, _ in headers):
+        headers = [*headers, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

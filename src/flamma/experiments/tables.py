@@ -1,0 +1,137 @@
+"""The tables of a configuration file: their keys, types and defaults.
+
+What has a name (split, model, strategy, costs, engine) owns the further keys of its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from flamma.clients.costs import COSTS
+from flamma.clients.faults import Faults
+from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES
+from flamma.data.splits import SPLITS
+from flamma.experiments.engine import ENGINES
+from flamma.models.registry import MODELS
+from flamma.options import options_of
+from flamma.registry import Choice
+from flamma.strategies import STRATEGIES
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which data, and how they are split over the clients.
+
+    Parameters
+    ----------
+    dataset : str
+        A name of ``flamma data list``; ``own`` for data given from Python or held by sites.
+    split : str
+        How the samples are dealt to the clients; the options of a split are further keys here.
+    clients : int
+        How many clients there are.
+    held_out : float
+        The share of each client's samples that is held out for evaluation.
+    train_samples : int
+        Train on about so many samples in all; all of them if left out.
+    validation_samples : int
+        The size of the server's own validation set, cut off before the split.
+    """
+
+    dataset: str = "digits"
+    split: Choice = DEFAULT_SPLIT
+    clients: int = 10
+    held_out: float = HELD_OUT
+    train_samples: int | None = None
+    validation_samples: int = VALIDATION_SAMPLES
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the table, the split's options among its keys."""
+        table = {f.name: getattr(self, f.name) for f in fields(self)}
+        return table | {"split": self.split.name} | dict(self.split.options)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a client trains.
+
+    Parameters
+    ----------
+    epochs : int
+        Local epochs of strategies that fix them.
+    batch_size : int
+        Samples in a mini-batch.
+    learning_rate : float
+        The step size η.
+    momentum : float
+        The momentum of SGD, from zero velocity in every round.
+    trainer : {"auto", "torch", "lanes"}
+        How a client is trained; ``auto`` takes lanes where the model allows it.
+    device : str
+        ``auto`` is the GPU if there is one, else the CPU.
+    """
+
+    epochs: int = 5
+    batch_size: int = 32
+    learning_rate: float = 0.05
+    momentum: float = 0.0
+    trainer: Literal["auto", "torch", "lanes"] = "auto"
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How often the model is evaluated.
+
+    Parameters
+    ----------
+    every : int
+        Evaluate after every so many rounds; the last round is always evaluated.
+    """
+
+    every: int = 1
+
+
+@dataclass(frozen=True)
+class ConfigTables:
+    """The top level of a configuration file: three keys, and the tables before they are read.
+
+    Parameters
+    ----------
+    rounds : int
+        How many rounds.
+    per_round : int
+        How many clients are selected in a round.
+    seed : int
+        The seed of everything random.
+    """
+
+    rounds: int = 30
+    per_round: int = 3
+    seed: int = 0
+    data: Any = field(default_factory=dict)
+    model: Any = "lenet5"
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    strategy: Any = "flamma"
+    costs: Any = "constant"
+    engine: Any = "local"
+    faults: Faults = field(default_factory=Faults)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    behaviours: Any = field(default_factory=dict)
+
+
+def keys_of_tables() -> dict[str, str]:
+    """Return the keys of all tables, each with the table before it, such as ``data.alpha``."""
+    keys: dict[str, Iterable[str]] = {
+        "data": [*SPLITS.option_owners(), *options_of(DataConfig)],
+        "model": MODELS.option_owners(),
+        "training": options_of(TrainingConfig),
+        "strategy": STRATEGIES.option_owners(),
+        "costs": COSTS.option_owners(),
+        "engine": ENGINES.option_owners(),
+        "faults": options_of(Faults),
+        "evaluation": options_of(EvaluationConfig),
+    }
+    return {key: f"{table}.{key}" for table in keys for key in keys[table]}
