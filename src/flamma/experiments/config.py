@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from flamma.clients.behaviours import BehaviourAssignment, read_assignments
 from flamma.clients.costs import COSTS
@@ -24,6 +24,8 @@ from flamma.options import from_table, to_toml
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy
 from flamma.toml import read_toml
+from flamma.training.choose import AUTO, check_trainer
+from flamma.training.jobs import PrecisionName
 from flamma.types import Plan
 
 OWN = "own"
@@ -77,18 +79,23 @@ class TrainingConfig:
         The step size η.
     momentum : float
         The momentum of SGD, from zero velocity in every round.
-    trainer : {"auto", "torch", "lanes"}
-        How a client is trained; ``auto`` takes lanes where the model allows it.
+    trainer : str
+        How clients are trained, a name of ``flamma list``. ``auto`` takes lanes on the CPU and
+        stacked on a GPU where the model allows it, else torch.
     device : str
-        ``auto`` is the GPU if there is one, else the CPU.
+        ``auto`` is the GPU if there is one, else the CPU; ``cuda``, ``cuda:1``, ``mps`` or ``cpu``.
+    precision : {"float32", "bfloat16", "float16"}
+        In which numbers layers compute; weights and evaluation stay float32. ``float16`` needs
+        CUDA, and lanes are float32 only.
     """
 
     epochs: int = 5
     batch_size: int = 32
     learning_rate: float = 0.05
     momentum: float = 0.0
-    trainer: Literal["auto", "torch", "lanes"] = "auto"
+    trainer: str = AUTO
     device: str = "auto"
+    precision: PrecisionName = "float32"
 
 
 @dataclass(frozen=True)
@@ -154,6 +161,7 @@ class Config:
             raise ConfigError("training.learning_rate must be positive.")
         if not 0 <= self.training.momentum < 1:
             raise ConfigError("training.momentum must lie in [0, 1).")
+        check_trainer(self.training.trainer)
         if self.behaviours and not self.engine.has_behaviours:
             raise ConfigError("behaviours need the local engine, where all clients are ours.")
         if self.strategy.pools_data and not self.engine.can_pool_data:
