@@ -16,6 +16,7 @@ from flamma.training import StackedTrainer, TooSlow, TorchTrainer, memory, stack
 from flamma.training.choose import TRAINERS, TrainerSettings, pick_trainer
 from flamma.training.jobs import TrainingJob
 from flamma.training.precision import SINGLE_PRECISION, Precision, pick_precision
+from flamma.training.stack import StackedModel
 from flamma.types import LocalTask
 
 SHAPE = (2, 16, 16)
@@ -322,18 +323,26 @@ def test_wrong_weights_are_refused():
 
 def test_the_memory_of_a_client_is_what_its_layers_keep():
     model = flat("mlp", hidden=[16])
-    # Autograd keeps the flattened input, the ReLU's output, the log-probabilities and the labels.
-    kept = 4 * 10 * (512 + 16 + CLASSES) + 8 * 10
-    found = memory.activation_bytes(model, SHAPE, 10, SINGLE_PRECISION)
-    assert kept <= found <= 1.1 * kept
-    plain = memory.bytes_per_client(model, SHAPE, 10, 0.0, SINGLE_PRECISION)
-    assert plain == 3 * model.flat.nbytes + 2 * found
-    heavy = memory.bytes_per_client(model, SHAPE, 10, 0.9, SINGLE_PRECISION)
-    assert heavy == plain + model.flat.nbytes
+    # Autograd keeps the input, the ReLU's output, the log-probabilities, labels and shares.
+    kept = 4 * (512 + 16 + CLASSES) + 8 + 4
+    weights, sample = StackedModel(model, 0.0, SINGLE_PRECISION).bytes_per_client(SHAPE)
+    assert weights == 3 * model.flat.nbytes
+    assert kept <= sample / 1.5 <= 1.2 * kept
+    assert StackedModel(model, 0.9, SINGLE_PRECISION).bytes_per_client(SHAPE) == (
+        4 * model.flat.nbytes,
+        sample,
+    )
+
+
+def test_a_huge_batch_size_takes_no_memory_beyond_the_samples():
+    trainer = StackedTrainer(flat("logistic"), SHAPE, 2**40)
+    found = results(trainer, trainer.model.read(), [job(0, 20), job(1, 5)])
+    assert all(trained.error is None for trained in found.values())
 
 
 def test_a_stack_is_as_large_as_the_free_memory_allows(monkeypatch):
-    each = StackedTrainer(flat("mlp"), SHAPE, 8)._client_bytes
+    client, sample = StackedTrainer(flat("mlp"), SHAPE, 8)._stacked.bytes_per_client(SHAPE)
+    each = client + 8 * sample
     free = 10.5 * each / memory.FREE_MEMORY_SHARE
     monkeypatch.setattr(stacked_trainer, "free_bytes", lambda device: free)
     trainer = StackedTrainer(flat("mlp"), SHAPE, 8)

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 
 import psutil
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
-from torch.nn.functional import cross_entropy
-
-from flamma.models.flat import FlatModel
-from flamma.training.precision import Precision
 
 FREE_MEMORY_SHARE = 0.7
 """The share of the free memory that a stack may take; estimates and allocators are not exact."""
 
 
-def activation_bytes(
-    model: FlatModel, shape: Sequence[int], batch_size: int, precision: Precision
-) -> int:
-    """Return the memory that one mini-batch keeps between its forward and its backward pass.
+def saved_bytes(forward: Callable[[], object], leave_out: Iterable[Tensor]) -> int:
+    """Return the memory that autograd keeps of a forward pass for the backward pass.
 
-    It is measured by a forward pass of one client: what autograd saves, each storage counted
-    once, the weights left out.
+    Parameters
+    ----------
+    forward : callable
+        The pass.
+    leave_out : iterable of Tensor
+        What is there anyway, such as the weights.
     """
-    own = model.flat.untyped_storage().data_ptr()
     saved: dict[int, int] = {}
+    kept: list[Tensor] = []
 
     def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
@@ -34,33 +32,12 @@ def activation_bytes(
         kept.append(tensor)  # else the next tensor may take its address
         return tensor
 
-    kept: list[Tensor] = []
-    samples = torch.zeros(batch_size, *shape, device=model.device)
-    labels = torch.zeros(batch_size, dtype=torch.int64, device=model.device)
     with saved_tensors_hooks(note, lambda tensor: tensor):
-        with precision.autocast(model.device):
-            logits = model.module(samples)
-        cross_entropy(logits.float(), labels)
-    saved.pop(own, None)
+        result = forward()
+    for tensor in leave_out:
+        saved.pop(tensor.untyped_storage().data_ptr(), None)
+    del result
     return sum(saved.values())
-
-
-def bytes_per_client(
-    model: FlatModel,
-    shape: Sequence[int],
-    batch_size: int,
-    momentum: float,
-    precision: Precision,
-) -> int:
-    """Return an estimate of the memory that one more client of a stack takes, without its data.
-
-    Weights and, with momentum, velocity stay from step to step. A step adds the gradient, one
-    more vector for the update, and the activations, to which the backward pass adds about as much
-    again.
-    """
-    vectors = 4 if momentum else 3
-    weights = model.flat.nbytes + model.weights.nbytes * (vectors - 1)
-    return weights + 2 * activation_bytes(model, shape, batch_size, precision)
 
 
 def free_bytes(device: torch.device) -> int:

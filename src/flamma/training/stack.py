@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,8 +14,12 @@ from torch.nn.functional import cross_entropy
 
 from flamma.models.flat import FlatModel
 from flamma.training.jobs import Floats32, TrainingJob
+from flamma.training.memory import saved_bytes
 from flamma.training.precision import Precision
-from flamma.types import Ints
+from flamma.types import Ints, LocalTask
+
+PROBE_SAMPLES = 8
+"""The mini-batch by which the memory of activations is measured."""
 
 NO_BATCH: Ints = np.empty(0, dtype=np.int64)
 
@@ -143,11 +148,7 @@ class StackedModel:
         """
         weights = [part.detach().requires_grad_() for part in stack.weights]
         others = [part.clone() for part in stack.others]
-        chosen, shares = self._mini_batches(stack.members)
-        samples = stack.samples.index_select(0, chosen.flatten())
-        samples = samples.view(*chosen.shape, *samples.shape[1:])
-        labels = stack.labels[chosen]
-        losses = vmap(self._loss)(weights, others, samples, labels, shares)
+        losses = self._losses(stack, weights, others)
         # One client's loss depends on its own weights only, so the sum has everyone's gradient.
         gradients = torch.autograd.grad(losses.sum(), weights, materialize_grads=True)
         with torch.no_grad():
@@ -157,6 +158,26 @@ class StackedModel:
         for member in stack.members:
             member.batch = NO_BATCH
 
+    def bytes_per_client(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Return estimates of the memory that a client takes, and each sample of its mini-batch.
+
+        Weights, buffers and velocity stay from step to step. A step adds the gradient, another
+        vector for the update, and what autograd keeps, which a forward pass of one client
+        measures and to which the backward pass adds about half as much again.
+        """
+        task = LocalTask(0, 0, epochs=1, learning_rate=0.0)
+        x = np.zeros((PROBE_SAMPLES, *shape), dtype=np.float32)
+        job = TrainingJob(task, x, np.zeros(PROBE_SAMPLES, np.int64), np.random.default_rng(0))
+        client = StackedClient(0, job, math.nan, iter(()), batch=np.arange(PROBE_SAMPLES))
+        stack = self.start([client])
+        weights = [part.detach().requires_grad_() for part in stack.weights]
+        state = [*weights, *stack.others]
+        saved = saved_bytes(lambda: self._losses(stack, weights, stack.others), state)
+        vectors = 4 if self.momentum else 3
+        trained = vectors * sum(part.nbytes for part in weights)
+        others = 2 * sum(part.nbytes for part in stack.others)
+        return trained + others, 3 * saved // (2 * PROBE_SAMPLES)
+
     def read(self, stack: Stack, rows: Sequence[int]) -> Floats32:
         """Return the flat vectors of some members."""
         chosen = torch.tensor(rows, device=self.model.device)
@@ -164,6 +185,13 @@ class StackedModel:
         flat = torch.cat([part.index_select(0, chosen).reshape(len(rows), -1) for part in parts], 1)
         vectors: Floats32 = flat.cpu().numpy()
         return vectors
+
+    def _losses(self, stack: Stack, weights: list[Tensor], others: list[Tensor]) -> Tensor:
+        chosen, shares = self._mini_batches(stack.members)
+        samples = stack.samples.index_select(0, chosen.flatten())
+        samples = samples.view(*chosen.shape, *samples.shape[1:])
+        losses: Tensor = vmap(self._loss)(weights, others, samples, stack.labels[chosen], shares)
+        return losses
 
     def _loss(
         self,

@@ -16,7 +16,6 @@ from flamma.models.flat import FlatModel
 from flamma.training.jobs import TooSlow, Trained, TrainingJob, batches_of, check_job
 from flamma.training.memory import (
     FREE_MEMORY_SHARE,
-    bytes_per_client,
     free_bytes,
     out_of_memory,
     release_cache,
@@ -30,6 +29,9 @@ _Result = tuple[int, Trained]
 
 MOST_STACKED_CLIENTS = 256
 """Clients that are trained at once if the memory does not set a lower limit."""
+
+SAMPLES_EXPECTED = 512
+"""Samples that a client is expected to have at most, before the clients are known."""
 
 TRIAL_BATCH_SIZE = 3
 """The mini-batch of the trial that compares a stack with training one after the other."""
@@ -88,14 +90,13 @@ class StackedTrainer(TorchTrainer):
         super().__init__(model, batch_size, momentum, device, precision)
         self.shape = tuple(shape)
         self._most, self._sharing = most, sharing
-        self._client_bytes = 0
+        self._client_bytes = self._sample_bytes = 0
         self._classes = 1
         if reason := self._why_not():
             raise ConfigError(f"the trainer stacked cannot be used: {reason}.")
         self._stacked = StackedModel(self.model, momentum, precision)
-        self._client_bytes = bytes_per_client(
-            self.model, self.shape, batch_size, momentum, precision
-        )
+        self._set_mode(training=True)
+        self._client_bytes, self._sample_bytes = self._stacked.bytes_per_client(self.shape)
         self.width = self._fitting([])
 
     def train_each(
@@ -207,7 +208,9 @@ class StackedTrainer(TorchTrainer):
     def _fitting(self, members: Sequence[StackedClient]) -> int:
         """Return how many clients fit into the free memory, at least one."""
         data = max((m.job.x.nbytes + m.job.y.nbytes for m in members), default=0)
-        each = max(1, self._client_bytes + data)
+        samples = max((m.job.y.size for m in members), default=SAMPLES_EXPECTED)
+        activations = self._sample_bytes * min(self.batch_size, samples)
+        each = max(1, self._client_bytes + activations + data)
         free = free_bytes(self.model.device) * FREE_MEMORY_SHARE / self._sharing
         return max(1, min(self._most, int(free / each)))
 
