@@ -27,7 +27,7 @@ from flamma.engines.placement import gpu_count, wants_cuda, workers_per_device
 from flamma.engines.pool import CannotForkError, WorkerPool
 from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
-from flamma.training.choose import TrainerSettings, pick_trainer
+from flamma.training.choose import AUTO, TrainerSettings, pick_trainer
 from flamma.training.jobs import Trainer, check_sgd
 from flamma.training.torch_trainer import pick_device
 from flamma.types import Ints, Layout, LocalTask, Params, Report, Scores
@@ -135,7 +135,7 @@ class ClientRunner:
 
         def make_trainer(place: str) -> Trainer:
             moved = FlatModel(copy.deepcopy(model.module), place)
-            return pick_trainer(chosen.name, moved, wanted)
+            return pick_trainer(chosen.name if trainer == AUTO else trainer, moved, wanted)
 
         self._executor = Executor(
             data, chosen, seed, time_limit, scored, model.layout.size, there, make_trainer
