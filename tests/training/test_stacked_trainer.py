@@ -286,14 +286,16 @@ def test_out_of_memory_halves_the_stack_and_goes_on(monkeypatch, where):
     assert sizes[-1] <= 2
 
 
-def test_a_client_that_does_not_fit_alone_fails_with_the_error(monkeypatch):
+@pytest.mark.parametrize("where", ["step", "start"])
+def test_a_client_that_does_not_fit_alone_fails_with_the_error(monkeypatch, where):
     trainer = StackedTrainer(flat("mlp"), SHAPE, 8)
 
-    def step(stack):
+    def full(clients):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(trainer._stacked, "step", step)
+    monkeypatch.setattr(trainer._stacked, where, full)
     found = results(trainer, trainer.model.read(), [job(0, 4), job(1, 4)])
+    assert sorted(found) == [0, 1]
     assert all("can't allocate memory" in str(trained.error) for trained in found.values())
 
 

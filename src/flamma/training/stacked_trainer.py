@@ -116,7 +116,12 @@ class StackedTrainer(TorchTrainer):
                 yield number, Trained(None, error=error)
         members.sort(key=lambda member: -self._steps(member.job))
         while members:
-            stack = self._start(members)
+            try:
+                stack = self._start(members)
+            except Exception as error:  # such as one client that does not fit into the memory
+                yield members[0].number, Trained(None, members[0].loss, error=error)
+                members = members[1:]
+                continue
             members = members[len(stack) :]
             waiting = deque([stack])
             del stack  # one that was halved must not stay in memory
