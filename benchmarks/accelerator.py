@@ -80,7 +80,7 @@ def peak_megabytes(device: str) -> str:
 def measure(model: str, clients: int, options: argparse.Namespace) -> list[list[str]]:
     shape, device = SHAPES[model], options.device
     jobs = jobs_of(shape, clients, options.samples)
-    wanted = TrainerSettings(shape, options.batch_size, 0.9, clients, options.precision)
+    wanted = TrainerSettings(shape, options.batch_size, 0.9, options.precision)
     rows, best = [], {}
     for kind in ("torch", "stacked"):
         chosen = {"width": options.width} if model == "resnet18" else {}

@@ -63,8 +63,6 @@ class ClientRunner:
         How clients are trained; see :func:`~flamma.training.choose.pick_trainer`.
     precision : {"float32", "bfloat16", "float16"}
         In which numbers layers compute while they train.
-    per_round : int
-        How many clients train in a round, by which the trainer chooses its layout.
     time_limit : float, optional
         Seconds after which a client is late: its report is a failure.
 
@@ -102,7 +100,6 @@ class ClientRunner:
         device: str = "auto",
         trainer: str = "auto",
         precision: str = "float32",
-        per_round: int = 1,
         time_limit: float | None = None,
     ) -> None:
         check_sgd(batch_size, momentum)
@@ -127,7 +124,6 @@ class ClientRunner:
             data.shape,
             batch_size,
             momentum,
-            clients=per_round,
             precision=precision,
             sharing=workers_per_device(processes, there, gpu_count()),
         )

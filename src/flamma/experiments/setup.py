@@ -58,7 +58,6 @@ def build_runner(
         device=config.training.device,
         trainer=config.training.trainer,
         precision=config.training.precision,
-        per_round=config.per_round,
         time_limit=config.engine.time_limit or None,
     )
 

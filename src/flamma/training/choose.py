@@ -35,8 +35,6 @@ class TrainerSettings:
         The shape of one sample.
     batch_size, momentum
         Of SGD.
-    clients : int
-        How many clients train in a round.
     precision : {"float32", "bfloat16", "float16"}
         In which numbers layers compute.
     sharing : int
@@ -46,7 +44,6 @@ class TrainerSettings:
     shape: Sequence[int]
     batch_size: int
     momentum: float = 0.0
-    clients: int = 1
     precision: str = "float32"
     sharing: int = 1
 
@@ -83,7 +80,7 @@ def lanes_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
         raise ConfigError(f"the trainer lanes cannot be used: {reason}")
     module = model.module
     assert isinstance(module, nn.Sequential)
-    return LanesTrainer(module, wanted.shape, wanted.batch_size, wanted.momentum, wanted.clients)
+    return LanesTrainer(module, wanted.shape, wanted.batch_size, wanted.momentum)
 
 
 TrainerFactory = Callable[["FlatModel", TrainerSettings], Trainer]
