@@ -197,7 +197,7 @@ def test_where_processes_cannot_be_forked_one_is_used(monkeypatch, why):
     if why == "platform":
         monkeypatch.setattr(pool.sys, "platform", "darwin")
     elif why == "probe":
-        monkeypatch.setattr(worker, "training_problem", lambda: "no threads survived")
+        monkeypatch.setattr(worker, "training_problem", lambda *_: "no threads survived")
     else:
         process = pool.multiprocessing.current_process()
         monkeypatch.setitem(process._config, "daemon", True)
@@ -210,7 +210,7 @@ def test_where_processes_cannot_be_forked_one_is_used(monkeypatch, why):
 
 
 def test_a_worker_that_dies_at_once_is_a_reason_to_use_one_process(monkeypatch):
-    monkeypatch.setattr(worker, "training_problem", lambda: os._exit(3))
+    monkeypatch.setattr(worker, "training_problem", lambda *_: os._exit(3))
     with (
         pytest.warns(UserWarning, match="it died as it started"),
         ClientRunner(federation([9, 9]), make("logistic"), seed=0, processes=2) as runner,

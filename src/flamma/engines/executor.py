@@ -67,7 +67,9 @@ class Executor:
     size : int
         The length of the flat vector of weights.
     device : str
-        Where the trainer trains.
+        Where workers train: ``cpu``, or a GPU that this process has not touched.
+    make_trainer : callable, optional
+        Makes the same trainer on another device.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Executor:
         scored: Sequence[tuple[Images, Ints]],
         size: int,
         device: str,
+        make_trainer: Callable[[str], Trainer] | None = None,
     ) -> None:
         self.data = data
         self.trainer = trainer
@@ -87,11 +90,17 @@ class Executor:
         self.scored = scored
         self.size = size
         self.device = device
+        self._make_trainer = make_trainer
         fitting = JOB_WEIGHTS_BYTES // (4 * size)
         self.most_tasks = 1 if trainer.width == 1 else max(trainer.width, fitting)
         self._first = np.concatenate(([0], np.cumsum([y.size for _, y in scored]))).tolist()
         self._losses = shared_zeros(self._first[-1], np.float32)
         self._right = shared_zeros(self._first[-1], np.bool_)
+
+    def move_to(self, device: str) -> None:
+        """Train on another device from now on."""
+        assert self._make_trainer is not None
+        self.trainer = self._make_trainer(device)
 
     def execute(self, job: Job, params: Params, weights: Weights) -> list[Report]:
         """Do one job, and write what its tasks trained into the rows of ``weights``.

@@ -15,9 +15,11 @@ from multiprocessing.connection import Connection, wait
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
-from flamma.engines.executor import Executor, Job, OnDone, Result, Span, shared_zeros
+from flamma.engines.executor import Executor, Job, OnDone, Result, Span, Weights, shared_zeros
 from flamma.engines.outcomes import late
+from flamma.engines.placement import gpu_count, worker_device
 from flamma.engines.worker import (
     BEATS,
     BEGUN,
@@ -28,7 +30,7 @@ from flamma.engines.worker import (
 )
 from flamma.errors import FlammaError
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
-from flamma.types import Params
+from flamma.types import Ints, Params
 
 WORKER_DIED = "the worker died"
 """The failure of a client whose worker process ended in the middle of its training."""
@@ -105,6 +107,7 @@ class WorkerPool:
     def __init__(self, executor: Executor, processes: int) -> None:
         _check_fork(executor.device)
         self.executor = executor
+        self._gpus = gpu_count() if executor.device != "cpu" else 0
         self.processes = processes
         self._params = shared_zeros(executor.size, np.float32)
         self._workers: list[Worker] = []
@@ -114,9 +117,8 @@ class WorkerPool:
             for _ in range(processes):
                 weights = shared_zeros(rows * size, np.float32).reshape(rows, size)
                 signs = shared_zeros(2, np.int64)
-                self._workers.append(
-                    start_worker(executor, self._params, weights, signs, self._connections())
-                )
+                place = len(self._workers)
+                self._workers.append(self._start(place, weights, signs))
             for worker in self._workers:
                 worker.wait_until_ready()
         except (FlammaError, OSError) as error:
@@ -176,7 +178,10 @@ class WorkerPool:
         if limit is None:
             return math.inf
         # Who can train a client within the limit can score a few hundred samples within it.
+        # How many clients fit into a GPU at once is known to its workers only.
         size, at_once = len(job), self.executor.trainer.width
+        if self.executor.device != "cpu":
+            at_once = 1
         if isinstance(job, Span):
             size, at_once = job.stop - job.start, SAMPLES_SCORED_AT_ONCE
         return 2 * limit * -(-size // at_once) + HANGING_WORKER_SECONDS
@@ -233,10 +238,7 @@ class WorkerPool:
             worker = self._workers[place]
             worker.kill()
             try:
-                others = self._connections()
-                self._workers[place] = start_worker(
-                    self.executor, self._params, worker.weights, worker.signs, others
-                )
+                self._workers[place] = self._start(place, worker.weights, worker.signs)
                 self._workers[place].wait_until_ready()
             except (FlammaError, OSError) as error:
                 problem = _sentence(error).rstrip(".")
@@ -244,8 +246,10 @@ class WorkerPool:
                 return
         raise FlammaError(_keep_dying(problem))
 
-    def _connections(self) -> list[Connection]:
-        return [worker.connection for worker in self._workers]
+    def _start(self, place: int, weights: Weights, signs: Ints) -> Worker:
+        device = worker_device(place, self.executor.device, self._gpus)
+        others = [worker.connection for worker in self._workers]
+        return start_worker(self.executor, self._params, weights, signs, others, device)
 
 
 def _worth_another(job: Job, lost: Lost, losses: int) -> bool:
@@ -276,8 +280,10 @@ def _sentence(error: FlammaError | OSError) -> str:
 def _check_fork(device: str) -> None:
     if sys.platform != "linux":
         raise CannotForkError("worker processes need Linux.")
-    if device != "cpu":
+    if device.partition(":")[0] not in ("cpu", "cuda"):
         raise CannotForkError(f"a {device} device cannot be shared by forked processes.")
+    if device != "cpu" and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        raise CannotForkError("this process uses the GPU already, so workers cannot.")
     if multiprocessing.current_process().daemon:
         raise CannotForkError("this process is itself a worker and may not have its own.")
 

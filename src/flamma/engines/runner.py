@@ -23,12 +23,13 @@ from flamma.engines.executor import (
     one_thread,
 )
 from flamma.engines.outcomes import mean_or_nan, means
+from flamma.engines.placement import gpu_count, wants_cuda, workers_per_device
 from flamma.engines.pool import CannotForkError, WorkerPool
 from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
 from flamma.processes import MOST_PROCESSES
-from flamma.training.choose import pick_trainer
-from flamma.training.jobs import check_sgd
+from flamma.training.choose import AUTO, TrainerSettings, pick_trainer
+from flamma.training.jobs import Trainer, check_sgd
 from flamma.training.torch_trainer import pick_device
 from flamma.types import Ints, Layout, LocalTask, Params, Report, Scores
 
@@ -54,12 +55,15 @@ class ClientRunner:
         Of every client's SGD.
     processes : int
         1 trains in this process; more are worker processes, forked from this one, that share
-        its data. The results are the same bits. Where processes cannot be forked (no Linux, a
-        GPU), a warning says so and everything runs in this process.
+        its data. On the CPU the results are the same bits. With several GPUs, workers take them in
+        turn. Where processes cannot be forked (no Linux, a GPU that this process uses already), a
+        warning says so and everything runs in this process.
     device : str
         ``auto`` is the GPU if there is one, else the CPU.
-    trainer : {"auto", "torch", "lanes"}
+    trainer : str
         How clients are trained; see :func:`~flamma.training.choose.pick_trainer`.
+    precision : {"float32", "bfloat16", "float16"}
+        In which numbers layers compute while they train.
     time_limit : float, optional
         Seconds after which a client is late: its report is a failure.
 
@@ -96,12 +100,16 @@ class ClientRunner:
         processes: int = 1,
         device: str = "auto",
         trainer: str = "auto",
+        precision: str = "float32",
         time_limit: float | None = None,
     ) -> None:
         check_sgd(batch_size, momentum)
         _check(processes, time_limit)
+        # Workers start GPUs themselves: this process must not touch one before it forks them.
+        forks_to_gpus = processes > 1 and wants_cuda(device)
+        here = "cpu" if forks_to_gpus else pick_device(device)
         # A copy, because a caller may hand out one and the same module again and again.
-        model = FlatModel(copy.deepcopy(make_model()), pick_device(device))
+        model = FlatModel(copy.deepcopy(make_model()), here)
         self.data = data
         self._layout = model.layout
         self._initial = model.read()
@@ -112,15 +120,30 @@ class ClientRunner:
             (data.test_x, data.test_y),
             (data.validation_x, data.validation_y),
         ]
-        chosen = pick_trainer(trainer, model, data.shape, batch_size, momentum)
+        there = ("cuda" if device == "auto" else device) if forks_to_gpus else here
+        wanted = TrainerSettings(
+            data.shape,
+            batch_size,
+            momentum,
+            precision=precision,
+            sharing=workers_per_device(processes, there, gpu_count()),
+        )
+        chosen = pick_trainer(trainer, model, wanted, there.partition(":")[0])
+
+        def make_trainer(place: str) -> Trainer:
+            moved = FlatModel(copy.deepcopy(model.module), place)
+            return pick_trainer(chosen.name if trainer == AUTO else trainer, moved, wanted)
+
         self._executor = Executor(
-            data, chosen, seed, time_limit, scored, model.layout.size, model.device.type
+            data, chosen, seed, time_limit, scored, model.layout.size, there, make_trainer
         )
         self._pool: SerialPool | WorkerPool = SerialPool(self._executor)
         if processes > 1:
             try:
                 self._pool = WorkerPool(self._executor, processes)
             except CannotForkError as reason:
+                if forks_to_gpus:
+                    self._executor.move_to(pick_device(device))
                 warnings.warn(f"using one process: {reason}", stacklevel=2)
 
     @property
@@ -135,7 +158,7 @@ class ClientRunner:
 
     @property
     def trainer(self) -> str:
-        """The name of the trainer: torch or lanes."""
+        """The name of the trainer."""
         return self._executor.trainer.name
 
     @property

@@ -94,6 +94,7 @@ def start_worker(
     weights: Weights,
     signs: Ints,
     connections: Sequence[Connection],
+    device: str = "cpu",
 ) -> Worker:
     """Fork a worker from this process.
 
@@ -108,6 +109,8 @@ def start_worker(
     connections : sequence of Connection
         The parent's ends of other pipes. A worker must not hold them, or the others would not see
         the parent die.
+    device : str
+        Where it trains. A GPU is started by the worker itself: it cannot be inherited.
 
     Raises
     ------
@@ -120,7 +123,7 @@ def start_worker(
     _limit_waiting(here)
     process = context.Process(
         target=_serve,
-        args=(executor, params, weights, signs, there, [here, *connections], os.getpid()),
+        args=(executor, params, weights, signs, there, [here, *connections], os.getpid(), device),
         name="flamma-worker",
         daemon=True,
     )
@@ -161,6 +164,7 @@ def _serve(
     connection: Connection,
     parents: Sequence[Connection],
     parent: int,
+    device: str,
 ) -> None:
     """Do jobs until the parent closes the connection or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
@@ -171,7 +175,7 @@ def _serve(
     stay_on_one_thread()
     threading.Thread(target=_beat, args=(signs,), daemon=True).start()
     try:
-        connection.send(training_problem())
+        connection.send(training_problem(executor, device))
         while True:
             job = connection.recv()
             signs[BEGUN] = 1
@@ -190,10 +194,13 @@ def _beat(signs: Ints) -> None:
         time.sleep(WORKER_HEARTBEAT_SECONDS)
 
 
-def training_problem() -> str:
-    """Return why this process cannot train, such as a GPU's threads that did not survive a fork."""
+def training_problem(executor: Executor, device: str) -> str:
+    """Get ready to train on a device; return why this process cannot, else an empty text."""
     try:
-        torch.autograd.backward(torch.zeros(1, requires_grad=True).sum())
-    except RuntimeError as error:
-        return one_line(error)
+        torch.autograd.backward(torch.zeros(1, device=device, requires_grad=True).sum())
+        if device != "cpu":
+            executor.move_to(device)
+    except (RuntimeError, AssertionError, FlammaError) as error:
+        # Such as a GPU's threads that did not survive a fork, or a torch without CUDA.
+        return one_line(error).rstrip(".")
     return ""

@@ -31,6 +31,7 @@ from flamma.options import from_table, to_toml
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy
 from flamma.toml import read_toml
+from flamma.training.choose import check_trainer
 from flamma.types import Plan
 
 OWN = "own"
@@ -77,6 +78,7 @@ class Config:
             raise ConfigError("training.learning_rate must be positive.")
         if not 0 <= self.training.momentum < 1:
             raise ConfigError("training.momentum must lie in [0, 1).")
+        check_trainer(self.training.trainer)
         if self.behaviours and not self.engine.controls_clients:
             raise ConfigError("behaviours need the local engine, where all clients are ours.")
         if self.strategy.pools_data and not self.engine.controls_clients:

@@ -19,6 +19,7 @@ from flamma.models.registry import MODELS
 from flamma.options import Option, describe_type, options_of, toml_value
 from flamma.registry import Choice, Registry
 from flamma.strategies import STRATEGIES
+from flamma.training.choose import TRAINERS
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ PARTS = (
     Part("engines", ENGINES, "engine.name"),
     Part("contribution measures", CONTRIBUTIONS, "strategy.contribution"),
     Part("aggregators", AGGREGATORS, "strategy.aggregator"),
+    Part("trainers", TRAINERS, "training.trainer"),
     Part("behaviours", BEHAVIOURS, "behaviours"),
     Part("metrics", METRICS),
 )

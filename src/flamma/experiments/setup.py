@@ -57,6 +57,7 @@ def build_runner(
         processes=config.engine.processes if processes is None else processes,
         device=config.training.device,
         trainer=config.training.trainer,
+        precision=config.training.precision,
         time_limit=config.engine.time_limit or None,
     )
 

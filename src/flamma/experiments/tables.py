@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any
 
 from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
@@ -18,6 +18,8 @@ from flamma.models.registry import MODELS
 from flamma.options import options_of
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES
+from flamma.training.choose import AUTO
+from flamma.training.jobs import PrecisionName
 
 
 @dataclass(frozen=True)
@@ -67,18 +69,23 @@ class TrainingConfig:
         The step size η.
     momentum : float
         The momentum of SGD, from zero velocity in every round.
-    trainer : {"auto", "torch", "lanes"}
-        How a client is trained; ``auto`` takes lanes where the model allows it.
+    trainer : str
+        How clients are trained, a name of ``flamma list``. ``auto`` takes lanes on the CPU and
+        stacked on a GPU where the model allows it, else torch.
     device : str
-        ``auto`` is the GPU if there is one, else the CPU.
+        ``auto`` is the GPU if there is one, else the CPU; ``cuda``, ``cuda:1``, ``mps`` or ``cpu``.
+    precision : {"float32", "bfloat16", "float16"}
+        In which numbers layers compute; weights and evaluation stay float32. ``float16`` needs
+        CUDA, and lanes are float32 only.
     """
 
     epochs: int = 5
     batch_size: int = 32
     learning_rate: float = 0.05
     momentum: float = 0.0
-    trainer: Literal["auto", "torch", "lanes"] = "auto"
+    trainer: str = AUTO
     device: str = "auto"
+    precision: PrecisionName = "float32"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from flamma.errors import ConfigError, FlammaError
 from flamma.types import Ints, LocalTask, Params
 
 Floats32 = NDArray[np.float32]
+
+PrecisionName = Literal["float32", "bfloat16", "float16"]
 
 LARGEST_COUNT = 2**63 - 1
 """The largest number of samples, epochs or steps that the trainers can count."""
@@ -69,6 +71,19 @@ class Trainer(Protocol):
     def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
         """Return each sample's loss under the given weights, and whether it is classified right."""
         ...
+
+
+def batches_of(job: TrainingJob, batch_size: int) -> Iterator[Ints]:
+    """Yield the samples of each mini-batch, shuffled anew for every epoch."""
+    samples, task = job.y.size, job.task
+    size = max(1, min(batch_size, samples))
+    per_epoch = -(-samples // size)
+    left = task.epochs * per_epoch if task.iterations is None else task.iterations
+    while left > 0:
+        order = job.rng.permutation(samples)[: left * size]
+        for start in range(0, order.size, size):
+            yield order[start : start + size]
+        left -= per_epoch
 
 
 def check_sgd(batch_size: int, momentum: float) -> None:

@@ -15,7 +15,16 @@ from torch.nn.functional import cross_entropy
 
 from flamma.errors import ConfigError
 from flamma.models.flat import FlatModel
-from flamma.training.jobs import Floats32, TooSlow, Trained, TrainingJob, check_job, check_sgd
+from flamma.training.jobs import (
+    Floats32,
+    TooSlow,
+    Trained,
+    TrainingJob,
+    batches_of,
+    check_job,
+    check_sgd,
+)
+from flamma.training.precision import SINGLE_PRECISION, Precision
 from flamma.types import Ints, LocalTask, Params
 
 SAMPLES_SCORED_AT_ONCE = 512
@@ -35,6 +44,8 @@ class TorchTrainer:
         Momentum of SGD; every client starts from zero velocity.
     device : str
         ``auto`` is the GPU if there is one, else the CPU. A :class:`FlatModel` stays where it is.
+    precision : Precision
+        The precision of training; scoring is in float32.
 
     Notes
     -----
@@ -52,6 +63,7 @@ class TorchTrainer:
         batch_size: int,
         momentum: float = 0.0,
         device: str = "cpu",
+        precision: Precision = SINGLE_PRECISION,
     ) -> None:
         check_sgd(batch_size, momentum)
         if not isinstance(model, FlatModel):
@@ -59,6 +71,7 @@ class TorchTrainer:
         self.model = model
         self.batch_size = batch_size
         self.momentum = momentum
+        self.precision = precision
         self._training = model.module.train().training
         self._channels_last = _wants_channels_last(model.module)
 
@@ -112,23 +125,27 @@ class TorchTrainer:
         if task.proximal:
             received, difference = weights.clone(), torch.empty_like(weights)
         samples, labels = self._rows(self._tensor(x)), self._tensor(y)
+        scale = self.precision.loss_scale  # of the gradient too, hence of the velocity
         self._set_mode(training=True)
         gradient.zero_()
         with _seeded(rng, model.device):
-            for batch in self._batches(y.size, task, rng):
+            for chosen in batches_of(job, self.batch_size):
                 if deadline is not None and time.monotonic() > deadline:
                     raise TooSlow
+                batch = torch.from_numpy(chosen).to(model.device)
                 # The gradient doubles as the velocity: a backward pass adds to what is there.
                 if self.momentum:
                     gradient.mul_(self.momentum)
                 else:
                     gradient.zero_()
-                logits = module(self._images(samples.index_select(0, batch)))
-                torch.autograd.backward(cross_entropy(logits, labels.index_select(0, batch)))
+                with self.precision.autocast(model.device):
+                    logits = module(self._images(samples.index_select(0, batch)))
+                loss_now = cross_entropy(logits.float(), labels.index_select(0, batch))
+                torch.autograd.backward(loss_now if scale == 1 else loss_now * scale)
                 if task.proximal:
                     torch.sub(weights, received, out=difference)
-                    gradient.add_(difference, alpha=task.proximal)
-                weights.sub_(gradient, alpha=task.learning_rate)
+                    gradient.add_(difference, alpha=task.proximal * scale)
+                weights.sub_(gradient, alpha=task.learning_rate / scale)
         if deadline is not None and time.monotonic() > deadline:
             raise TooSlow
         return loss
@@ -168,16 +185,6 @@ class TorchTrainer:
                 right[part] = (logits.argmax(1) == labels).cpu().numpy()
         # argmax of NaN logits is not a prediction.
         return losses, right & ~np.isnan(losses)
-
-    def _batches(self, samples: int, task: LocalTask, rng: np.random.Generator) -> Iterator[Tensor]:
-        """Yield the samples of each mini-batch, shuffled anew for every epoch."""
-        size = max(1, min(self.batch_size, samples))
-        per_epoch = -(-samples // size)
-        left = task.epochs * per_epoch if task.iterations is None else task.iterations
-        while left > 0:
-            order = torch.from_numpy(rng.permutation(samples)).to(self.model.device)
-            yield from torch.split(order[: left * size], size)
-            left -= per_epoch
 
     def _set_mode(self, training: bool) -> None:
         # Setting the mode of all modules takes longer than a training step of a small model.

@@ -124,12 +124,14 @@ class _Server:
                 own_costs=lambda: _own_costs(profiles),
                 names=self.names,
             )
-            order = Order(_for_clients(config), trainer=runner.trainer, classes=held.classes)
+            # A client is alone on its machine, so there is nothing to stack.
+            trainer = "torch" if runner.trainer == "stacked" else runner.trainer
+            order = Order(_for_clients(config), trainer=trainer, classes=held.classes)
             world = World(
                 clients=GridClients(roster, order, runner, population, self.wait),
                 population=population,
                 initial_params=runner.initial_params,
-                trainer=runner.trainer,
+                trainer=trainer,
                 class_counts=None if self.names or data is None else data.class_counts(),
                 looks_ahead=True,
             )

@@ -224,13 +224,16 @@ def _torch(text: str, shape: tuple[int, ...], classes: int) -> Trainer:
 
     from flamma.experiments.setup import build_module
     from flamma.models.flat import FlatModel
-    from flamma.training.torch_trainer import TorchTrainer, pick_device
+    from flamma.training.choose import TrainerSettings, torch_trainer
+    from flamma.training.torch_trainer import pick_device
 
     torch.set_num_threads(1)  # more threads would sum up in another order
     config = read_configuration(text)
     training = config.training
     model = FlatModel(build_module(config, shape, classes), pick_device(training.device))
-    return TorchTrainer(model, training.batch_size, training.momentum)
+    momentum, precision = training.momentum, training.precision
+    wanted = TrainerSettings(shape, training.batch_size, momentum, precision=precision)
+    return torch_trainer(model, wanted)
 
 
 @lru_cache(maxsize=1)

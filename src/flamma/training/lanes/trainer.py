@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import time
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING

@@ -1,0 +1,294 @@
+"""Trains many clients at once with torch: one step of all of them is one call per layer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from flamma.errors import ConfigError, FlammaError
+from flamma.models.flat import FlatModel
+from flamma.training.jobs import TooSlow, Trained, TrainingJob, batches_of, check_job
+from flamma.training.memory import (
+    FREE_MEMORY_SHARE,
+    free_bytes,
+    out_of_memory,
+    release_cache,
+)
+from flamma.training.precision import SINGLE_PRECISION, Precision
+from flamma.training.stack import Stack, StackedClient, StackedModel
+from flamma.training.torch_trainer import TorchTrainer
+from flamma.types import LocalTask, Params
+
+_Result = tuple[int, Trained]
+
+MOST_STACKED_CLIENTS = 256
+"""Clients that are trained at once if the memory does not set a lower limit."""
+
+SAMPLES_EXPECTED = 512
+"""Samples that a client is expected to have at most, before the clients are known."""
+
+TRIAL_BATCH_SIZE = 3
+"""The mini-batch of the trial that compares a stack with training one after the other."""
+
+TRIAL_DIFFERENCE = 0.03
+"""How far apart both may be in the trial, as a share of the update.
+
+Beside the kinks of a deep net, rounding alone can make a hundredth of it.
+"""
+
+
+class StackedTrainer(TorchTrainer):
+    """Trains the clients of a round at once, their weights stacked.
+
+    It does what :class:`~flamma.training.torch_trainer.TorchTrainer` does, with the same
+    mini-batches in the same order; the weights differ by rounding only, and so do they between
+    stacks of different sizes. It is made for GPUs, which one small mini-batch leaves idle.
+
+    The size of a stack is limited by an estimate of the memory that a client takes. If a device
+    runs out of memory nevertheless, the stack is halved, and both halves go on where they were.
+    A client that raises an error is separated from the others in the same way.
+
+    Parameters
+    ----------
+    model : callable or FlatModel
+        The model, or a function that makes its module.
+    shape : sequence of int
+        The shape of one sample.
+    batch_size, momentum, device, precision
+        As in :class:`~flamma.training.torch_trainer.TorchTrainer`.
+    most : int
+        The largest number of clients to train at once.
+    sharing : int
+        How many processes share the memory of the device.
+
+    Raises
+    ------
+    ConfigError
+        If the model cannot be stacked: ``torch.func.vmap`` does not support it, or a trial gives
+        other weights than training one client after the other (batch norm, for example).
+    """
+
+    name = "stacked"
+
+    def __init__(
+        self,
+        model: Callable[[], nn.Module] | FlatModel,
+        shape: Sequence[int],
+        batch_size: int,
+        momentum: float = 0.0,
+        device: str = "cpu",
+        precision: Precision = SINGLE_PRECISION,
+        most: int = MOST_STACKED_CLIENTS,
+        sharing: int = 1,
+    ) -> None:
+        super().__init__(model, batch_size, momentum, device, precision)
+        self.shape = tuple(shape)
+        self._most, self._sharing = most, sharing
+        self._client_bytes = self._sample_bytes = 0
+        self._classes = 1
+        if reason := self._why_not():
+            raise ConfigError(f"the trainer stacked cannot be used: {reason}.")
+        self._stacked = StackedModel(self.model, momentum, precision)
+        self._set_mode(training=True)
+        self._client_bytes, self._sample_bytes = self._stacked.bytes_per_client(self.shape)
+        self.width = self._fitting([])
+
+    def train_each(
+        self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None
+    ) -> Iterator[tuple[int, Trained]]:
+        """Yield the number and the result of every job as soon as it is done.
+
+        Jobs of about the same length are trained together, the longest first. Exhaust or drop
+        the iterator before you use the trainer again.
+        """
+        self.model.load(params)
+        members = []
+        for number, job in enumerate(jobs):
+            try:
+                members.append(self._member(number, job))
+            except Exception as error:  # the failure of this client alone
+                yield number, Trained(None, error=error)
+        members.sort(key=lambda member: -self._steps(member.job))
+        while members:
+            try:
+                stack = self._start(members)
+            except Exception as error:  # such as one client that does not fit into the memory
+                yield members[0].number, Trained(None, members[0].loss, error=error)
+                members = members[1:]
+                continue
+            members = members[len(stack) :]
+            waiting = deque([stack])
+            del stack  # one that was halved must not stay in memory
+            while waiting:
+                yield from self._train(waiting, time_limit)
+
+    def _train(self, waiting: deque[Stack], time_limit: float | None) -> Iterator[_Result]:
+        """Train the first of the waiting stacks; if it fails, its halves wait in its place."""
+        stack = waiting.popleft().to(self.model.device)
+        begin = time.monotonic() - stack.seconds
+        while len(stack):
+            going = [member.draw() for member in stack.members]
+            seconds = self._elapsed(begin, time_limit)
+            if time_limit is not None and seconds > time_limit:
+                yield from _failed(stack, seconds, TooSlow())
+                return
+            if not all(going):
+                yield from self._finished(stack, going, begin)
+                stack = stack.rows([row for row, goes in enumerate(going) if goes])
+                continue
+            error = self._step(stack)
+            if error is not None and len(stack) > 1:
+                self._note(error, len(stack))
+                waiting.extendleft(reversed(stack.halves(time.monotonic() - begin)))
+                return
+            if error is not None:
+                yield from _failed(stack, time.monotonic() - begin, error)
+                return
+
+    def _start(self, members: Sequence[StackedClient]) -> Stack:
+        """Return a stack of the first members, as many as fit."""
+        while True:
+            count = self._fitting(members)
+            try:
+                return self._stacked.start(members[:count])
+            except Exception as error:
+                if count == 1 or not out_of_memory(error):
+                    raise
+                self._note(error, count)
+
+    def _note(self, error: Exception, clients: int) -> None:
+        """Make later stacks smaller if so many clients did not fit into the memory."""
+        if out_of_memory(error):
+            self._most = clients // 2
+            release_cache(self.model.device)
+
+    def _step(self, stack: Stack) -> Exception | None:
+        """Take a step; return what went wrong, without the frames that hold its memory."""
+        self._set_mode(training=True)
+        try:
+            self._stacked.step(stack)
+        except Exception as error:
+            return error.with_traceback(None)
+        return None
+
+    def _finished(self, stack: Stack, going: Sequence[bool], begin: float) -> Iterator[_Result]:
+        rows = [row for row, goes in enumerate(going) if not goes]
+        vectors = self._stacked.read(stack, rows)
+        seconds = time.monotonic() - begin
+        for row, vector in zip(rows, vectors, strict=True):
+            member = stack.members[row]
+            yield member.number, Trained(vector, member.loss, seconds)
+
+    def _elapsed(self, begin: float, time_limit: float | None) -> float:
+        if time_limit is not None and self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)  # else steps would only have been queued
+        return time.monotonic() - begin
+
+    def _member(self, number: int, job: TrainingJob) -> StackedClient:
+        """Return a client that is ready to train, with its loss if the task wants it."""
+        check_job(job)
+        # A wrong label would abort the whole stack, and on a GPU the process.
+        if job.x.shape != (job.y.size, *self.shape):
+            raise FlammaError(
+                f"{job.y.size} samples of shape {self.shape} were expected, not {job.x.shape}."
+            )
+        if job.y.size and not (job.y.min() >= 0 and job.y.max() < self._classes):
+            raise FlammaError(f"labels must be from 0 to {self._classes - 1}.")
+        loss = math.nan
+        if job.task.wants_loss and job.y.size:
+            loss = float(np.mean(self.score_loaded(job.x, job.y)[0], dtype=np.float64))
+        return StackedClient(number, job, loss, batches_of(job, self.batch_size))
+
+    def _steps(self, job: TrainingJob) -> int:
+        if job.task.iterations is not None:
+            return job.task.iterations
+        return job.task.epochs * -(-job.y.size // self.batch_size)
+
+    def _fitting(self, members: Sequence[StackedClient]) -> int:
+        """Return how many clients fit into the free memory, at least one."""
+        data = max((m.job.x.nbytes + m.job.y.nbytes for m in members), default=0)
+        samples = max((m.job.y.size for m in members), default=SAMPLES_EXPECTED)
+        activations = self._sample_bytes * min(self.batch_size, samples)
+        each = max(1, self._client_bytes + activations + data)
+        free = free_bytes(self.model.device) * FREE_MEMORY_SHARE / self._sharing
+        return max(1, min(self._most, int(free / each)))
+
+    def _why_not(self) -> str:
+        """Return why the model cannot be stacked, empty if it can; the weights stay as they are.
+
+        Two clients of different size are trained in a stack and one after the other.
+        """
+        received = self.model.read()
+        batch_size, precision = self.batch_size, self.precision
+        self.batch_size, self.precision = TRIAL_BATCH_SIZE, SINGLE_PRECISION
+        self._stacked = StackedModel(self.model, self.momentum, SINGLE_PRECISION)
+        try:
+            self._classes = self._logits()
+            stacked = dict(self.train_each(received, _trial_jobs(self.shape)))
+            single = {
+                number: trained._replace(
+                    params=None if trained.params is None else trained.params.copy()
+                )
+                for number, trained in super().train_each(received, _trial_jobs(self.shape))
+            }
+        except Exception as error:  # whatever a module may raise
+            return f"the model cannot be tried ({_first_line(error)})"
+        finally:
+            self.batch_size, self.precision = batch_size, precision
+            self.model.load(received)
+        return self._difference(received, stacked, single)
+
+    def _logits(self) -> int:
+        self._set_mode(training=False)
+        with torch.inference_mode():
+            samples = torch.zeros(TRIAL_BATCH_SIZE, *self.shape, device=self.model.device)
+            return int(self.model.module(samples).shape[-1])
+
+    def _difference(
+        self, received: Params, stacked: dict[int, Trained], single: dict[int, Trained]
+    ) -> str:
+        trained = slice(0, self.model.layout.trainable_size)
+        carried = slice(self.model.layout.trainable_size, None)
+        for number, one in single.items():
+            many = stacked[number]
+            if many.params is None or one.params is None:
+                return f"vmap does not support the model ({_first_line(many.error or one.error)})"
+            for part in (trained, carried):
+                update = np.linalg.norm(one.params[part] - received[part])
+                rounding = 1e-6 * np.linalg.norm(received[part])
+                apart = np.linalg.norm(many.params[part] - one.params[part])
+                if not apart <= TRIAL_DIFFERENCE * update + rounding:
+                    return (
+                        "the model treats the samples of a mini-batch as a whole or keeps a state "
+                        "(as batch norm does)"
+                    )
+        return ""
+
+
+def _first_line(error: Exception | None) -> str:
+    return str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(". ")
+
+
+def _failed(stack: Stack, seconds: float, error: Exception) -> Iterator[_Result]:
+    for member in stack.members:
+        yield member.number, Trained(None, member.loss, seconds, error)
+
+
+def _trial_jobs(shape: Sequence[int]) -> list[TrainingJob]:
+    """Return a step of two clients, of which the second has a smaller mini-batch."""
+    rng = np.random.default_rng(0)
+    return [
+        TrainingJob(
+            LocalTask(client, 0, epochs=0, learning_rate=0.01, iterations=1),
+            rng.random((samples, *shape), dtype=np.float32),
+            np.zeros(samples, dtype=np.int64),
+            np.random.default_rng(client),
+        )
+        for client, samples in enumerate((TRIAL_BATCH_SIZE, TRIAL_BATCH_SIZE - 1))
+    ]
