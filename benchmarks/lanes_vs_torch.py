@@ -63,9 +63,7 @@ def main() -> None:
     torch.set_num_threads(1)
     module = build_model(options.model, SHAPE, CLASSES, seed=0)
     products = products_of(module)
-    many = LanesTrainer(
-        module, SHAPE, options.batch_size, options.momentum, clients=options.clients
-    )
+    many = LanesTrainer(module, SHAPE, options.batch_size, options.momentum)
     one = TorchTrainer(FlatModel(module), options.batch_size, options.momentum)
     params = one.model.read()
     rng = np.random.default_rng(0)
@@ -79,7 +77,8 @@ def main() -> None:
         for client in range(options.clients)
     ]
     sink = np.full(2, 0.5, dtype=np.float32)
-    kernels, chosen = library.library(), library.best_set()
+    kernels = library.library()
+    chosen = library.INSTRUCTION_SETS.index(many.instructions)
     calls = {
         "torch": lambda: [one.train(params, j.x, j.y, j.task, j.rng) for j in jobs],
         "lanes": lambda: many.train_many(params, jobs),
@@ -98,8 +97,7 @@ def main() -> None:
         for name in ("torch", "lanes")
     ]
     print(f"{options.model}, {options.clients} clients, batch {options.batch_size}, one core,")
-    used = library.INSTRUCTION_SETS[chosen]
-    print(f"{used}, {peak / 1e9:.1f} thousand million products and sums a second")
+    print(f"{many.instructions}, {peak / 1e9:.1f} thousand million products and sums a second")
     print(text_table(["", "samples/s", "of peak"], rows))
     print(f"lanes are {least['torch'] / least['lanes']:.2f} times as fast")
 
