@@ -19,6 +19,7 @@ from flamma.experiments.summary import at_budget
 from flamma.files import write_atomically
 from flamma.metrics import METRICS, EqualWorkMetric, shown_in
 from flamma.metrics.kinds import LAST_ROUNDS
+from flamma.numerics import total
 from flamma.strategies import competes, label_of
 
 Marks = tuple[tuple[str, str], tuple[str, str]]
@@ -127,10 +128,18 @@ def _row(place: tuple[str, str, str], by_seed: dict[int, dict[str, float | None]
     return Row(
         *place,
         tuple(by_seed),
-        {m: float(np.mean(v)) for m, v in values.items()},
-        {m: float(np.std(v, ddof=1)) if len(v) > 1 else 0.0 for m, v in values.items()},
+        {metric: total(found) / len(found) for metric, found in values.items()},
+        {metric: _deviation(found) for metric, found in values.items()},
         values,
     )
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """Return the standard deviation of a sample, 0 of a single value."""
+    if len(values) < 2:
+        return 0.0
+    offsets = np.asarray(values) - total(values) / len(values)
+    return math.sqrt(total(np.square(offsets)) / (len(values) - 1))
 
 
 def write_tables(comparison: Comparison, folder: Path) -> None:

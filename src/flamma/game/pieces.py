@@ -14,6 +14,7 @@ import numpy as np
 
 from flamma.errors import GameError
 from flamma.game.model import FOLLOWER_TIE, Game, Vector
+from flamma.numerics import total
 
 MOST_STEPS = 100_000_000
 """The most steps of all clients together that are listed, which bounds the memory."""
@@ -83,10 +84,10 @@ def _continuous_changes(game: Game, ratio: Vector, omega: Vector) -> Changes:
     position, linear_step, quadratic_step = (
         np.concatenate([run[part] for run in runs]) for part in range(3)
     )
-    linear = float(np.sum(omega[: enters.start])) + low * (enters.start - leaves_low.start)
+    linear = total(omega[: enters.start]) + low * (enters.start - leaves_low.start)
     if reaches_high.start:
         linear += high * reaches_high.start
-    quadratic = float(np.sum(slope[reaches_high.stop : leaves_low.stop]))
+    quadratic = total(slope[reaches_high.stop : leaves_low.stop])
     return position, linear_step, quadratic_step, linear, quadratic
 
 
@@ -99,20 +100,20 @@ def _whole_changes(game: Game, ratio: Vector, omega: Vector) -> Changes:
         for gamma in game.decay_bounds
     )
     steps = (last - first).astype(np.int64)
-    total = int(np.sum(steps))
-    if total > MOST_STEPS:
+    count = int(np.sum(steps))
+    if count > MOST_STEPS:
         raise GameError(
-            f"the clients' responses have {total} steps, too many to list: "
+            f"the clients' responses have {count} steps, too many to list: "
             f"lower the upper epoch bound or play with continuous epochs."
         )
     # From τ to τ+1 epochs at γ = (2τ + 1) c/ω, for τ = first .. last - 1 of every client.
-    epoch = np.arange(total) - np.repeat(np.cumsum(steps) - steps, steps) + np.repeat(first, steps)
+    epoch = np.arange(count) - np.repeat(np.cumsum(steps) - steps, steps) + np.repeat(first, steps)
     position = (2 * epoch + 1) * np.repeat(players, steps)
     return (
         np.concatenate((low * ratio[enters], position)),
-        np.concatenate((omega[enters] + low, np.ones(total))),
-        np.zeros(_length(enters) + total),
-        float(np.sum(omega[: enters.start]) + np.sum(first[: enters.start])),
+        np.concatenate((omega[enters] + low, np.ones(count))),
+        np.zeros(_length(enters) + count),
+        total(omega[: enters.start]) + total(first[: enters.start]),
         0.0,
     )
 

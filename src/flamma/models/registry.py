@@ -78,6 +78,8 @@ def build_model(
     import torch
     from torch import nn
 
+    from flamma.models.initial import same_initial_weights
+
     if isinstance(model, Choice):
         options = {**model.options, **options}
         model = model.name
@@ -91,7 +93,7 @@ def build_model(
         )
     # Layers draw their initial weights from torch's global generator: seed it from our stream,
     # and restore it afterwards.
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"), same_initial_weights():
         torch.default_generator.manual_seed(int(stream(seed, "init").integers(2**63)))
         built = factory(tuple(shape), classes, **options)
     if not isinstance(built, nn.Module):
