@@ -11,8 +11,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.numerics.elementary import Doubles, exp, log, polynomial
-from flamma.numerics.sums import total
+from flamma.numerics.elementary import exp, log, polynomial
+from flamma.numerics.sums import Doubles, total
 
 LEAST_UNIFORM = 2.0**-54
 """Stands for a uniform deviate of 0, half of the smallest other one."""
@@ -102,9 +102,9 @@ def normal_float32(rng: np.random.Generator, size: int) -> NDArray[np.float32]:
     a normal distribution for artificial data.
     """
     table = _table()
-    picked = rng.integers(0, QUANTILES, size=(2, size), dtype=np.uint16)
-    deviates: NDArray[np.float32] = table[picked[0]]
-    deviates += table[picked[1]]
+    picked = rng.integers(0, QUANTILES, size=(size, 2), dtype=np.uint16)
+    deviates: NDArray[np.float32] = table[picked[:, 0]]
+    deviates += table[picked[:, 1]]
     return deviates
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flamma.numerics.sums import Doubles
+
 BLOCK_VALUES = 16384
 """How many values are computed at once; temporaries of this size stay in the cache."""
 
@@ -50,7 +52,6 @@ LOG_TERMS = (
     1.479819860511658591e-01,
 )
 
-Doubles = NDArray[np.float64]
 Pair = tuple[Doubles, Doubles]
 """A number as the sum of two doubles, the second at most half a unit in the last place."""
 
