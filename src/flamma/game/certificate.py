@@ -214,7 +214,7 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
         done = right.gamma - left.gamma <= 4 * np.finfo(float).eps * right.gamma
         room = max(0, (budget - spent) // parts)
         if done.size > room:  # only the most promising can still be refined
-            done[np.argsort(bound)[: done.size - room]] = True
+            done[np.argsort(bound, kind="stable")[: done.size - room]] = True
         if done.any():
             upper = max(upper, float(np.max(bound[done])))
             left, right = _take(left, ~done), _take(right, ~done)

@@ -41,7 +41,7 @@ def pieces(game: Game) -> Pieces:
     active = game.contributions > 0
     omega = game.contributions[active]
     ratio = game.costs[active] / omega
-    order = np.argsort(ratio)
+    order = np.argsort(ratio, kind="stable")  # ties must not depend on the machine
     ratio, omega = ratio[order], omega[order]
 
     changes = _whole_changes if game.whole_epochs else _continuous_changes
