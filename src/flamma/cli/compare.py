@@ -103,11 +103,13 @@ def run_compare(options: argparse.Namespace) -> int:
             on_progress=display,
             data_dir=options.data_dir,
         )
-    _print(comparison, out, options.json and published is None)
+    _print(comparison, out, options.json)
     report_at_end(out, options.json)
     found = None if published is None else repetition(published, comparison)
     if found is not None:
         _print_repetition(found, options)
+    elif options.json:
+        print((out / "table.json").read_text(encoding="utf-8"), end="")
     if comparison.failed:
         named = "; ".join(f"{run}: {why}" for run, why in list(comparison.failed.items())[:3])
         raise RunError(
@@ -144,9 +146,8 @@ def _print_repetition(found: Repetition, options: argparse.Namespace) -> None:
         moved = [run.differences.get(name, 0.0) for name in metrics]
         cells = [run.dataset, run.split, label_of(run.strategy), str(run.seed), run.verdict]
         lines.append([*cells, *(f"{value:+.2f}" if value else "=" for value in moved)])
-    print(
-        f"\nRepeated, against {options.check}:\n{text_table(header, lines, left=5)}\n{found.sentence}"
-    )
+    table = text_table(header, lines, left=5)
+    print(f"\nRepeated, against {options.check}:\n{table}\n{found.sentence}")
 
 
 def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
@@ -161,7 +162,6 @@ def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
         pictures = []
         print(f"flamma: no pictures: {error}", file=sys.stderr)
     if as_json:
-        print((out / "table.json").read_text(encoding="utf-8"), end="")
         return
     for dataset, header, lines in layout(comparison, (("*", ""), ("~", ""))):
         print(f"{dataset}\n{text_table(header, lines)}\n")

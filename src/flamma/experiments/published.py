@@ -243,10 +243,11 @@ def repetition(published: Comparison, repeated: Comparison) -> Repetition:
     return Repetition(tuple(compared), left_out, repeated.trainers, published.flamma)
 
 
-Place = tuple[str, str, str, int]
+RunKey = tuple[str, str, str, int]
+"""Dataset, split, strategy and seed: which run it is."""
 
 
-def _runs(row: Row) -> Iterator[tuple[Place, tuple[str, dict[str, float]]]]:
+def _runs(row: Row) -> Iterator[tuple[RunKey, tuple[str, dict[str, float]]]]:
     """Yield the hash and the metrics of every run of a row.
 
     Times differ always, and what a run is at equal work depends on the other runs.
@@ -263,7 +264,7 @@ def _runs(row: Row) -> Iterator[tuple[Place, tuple[str, dict[str, float]]]]:
 
 
 def _compared(
-    place: Place,
+    place: RunKey,
     published: str,
     before: Mapping[str, float],
     repeated: str,
