@@ -143,8 +143,9 @@ class Repetition:
         """The result in a sentence or two."""
         count, alike = len(self.runs), sum(run.verdict == SAME_BITS for run in self.runs)
         if self.same:
-            rest = f" ({self.left_out} others were not repeated)" if self.left_out else ""
-            return f"All {count} runs have the same bits as published{rest}."
+            rest = f" ({self.left_out} more were not repeated)" if self.left_out else ""
+            all_runs = "The run has" if count == 1 else f"All {count} runs have"
+            return f"{all_runs} the same bits as published{rest}."
         if all(run.verdict == NO_HASH for run in self.runs):
             told = "The table carries no hashes of weights, so only metrics can be compared."
         else:
