@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flamma.errors import GameError
 from flamma.game.model import FOLLOWER_TIE, Game, Vector
@@ -41,7 +42,7 @@ def pieces(game: Game) -> Pieces:
     active = game.contributions > 0
     omega = game.contributions[active]
     ratio = game.costs[active] / omega
-    order = np.argsort(ratio, kind="stable")  # ties must not depend on the machine
+    order = _order(ratio)
     ratio, omega = ratio[order], omega[order]
 
     changes = _whole_changes if game.whole_epochs else _continuous_changes
@@ -116,6 +117,17 @@ def _whole_changes(game: Game, ratio: Vector, omega: Vector) -> Changes:
         total(omega[: enters.start]) + total(first[: enters.start]),
         0.0,
     )
+
+
+def _order(values: Vector) -> NDArray[np.int64]:
+    """Return what sorts the values, with ties in the order they have.
+
+    Without ties there is one order only, and the sort that is not stable is several times faster.
+    """
+    order = np.argsort(values)
+    ordered = values[order]
+    tied = bool((ordered[1:] == ordered[:-1]).any())
+    return np.argsort(values, kind="stable") if tied else order
 
 
 def _reached(game: Game, ratio: Vector, multiple: float) -> slice:
