@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import FlammaError
-from flamma.numerics import total
 from flamma.training.jobs import (
     Floats32,
     TooSlow,
@@ -247,7 +246,7 @@ class LanesTrainer:
         x, y = self._samples(job.x, job.y)
         loss = math.nan
         if job.task.wants_loss and y.size:
-            loss = total(self._score(x, y)[0]) / y.size
+            loss = float(np.mean(self._score(x, y)[0], dtype=np.float64))
         return _Client(number, job._replace(x=x, y=y), loss, begin, self._batches(job), y[:0])
 
     def _next_order(self, seat: int, client: _Client) -> bool:
