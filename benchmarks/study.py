@@ -16,11 +16,11 @@ import tomllib
 from importlib.resources import files
 from pathlib import Path
 
+from flamma.experiments.published import parse_table
 from flamma.experiments.run import Run
 from flamma.experiments.summary import at_budget
 from flamma.experiments.table import Comparison, Row
 from flamma.metrics import METRICS
-from flamma.reports.comparing import parse_table
 from flamma.strategies import label_of
 
 PLUS, CEILING = "flamma-plus", "central"

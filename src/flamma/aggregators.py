@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
+from flamma.numerics import weighted_sum
 from flamma.registry import Registry
 from flamma.types import Floats, Params
 
@@ -22,18 +21,8 @@ Aggregator = Callable[..., Floats]
 
 
 def weighted_mean(vectors: Vectors, weights: Floats) -> Floats:
-    """Return the weighted sum, which is the mean where the weights add up to 1.
-
-    The rows of a matrix go through one product; single vectors are added up one by one, in order,
-    since putting them together would copy them.
-    """
-    if isinstance(vectors, np.ndarray):
-        product: Floats = weights @ vectors.astype(np.float64)
-        return product
-    total = np.zeros(vectors[0].size)
-    for vector, weight in zip(vectors, weights.tolist(), strict=True):
-        total += weight * vector
-    return total
+    """Return the weighted sum, which is the mean where the weights add up to 1."""
+    return weighted_sum(vectors, weights)
 
 
 AGGREGATORS: Registry[Aggregator] = Registry(

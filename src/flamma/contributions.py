@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flamma.numerics import dot, norm
 from flamma.registry import Registry
 from flamma.types import Params
 
@@ -41,8 +42,7 @@ ContributionMeasure = Callable[..., float]
 def distance(update: Update) -> float:
     """Return ω = clip(1 - ‖w_i - w‖ / ‖w‖, 0, 1), the closeness of a model to the aggregate."""
     with np.errstate(over="ignore"):  # beyond float32 a distance is infinite, which is far enough
-        size = float(np.linalg.norm(update.aggregate))
-        apart = float(np.linalg.norm(update.local - update.aggregate))
+        size, apart = norm(update.aggregate), norm(update.local - update.aggregate)
     return min(1.0, max(0.0, 1 - apart / size)) if size > 0 else 0.0
 
 
@@ -53,8 +53,8 @@ def cosine(update: Update) -> float:
     """
     move = (update.local - update.received).astype(np.float64)
     common = (update.aggregate - update.received).astype(np.float64)
-    size = float(np.linalg.norm(move)) * float(np.linalg.norm(common))
-    return min(1.0, max(0.0, float(move @ common) / size)) if size > 0 else 0.0
+    size = norm(move) * norm(common)
+    return min(1.0, max(0.0, dot(move, common) / size)) if size > 0 else 0.0
 
 
 CONTRIBUTIONS: Registry[ContributionMeasure] = Registry(

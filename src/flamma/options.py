@@ -23,6 +23,9 @@ from flamma.toml import parse_toml
 PARAMETER = r"^(\S[^\n:]*?) ?:[^\n]*\n((?:[ \t]+[^\n]*\n?|\n)+)"
 """A parameter of a NumPy docstring: its names, and the indented lines below them."""
 
+BARE_KEY = re.compile("[A-Za-z0-9_-]+")
+"""A key that TOML takes without quotes."""
+
 WHOLE_LIMIT = 2**63
 """Whole numbers are smaller than this, so that arrays and compiled code can hold them."""
 
@@ -182,12 +185,19 @@ def to_toml(tables: Mapping[str, Any]) -> str:
     name = "flamma"
     """
     plain = {k: v for k, v in tables.items() if not isinstance(v, Mapping)}
-    lines = [f"{key} = {toml_value(value)}" for key, value in plain.items() if value is not None]
+    lines = _toml_lines(plain)
     for name, table in tables.items():
         if isinstance(table, Mapping):
-            lines += ["", f"[{name}]"]
-            lines += [f"{key} = {toml_value(v)}" for key, v in table.items() if v is not None]
+            lines += ["", f"[{_toml_key(name)}]", *_toml_lines(table)]
     return "\n".join(lines)
+
+
+def _toml_lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{_toml_key(k)} = {toml_value(v)}" for k, v in table.items() if v is not None]
+
+
+def _toml_key(key: str) -> str:
+    return key if BARE_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
 def toml_value(value: Any) -> str:
@@ -199,7 +209,7 @@ def toml_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml_value(v) for v in value)}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{k} = {toml_value(v)}' for k, v in value.items())}}}"
+        return f"{{{', '.join(_toml_lines(value))}}}"
     return repr(value)
 
 

@@ -199,7 +199,7 @@ def test_a_client_slower_than_the_limit_is_late(tmp_path):
 
 @pytest.mark.parametrize("kind", ["lognormal", "measured"])
 def test_other_costs_change_what_clients_choose(tmp_path, kind):
-    value = {"lognormal": 0.02, "measured": 20.0}[kind]
+    value = {"lognormal": 0.06, "measured": 20.0}[kind]
     done = run(small(), out=tmp_path / "run", costs__kind=kind, costs__value=value, rounds=2)
     costs = np.loadtxt(tmp_path / "run" / "population.csv", delimiter=",", skiprows=1)[:, 3]
     assert (costs > 0).all()

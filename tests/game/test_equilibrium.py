@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flamma.game import Game, best_response, server_utility, solve
+from flamma.game.pieces import _order
 
 
 @settings(max_examples=3000)
@@ -118,3 +119,15 @@ def test_whole_epochs_without_an_upper_bound():
     free = solve(Game([0.9, 0.8], [0.01, 0.02], round=40, epoch_bounds=(1, np.inf)))
     assert free.decay_factor == capped.decay_factor
     assert free.local_epochs.tolist() == capped.local_epochs.tolist()
+
+
+def test_tied_clients_are_summed_in_the_order_given():
+    # The same ratio c/ω from different ω: the order of the sum shows in the last bits.
+    omega = np.array([0.1, 0.7, 0.3, 0.9, 0.2, 0.6] * 50)
+    game = Game(omega, omega * 0.25, round=3, epoch_bounds=(0, 10), whole_epochs=False)
+    ratio = game.costs / game.contributions
+    ties = np.flatnonzero(np.bincount(np.unique(ratio, return_inverse=True)[1]) > 1)
+    assert ties.size
+    assert np.array_equal(_order(ratio), np.argsort(ratio, kind="stable"))
+    distinct = np.linspace(1, 0, 50)
+    assert np.array_equal(_order(distinct), np.argsort(distinct, kind="stable"))

@@ -50,6 +50,7 @@ def with_accuracies(path, accuracies):
     for line in table["rows"]:
         by_seed = accuracies[line["strategy"]]
         line["seeds"] = list(by_seed)
+        line["weights_sha256"] = line["weights_sha256"] * len(by_seed)
         for name in line["values"]:
             line["values"][name] = line["values"][name] * len(by_seed)
         line["values"]["accuracy"] = list(by_seed.values())

@@ -22,8 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     It is 0, 2 with one sentence on what is wrong with what was asked for, 1 with one sentence on
-    what failed meanwhile, or 130 after an interruption. A reader of the output that has seen
-    enough, such as ``head``, is no failure.
+    what failed meanwhile or on what a check found to differ, or 130 after an interruption. A
+    reader of the output that has seen enough, such as ``head``, is no failure.
     """
     from flamma.cli.parser import command_line
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            options.run(options)
+            code: int | None = options.run(options)
         sys.stdout.flush()
     except FlammaError as error:
         return _failed(2, str(error))
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(2 if place else 1, f"{place}{error.strerror or error}.")
     except MemoryError:
         return _failed(1, "this machine has not enough memory for that.")
-    return 0
+    return code or 0
 
 
 def _failed(code: int, sentence: str) -> int:

@@ -11,9 +11,11 @@ from flamma.cli.live import LiveLine
 from flamma.cli.parser import Parser
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.cli.run import add_settings, settings
+from flamma.errors import FlammaError, RunError
 
 if TYPE_CHECKING:
     from flamma.experiments.compare import Progress
+    from flamma.experiments.published import Repetition
     from flamma.experiments.table import Comparison
 
 EXAMPLES = """\
@@ -22,6 +24,7 @@ examples:
   flamma compare --out out/quick                      again: goes on, or prints the table
   flamma compare --suite laptop --datasets mnist --splits shards --out out/mnist
   flamma compare my-suite.toml --out out/mine --seeds 5
+  flamma compare --check published/table.json         repeat a table; exit code 1 if it differs
   flamma compare --out out/two --strategies fedavg,flamma --dataset mnist --rounds 60
 
 A suite is a TOML file with seeds, datasets, splits, strategies, a table `run` with what all runs
@@ -47,26 +50,34 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--strategies", metavar="A,B,..", help="only these strategies")
     parser.add_argument("--datasets", metavar="A,B,..", help="only these datasets")
     parser.add_argument("--splits", metavar="A,B,..", help="only these splits")
-    parser.add_argument("--json", action="store_true", help="print table.json instead of a table")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
     parser.add_argument("--show-suite", action="store_true", help="print the suite and stop")
     parser.add_argument(
         "--processes", type=int, help="runs at the same time (default as many as there are cores)"
+    )
+    parser.add_argument(
+        "--check",
+        type=Path,
+        metavar="TABLE.json",
+        help="repeat a published table and tell whether every run has the same bits",
     )
     add_watch(parser)
     add_settings(parser, leave_out=("--seed", "--processes"))
     parser.set_defaults(run=run_compare)
 
 
-def run_compare(options: argparse.Namespace) -> None:
-    """Run ``flamma compare``."""
+def run_compare(options: argparse.Namespace) -> int:
+    """Run ``flamma compare``; the exit code is 1 if it was checked and is not the same."""
     from flamma.experiments.compare import compare
+    from flamma.experiments.published import check_overlap, repetition, suite_of
     from flamma.experiments.suite import narrowed, read_suite, suite_text
 
-    source = options.suite or options.suite_option or "quick"
+    named = options.suite or options.suite_option
     if options.show_suite:
-        print(suite_text(source))
-        return
+        print(suite_text(named or "quick"))
+        return 0
+    published = None if options.check is None else _published(options.check, named)
     chosen = settings(options)
     lists = {
         "strategies": options.strategies or chosen.pop("strategy.name", None),
@@ -74,7 +85,15 @@ def run_compare(options: argparse.Namespace) -> None:
         "datasets": options.datasets or chosen.pop("data.dataset", None),
     }
     names = {kind: text.split(",") if text else None for kind, text in lists.items()}
-    suite = narrowed(read_suite(source), options.seeds, chosen, **names)
+    changes = sorted(chosen.keys() - {"engine.processes"})  # which results do not depend on
+    if published is not None and changes:
+        raise FlammaError(
+            f"--check repeats a table as it was made: leave out {', '.join(changes)}."
+        )
+    source = suite_of(published) if published and not named else read_suite(named)
+    suite = narrowed(source, options.seeds, chosen, **names)
+    if published is not None:
+        check_overlap(published, suite)
     out = options.out or Path("out") / suite.name
     with watched(out, options.watch), _Display() as display:
         comparison = compare(
@@ -86,14 +105,49 @@ def run_compare(options: argparse.Namespace) -> None:
         )
     _print(comparison, out, options.json)
     report_at_end(out, options.json)
+    found = None if published is None else repetition(published, comparison)
+    if found is not None:
+        _print_repetition(found, options)
+    elif options.json:
+        print((out / "table.json").read_text(encoding="utf-8"), end="")
     if comparison.failed:
-        from flamma.errors import RunError
-
         named = "; ".join(f"{run}: {why}" for run, why in list(comparison.failed.items())[:3])
         raise RunError(
             f"{len(comparison.failed)} runs failed and are not in the table ({named}): the same "
             f"command tries them again."
         )
+    return 0 if found is None or found.same else 1
+
+
+def _published(path: Path, named: str | None) -> Comparison:
+    """Return the table to check against."""
+    from flamma.experiments.published import read_published
+
+    published = read_published(path)
+    if named and published.suite:
+        raise FlammaError(f"--check takes the suite from {path}: leave out {named}.")
+    return published
+
+
+def _print_repetition(found: Repetition, options: argparse.Namespace) -> None:
+    if options.json:
+        import json
+
+        print(json.dumps(found.as_json(), indent=1, allow_nan=False))
+        return
+    from flamma.metrics import shown_in
+    from flamma.reports.tables import text_table
+    from flamma.strategies import label_of
+
+    metrics = shown_in("table")
+    header = ["Data", "Split", "Algorithm", "Seed", "Weights", *(m.label for m in metrics.values())]
+    lines = []
+    for run in found.runs:
+        moved = [run.differences.get(name, 0.0) for name in metrics]
+        cells = [run.dataset, run.split, label_of(run.strategy), str(run.seed), run.verdict]
+        lines.append([*cells, *(f"{value:+.2f}" if value else "=" for value in moved)])
+    table = text_table(header, lines, left=5)
+    print(f"\nRepeated, against {options.check}:\n{table}\n{found.sentence}")
 
 
 def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
@@ -109,7 +163,6 @@ def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
         pictures = []
         print(f"flamma: no pictures: {error}", file=sys.stderr)
     if as_json:
-        print((out / "table.json").read_text(encoding="utf-8"), end="")
         return
     for dataset, header, lines in layout(comparison, (("*", ""), ("~", ""))):
         print(f"{dataset}\n{text_table(header, lines)}\n")

@@ -17,6 +17,7 @@ import numpy as np
 from flamma.clients.table import read_costs
 from flamma.errors import ConfigError
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
+from flamma.numerics import exp, normal
 from flamma.registry import Choice, Registry
 from flamma.seeding import stream
 from flamma.types import Floats
@@ -72,8 +73,7 @@ def lognormal(
     """
     if not (math.isfinite(spread) and spread >= 0):
         raise ConfigError(f"the spread of costs must be finite and at least 0, not {spread:g}.")
-    noise = stream(clients.seed, "costs").standard_normal(clients.count)
-    costs: Floats = value * np.exp(spread * noise)
+    costs: Floats = value * exp(spread * normal(stream(clients.seed, "costs"), clients.count))
     return costs
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from flamma.data.records import Dataset
 from flamma.errors import DataError
+from flamma.numerics import normal, normal_float32, totals
 from flamma.seeding import stream
 from flamma.types import Ints
 
@@ -95,9 +96,10 @@ def synthetic(
     1 - ``separation``, so all samples together are standardised. Labels alternate, so any number
     of samples is balanced.
     """
-    centres = stream(0, "synthetic-centres").standard_normal((classes, features))
-    centres -= centres.mean(axis=0)
-    centres *= np.sqrt(separation / np.mean(centres**2, axis=0))
+    rng = stream(0, "synthetic-centres")
+    centres = normal(rng, classes * features).reshape(classes, features)
+    centres -= totals(centres.T) / classes
+    centres *= np.sqrt(separation / (totals(np.square(centres).T) / classes))
     train_x, train_y = _clouds("synthetic-train", samples, centres, separation)
     test_x, test_y = _clouds("synthetic-test", test_samples, centres, separation)
     names = tuple(f"class {label}" for label in range(classes))
@@ -111,7 +113,7 @@ def _clouds(
     x = np.empty((samples, centres.shape[1]), dtype=np.float32)
     for number, start in enumerate(range(0, samples, SAMPLES_PER_STREAM)):
         block = x[start : start + SAMPLES_PER_STREAM]
-        block[:] = stream(0, purpose, number).standard_normal(block.shape, dtype=np.float32)
+        block[:] = normal_float32(stream(0, purpose, number), block.size).reshape(block.shape)
     x *= np.float32(np.sqrt(1 - separation))
     x += centres.astype(np.float32)[labels]
     return x, labels

@@ -15,6 +15,7 @@ from fractions import Fraction
 import numpy as np
 
 from flamma.errors import DataError
+from flamma.numerics import dirichlet, exp, normal, total
 from flamma.registry import Choice, Registry
 from flamma.seeding import stream
 from flamma.types import Floats, Ints
@@ -162,7 +163,7 @@ def split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
     fewest = 0
     for attempt in range(MAX_DRAWS):
         rng = pool.stream(attempt)
-        shares = rng.dirichlet(np.full(clients, alpha), size=classes)
+        shares = np.stack([dirichlet(rng, alpha, clients) for _ in range(classes)])
         cuts = np.rint(np.cumsum(shares, axis=1) * present[:, None]).astype(np.int64)
         cuts[:, -1] = present
         parts = np.diff(cuts, axis=1, prepend=0)
@@ -250,7 +251,7 @@ def split_owners(split: Choice, pool: Pool) -> Ints:
     return owners
 
 
-def part_sizes(total: int, weights: Floats, least: int, what: str = "clients") -> Ints:
+def part_sizes(samples: int, weights: Floats, least: int, what: str = "clients") -> Ints:
     """Return integer sizes with the given sum: ``least`` each, the rest in proportion to weights.
 
     Examples
@@ -258,13 +259,13 @@ def part_sizes(total: int, weights: Floats, least: int, what: str = "clients") -
     >>> part_sizes(10, np.array([1.0, 1.0, 2.0]), 1)
     array([3, 3, 4])
     """
-    rest = total - least * weights.size
+    rest = samples - least * weights.size
     if rest < 0:
         raise DataError(
-            f"{total} samples cannot make {weights.size} {what} of at least {least}: take more "
+            f"{samples} samples cannot make {weights.size} {what} of at least {least}: take more "
             f"samples or fewer clients."
         )
-    ideal = rest * (weights / weights.sum())
+    ideal = rest * (weights / total(weights))
     sizes: Ints = np.floor(ideal).astype(np.int64)
     short = rest - int(sizes.sum())
     sizes[np.argsort(sizes - ideal, kind="stable")[:short]] += 1
@@ -275,7 +276,7 @@ def part_sizes(total: int, weights: Floats, least: int, what: str = "clients") -
 def _weights(count: int, uneven: float, rng: np.random.Generator) -> Floats:
     if not 0 <= uneven <= 5:  # false for NaN too
         raise DataError(f"uneven must lie between 0 and 5, not {uneven:g}.")
-    return np.exp(uneven * rng.standard_normal(count))
+    return exp(uneven * normal(rng, count))
 
 
 def _by_label(labels: Ints, rng: np.random.Generator) -> Ints:

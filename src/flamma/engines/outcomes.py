@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from flamma.numerics import total
 from flamma.training.jobs import TooSlow, Trained
 from flamma.types import Floats, Ints, LocalTask, Report
 
@@ -45,18 +46,18 @@ def one_line(error: BaseException) -> str:
 def means(values: NDArray[np.generic], offsets: Ints) -> Floats:
     """Return the mean of each client's values; a client without values has NaN.
 
-    Client ``i`` owns ``values[offsets[i]:offsets[i + 1]]``.
+    Client ``i`` owns ``values[offsets[i]:offsets[i + 1]]``, which are added up in their order.
     """
     counts = np.diff(offsets)
     means = np.full(counts.size, math.nan)
-    # reduceat returns the next value for an empty range, so only the others are summed.
     filled = counts > 0
     if filled.any():
-        sums = np.add.reduceat(values.astype(np.float64), offsets[:-1][filled])
-        means[filled] = sums / counts[filled]
+        owner = np.repeat(np.arange(counts.size), counts)
+        sums = np.bincount(owner, weights=values[offsets[0] : offsets[-1]], minlength=counts.size)
+        means[filled] = sums[filled] / counts[filled]
     return means
 
 
 def mean_or_nan(values: NDArray[np.generic]) -> float:
     """Return the mean of all values; the mean of no values is NaN."""
-    return float(np.mean(values.astype(np.float64))) if values.size else math.nan
+    return total(values) / values.size if values.size else math.nan

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flamma.numerics import total
+
 CONFIDENCE = 0.95
 ROUNDING_DIFFERENCE = 1e-12
 """Differences up to this size are rounding."""
@@ -43,14 +45,14 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Paired
     False
     """
     differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    mean = float(differences.mean())
     count = differences.size
+    mean = total(differences) / count
     if count < 2:
         return PairedDifference(mean, float("inf"))
     from scipy.special import stdtrit
 
     quantile = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2))
-    error = float(differences.std(ddof=1)) / math.sqrt(count)
+    error = math.sqrt(total(np.square(differences - mean)) / (count - 1) / count)
     return PairedDifference(mean, quantile * error)
 
 
@@ -82,7 +84,7 @@ def best_of(values: dict[str, dict[int, float]], sign: int) -> tuple[str, ...]:
     usable = {name: own for name, own in values.items() if len(own) > 1}
     if len(usable) < 2 or len(usable) < len(values):
         return ()
-    means = {name: sign * float(np.mean(list(own.values()))) for name, own in usable.items()}
+    means = {name: sign * total(list(own.values())) / len(own) for name, own in usable.items()}
     leader = max(means, key=means.__getitem__)
     tied = []
     for name, own in usable.items():

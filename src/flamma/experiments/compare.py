@@ -84,7 +84,7 @@ def compare(
         ]
         if not loaded:
             raise RunError(f"every run failed, such as {next(iter(failed.items()))}.")
-        comparison = compared(chosen.name, loaded, failed)
+        comparison = compared(chosen.name, loaded, failed, chosen.as_toml())
         write_tables(comparison, folder)
     finally:
         guard.close()

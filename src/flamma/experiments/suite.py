@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
@@ -15,7 +15,7 @@ from flamma.errors import ConfigError
 from flamma.experiments.config import Config, make_config, read_config, with_settings
 from flamma.files import read_text
 from flamma.names import check_folder_name, quoted, unknown
-from flamma.options import convert, from_table
+from flamma.options import convert, from_table, to_toml
 
 KINDS = ("datasets", "splits", "strategies")
 
@@ -88,6 +88,11 @@ class Suite:
         for name in self.overrides:
             if name not in known:
                 raise ConfigError(unknown("name in overrides", name, known))
+
+    def as_toml(self) -> str:
+        """Return the suite as a file says it, without what it extends."""
+        tables = {field.name: getattr(self, field.name) for field in fields(self)}
+        return to_toml(tables)
 
     def cells(self) -> list[Cell]:
         """Return all runs; their configurations are checked before the first one starts."""

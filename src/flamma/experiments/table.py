@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+import flamma
 from flamma.experiments.best import best_of, explain_marks
 from flamma.experiments.manifest import signed
 from flamma.experiments.run import Run
@@ -19,7 +20,13 @@ from flamma.experiments.summary import at_budget
 from flamma.files import write_atomically
 from flamma.metrics import METRICS, EqualWorkMetric, shown_in
 from flamma.metrics.kinds import LAST_ROUNDS
+from flamma.numerics import total
 from flamma.strategies import competes, label_of
+
+TABLE_VERSION = 2
+"""Of ``table.json``: the first one had no version, no hashes and no suite."""
+
+SHORT_HASH_DIGITS = 12
 
 Marks = tuple[tuple[str, str], tuple[str, str]]
 """What stands before and after the best value, and before and after values as good as the best."""
@@ -29,7 +36,8 @@ Marks = tuple[tuple[str, str], tuple[str, str]]
 class Row:
     """One strategy on one dataset and split; every metric by name, as mean and spread over seeds.
 
-    ``values`` has the metrics of the runs in the order of ``seeds``.
+    ``values`` has the metrics of the runs in the order of ``seeds``, and ``weights_sha256`` the
+    SHA-256 of their final weights as little-endian float32; empty where it is not known.
     """
 
     dataset: str
@@ -39,16 +47,24 @@ class Row:
     mean: dict[str, float]
     std: dict[str, float]
     values: dict[str, list[float]]
+    weights_sha256: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows of a comparison, the runs they come from, and those that failed, with the reason."""
+    """All rows of a comparison, the runs they come from, and those that failed, with the reason.
+
+    ``suite`` is what was compared, as TOML, ``trainers`` what trained, and ``flamma`` the version
+    that made it; they are empty where a table does not tell.
+    """
 
     name: str
     rows: list[Row]
     folders: list[str]
     failed: dict[str, str] = field(default_factory=dict)
+    suite: str = ""
+    trainers: tuple[str, ...] = ()
+    flamma: str = ""
 
     def row(self, dataset: str, split: str, strategy: str) -> Row:
         """Return one row."""
@@ -79,7 +95,10 @@ class Comparison:
 
 
 def compared(
-    name: str, runs: Sequence[tuple[Cell, Run]], failed: Mapping[str, str] | None = None
+    name: str,
+    runs: Sequence[tuple[Cell, Run]],
+    failed: Mapping[str, str] | None = None,
+    suite: str = "",
 ) -> Comparison:
     """Return the comparison of finished runs.
 
@@ -93,6 +112,7 @@ def compared(
         if competes(cell.strategy) and spent is not None:
             budgets[where] = min(spent, budgets.get(where, spent))
     groups: dict[tuple[str, str, str], dict[int, dict[str, float | None]]] = {}
+    hashes: dict[tuple[str, str, str], list[str]] = {}
     for (cell, run), summary in zip(runs, summaries, strict=True):
         budget = budgets.get((cell.dataset, cell.split), math.inf)
         found = {
@@ -101,12 +121,18 @@ def compared(
             else summary[metric]
             for metric in shown_metrics()
         }
-        groups.setdefault((cell.dataset, cell.split, cell.strategy), {})[cell.seed] = found
+        place = (cell.dataset, cell.split, cell.strategy)
+        groups.setdefault(place, {})[cell.seed] = found
+        hashes.setdefault(place, []).append(run.params_sha256 or "")
+    trainers = {str(run.about["trainer"]) for _, run in runs if "trainer" in run.about}
     return Comparison(
         name,
-        [_row(place, by_seed) for place, by_seed in groups.items()],
+        [_row(place, by_seed, hashes[place]) for place, by_seed in groups.items()],
         [str(cell.folder) for cell, _ in runs],
         dict(failed or {}),
+        suite,
+        tuple(sorted(trainers)),
+        flamma.__version__,
     )
 
 
@@ -116,7 +142,11 @@ def shown_metrics() -> list[str]:
     return [name for name in METRICS if name in wanted]
 
 
-def _row(place: tuple[str, str, str], by_seed: dict[int, dict[str, float | None]]) -> Row:
+def _row(
+    place: tuple[str, str, str],
+    by_seed: dict[int, dict[str, float | None]],
+    hashes: Sequence[str],
+) -> Row:
     """Return a row; a metric that a run does not have, such as that of a game, is left out."""
     values = {}
     for metric in shown_metrics():
@@ -127,18 +157,27 @@ def _row(place: tuple[str, str, str], by_seed: dict[int, dict[str, float | None]
     return Row(
         *place,
         tuple(by_seed),
-        {m: float(np.mean(v)) for m, v in values.items()},
-        {m: float(np.std(v, ddof=1)) if len(v) > 1 else 0.0 for m, v in values.items()},
+        {metric: total(found) / len(found) for metric, found in values.items()},
+        {metric: _deviation(found) for metric, found in values.items()},
         values,
+        tuple(hashes),
     )
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """Return the standard deviation of a sample, 0 of a single value."""
+    if len(values) < 2:
+        return 0.0
+    offsets = np.asarray(values) - total(values) / len(values)
+    return math.sqrt(total(np.square(offsets)) / (len(values) - 1))
 
 
 def write_tables(comparison: Comparison, folder: Path) -> None:
     """Write table.json, table.csv and table.md."""
     texts = {
-        "table.json": signed(asdict(comparison)),
+        "table.json": signed({"version": TABLE_VERSION, **asdict(comparison)}),
         "table.csv": _as_csv(comparison),
-        "table.md": as_markdown(comparison),
+        "table.md": as_markdown(comparison) + _hashes(comparison),
     }
     for name, text in texts.items():
         write_atomically(folder / name, text.encode())
@@ -192,6 +231,22 @@ def as_markdown(comparison: Comparison) -> str:
     return "\n\n".join([*parts, f"{legend()} {explain_marks('Bold', 'Italics')}"]) + "\n"
 
 
+def _hashes(comparison: Comparison) -> str:
+    """Return the hashes of the final weights as Markdown, shortened."""
+    lines = []
+    for row in comparison.rows:
+        cells = (row.dataset, row.split, label_of(row.strategy), " ".join(short_hashes(row)))
+        lines.append(f"| {' | '.join(cells)} |")
+    title = "SHA-256 of the final weights, one for each seed (whole ones are in table.json):"
+    header = "| Data | Split | Algorithm | Weights |\n| --- | --- | --- | --- |"
+    return "\n".join(["", title, "", header, *lines, ""])
+
+
+def short_hashes(row: Row) -> list[str]:
+    """Return the beginnings of the hashes of a row's final weights, for people to compare."""
+    return [digest[:SHORT_HASH_DIGITS] or "-" for digest in row.weights_sha256]
+
+
 def legend() -> str:
     """Return what the numbers of a table are."""
     units = [f"{m.label} in {m.unit}" for m in shown_in("table").values() if m.unit]
@@ -208,12 +263,12 @@ def _as_csv(comparison: Comparison) -> str:
     for metric in metrics:
         columns += [f"{metric}_mean", f"{metric}_std"]
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow([*columns, "weights_sha256"])
     for row in comparison.rows:
         cells: list[object] = [row.dataset, row.split, row.strategy, len(row.seeds)]
         for metric in metrics:
             cells += [row.mean.get(metric, ""), row.std.get(metric, "")]
-        writer.writerow(cells)
+        writer.writerow([*cells, " ".join(row.weights_sha256)])
     return buffer.getvalue()
 
 

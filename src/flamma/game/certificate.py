@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from flamma.errors import GameError
 from flamma.game.model import Game, Vector, check_decay_factor, check_epochs
 from flamma.game.utilities import client_utility, server_utility, takes_part
+from flamma.numerics import totals
 
 UTILITY_ERROR = 4e-15
 """Relative rounding error of an evaluated utility, in double precision."""
@@ -123,13 +124,13 @@ def _respond(game: Game, gammas: Vector) -> tuple[Vector, Vector]:
     if game.whole_epochs:
         below, above = np.floor(peak), np.minimum(np.floor(peak) + 1, high)
         value_below, value_above = (client_utility(game, gammas, t) for t in (below, above))
-        margin = UTILITY_ERROR * np.abs(game.costs * above**2)
+        margin = UTILITY_ERROR * np.abs(game.costs * np.square(above))
         tau = np.where(value_above >= value_below - margin, above, below)
     else:
         tau = peak
     value = client_utility(game, gammas, tau)
     if low > 0:
-        stays = value >= -UTILITY_ERROR * game.costs * tau**2
+        stays = value >= -UTILITY_ERROR * game.costs * np.square(tau)
         tau, value = np.where(stays, tau, 0.0), np.where(stays, value, 0.0)
     return tau, value
 
@@ -180,7 +181,7 @@ def _evaluate(game: Game, gammas: Vector) -> _Points:
         tau, _ = _respond(game, gammas[part])
         playing = takes_part(game, tau)
         utility[part] = server_utility(game, gammas[part], tau)
-        offer[part] = np.sum(np.where(playing, game.contributions + tau, 0.0), axis=-1)
+        offer[part] = totals(np.where(playing, game.contributions + tau, 0.0))
         phase = tau if game.whole_epochs else (tau > low).astype(float) + (tau >= high)
         phases[part] = np.sum(np.where(playing, 1 + phase, 0), axis=-1)
     return _Points(gammas, utility, offer, phases)
@@ -204,14 +205,16 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
     spent, upper = grid.size, best
 
     while left.gamma.size:
-        tolerance = UTILITY_ERROR * max(abs(best), abs(played), game.influence_price * where**2)
+        tolerance = UTILITY_ERROR * max(
+            abs(best), abs(played), game.influence_price * where * where
+        )
         bound = _upper_bound(game, left, right)
         open_ = bound > best + tolerance
         left, right, bound = _take(left, open_), _take(right, open_), bound[open_]
         done = right.gamma - left.gamma <= 4 * np.finfo(float).eps * right.gamma
         room = max(0, (budget - spent) // parts)
         if done.size > room:  # only the most promising can still be refined
-            done[np.argsort(bound)[: done.size - room]] = True
+            done[np.argsort(bound, kind="stable")[: done.size - room]] = True
         if done.any():
             upper = max(upper, float(np.max(bound[done])))
             left, right = _take(left, ~done), _take(right, ~done)
@@ -237,7 +240,7 @@ def _upper_bound(game: Game, left: _Points, right: _Points) -> Vector:
     with np.errstate(divide="ignore", invalid="ignore"):
         peak = np.where(right.offer > 0, right.offer / (2 * price), 0.0)
     gamma = np.clip(peak, left.gamma, right.gamma)
-    bound: Vector = gamma * right.offer - price * gamma**2
+    bound: Vector = gamma * right.offer - price * np.square(gamma)
     return bound
 
 

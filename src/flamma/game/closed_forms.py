@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from flamma.game.model import Game, Vector, check_decay_factor
+from flamma.numerics import total
 
 
 def unbounded_best_response(
@@ -76,9 +76,9 @@ def closed_form_decay_factor(
     0.15
     """
     game = _unbounded(contributions, costs, round, price)
-    total, response = _sums(game)
+    offered, response = _sums(game)
     curvature = 2 * game.influence_price - response
-    return min(1.0, total / curvature) if curvature > 0 else 1.0
+    return min(1.0, offered / curvature) if curvature > 0 else 1.0
 
 
 def decay_start_round(contributions: ArrayLike, costs: ArrayLike, price: float = 1.0) -> float:
@@ -90,8 +90,8 @@ def decay_start_round(contributions: ArrayLike, costs: ArrayLike, price: float =
     6.6
     """
     game = _unbounded(contributions, costs, price=price)
-    total, response = _sums(game)
-    return (total + response) / (2 * game.price) if game.price else math.inf
+    offered, response = _sums(game)
+    return (offered + response) / (2 * game.price) if game.price else math.inf
 
 
 def _unbounded(
@@ -105,4 +105,4 @@ def _unbounded(
 
 def _sums(game: Game) -> tuple[float, float]:
     omega = game.contributions
-    return float(np.sum(omega)), float(np.sum(omega / game.costs))
+    return total(omega), total(omega / game.costs)

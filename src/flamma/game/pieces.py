@@ -11,9 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flamma.errors import GameError
 from flamma.game.model import FOLLOWER_TIE, Game, Vector
+from flamma.numerics import total
 
 MOST_STEPS = 100_000_000
 """The most steps of all clients together that are listed, which bounds the memory."""
@@ -40,7 +42,7 @@ def pieces(game: Game) -> Pieces:
     active = game.contributions > 0
     omega = game.contributions[active]
     ratio = game.costs[active] / omega
-    order = np.argsort(ratio)
+    order = _order(ratio)
     ratio, omega = ratio[order], omega[order]
 
     changes = _whole_changes if game.whole_epochs else _continuous_changes
@@ -83,10 +85,10 @@ def _continuous_changes(game: Game, ratio: Vector, omega: Vector) -> Changes:
     position, linear_step, quadratic_step = (
         np.concatenate([run[part] for run in runs]) for part in range(3)
     )
-    linear = float(np.sum(omega[: enters.start])) + low * (enters.start - leaves_low.start)
+    linear = total(omega[: enters.start]) + low * (enters.start - leaves_low.start)
     if reaches_high.start:
         linear += high * reaches_high.start
-    quadratic = float(np.sum(slope[reaches_high.stop : leaves_low.stop]))
+    quadratic = total(slope[reaches_high.stop : leaves_low.stop])
     return position, linear_step, quadratic_step, linear, quadratic
 
 
@@ -99,22 +101,33 @@ def _whole_changes(game: Game, ratio: Vector, omega: Vector) -> Changes:
         for gamma in game.decay_bounds
     )
     steps = (last - first).astype(np.int64)
-    total = int(np.sum(steps))
-    if total > MOST_STEPS:
+    count = int(np.sum(steps))
+    if count > MOST_STEPS:
         raise GameError(
-            f"the clients' responses have {total} steps, too many to list: "
+            f"the clients' responses have {count} steps, too many to list: "
             f"lower the upper epoch bound or play with continuous epochs."
         )
     # From τ to τ+1 epochs at γ = (2τ + 1) c/ω, for τ = first .. last - 1 of every client.
-    epoch = np.arange(total) - np.repeat(np.cumsum(steps) - steps, steps) + np.repeat(first, steps)
+    epoch = np.arange(count) - np.repeat(np.cumsum(steps) - steps, steps) + np.repeat(first, steps)
     position = (2 * epoch + 1) * np.repeat(players, steps)
     return (
         np.concatenate((low * ratio[enters], position)),
-        np.concatenate((omega[enters] + low, np.ones(total))),
-        np.zeros(_length(enters) + total),
-        float(np.sum(omega[: enters.start]) + np.sum(first[: enters.start])),
+        np.concatenate((omega[enters] + low, np.ones(count))),
+        np.zeros(_length(enters) + count),
+        total(omega[: enters.start]) + total(first[: enters.start]),
         0.0,
     )
+
+
+def _order(values: Vector) -> NDArray[np.int64]:
+    """Return what sorts the values, with ties in the order they have.
+
+    Without ties there is one order only, and the sort that is not stable is several times faster.
+    """
+    order = np.argsort(values)
+    ordered = values[order]
+    tied = bool((ordered[1:] == ordered[:-1]).any())
+    return np.argsort(values, kind="stable") if tied else order
 
 
 def _reached(game: Game, ratio: Vector, multiple: float) -> slice:

@@ -119,7 +119,7 @@ def _largest_price(free: Game) -> float:
         raise GameError("no client takes part at any decay factor: there is no price to find.")
 
     def ratio(gamma: float) -> float:
-        return (top - _offer(free, gamma)) / (gamma_max**2 - gamma**2)
+        return (top - _offer(free, gamma)) / (gamma_max * gamma_max - gamma * gamma)
 
     price = min(_slope_below_top(free, top) / (2 * gamma_max), ratio(gamma_min))
     while (gamma := solve(free.replace(price=price)).decay_factor) < gamma_max:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flamma.game.model import Game, Vector, check_decay_factor, check_epochs
+from flamma.numerics import totals
 
 
 def client_utility(game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike) -> Vector:
@@ -50,8 +51,8 @@ def server_utility(
     """
     gamma = check_decay_factor(decay_factor)
     tau = check_epochs(game, local_epochs)
-    work = np.sum(np.where(takes_part(game, tau), game.contributions + tau, 0.0), axis=-1)
-    utility: np.float64 | Vector = gamma * work - game.influence_price * gamma**2
+    work = totals(np.where(takes_part(game, tau), game.contributions + tau, 0.0))
+    utility: np.float64 | Vector = gamma * work - game.influence_price * np.square(gamma)
     return utility
 
 

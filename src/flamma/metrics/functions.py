@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flamma.errors import FlammaError
+from flamma.numerics import dot, log, total
 from flamma.types import Floats
 
 UTILITY_ROUNDING = 1e-12
@@ -50,7 +51,7 @@ def participation(selection_counts: ArrayLike, epochs: ArrayLike) -> dict[str, f
 def mean(accuracy: ArrayLike) -> float:
     """Return the mean over clients, each counting alike, in percent."""
     values = _scored(accuracy)
-    return float(values.mean()) if values.size else math.nan
+    return total(values) / values.size if values.size else math.nan
 
 
 def variance(accuracy: ArrayLike) -> float:
@@ -104,7 +105,8 @@ def jain(amounts: ArrayLike) -> float:
     values = _relative(amounts)
     if not values.size:
         return math.nan
-    return min(1.0, float(values.sum()) ** 2 / (values.size * float(values @ values)))
+    whole = total(values)
+    return min(1.0, whole * whole / (values.size * dot(values, values)))
 
 
 def gini(amounts: ArrayLike) -> float:
@@ -118,7 +120,7 @@ def gini(amounts: ArrayLike) -> float:
         return math.nan
     # Over sorted values the double sum is a single one: x_(i) counts 2 i - m - 1 times, i from 1.
     order = 2.0 * np.arange(size) - (size - 1)
-    return max(0.0, float(order @ values) / (size * float(values.sum())))
+    return max(0.0, dot(order, values) / (size * total(values)))
 
 
 def entropy(amounts: ArrayLike) -> float:
@@ -127,7 +129,7 @@ def entropy(amounts: ArrayLike) -> float:
     If all are 0 the shares count as even.
     """
     values = _scored_amounts(amounts)
-    return math.log(values.size) - kl_uniform(values) if values.size else math.nan
+    return float(log(values.size)) - kl_uniform(values) if values.size else math.nan
 
 
 def kl_uniform(amounts: ArrayLike) -> float:
@@ -138,10 +140,10 @@ def kl_uniform(amounts: ArrayLike) -> float:
     values = _relative(amounts)
     if not values.size:
         return math.nan
-    shares = values / values.sum()
+    shares = values / total(values)
     held = shares[shares > 0]
-    divergence = float(held @ np.log(values.size * held))
-    return min(max(0.0, divergence), math.log(values.size))
+    divergence = dot(held, log(values.size * held))
+    return min(max(0.0, divergence), float(log(values.size)))
 
 
 def coverage(amounts: ArrayLike) -> float:
@@ -165,9 +167,9 @@ def collaborative_fairness(standalone: ArrayLike, final: ArrayLike) -> float | N
     x, y = _both(standalone, final)
     if x.size < 2 or _constant(x) or _constant(y):
         return None
-    x, y = x - x.mean(), y - y.mean()
+    x, y = x - mean(x), y - mean(y)
     x, y = x / np.abs(x).max(), y / np.abs(y).max()
-    correlation = float(x @ y) / math.sqrt(float(x @ x) * float(y @ y))
+    correlation = dot(x, y) / math.sqrt(dot(x, x) * dot(y, y))
     return max(-1.0, min(1.0, correlation))
 
 
@@ -191,12 +193,12 @@ def better_off(standalone: ArrayLike, final: ArrayLike, ties: bool = False) -> f
 
 
 def _variance(values: Floats, weights: Floats) -> float:
-    total = float(weights.sum())
-    if total == 0:
+    whole = total(weights)
+    if whole == 0:
         return math.nan
-    shares = weights / total
+    shares = weights / whole
     offsets = values - values[0]  # so that equal accuracies give exactly 0
-    return float(shares @ np.square(offsets - shares @ offsets))
+    return dot(shares, np.square(offsets - dot(shares, offsets)))
 
 
 def _share(flags: NDArray[np.bool_]) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from flamma.numerics import total
 from flamma.records import RoundRecord
 from flamma.types import Scores
 
@@ -161,6 +162,4 @@ class EqualWorkMetric(Metric):
 
 def mean_of(values: Sequence[float]) -> float | None:
     """Return the mean of some values, None if there are none."""
-    import numpy as np
-
-    return float(np.mean(values)) if values else None
+    return total(values) / len(values) if values else None

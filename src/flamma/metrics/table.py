@@ -16,6 +16,7 @@ from flamma.metrics.kinds import (
     RunMetric,
     ScoreMetric,
 )
+from flamma.numerics import total
 from flamma.records import RoundRecord
 from flamma.registry import Registry
 from flamma.types import Scores
@@ -28,7 +29,7 @@ def _accuracy(function: Callable[[ArrayLike], float]) -> Callable[[Scores], floa
 
 def _mean_loss(scores: Scores) -> float:
     scored = scores.loss[~np.isnan(scores.accuracy)]
-    return float(np.mean(scored)) if scored.size else math.nan
+    return total(scored) / scored.size if scored.size else math.nan
 
 
 def _took_part(records: Sequence[RoundRecord], clients: int) -> dict[str, float]:

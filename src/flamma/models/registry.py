@@ -81,6 +81,8 @@ def build_model(
     import torch
     from torch import nn
 
+    from flamma.models.initial import same_initial_weights
+
     if isinstance(model, Choice):
         options = {**model.options, **options}
         model = model.name
@@ -96,7 +98,7 @@ def build_model(
     # and restore it afterwards.
     if isinstance(model, str):
         _check_size(label, lambda: factory(tuple(shape), classes, **options))
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"), same_initial_weights():
         torch.default_generator.manual_seed(int(stream(seed, "init").integers(2**63)))
         built = factory(tuple(shape), classes, **options)
     if not isinstance(built, nn.Module):

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flamma.errors import FlammaError
 from flamma.experiments.config import make_config
 from flamma.experiments.folder import CONFIG
-from flamma.experiments.manifest import verified
+from flamma.experiments.published import parse_table
 from flamma.experiments.run import Run
-from flamma.experiments.suite import MOST_RUNS, Cell
+from flamma.experiments.suite import Cell
 from flamma.experiments.table import Comparison, Row, compared
-from flamma.metrics import METRICS
 from flamma.reports.reading import ConfinedRunFolder, RunView, is_inside, read_run
 from flamma.strategies import competes
 
 TABLE, RUNS = "table.json", "runs"
 
-LARGEST_VALUE = 1e100
-"""A value of a metric beyond this is taken for damage: its square could not be computed with."""
-
 RowKey = tuple[str, str, str]
 """Dataset, split and strategy: what a row of the table is about."""
-
-RENAMED = {"variance": "accuracy_variance", "equal_work_variance": "equal_work_accuracy_variance"}
-"""Metrics under the names that tables of version 0.1 have for them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,54 +138,6 @@ def _read_table(path: Path, missing: list[str]) -> Comparison | None:
         what = "is damaged" if text else "is not there yet"
         missing.append(f"{TABLE} {what}, so the table is computed from the runs that are finished")
     return None
-
-
-def parse_table(text: str) -> Comparison:
-    """Return the comparison that a ``table.json`` holds, also one of version 0.1.
-
-    Raises
-    ------
-    ValueError
-        If it is damaged.
-    """
-    try:
-        table = json.loads(text)
-        version_1 = all(isinstance(row["seeds"], int) for row in table["rows"])
-        if ("checksum" in table or not version_1) and verified(text) is None:
-            raise ValueError("it does not match its checksum")
-        rows = [_row(row) for row in table["rows"]]
-        return Comparison(str(table["name"]), rows, [str(name) for name in table["folders"]])
-    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError("it is not a table of a comparison") from error
-
-
-def _row(table: Mapping[str, Any]) -> Row:
-    """Return a row of a table, checked; metrics that are not installed are left out.
-
-    A row of version 0.1 tells how many seeds there are, not which: they were 0, 1, and so on.
-    """
-    told = table["seeds"]
-    if isinstance(told, int) and not 0 <= told <= MOST_RUNS:
-        raise ValueError("seeds")
-    seeds = tuple(range(told)) if isinstance(told, int) else tuple(int(seed) for seed in told)
-    known = set(METRICS)
-    values: dict[str, list[float]] = {}
-    spread: dict[str, dict[str, float]] = {"mean": {}, "std": {}}
-    for written, found in table["values"].items():
-        name = RENAMED.get(written, written)
-        if name not in known:
-            continue
-        values[name] = [float(value) for value in found]
-        for part, by_name in spread.items():
-            by_name[name] = float(table[part][written])
-        numbers = (*values[name], spread["mean"][name], spread["std"][name])
-        if len(values[name]) != len(seeds) or not all(
-            abs(number) <= LARGEST_VALUE
-            for number in numbers  # false for NaN
-        ):
-            raise ValueError(name)
-    dataset, split, strategy = (str(table[key]) for key in ("dataset", "split", "strategy"))
-    return Row(dataset, split, strategy, seeds, spread["mean"], spread["std"], values)
 
 
 def _from_runs(

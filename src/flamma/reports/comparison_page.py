@@ -166,6 +166,8 @@ def _reproduction(view: ComparisonView) -> Section:
     if versions:
         rows = [list(row) for row in sorted(versions)]
         items.append(Table("versions", "Versions", VERSION_COLUMNS, rows))
+    hashes = tables.hashes_table(view.comparison)
+    items += [hashes] if hashes.rows else []
     first = {key: next(iter(by_seed.values())) for key, by_seed in view.runs.items()}
     configs = [
         f"# {dataset}, {split}, {label_of(strategy)}\n{run.config_text}"

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from flamma.experiments.best import CONFIDENCE, explain_marks
-from flamma.experiments.table import Comparison, Row, capitalised
+from flamma.experiments.table import Comparison, Row, capitalised, short_hashes
 from flamma.metrics import METRICS, EqualWorkMetric, Metric, shown_in
 from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.reports.comparing import ComparisonView
@@ -107,6 +107,21 @@ def equal_work_tables(view: ComparisonView) -> list[Table]:
         "run of the same data and split with the fewest spends in all."
     )
     return [Table("equal-work", "At equal work", header, lines, [note])]
+
+
+def hashes_table(comparison: Comparison) -> Table:
+    """Return the beginnings of the hashes of the final weights, one for each seed."""
+    lines: list[list[str | TableCell]] = [
+        [row.dataset, row.split, label_of(row.strategy), " ".join(short_hashes(row))]
+        for row in comparison.rows
+        if row.weights_sha256
+    ]
+    header = ["Data", "Split", "Algorithm", "Weights by seed"]
+    note = (
+        "The first digits of the SHA-256 of the final weights; flamma compare --check table.json "
+        "repeats the runs and compares them."
+    )
+    return Table("weights", "Final weights", header, lines, [note])
 
 
 def _cell(comparison: Comparison, row: Row | None, name: str, note: str = "") -> str | TableCell:

@@ -18,6 +18,7 @@ import numpy as np
 from flamma.aggregators import AGGREGATORS
 from flamma.game import Game
 from flamma.game.model import MOST_EPOCHS as MOST_EPOCHS
+from flamma.numerics import log
 from flamma.options import convert, options_of
 from flamma.records import RoundRecord
 from flamma.registry import Choice
@@ -216,7 +217,7 @@ def loss_unit(losses: Sequence[float], power: float) -> float:
     says its loss is.
     """
     most = max(losses)
-    return 1.0 if abs(max(1.0, power) * math.log(most)) < MOST_EXPONENT else most
+    return 1.0 if abs(max(1.0, power) * float(log(most))) < MOST_EXPONENT else most
 
 
 def model_of(report: Report) -> Params:

@@ -19,6 +19,7 @@ from flamma.errors import StrategyError
 from flamma.game import Game, best_response, price_for, solve
 from flamma.game.costs import cost_interval, middle_cost
 from flamma.game.model import LARGEST_COST, SMALLEST_COST, check_epoch_bounds
+from flamma.numerics import gumbel, log
 from flamma.registry import Choice
 from flamma.strategies.base import (
     Answers,
@@ -214,8 +215,7 @@ class GameStrategy(Strategy[F], Generic[F]):
         effective = state.effective[available]
         if self.selection == "top":
             return np.sort(available[largest(effective, count, rng)])
-        with np.errstate(divide="ignore"):
-            keys = np.log(effective) + rng.gumbel(size=available.size)
+        keys = log(effective) + gumbel(rng, available.size)
         return np.sort(available[largest(keys, count, rng)])
 
     def game(self, state: F, chosen: Ints, number: int) -> Game:

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from flamma.errors import StrategyError
+from flamma.numerics import total, totals
 from flamma.strategies.base import Answers
 from flamma.strategies.flamma_plus import MemoryState, MemoryStrategy
 from flamma.types import Floats, Params, Population
@@ -97,7 +98,8 @@ class FlammaAdaptive(MemoryStrategy[AdaptiveState]):
         after = super().combine(state, answers)
         trace, number, losses = after.trace.copy(), answers.offer.round, after.losses
         if not np.isnan(losses).any():
-            trace[number] = np.mean(losses), np.var(losses)
+            middle = total(losses) / losses.size
+            trace[number] = middle, total(np.square(losses - middle)) / losses.size
         after = replace(after, trace=trace)
         # About one pass over all clients, and the one before it.
         span = -(-losses.size // self.plan.per_round)
@@ -111,7 +113,7 @@ def stalls(trace: Floats, span: int, tolerance: float) -> bool:
     """Return whether the variance has not fallen enough, or the mean has risen, over a span."""
     if len(trace) < 2 * span:
         return False
-    before, now = trace[-2 * span : -span].mean(axis=0), trace[-span:].mean(axis=0)
+    before, now = totals(trace[-2 * span : -span].T) / span, totals(trace[-span:].T) / span
     if np.isnan(before).any():
         return False
     return bool(now[1] > (1 - tolerance) * before[1] or now[0] > before[0])

@@ -14,6 +14,7 @@ from typing import ClassVar, Generic, Literal, TypeVar
 import numpy as np
 
 from flamma.errors import StrategyError
+from flamma.numerics import power, total
 from flamma.strategies.base import Offer, loss_unit
 from flamma.strategies.flamma import FlammaState, GameStrategy
 from flamma.strategies.memory import Remembering, check_memory, empty_memory, recall
@@ -120,12 +121,12 @@ class FlammaPlus(MemoryStrategy[MemoryState]):
         return self.first_memory(params, population)
 
 
-def levelled(samples: Ints, losses: Floats, power: float) -> Floats:
-    """Return data size times loss^power; who has told no loss counts as having the mean of them."""
+def levelled(samples: Ints, losses: Floats, exponent: float) -> Floats:
+    """Return data size times loss^exponent; who has told no loss counts as having their mean."""
     told = np.isfinite(losses)
-    if power == 0 or not told.any():
+    if exponent == 0 or not told.any():
         return samples.astype(np.float64)
-    unit = loss_unit([SMALLEST_LOSS, *losses[told].tolist()], power)
-    known = np.where(told, losses, np.mean(losses[told] / unit) * unit)
-    weights: Floats = samples * (np.maximum(known, SMALLEST_LOSS) / unit) ** power
+    unit = loss_unit([SMALLEST_LOSS, *losses[told].tolist()], exponent)
+    known = np.where(told, losses, total(losses[told] / unit) / np.count_nonzero(told) * unit)
+    weights: Floats = samples * power(np.maximum(known, SMALLEST_LOSS) / unit, exponent)
     return weights

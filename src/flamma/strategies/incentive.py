@@ -7,12 +7,14 @@ whose updates improve accuracy. That is what this does, by leave-one-out.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from flamma.errors import StrategyError
+from flamma.numerics import exp, gumbel, log, total
 from flamma.strategies.base import Answers, Offer, State, data_shares, largest
 from flamma.strategies.fedavg import Averaging
 from flamma.types import Floats, Ints, Params, Population
@@ -64,11 +66,12 @@ class Incentive(Averaging[IncentiveState]):
     def offer(self, state: IncentiveState, available: Ints, rng: np.random.Generator) -> Offer:
         """Draw clients by their moving average, each with a floor."""
         gain = state.gain[available]
-        spread = float(np.std(gain))
-        score = np.exp((gain - gain.mean()) / spread) if spread > 0 else np.ones(gain.size)
-        chance = (1 - self.floor) * score / score.sum() + self.floor / score.size
+        offset = gain - total(gain) / gain.size
+        spread = math.sqrt(total(np.square(offset)) / gain.size)
+        score = exp(offset / spread) if spread > 0 else np.ones(gain.size)
+        chance = (1 - self.floor) * score / total(score) + self.floor / score.size
         # Without replacement in proportion: the largest of log(chance) + Gumbel noise.
-        keys = np.log(chance) + rng.gumbel(size=chance.size)
+        keys = log(chance) + gumbel(rng, chance.size)
         count = min(self.plan.per_round, available.size)
         chosen = np.sort(available[largest(keys, count, rng)])
         number = state.round + 1

@@ -19,6 +19,7 @@ import psutil
 
 from flamma.aggregators import AGGREGATORS
 from flamma.errors import StrategyError
+from flamma.numerics import power, total
 from flamma.strategies.base import State, Strategy, data_shares, model_of
 from flamma.types import Floats, Ints, Params, Report
 
@@ -95,8 +96,8 @@ def recall(
         heard[report.client] = number
     known = np.flatnonzero(heard >= 0)
     weighing = state.samples[known] if weights is None else weights[known]
-    faded = weighing / np.sum(weighing) * fading ** (number - heard[known]).astype(np.float64)
-    stays = 1 - np.sum(faded) * (1 - persistence)
+    faded = weighing / total(weighing) * power(fading, number - heard[known])
+    stays = np.float64(1 - total(faded) * (1 - persistence))
     combine = AGGREGATORS.bind(strategy.aggregator)
     params = (stays * state.params + combine(kept[known], faded)).astype(np.float32)
     carried = slice(state.trainable_size, None)

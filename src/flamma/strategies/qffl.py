@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from flamma.errors import StrategyError
+from flamma.numerics import dot, power
 from flamma.strategies.base import Answers, State, data_shares, loss_unit, model_of
 from flamma.strategies.fedavg import Averaging
 from flamma.types import Params, Population, Terms
@@ -69,12 +70,13 @@ class QFFL(Averaging[QFFLState]):
         lipschitz = 1 / self.plan.learning_rate
         step, scale = np.zeros(received.size), 0.0
         unit = loss_unit([report.loss + SMALLEST_LOSS_SHIFT for report in usable], self.q)
-        for report in usable:
+        losses = [(report.loss + SMALLEST_LOSS_SHIFT) / unit for report in usable]
+        weights, slopes = (power(losses, exponent).tolist() for exponent in (self.q, self.q - 1))
+        for report, weight, slope in zip(usable, weights, slopes, strict=True):
             gradient = lipschitz * (received - model_of(report)[trained])
-            loss = (report.loss + SMALLEST_LOSS_SHIFT) / unit
-            step += loss**self.q * gradient
-            scale += self.q * loss ** (self.q - 1) * float(gradient @ gradient) / unit
-            scale += lipschitz * loss**self.q
+            step += weight * gradient
+            scale += self.q * slope * dot(gradient, gradient) / unit
+            scale += lipschitz * weight
         params = self.average(usable, data_shares(usable))
         params[trained] = (received - step / scale).astype(np.float32)
         return replace(state, params=params)

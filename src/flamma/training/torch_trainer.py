@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from flamma.errors import ConfigError
 from flamma.models.flat import FlatModel
+from flamma.numerics import total
 from flamma.training.jobs import (
     Floats32,
     TooSlow,
@@ -119,7 +120,7 @@ class TorchTrainer:
         model.load(params)
         loss = math.nan
         if task.wants_loss:
-            loss = float(np.mean(self.score_loaded(x, y)[0], dtype=np.float64))
+            loss = total(self.score_loaded(x, y)[0]) / y.size
         module, weights, gradient = model.module, model.weights, model.gradient
         received = difference = weights
         if task.proximal:

@@ -1,0 +1,74 @@
+"""Prints the hashes of what short runs come to, for tests that compare processes.
+
+    python tests/run_hashes.py runs|suite
+
+A run has a hash of its final weights, its round records but for times, its clients' scores and its
+population.
+"""
+
+import hashlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import flamma
+from flamma.experiments.compare import compare
+from flamma.experiments.run import Run
+from flamma.experiments.suite import narrowed, read_suite
+
+COMMON = {
+    "rounds": 4,
+    "per_round": 3,
+    "data": {"dataset": "digits", "split": "dirichlet", "alpha": 0.5, "clients": 6},
+    "model": "lenet5",
+    "training": {"epochs": 1, "batch_size": 32, "learning_rate": 0.05},
+    "costs": {"kind": "lognormal", "value": 0.1, "spread": 0.5},
+    "engine": {"processes": 1},
+}
+STRATEGIES = {
+    "flamma-plus": {"name": "flamma-plus", "selection": "sample", "refresh_every": 2},
+    "flamma-adaptive": {"name": "flamma-adaptive", "contribution": "cosine", "refresh_every": 1},
+    "qffl": {"name": "qffl", "q": 0.7},
+    "incentive": {"name": "incentive"},
+}
+
+
+def without_times(value: Any) -> Any:
+    """Return a record without times, and without the checksum over them."""
+    if not isinstance(value, dict):
+        return value
+    left = {k: v for k, v in value.items() if k != "checksum" and not k.startswith("seconds")}
+    return {name: without_times(part) for name, part in left.items()}
+
+
+def hashes(run: Run) -> dict[str, str]:
+    records = [without_times(json.loads(record.to_json())) for record in run.history]
+    parts = {
+        "records": json.dumps(records, sort_keys=True),
+        "scores": (run.path / "clients.csv").read_text(),
+        "population": (run.path / "population.csv").read_text(),
+    }
+    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in parts.items()}
+    assert run.params_sha256 is not None
+    return {"weights": run.params_sha256, **digests, "trainer": run.about["trainer"]}
+
+
+def single_runs(folder: Path) -> dict[str, dict[str, str]]:
+    return {
+        name: hashes(flamma.run(COMMON | {"strategy": strategy}, out=folder / name))
+        for name, strategy in STRATEGIES.items()
+    }
+
+
+def quick_suite(folder: Path) -> dict[str, dict[str, str]]:
+    suite = narrowed(read_suite("quick"), 1, {"rounds": 3, "training.epochs": 1})
+    table = compare(suite, out=folder, processes=1)
+    return {path: hashes(Run.load(folder / path)) for path in table.folders}
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        what = {"runs": single_runs, "suite": quick_suite}[sys.argv[1]]
+        print(json.dumps(what(Path(made)), indent=1))
