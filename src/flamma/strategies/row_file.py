@@ -1,0 +1,173 @@
+"""A file of equally long rows of weights in numbered slots, read and written by need.
+
+Nothing of it is mapped into memory or cached in the process: a row is read when it is asked for,
+and the system's page cache keeps what there is room for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flamma.errors import RunError
+from flamma.types import Ints, Params
+
+HEADER_BYTES: Final = 4
+"""Before the numbers of a row stands the power of two that they are multiples of."""
+
+LARGEST_EXPONENT: Final = 15
+"""The numbers of a float16 row are scaled to less than 2 to this, far from its largest value."""
+
+EXPONENT_GAP: Final = 112
+"""How much larger the exponent's bias is in float32 than in float16."""
+
+FLOAT16_BITS: Final = np.int32(~0x70001FFF)
+"""The bits of a float32 that those of a float16, shifted into their places, may have."""
+
+
+class RowFile:
+    """Numbered slots for rows of ``size`` weights, and which of them are in use.
+
+    Parameters
+    ----------
+    size : int
+        Weights in a row.
+    half : bool
+        Whether they are kept in float16, each row with a power of two of its own as its unit.
+    path : Path, optional
+        Where the file is, made with the first row; without one it is an unnamed temporary file.
+    """
+
+    def __init__(self, size: int, half: bool, path: Path | None = None) -> None:
+        self.size = size
+        self.half = half
+        self.path = path
+        self.slot_bytes = HEADER_BYTES + size * (2 if half else 4)
+        self._descriptor = -1
+        self._uses = np.zeros(0, dtype=np.int64)
+        self._released: deque[Ints] = deque()
+
+    def hold(self, slots: Ints, owner: object) -> None:
+        """Keep these slots from being written again as long as their owner lives.
+
+        Whichever thread drops the owner, its slots are counted off by the next :meth:`allocate`.
+        """
+        self._grow(int(np.max(slots, initial=-1)) + 1)
+        self._uses[slots] += 1
+        weakref.finalize(owner, self._released.append, slots).atexit = False
+
+    def allocate(self, count: int) -> Ints:
+        """Return so many slots that nothing holds, for an owner that will hold them."""
+        while self._released:
+            self._uses[self._released.popleft()] -= 1
+        unused = np.flatnonzero(self._uses == 0)
+        self._grow(self._uses.size + count - unused.size)
+        return np.flatnonzero(self._uses == 0)[:count]
+
+    def write(self, slot: int, content: bytes) -> None:
+        """Write one row as :meth:`encode` made it."""
+        try:
+            descriptor, written = self._opened(), 0
+            while written < len(content):
+                place = slot * self.slot_bytes + written
+                written += os.pwrite(descriptor, content[written:], place)
+        except OSError as error:
+            raise RunError(
+                f"cannot write the clients' rows to {self.where}: {error.strerror}; make room, "
+                f"then flamma resume."
+            ) from error
+
+    def read(self, slot: int) -> bytes:
+        """Return the content of one slot; shorter than a row if the file is cut off."""
+        try:
+            return os.pread(self._opened(), self.slot_bytes, slot * self.slot_bytes)
+        except OSError as error:
+            raise RunError(f"cannot read {self.where}: {error.strerror}.") from error
+
+    def sync(self) -> None:
+        """Make all rows survive a power failure."""
+        if self._descriptor >= 0 and self.path is not None:
+            os.fsync(self._descriptor)
+
+    def check_room(self, slots: int, purpose: str) -> None:
+        """Refuse what the disk has no room for.
+
+        Raises
+        ------
+        RunError
+            With what is needed and what is free.
+        """
+        folder = self._folder
+        free = shutil.disk_usage(folder).free
+        if self.path is not None and self.path.exists():
+            free += self.path.stat().st_size
+        if slots * self.slot_bytes > free:
+            raise RunError(
+                f"{purpose} takes up to {slots * self.slot_bytes / 1e9:,.1f} GB on disk, but "
+                f"{free / 1e9:,.1f} GB are free in {folder}: make room, name another --out, or use "
+                f"fewer clients, a smaller model, or a strategy without a memory, such as flamma "
+                f"or fedavg."
+            )
+
+    def encode(self, row: Params) -> bytes:
+        """Return the bytes of a row; in float16 a number is off by 2^-11 of itself at most.
+
+        Numbers below 2^-29 of the row's largest lose more, up to 2^-40 of the largest.
+        """
+        if not self.half:
+            return bytes(HEADER_BYTES) + row.tobytes()
+        most = float(np.max(np.abs(row), initial=0.0))
+        exponent = int(np.frexp(most)[1]) - LARGEST_EXPONENT
+        scaled = np.ldexp(row, -exponent).astype(np.float16)
+        return exponent.to_bytes(HEADER_BYTES, "little", signed=True) + scaled.tobytes()
+
+    def decode(self, content: bytes) -> tuple[NDArray[np.float32], float]:
+        """Return numbers and their unit: the row is the one times the other.
+
+        The bits of a float16, moved to where a float32 has them, are its value but for a power of
+        two, which goes into the unit. NumPy's own conversion takes several times as long.
+        """
+        if len(content) != self.slot_bytes:
+            raise RunError(f"{self.where} is damaged: it is shorter than its rows.")
+        if not self.half:
+            return np.frombuffer(content, dtype=np.float32, offset=HEADER_BYTES), 1.0
+        exponent = int.from_bytes(content[:HEADER_BYTES], "little", signed=True)
+        halves = np.frombuffer(content, dtype=np.int16, offset=HEADER_BYTES)
+        bits = np.left_shift(halves, np.int32(13), dtype=np.int32)
+        bits &= FLOAT16_BITS
+        return bits.view(np.float32), 2.0 ** (exponent + EXPONENT_GAP)
+
+    @property
+    def where(self) -> str:
+        """What the file is called in messages."""
+        return "a temporary file" if self.path is None else str(self.path)
+
+    @property
+    def _folder(self) -> Path:
+        """The nearest folder that exists already."""
+        if self.path is None:
+            return Path(tempfile.gettempdir())
+        return next(folder for folder in self.path.absolute().parents if folder.exists())
+
+    def _grow(self, slots: int) -> None:
+        more = max(0, slots - self._uses.size)
+        self._uses = np.concatenate((self._uses, np.zeros(more, dtype=np.int64)))
+
+    def _opened(self) -> int:
+        if self._descriptor < 0:
+            if self.path is None:
+                self._descriptor, name = tempfile.mkstemp()
+                os.unlink(name)
+            else:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            weakref.finalize(self, os.close, self._descriptor).atexit = False
+        return self._descriptor
