@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -79,11 +79,7 @@ class Rows:
 
     def weighted_sum(self, clients: Ints, weights: Floats) -> Floats:
         """Return Σ w_i row_i in double precision, added up one by one in the order given."""
-        total, product = np.zeros(self.file.size), np.empty(self.file.size)
-        for (numbers, unit), weight in zip(self._read(clients), weights.tolist(), strict=True):
-            np.multiply(numbers, weight * unit, out=product, dtype=np.float64)
-            total += product
-        return total
+        return self.file.weighted_sum(self.slots[clients], weights)
 
     def matrix(self, clients: Ints) -> Params:
         """Return the rows of these clients as a matrix.
@@ -95,8 +91,8 @@ class Rows:
         """
         check_matrix(clients.size, self.file.size)
         matrix = np.empty((clients.size, self.file.size), dtype=np.float32)
-        for place, (numbers, unit) in enumerate(self._read(clients)):
-            np.multiply(numbers, unit, out=matrix[place], dtype=np.float64, casting="same_kind")
+        for place, slot in enumerate(self.slots[clients].tolist()):
+            matrix[place] = self.file.decode(self.file.read(slot))
         return matrix
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Params:
@@ -154,10 +150,6 @@ class Rows:
                 "the checkpoint is of another configuration than config.toml."
             ) from error
         return replace(self, slots=slots, checksums=checksums)
-
-    def _read(self, clients: Ints) -> Iterator[tuple[NDArray[np.float32], float]]:
-        for slot in self.slots[clients].tolist():
-            yield self.file.decode(self.file.read(slot))
 
 
 def check_matrix(rows: int, size: int) -> None:
