@@ -46,6 +46,7 @@ class Checkpoints:
         self._took = 0.0
         self._writer: threading.Thread | None = None
         self._problem: BaseException | None = None
+        self._homes: dict[str, Rows] = {}
         self._held: dict[str, list[Rows]] = {}
 
     def __enter__(self) -> Self:
@@ -100,10 +101,11 @@ class Checkpoints:
         RunError
             If the disk has no room for them.
         """
-        settled: dict[str, Any] = {
-            name: rows.moved(self._rows_file(name)) for name, rows in _rows(like).items()
-        }
-        return replace(like, **settled)
+        for name, rows in _rows(like).items():
+            if name not in self._homes:
+                self._homes[name] = rows.moved(self.folder / f"{name}.rows")
+        homes: dict[str, Any] = self._homes
+        return replace(like, **homes)
 
     def load(self, like: S, recorded: int | None = None) -> S | None:
         """Return the newest intact state of the same kind as ``like``; None if there is none.
@@ -111,7 +113,7 @@ class Checkpoints:
         Parameters
         ----------
         like : State
-            The state before the first round, as :meth:`settle` returned it.
+            The state before the first round.
         recorded : int, optional
             The last round that is recorded; a state beyond it would leave rounds without a record.
 
@@ -120,6 +122,7 @@ class Checkpoints:
         RunError
             If checkpoints were written but none of them is intact.
         """
+        like = self.settle(like)
         manifest = Manifest.read(self.run)
         entries = self._version_1_entries() if manifest is None else manifest.checkpoints
         intact = []
@@ -152,6 +155,7 @@ class Checkpoints:
         from safetensors.numpy import save
 
         began = time.monotonic()
+        state = self._at_home(state)
         arrays, numbers = _parts(state)
         content = save(arrays, metadata={"numbers": json.dumps(numbers)})
         name = f"round-{state.round:06d}.safetensors"
@@ -175,8 +179,16 @@ class Checkpoints:
         }
         self._took = time.monotonic() - began
 
-    def _rows_file(self, name: str) -> Path:
-        return self.folder / f"{name}.rows"
+    def _at_home(self, state: S) -> S:
+        """Return the state with copies of those rows that are not in the run's directory."""
+        copies: dict[str, Any] = {}
+        for name, rows in _rows(state).items():
+            home = self._homes.get(name) or rows.emptied().moved(self.folder / f"{name}.rows")
+            self._homes[name] = home
+            if rows.file is not home.file:
+                known = rows.known
+                copies[name] = home.updated(known.tolist(), rows.each(known), known[:0])
+        return replace(state, **copies)
 
     def _version_1_entries(self) -> tuple[CheckpointEntry, ...]:
         content = _read(self.folder / VERSION_1_INDEX)

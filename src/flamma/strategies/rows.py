@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -81,6 +81,11 @@ class Rows:
         """Return Σ w_i row_i in double precision, added up one by one in the order given."""
         return self.file.weighted_sum(self.slots[clients], weights)
 
+    def each(self, clients: Ints) -> Iterator[Params]:
+        """Yield the rows of these clients."""
+        for slot in self.slots[clients].tolist():
+            yield self.file.decode(self.file.read(slot))
+
     def matrix(self, clients: Ints) -> Params:
         """Return the rows of these clients as a matrix.
 
@@ -91,8 +96,8 @@ class Rows:
         """
         check_matrix(clients.size, self.file.size)
         matrix = np.empty((clients.size, self.file.size), dtype=np.float32)
-        for place, slot in enumerate(self.slots[clients].tolist()):
-            matrix[place] = self.file.decode(self.file.read(slot))
+        for place, row in enumerate(self.each(clients)):
+            matrix[place] = row
         return matrix
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Params:
@@ -110,6 +115,10 @@ class Rows:
                 self.slots[known].tolist(), self.checksums[known].tolist(), strict=True
             )
         )
+
+    def emptied(self) -> Rows:
+        """Return no rows, of as many clients."""
+        return replace(self, slots=np.full_like(self.slots, -1))
 
     def moved(self, path: Path) -> Rows:
         """Return these rows, of which there are none yet, with a file of their own at a path.
