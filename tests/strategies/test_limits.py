@@ -66,6 +66,22 @@ def test_a_round_that_does_not_fit_into_memory_is_refused_before_anything_is_tra
     assert not (tmp_path / "run/config.toml").exists()
 
 
+def test_what_the_configuration_tells_is_checked_before_data_are_loaded(tmp_path, monkeypatch):
+    def load(*_):
+        raise AssertionError("data were loaded")
+
+    monkeypatch.setattr("flamma.experiments.setup.build_federation", load)
+    monkeypatch.setattr(
+        "flamma.strategies.row_file.shutil.disk_usage", lambda _: SimpleNamespace(free=10**9)
+    )
+    many = {"name": "mifa", "memory": 0.9}
+    with pytest.raises(RunError, match=r"remembering 100,000 clients with 61,706 weights .* GB"):
+        run(
+            {"strategy": many, "per_round": 100, "rounds": 500, "data": {"clients": 100_000}},
+            out=tmp_path / "run",
+        )
+
+
 def test_a_warm_up_of_very_many_clients_is_refused_with_the_way_out():
     many, start = population(10**6, 44_426), np.zeros(44_426, dtype=np.float32)
     with pytest.raises(StrategyError, match=r"take 355\.4 GB, .* set strategy.warmup_iterations"):

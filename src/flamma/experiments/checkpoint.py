@@ -90,8 +90,8 @@ class Checkpoints:
 
     def save(self, state: State) -> None:
         """Write the state now; whatever else it depends on is on disk already."""
+        self.start(state, lambda: None)
         self.wait()
-        self._save(state)
 
     def settle(self, like: S) -> S:
         """Return the state before the first round with its rows in the run's directory.
@@ -148,13 +148,13 @@ class Checkpoints:
         try:
             synced()
             self._save(state)
+            self._took = time.monotonic() - self._began
         except BaseException as problem:  # told by the thread that trains
             self._problem = problem
 
     def _save(self, state: State) -> None:
         from safetensors.numpy import save
 
-        began = time.monotonic()
         state = self._at_home(state)
         arrays, numbers = _parts(state)
         content = save(arrays, metadata={"numbers": json.dumps(numbers)})
@@ -177,7 +177,6 @@ class Checkpoints:
             for file, rows in (self._held | {name: list(_rows(state).values())}).items()
             if file in names
         }
-        self._took = time.monotonic() - began
 
     def _at_home(self, state: S) -> S:
         """Return the state with copies of those rows that are not in the run's directory."""
