@@ -42,6 +42,7 @@ def test_how_many_threads_add_up_does_not_show(kept_as, monkeypatch):
     kept, weights = filled(some(20, 101), kept_as), np.linspace(0, 1, 20)
     alone = kept.weighted_sum(np.arange(20), weights)
     monkeypatch.setattr(row_file, "THREADED_NUMBERS", 1)
+    monkeypatch.setattr(row_file, "COLUMNS_PER_THREAD", 10)
     for cores in (1, 3, 8):
         monkeypatch.setattr(row_file, "usable_cores", lambda cores=cores: cores)
         np.testing.assert_array_equal(kept.weighted_sum(np.arange(20), weights), alone)

@@ -39,6 +39,9 @@ EXPONENT_GAP: Final = 112
 THREADED_NUMBERS: Final = 2**25
 """From so many numbers on a sum is worth more than one thread."""
 
+COLUMNS_PER_THREAD: Final = 2**14
+"""With fewer numbers of a row each, threads wait for one another more than they add up."""
+
 FLOAT16_BITS: Final = np.int32(~0x70001FFF)
 """The bits of a float32 that those of a float16, shifted into their places, may have."""
 
@@ -90,10 +93,7 @@ class RowFile:
                 place = slot * self.slot_bytes + written
                 written += os.pwrite(descriptor, content[written:], place)
         except OSError as error:
-            raise RunError(
-                f"cannot write the clients' rows to {self.where}: {error.strerror}; make room, "
-                f"then flamma resume."
-            ) from error
+            raise self._cannot_write(error) from error
 
     def read(self, slot: int) -> bytes:
         """Return the content of one slot; shorter than a row if the file is cut off."""
@@ -101,8 +101,12 @@ class RowFile:
 
     def sync(self) -> None:
         """Make all rows survive a power failure."""
-        if self._descriptor >= 0 and self.path is not None:
+        if self._descriptor < 0:
+            return
+        try:
             os.fsync(self._descriptor)
+        except OSError as error:
+            raise self._cannot_write(error) from error
 
     def check_room(self, slots: int, purpose: str) -> None:
         """Refuse what the disk has no room for.
@@ -142,7 +146,9 @@ class RowFile:
     def decode(self, content: bytes) -> Params:
         """Return the row of these bytes."""
         self._check(len(content), self.slot_bytes)
-        row = np.frombuffer(content, dtype=np.float16 if self.half else np.float32, offset=4)
+        row = np.frombuffer(
+            content, dtype=np.float16 if self.half else np.float32, offset=HEADER_BYTES
+        )
         return np.ldexp(row.astype(np.float32), _exponent(content))
 
     def weighted_sum(self, slots: Ints, weights: Floats) -> Floats:
@@ -152,9 +158,9 @@ class RowFile:
         """
         exponents = [_exponent(self._pread(HEADER_BYTES, slot)) for slot in slots.tolist()]
         scaled = np.ldexp(weights, exponents).tolist()
-        if slots.size * self.size < THREADED_NUMBERS:
+        threads = min(usable_cores(), self.size // COLUMNS_PER_THREAD)
+        if slots.size * self.size < THREADED_NUMBERS or threads < 2:
             return self._sum(slots, scaled, 0, self.size)
-        threads = usable_cores()
         cuts = [k * self.size // threads for k in range(threads + 1)]
         with ThreadPoolExecutor(threads) as pool:
             sums = pool.map(lambda cut: self._sum(slots, scaled, *cut), pairwise(cuts))
@@ -174,7 +180,7 @@ class RowFile:
         for slot, weight in zip(slots.tolist(), weights, strict=True):
             place = slot * self.slot_bytes + HEADER_BYTES + first * width
             into: NDArray[Any] = halves if self.half else numbers
-            self._check(os.preadv(self._opened(), [into.data], place), into.nbytes)
+            self._check(self._preadv(into, place), into.nbytes)
             if self.half:
                 np.left_shift(halves, np.int32(13), out=bits, dtype=np.int32)
                 np.bitwise_and(bits, FLOAT16_BITS, out=bits)
@@ -200,6 +206,18 @@ class RowFile:
             return os.pread(self._opened(), count, slot * self.slot_bytes)
         except OSError as error:
             raise RunError(f"cannot read {self.where}: {error.strerror}.") from error
+
+    def _preadv(self, into: NDArray[Any], place: int) -> int:
+        try:
+            return os.preadv(self._opened(), [into.data], place)
+        except OSError as error:
+            raise RunError(f"cannot read {self.where}: {error.strerror}.") from error
+
+    def _cannot_write(self, error: OSError) -> RunError:
+        return RunError(
+            f"cannot write the clients' rows to {self.where}: {error.strerror}; make room, then "
+            f"flamma resume."
+        )
 
     def _check(self, found: int, wanted: int) -> None:
         if found != wanted:
