@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -98,17 +98,17 @@ def measure(options: argparse.Namespace) -> None:
                     [r.seconds_train for r in done.history[options.rounds * 3 // 4 : -1]]
                 ),
                 "epochs": epochs,
-                "peak": high_water(os.getpid()) / 1e6,
+                "peak": high_water() / 1e6,
                 "stored": stored / 1e9,
             }
         )
     )
 
 
-def high_water(pid: int) -> int:
-    """Return the most memory a process ever had resident, in kB."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+def high_water() -> int:
+    """Return the most memory that this process or one of its workers ever had resident, in kB."""
+    sides = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return max(resource.getrusage(side).ru_maxrss for side in sides)
 
 
 def main() -> None:
