@@ -1,9 +1,10 @@
 """Kills a run at every write and every sync, resumes it, and compares it with an unharmed one.
 
-A shim counts the operations by which a run reaches the disk: writes of open files, syncs and
-renames. For each of them a process is forked that ends, without any clean-up, just before or just
-after it; half of a write may have reached the file by then. Another process resumes the run, and
-its weights and records must be those of the run that was left alone.
+A shim counts the operations by which a run reaches the disk: writes of open files, rows written in
+place, syncs and renames, of the training and of the thread that writes checkpoints beside it; there
+is a checkpoint after every round. For each of them a process is forked that ends, without any
+clean-up, just before or just after it; half of a write may have reached the file by then. Another
+process resumes the run, and its weights and records must be those of the run that was left alone.
 
     python tests/experiments/crash_points.py [--every N] [--rounds N]
 """
@@ -16,6 +17,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import traceback
 import warnings
 from collections.abc import Callable
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from flamma.engines.executor import stay_on_one_thread
+from flamma.experiments import checkpoint
 from flamma.experiments.run import Run, resume, run
 
 CRASHED = 137
@@ -41,17 +44,29 @@ class Shim:
     def __init__(self, crash_at: int | None) -> None:
         self.count = 0
         self.crash_at = crash_at
+        self._lock = threading.Lock()
 
     def moment(self) -> None:
         """Count one moment; it may be the last."""
-        if self.count == self.crash_at:
-            os._exit(CRASHED)
-        self.count += 1
+        with self._lock:
+            if self.count == self.crash_at:
+                os._exit(CRASHED)
+            self.count += 1
 
     def install(self) -> None:
         """Put the shim between this process and the disk."""
         for name in ("replace", "fsync"):
             setattr(os, name, self._around(getattr(os, name)))
+        real_pwrite = os.pwrite
+
+        def halved(descriptor: int, content: bytes, place: int) -> int:
+            self.moment()
+            half = len(content) // 2
+            real_pwrite(descriptor, content[:half], place)
+            self.moment()
+            return half + real_pwrite(descriptor, content[half:], place + half)
+
+        os.pwrite = halved  # type: ignore[assignment]
         real_open, real_fdopen = builtins.open, os.fdopen
         builtins.open = lambda *a, **k: self._counted(real_open(*a, **k), a, k)  # type: ignore[assignment]
         os.fdopen = lambda *a, **k: self._counted(real_fdopen(*a, **k), a, k)  # type: ignore[assignment]
@@ -121,6 +136,7 @@ def crashing(place: Path, crash_at: int | None, rounds: int) -> int:
     """Run until the given moment; return the exit code. Without one, tell how many there are."""
 
     def job() -> None:
+        checkpoint.SHARE_OF_TIME = 1e9
         shim = Shim(crash_at)
         shim.install()
         run(TABLES, out=place, rounds=rounds)

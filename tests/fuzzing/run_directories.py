@@ -28,7 +28,7 @@ TABLES = {
     "per_round": 2,
     "data": {"clients": 4, "train_samples": 120, "validation_samples": 0},
     "model": {"name": "logistic"},
-    "strategy": {"name": "flamma", "warmup_iterations": 2},
+    "strategy": {"name": "flamma-plus", "warmup_iterations": 2},
 }
 RESUMED = 0.02
 """The share of inputs that are resumed, too; it takes much longer than reading."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from contextlib import suppress
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from flamma.errors import StrategyError
+from flamma.errors import RunError, StrategyError
 from flamma.experiments.run import run
 from flamma.strategies import STRATEGIES
 from flamma.strategies.flamma_plus import levelled
-from flamma.strategies.memory import ROW_COPIES
 from flamma.types import Plan, Population, Report
 
 PLAN = Plan(rounds=5, per_round=3, epochs=1, learning_rate=0.1, batch_size=8)
@@ -58,13 +56,13 @@ def test_weights_by_loss_stay_finite_whatever_a_client_tells(power):
 
 
 @pytest.mark.parametrize("name", REMEMBERING)
-def test_a_memory_that_does_not_fit_is_refused_before_anything_is_trained(
+def test_a_round_that_does_not_fit_into_memory_is_refused_before_anything_is_trained(
     name, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(
         "flamma.strategies.memory.psutil.virtual_memory", lambda: SimpleNamespace(available=10**4)
     )
-    with pytest.raises(StrategyError, match=r"remembering 10 clients with .* GB are free: use"):
+    with pytest.raises(StrategyError, match=r"weights of .* clients .* GB are free: "):
         run(strategy__name=name, model__name="logistic", rounds=1, out=tmp_path / "run")
     assert not (tmp_path / "run/config.toml").exists()
 
@@ -82,17 +80,36 @@ def test_a_trace_of_too_many_rounds_is_refused_in_a_sentence():
         STRATEGIES["flamma-adaptive"](Plan(10**7 + 1, 3, 1, 0.1, 8))
 
 
-def test_a_round_takes_no_more_copies_of_the_rows_than_are_reckoned_with():
-    clients, size = 100, 20_000
-    strategy = STRATEGIES["mifa"](Plan(5, clients, 1, 0.1, 8))
-    state = strategy.init(np.zeros(size, dtype=np.float32), population(clients, size))
-    offer = strategy.offer(state, np.arange(clients), np.random.default_rng(0))
-    reports = [Report(k, np.ones(size, dtype=np.float32), 10, 1) for k in range(clients)]
-    tracemalloc.start()
-    try:
-        strategy.aggregate(state, offer, reports)
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    rows = clients * size * 4
-    assert most / rows <= ROW_COPIES - 2 + 0.5  # what is kept and a checkpoint come on top
+def test_what_the_configuration_tells_is_checked_before_data_are_loaded(tmp_path, monkeypatch):
+    def load(*_):
+        raise AssertionError("data were loaded")
+
+    monkeypatch.setattr("flamma.experiments.setup.build_federation", load)
+    monkeypatch.setattr(
+        "flamma.strategies.row_file.shutil.disk_usage", lambda _: SimpleNamespace(free=10**9)
+    )
+    many = {"name": "mifa", "memory": 0.9}
+    with pytest.raises(RunError, match=r"remembering 100,000 clients with 61,706 weights .* GB"):
+        run(
+            {"strategy": many, "per_round": 100, "rounds": 500, "data": {"clients": 100_000}},
+            out=tmp_path / "run",
+        )
+
+
+def test_a_warm_up_of_very_many_clients_is_refused_with_the_way_out():
+    many, start = population(10**6, 44_426), np.zeros(44_426, dtype=np.float32)
+    with pytest.raises(StrategyError, match=r"take 355\.4 GB, .* set strategy.warmup_iterations"):
+        STRATEGIES["flamma-plus"](PLAN).init(start, many)
+    STRATEGIES["flamma-plus"](PLAN, warmup_iterations=0).init(start, many)
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_a_memory_that_does_not_fit_on_the_disk_is_refused_before_anything_is_trained(
+    name, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(
+        "flamma.strategies.row_file.shutil.disk_usage", lambda _: SimpleNamespace(free=10**4)
+    )
+    with pytest.raises(RunError, match=r"remembering 10 clients with .* GB are free in .*: make"):
+        run(strategy__name=name, model__name="logistic", rounds=1, out=tmp_path / "run")
+    assert not (tmp_path / "run/config.toml").exists()

@@ -1,24 +1,30 @@
 """A strategy's state on disk: safetensors for arrays, with the other numbers in their metadata.
 
 The run's manifest names the newest file with its SHA-256; the one before it is kept, so a damaged
-file costs some rounds and not the run.
+file costs some rounds and not the run. Rows of weights are in a file of their own already, where
+no row of a kept checkpoint is overwritten: a checkpoint has their places and checksums, so that it
+costs what has changed since the last one. It is written beside the training.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flamma.errors import RunError
 from flamma.experiments.manifest import CheckpointEntry, Manifest
 from flamma.files import write_atomically
 from flamma.strategies.base import S, State
+from flamma.strategies.rows import Rows
 
 CHECKPOINT_FOLDER = "checkpoint"
 VERSION_1_INDEX = "latest.json"
@@ -31,37 +37,75 @@ KEPT_CHECKPOINTS = 2
 
 
 class Checkpoints:
-    """The checkpoints of the run in a directory."""
+    """The checkpoints of the run in a directory; leaving it waits for one that is being written."""
 
     def __init__(self, run: Path) -> None:
         self.run = run
         self.folder = run / CHECKPOINT_FOLDER
-        self._wrote_at = -float("inf")
+        self._began = -float("inf")
         self._took = 0.0
+        self._writer: threading.Thread | None = None
+        self._problem: BaseException | None = None
+        self._homes: dict[str, Rows] = {}
+        self._held: dict[str, list[Rows]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.wait()
+        except Exception:
+            if kind is None:  # else the first problem is the one to tell
+                raise
 
     def is_due(self) -> bool:
-        """Return whether enough time has passed since the last one."""
-        return time.monotonic() - self._wrote_at >= self._took / SHARE_OF_TIME
+        """Return whether enough time has passed since the last one was begun."""
+        passed = time.monotonic() - self._began
+        writing = self._writer is not None and self._writer.is_alive()
+        return passed >= (passed if writing else self._took) / SHARE_OF_TIME
+
+    def start(self, state: State, synced: Callable[[], None]) -> None:
+        """Write the state beside the training; ``synced`` puts on disk what it depends on.
+
+        One that is still being written is waited for, and what went wrong with it is raised here.
+        """
+        import safetensors.numpy  # noqa: F401 - a thread that imports could be caught in a fork
+
+        self.wait()
+        self._began = time.monotonic()
+        self._writer = threading.Thread(
+            target=self._write, args=(state, synced), name="checkpoint", daemon=True
+        )
+        self._writer.start()
+
+    def wait(self) -> None:
+        """Wait for the checkpoint that is being written, and raise what went wrong with it."""
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            raise problem
 
     def save(self, state: State) -> None:
-        """Write the state; whatever it depends on is on disk already."""
-        from safetensors.numpy import save
+        """Write the state now; whatever else it depends on is on disk already."""
+        self.start(state, lambda: None)
+        self.wait()
 
-        started = time.monotonic()
-        arrays, numbers = _parts(state)
-        content = save(arrays, metadata={"numbers": json.dumps(numbers)})
-        name = f"round-{state.round:06d}.safetensors"
-        write_atomically(self.folder / name, content)
-        manifest = Manifest.read(self.run) or Manifest()
-        newest = CheckpointEntry(name, hashlib.sha256(content).hexdigest(), state.round)
-        others = [entry for entry in manifest.checkpoints if entry.file != name]
-        kept = (newest, *others)[:KEPT_CHECKPOINTS]
-        replace(manifest, checkpoints=kept).write(self.run)
-        for old in self.folder.glob("round-*.safetensors"):
-            if old.name not in {entry.file for entry in kept}:
-                old.unlink(missing_ok=True)
-        self._wrote_at = time.monotonic()
-        self._took = self._wrote_at - started
+    def settle(self, like: S) -> S:
+        """Return the state before the first round with its rows in the run's directory.
+
+        Raises
+        ------
+        RunError
+            If the disk has no room for them.
+        """
+        for name, rows in _rows(like).items():
+            if name not in self._homes:
+                self._homes[name] = rows.moved(self.folder / f"{name}.rows")
+        homes: dict[str, Any] = self._homes
+        return replace(like, **homes)
 
     def load(self, like: S, recorded: int | None = None) -> S | None:
         """Return the newest intact state of the same kind as ``like``; None if there is none.
@@ -78,22 +122,72 @@ class Checkpoints:
         RunError
             If checkpoints were written but none of them is intact.
         """
+        like = self.settle(like)
         manifest = Manifest.read(self.run)
         entries = self._version_1_entries() if manifest is None else manifest.checkpoints
         intact = []
         for entry in entries:
             content = _read(self.folder / Path(entry.file).name)
             if content is not None and hashlib.sha256(content).hexdigest() == entry.sha256:
-                intact.append((entry, content))
-        if entries and not intact and self.folder.exists():
+                state = _restored(like, content)
+                # Its rows stay until the manifest no longer names it, whether it is taken or not.
+                self._held[entry.file] = list(_rows(state).values())
+                intact.append((entry, state))
+        usable = [s for entry, s in intact if recorded is None or entry.round <= max(recorded, 0)]
+        for state in usable:
+            if all(rows.intact() for rows in _rows(state).values()):
+                return state
+        if entries and (usable or not intact) and self.folder.exists():
             raise RunError(
                 f"every checkpoint in {self.folder} is damaged: remove that folder to start the "
                 f"run again from round 1."
             )
-        for entry, content in intact:
-            if recorded is None or entry.round <= max(recorded, 0):
-                return _restored(like, content)
         return None
+
+    def _write(self, state: State, synced: Callable[[], None]) -> None:
+        try:
+            synced()
+            self._save(state)
+            self._took = time.monotonic() - self._began
+        except BaseException as problem:  # told by the thread that trains
+            self._problem = problem
+
+    def _save(self, state: State) -> None:
+        from safetensors.numpy import save
+
+        state = self._at_home(state)
+        arrays, numbers = _parts(state)
+        content = save(arrays, metadata={"numbers": json.dumps(numbers)})
+        name = f"round-{state.round:06d}.safetensors"
+        for rows in _rows(state).values():
+            rows.file.sync()
+        write_atomically(self.folder / name, content)
+        manifest = Manifest.read(self.run) or Manifest()
+        newest = CheckpointEntry(name, hashlib.sha256(content).hexdigest(), state.round)
+        others = [entry for entry in manifest.checkpoints if entry.file != name]
+        kept = (newest, *others)[:KEPT_CHECKPOINTS]
+        replace(manifest, checkpoints=kept).write(self.run)
+        names = {entry.file for entry in kept}
+        for old in self.folder.glob("round-*.safetensors"):
+            if old.name not in names:
+                old.unlink(missing_ok=True)
+        # Only now may the rows of older checkpoints be overwritten.
+        self._held = {
+            file: rows
+            for file, rows in (self._held | {name: list(_rows(state).values())}).items()
+            if file in names
+        }
+
+    def _at_home(self, state: S) -> S:
+        """Return the state with copies of those rows that are not in the run's directory."""
+        copies: dict[str, Any] = {}
+        for name, rows in _rows(state).items():
+            home = self._homes.get(name) or rows.emptied().moved(self.folder / f"{name}.rows")
+            self._homes[name] = home
+            if rows.file is not home.file:
+                known = rows.known
+                copies[name] = home.updated(known.tolist(), rows.each(known), known[:0])
+        return replace(state, **copies)
 
     def _version_1_entries(self) -> tuple[CheckpointEntry, ...]:
         content = _read(self.folder / VERSION_1_INDEX)
@@ -108,10 +202,18 @@ class Checkpoints:
             return (CheckpointEntry("damaged", "", 0),)
 
 
+def _rows(state: State) -> dict[str, Rows]:
+    values = {field.name: getattr(state, field.name) for field in fields(state)}
+    return {name: value for name, value in values.items() if isinstance(value, Rows)}
+
+
 def _parts(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
     values = {field.name: getattr(state, field.name) for field in fields(state)}
+    rows = _rows(state)
     arrays = {k: np.ascontiguousarray(v) for k, v in values.items() if isinstance(v, np.ndarray)}
-    return arrays, {k: v for k, v in values.items() if k not in arrays}
+    numbers = {k: v for k, v in values.items() if k not in arrays and k not in rows}
+    tables = {f"{k}.{part}": a for k, v in rows.items() for part, a in v.table().items()}
+    return arrays | tables, numbers
 
 
 def _restored(like: S, content: bytes) -> S:
@@ -124,14 +226,31 @@ def _restored(like: S, content: bytes) -> S:
         numbers = json.loads(header["__metadata__"]["numbers"])
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"a checkpoint cannot be read: {error}.") from error
+    rows = {name: _restored_rows(name, empty, arrays) for name, empty in _rows(like).items()}
     wanted, known = _parts(like)
     fits = arrays.keys() == wanted.keys() and all(
-        arrays[k].shape == wanted[k].shape and arrays[k].dtype == wanted[k].dtype for k in wanted
+        name.partition(".")[0] in rows
+        or (arrays[name].shape == array.shape and arrays[name].dtype == array.dtype)
+        for name, array in wanted.items()
     )
     if not fits or not isinstance(numbers, dict) or numbers.keys() != known.keys():
         raise RunError("the checkpoint is of another configuration than config.toml.")
-    restored: dict[str, Any] = {**arrays, **numbers}
+    plain = {name: array for name, array in arrays.items() if name.partition(".")[0] not in rows}
+    restored: dict[str, Any] = {**plain, **numbers, **rows}
     return replace(like, **restored)
+
+
+def _restored_rows(name: str, empty: Rows, arrays: dict[str, NDArray[Any]]) -> Rows:
+    """Return the rows of a checkpoint; what version 0.1 wrote has them as a matrix."""
+    matrix = arrays.pop(name, None)
+    if matrix is None:
+        parts = [part for part in empty.table() if f"{name}.{part}" in arrays]
+        return empty.restored({part: arrays[f"{name}.{part}"] for part in parts})
+    if matrix.shape != (empty.slots.size, empty.file.size) or "heard" not in arrays:
+        raise RunError("the checkpoint is of another configuration than config.toml.")
+    arrays |= {f"{name}.{part}": array for part, array in empty.table().items()}
+    clients = np.flatnonzero(arrays["heard"] >= 0)
+    return empty.updated(clients.tolist(), matrix[clients], clients[:0])
 
 
 def _read(path: Path) -> bytes | None:

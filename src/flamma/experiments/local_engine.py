@@ -33,10 +33,12 @@ def _execute(assignment: Assignment) -> None:
     from flamma.clients.behaviours import assign, told
     from flamma.data.federated import pooled
     from flamma.engines.respond import RationalClients
+    from flamma.experiments.room import check_room
     from flamma.experiments.session import carry_out
     from flamma.experiments.setup import build_data, build_runner, seconds_per_epoch
     from flamma.experiments.world import World, check_validation, make_population
 
+    check_room(assignment)
     config, folder, data = assignment.config, assignment.folder, assignment.data
     data = build_data(config, assignment.data_dir) if data is None else data
     data = pooled(data) if config.strategy.pools_data else data

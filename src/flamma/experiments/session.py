@@ -31,7 +31,7 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
     from flamma.federation import Federation
 
     checkpoints = Checkpoints(folder.path)
-    state = config.strategy.init(world.initial_params, world.population)
+    state = checkpoints.settle(config.strategy.init(world.initial_params, world.population))
     if folder.exists and not (folder.path / MANIFEST).exists():  # begun by version 0.1
         state = checkpoints.load(state, _last_round(folder)) or state
         begin(config, folder, world)
@@ -50,17 +50,17 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
         evaluate_every=config.evaluation.every,
     )
     rounds = federation.rounds(state)
-    for finished in one_behind(rounds) if world.looks_ahead else rounds:
-        record, scores = finished.settled()
-        state = finished.state
-        rows = _client_rows(record.round, scores)
-        record = replace(record, scores_checksum=rows_checksum(rows), run=run_id)
-        folder.append(record, rows)
-        if state.round == config.rounds or checkpoints.is_due():
-            folder.sync()
-            checkpoints.save(state)
-        if on_round is not None:
-            on_round(record)
+    with checkpoints:
+        for finished in one_behind(rounds) if world.looks_ahead else rounds:
+            record, scores = finished.settled()
+            state = finished.state
+            rows = _client_rows(record.round, scores)
+            record = replace(record, scores_checksum=rows_checksum(rows), run=run_id)
+            folder.append(record, rows)
+            if state.round == config.rounds or checkpoints.is_due():
+                checkpoints.start(state, folder.sync)
+            if on_round is not None:
+                on_round(record)
     digest = hashlib.sha256(state.params.tobytes()).hexdigest()
     folder.write_about(finished=_now(), params_sha256=digest)
 

@@ -18,6 +18,7 @@ from flamma.numerics import power, total
 from flamma.strategies.base import Offer, loss_unit
 from flamma.strategies.flamma import FlammaState, GameStrategy
 from flamma.strategies.memory import Remembering, check_memory, empty_memory, recall
+from flamma.strategies.rows import RowFormat
 from flamma.types import Floats, Ints, Params, Population, Report
 
 SMALLEST_LOSS = 1e-3
@@ -54,12 +55,16 @@ class MemoryStrategy(GameStrategy[M], Generic[M]):
     levelling : float
         q_i is in proportion to data size times loss^(levelling (1 - γ)): by data size alone
         before the decay, and then the more for those served badly the smaller γ. 0 for never.
+    rows : {"auto", "float32", "float16"}
+        How what clients last sent is kept on disk; ``auto`` is float32 up to 256 MiB for all
+        clients, else float16.
     """
 
     rotation: float | Literal["gamma"] = 0.1
     memory: float = 0.9
     persistence: float = 0.6
     levelling: float = 0.5
+    rows: RowFormat = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,7 +76,14 @@ class MemoryStrategy(GameStrategy[M], Generic[M]):
         """Return the state of a server that has not heard from any client."""
         state = self.first_state(params, population)
         known = {field.name: getattr(state, field.name) for field in fields(state)}
-        kept, heard = empty_memory(population.clients, params.size)
+        kept, heard = empty_memory(
+            self,
+            population.clients,
+            params.size,
+            fading=self.memory,
+            kept_as=self.rows,
+            warms_up=self.warmup_iterations > 0,
+        )
         losses = np.full(population.clients, np.nan)
         return MemoryState(**known, kept=kept, heard=heard, losses=losses)
 

@@ -6,37 +6,59 @@ presence of arbitrary device unavailability", NeurIPS 2021) and FedVARP (Jhunjhu
 since an update answers a model that is gone. One may as well let w_i itself pull, the less the
 nearer the global model has come to it. Here it is w_i - κ r_i - (1 - κ) w: the update at a
 *persistence* κ of 1, the pull of its model at 0, and it may fade with every round of age.
+
+The vectors w_i - κ r_i are in a file, one row for each client heard from (:mod:`.rows`), and the
+step adds them up one by one in client order. A row that has faded away is neither read nor kept:
+with m = 0.9 a round reads the rows of the last 190 rounds in float32, or 105 in float16, however
+many clients there are. With m = 1 nothing fades, and every round reads the row of every client ever
+heard from.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 
-from flamma.aggregators import AGGREGATORS
+from flamma.aggregators import AGGREGATORS, weighted_mean
 from flamma.errors import StrategyError
-from flamma.numerics import power, total
+from flamma.numerics import total
 from flamma.strategies.base import State, Strategy, data_shares, model_of
+from flamma.strategies.rows import RowFormat, Rows, check_matrix
 from flamma.types import Floats, Ints, Params, Report
 
-ROW_COPIES = 6
-"""How many times the rows are in memory while a round is aggregated: what is kept, the next
-round's, those heard from, the same in double precision (which counts twice), and a checkpoint."""
+TAIL_OF_ROUNDING = 2.0**-5
+"""The oldest rows are left out of the step as long as all of them together have a smaller share of
+its weight than this part of what rounding may change in each row that is kept: 2^-29 of the whole
+with rows in float32, and 2^-16 in float16. That cannot be told from the rounding."""
+
+OLDEST_SHARE = 2.0**-16
+"""A row is left out in any case once it has faded to this part of that share, which bounds how many
+rows there can be, whatever the weights of the clients."""
+
+CHECKPOINT_ROUNDS = 32
+"""Rounds between two checkpoints that room on disk is reckoned with: the rows that were replaced
+meanwhile stay as long as one of the two checkpoints that are kept, or one that is being written,
+has them."""
+
+REPORT_COPIES = 2
+"""How many times the weights of a round are in memory: as they arrive, and as reports."""
 
 
 @dataclass(frozen=True, eq=False)
 class Remembering(State):
     """A state with what every client last sent and the round of it (-1: never heard from).
 
-    ``kept`` has a row per client: w_i - κ r_i.
+    ``kept`` has a row w_i - κ r_i for every client heard from whose row has not faded away.
     """
 
     trainable_size: int
-    kept: Params
+    kept: Rows
     heard: Ints
 
 
@@ -44,7 +66,7 @@ class Recalled(NamedTuple):
     """The weights that all that is remembered leads to, and the memory with this round's."""
 
     params: Params
-    kept: Params
+    kept: Rows
     heard: Ints
 
 
@@ -55,23 +77,36 @@ def check_memory(memory: float, persistence: float) -> None:
             raise StrategyError(f"{name} must lie in [0, 1], not {value:g}.")
 
 
-def empty_memory(clients: int, size: int) -> tuple[Params, Ints]:
+def empty_memory(
+    strategy: Strategy[Any],
+    clients: int,
+    size: int,
+    *,
+    fading: float,
+    kept_as: RowFormat,
+    warms_up: bool = False,
+) -> tuple[Rows, Ints]:
     """Return the rows and rounds of a server that has not heard from any client.
 
     Raises
     ------
     StrategyError
-        If this machine has no room for what later rounds will need.
+        If this machine has no room in memory for what a round will need. Room on disk is checked
+        when it is known where the rows will be (:meth:`.Rows.moved`).
     """
-    needed = clients * size * np.float32().nbytes * ROW_COPIES
-    free = int(psutil.virtual_memory().available)
-    if needed > free:
-        raise StrategyError(
-            f"remembering {clients:,} clients with {size:,} weights each takes up to "
-            f"{needed / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB are free: use fewer clients, a "
-            f"smaller model, or a strategy without a memory, such as flamma or fedavg."
-        )
-    return np.zeros((clients, size), dtype=np.float32), np.full(clients, -1)
+    plan = strategy.plan
+    per_round = min(plan.per_round, clients)
+    _check_reports(clients if warms_up else per_round, size, warms_up)
+    rounds = plan.rounds
+    empty = Rows.empty(clients, size, kept_as, 0)
+    if fading < 1:
+        rounds = min(rounds, oldest_age(fading, empty) + 1)
+    most = clients if warms_up else min(clients, rounds * per_round)
+    if not _streams(strategy):
+        check_matrix(most, size)
+    replaced = min(most, CHECKPOINT_ROUNDS * per_round)
+    rows = Rows.empty(clients, size, kept_as, most + 3 * replaced)
+    return rows, np.full(clients, -1)
 
 
 def recall(
@@ -88,18 +123,76 @@ def recall(
 
     q is in proportion to the weights, by default the data sizes. What is not trained, such as a
     running variance, is the mean of this round's reports: an old difference could take it below
-    zero.
+    zero. What has faded away is left out.
     """
-    kept, heard = state.kept.copy(), state.heard.copy()
-    for report in accepted:
-        kept[report.client] = model_of(report) - np.float32(persistence) * state.params
-        heard[report.client] = number
+    clients = [report.client for report in accepted]
+    heard = state.heard.copy()
+    heard[clients] = number
     known = np.flatnonzero(heard >= 0)
-    weighing = state.samples[known] if weights is None else weights[known]
-    faded = weighing / total(weighing) * power(fading, number - heard[known])
+    ages = number - heard[known]
+    weighing = (state.samples.astype(np.float64) if weights is None else weights)[known]
+    faded: Floats = weighing / total(weighing) * powers(fading, int(ages.max()))[ages]
+    lasting = has_not_faded(ages, faded, fading, state.kept)
+    own = np.float32(persistence) * state.params
+    kept = state.kept.updated(
+        clients, (model_of(report) - own for report in accepted), known[~lasting]
+    )
+    lasting &= kept.slots[known] >= 0
+    remembered, faded = known[lasting], faded[lasting]
     stays = np.float64(1 - total(faded) * (1 - persistence))
-    combine = AGGREGATORS.bind(strategy.aggregator)
-    params = (stays * state.params + combine(kept[known], faded)).astype(np.float32)
+    if _streams(strategy):
+        pull = kept.weighted_sum(remembered, faded)
+    else:
+        pull = AGGREGATORS.bind(strategy.aggregator)(kept.matrix(remembered), faded)
+    params = (stays * state.params + pull).astype(np.float32)
     carried = slice(state.trainable_size, None)
-    params[carried] = strategy.average(accepted, data_shares(accepted))[carried]
+    if state.trainable_size < params.size:
+        params[carried] = strategy.average(accepted, data_shares(accepted))[carried]
     return Recalled(params, kept, heard)
+
+
+def powers(base: float, most: int) -> Floats:
+    """Return base^0 to base^most, each the one before times the base: the same bits anywhere."""
+    return np.cumprod(np.array([1.0, *[base] * most]))
+
+
+def has_not_faded(ages: Ints, faded: Floats, fading: float, rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows count: the oldest are left out while all of them together do not show."""
+    if fading == 1:
+        return np.ones(ages.size, dtype=np.bool_)
+    at_least_so_old = np.cumsum(np.bincount(ages, faded)[::-1])[::-1]
+    shows: NDArray[np.bool_] = at_least_so_old > negligible_share(rows) * at_least_so_old[0]
+    shows[oldest_age(fading, rows) + 1 :] = False
+    return shows[ages]
+
+
+def negligible_share(rows: Rows) -> float:
+    """Return the share of the weight that cannot be told from the rounding of the rows."""
+    rounding = np.finfo(np.float16 if rows.file.half else np.float32).eps / 2
+    return float(rounding) * TAIL_OF_ROUNDING
+
+
+def oldest_age(fading: float, rows: Rows) -> int:
+    """Return the age beyond which no row is kept."""
+    if fading == 0:
+        return 0
+    age = math.log(negligible_share(rows) * OLDEST_SHARE) / math.log(fading)
+    return int(age + 1e-6)  # a whole number stays one however logarithms are rounded
+
+
+def _streams(strategy: Strategy[Any]) -> bool:
+    """Return whether rows can be aggregated one by one."""
+    return AGGREGATORS[strategy.aggregator.name] is weighted_mean
+
+
+def _check_reports(clients: int, size: int, warms_up: bool) -> None:
+    needed = clients * size * np.float32().nbytes * REPORT_COPIES
+    free = int(psutil.virtual_memory().available)
+    if needed > free:
+        who = "the warm-up, which hears from all clients at once," if warms_up else "a round"
+        mend = "set strategy.warmup_iterations to 0" if warms_up else "lower per_round"
+        raise StrategyError(
+            f"the weights of {clients:,} clients with {size:,} each, which {who} holds in memory, "
+            f"take {needed / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB are free: {mend}, or use a "
+            f"smaller model."
+        )

@@ -13,6 +13,7 @@ from typing import ClassVar
 from flamma.strategies.base import Answers
 from flamma.strategies.fedavg import Averaging
 from flamma.strategies.memory import Remembering, check_memory, empty_memory, recall
+from flamma.strategies.rows import RowFormat
 from flamma.types import Params, Population
 
 
@@ -26,6 +27,9 @@ class Mifa(Averaging[Remembering]):
         m, the factor by which an update fades with each round of age; MIFA has 1.
     persistence : float
         How much of an update is repeated though the model has moved on; MIFA has 1.
+    rows : {"auto", "float32", "float16"}
+        How updates are kept on disk; ``auto`` is float32 up to 256 MiB for all clients, else
+        float16.
     """
 
     name: ClassVar[str] = "mifa"
@@ -34,6 +38,7 @@ class Mifa(Averaging[Remembering]):
 
     memory: float = 1.0
     persistence: float = 1.0
+    rows: RowFormat = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,7 +46,9 @@ class Mifa(Averaging[Remembering]):
 
     def init(self, params: Params, population: Population) -> Remembering:
         """Start with no update of any client."""
-        memory = empty_memory(population.clients, params.size)
+        memory = empty_memory(
+            self, population.clients, params.size, fading=self.memory, kept_as=self.rows
+        )
         return Remembering(params, 0, population.samples, population.trainable_size, *memory)
 
     def combine(self, state: Remembering, answers: Answers) -> Remembering:

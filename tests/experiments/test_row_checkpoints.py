@@ -1,0 +1,225 @@
+"""Checkpoints of states with rows: written beside the training, and only what has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save
+
+from flamma.errors import InputFileError, RunError
+from flamma.experiments import checkpoint
+from flamma.experiments.checkpoint import Checkpoints
+from flamma.experiments.folder import RunFolder
+from flamma.experiments.manifest import CheckpointEntry, Manifest
+from flamma.experiments.run import resume, run
+from flamma.strategies.mifa import Mifa
+from flamma.types import Plan, Population, Report
+
+REMEMBERING = ["mifa", "flamma-plus", "flamma-adaptive"]
+
+
+def small(name="flamma-plus", **options):
+    return {
+        "rounds": 6,
+        "per_round": 2,
+        "data": {"clients": 5, "train_samples": 150, "validation_samples": 0},
+        "model": {"name": "logistic"},
+        "strategy": {"name": name, **options},
+    }
+
+
+def _stop_at_4(record):
+    if record.round == 4:
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def every_round(monkeypatch):
+    """A checkpoint after every round, however quick the rounds are."""
+    monkeypatch.setattr(checkpoint, "SHARE_OF_TIME", 1e9)
+
+
+def interrupted(place, tables):
+    with pytest.raises(KeyboardInterrupt):
+        run(tables, out=place, on_round=_stop_at_4)
+    return place
+
+
+def entries(place):
+    return Manifest.read(place).checkpoints
+
+
+def tables_of(place):
+    """Return the slots of the rows of each kept checkpoint, the newest first."""
+    files = [load_file(place / "checkpoint" / entry.file) for entry in entries(place)]
+    return [file["kept.slots"] for file in files]
+
+
+@pytest.mark.parametrize("kept_as", ["float32", "float16"])
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path, every_round, name, kept_as):
+    tables = small(name, rows=kept_as)
+    whole = run(tables, out=tmp_path / "whole").params_sha256
+    place = interrupted(tmp_path / "run", tables)
+    assert [entry.round for entry in entries(place)] == [4, 3]
+    assert resume(place).params_sha256 == whole
+
+
+def test_a_checkpoint_costs_what_has_changed(tmp_path, every_round, monkeypatch):
+    written, real = [], os.pwrite
+
+    def counted(descriptor, content, place):
+        written.append(len(content))
+        return real(descriptor, content, place)
+
+    monkeypatch.setattr(os, "pwrite", counted)
+    done = run(small("mifa"), out=tmp_path / "run")
+    row = 4 + 4 * 7850
+    assert written == [row] * sum(len(record.selected) for record in done.history)
+    # Weights, and a few numbers per client, but no row.
+    newest = done.path / "checkpoint" / entries(done.path)[0].file
+    assert newest.stat().st_size < row + 3000
+
+
+def flip(place, slot, row):
+    file = place / "checkpoint" / "kept.rows"
+    content = bytearray(file.read_bytes())
+    content[slot * row + row // 2] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_damaged_row_leads_to_the_checkpoint_before(tmp_path, every_round):
+    whole = run(small(), out=tmp_path / "whole").params_sha256
+    place = interrupted(tmp_path / "run", small())
+    newest, before = tables_of(place)
+    [slot, *_] = set(newest.tolist()) - set(before.tolist())
+    flip(place, slot, 4 + 4 * 7850)
+    done = resume(place)
+    assert done.params_sha256 == whole
+    assert [record.round for record in done.history] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("harm", ["a row of both", "cut", "gone"])
+def test_damaged_rows_of_all_checkpoints_are_told(tmp_path, every_round, harm):
+    place = interrupted(tmp_path / "run", small())
+    file, before = place / "checkpoint" / "kept.rows", (place / "rounds.jsonl").read_bytes()
+    if harm == "gone":
+        file.unlink()
+    elif harm == "cut":
+        file.write_bytes(file.read_bytes()[:20_000])
+    else:
+        newest, older = tables_of(place)
+        flip(place, (set(newest.tolist()) & set(older.tolist())).pop(), 4 + 4 * 7850)
+    with pytest.raises(RunError, match=r"every checkpoint in .* is damaged: remove that folder"):
+        resume(place)
+    assert (place / "rounds.jsonl").read_bytes() == before
+
+
+def test_rows_of_another_run_are_not_taken(tmp_path, every_round):
+    place = interrupted(tmp_path / "run", small())
+    other = interrupted(tmp_path / "other", small() | {"seed": 5})
+    rows = (other / "checkpoint" / "kept.rows").read_bytes()
+    (place / "checkpoint" / "kept.rows").write_bytes(rows)
+    with pytest.raises(RunError, match="damaged"):
+        resume(place)
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_a_checkpoint_with_a_matrix_of_rows_is_read(tmp_path, every_round, name):
+    """Version 0.1 had the rows of all clients in each checkpoint."""
+    whole = run(small(name), out=tmp_path / "whole").params_sha256
+    place = interrupted(tmp_path / "run", small(name))
+    manifest, old = Manifest.read(place), []
+    content = (place / "checkpoint" / "kept.rows").read_bytes()
+    for entry in manifest.checkpoints:
+        path = place / "checkpoint" / entry.file
+        arrays, header = load_file(path), path.read_bytes()
+        numbers = json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])["__metadata__"]
+        clients, slots, _ = (arrays.pop(f"kept.{p}") for p in ("clients", "slots", "checksums"))
+        arrays["kept"] = np.zeros((5, 7850), dtype=np.float32)
+        for client, slot in zip(clients, slots, strict=True):
+            row = content[slot * 31404 + 4 : (slot + 1) * 31404]
+            arrays["kept"][client] = np.frombuffer(row, dtype=np.float32)
+        written = save(arrays, metadata=numbers)
+        path.write_bytes(written)
+        old.append(CheckpointEntry(entry.file, hashlib.sha256(written).hexdigest(), entry.round))
+    replace(manifest, checkpoints=tuple(old)).write(place)
+    (place / "checkpoint" / "kept.rows").unlink()
+    assert resume(place).params_sha256 == whole
+
+
+def test_checkpoints_are_written_while_the_next_rounds_train(tmp_path, monkeypatch):
+    third, in_time, real = threading.Event(), [], RunFolder.sync
+
+    def slow(self):
+        in_time.append(third.wait(60))
+        real(self)
+
+    monkeypatch.setattr(RunFolder, "sync", slow)
+    tables, place = small(), tmp_path / "run"
+    done = run(tables, out=place, on_round=lambda r: third.set() if r.round == 3 else None)
+    assert in_time[0]
+    assert entries(done.path)[0].round == 6
+
+
+def test_what_goes_wrong_beside_the_training_ends_the_run(tmp_path, monkeypatch):
+    def full(path, content):
+        raise InputFileError(f"cannot write {path}: No space left on device; name another place.")
+
+    monkeypatch.setattr(checkpoint, "write_atomically", full)
+    with pytest.raises(InputFileError, match=r"round-00000[16].* No space left on device"):
+        run(small(), out=tmp_path / "run")
+    monkeypatch.undo()
+    assert resume(tmp_path / "run").finished
+
+
+def test_no_row_of_a_kept_checkpoint_is_overwritten(tmp_path):
+    """Whatever is played after it, from whichever state."""
+    strategy, rng = Mifa(Plan(100, 3, 1)), np.random.default_rng(0)
+    population = Population(np.full(6, 10), None, 4)
+    checkpoints = Checkpoints(tmp_path)
+    state = checkpoints.settle(strategy.init(np.zeros(4, dtype=np.float32), population))
+    for number in range(1, 31):
+        offer = strategy.offer(state, np.arange(6), rng)
+        vectors = rng.normal(size=(3, 4)).astype(np.float32)
+        reports = [Report(c, v, 10, 1) for c, v in zip(offer.selected, vectors, strict=True)]
+        state, _ = strategy.aggregate(state, offer, reports)
+        if number % 7 == 0:
+            checkpoints.save(state)
+        if number > 7:
+            saved = Checkpoints(tmp_path)
+            like = saved.settle(strategy.init(np.zeros(4, dtype=np.float32), population))
+            found = [saved.load(like, entry.round) for entry in entries(tmp_path)]
+            assert [back.round for back in found] == [e.round for e in entries(tmp_path)]
+    # No more slots were taken than the state, the one before and two checkpoints can need.
+    assert state.kept.known.size == 6
+    assert (tmp_path / "checkpoint" / "kept.rows").stat().st_size <= 4 * 6 * 20
+
+
+def test_rows_that_are_elsewhere_are_copied_once(tmp_path):
+    strategy, population = Mifa(Plan(100, 3, 1)), Population(np.full(6, 10), None, 4)
+    begun = strategy.init(np.zeros(4, dtype=np.float32), population)
+    offer = strategy.offer(begun, np.arange(6), np.random.default_rng(0))
+    reports = [Report(c, np.full(4, c, np.float32), 10, 1) for c in offer.selected]
+    state, _ = strategy.aggregate(begun, offer, reports)
+    Checkpoints(tmp_path).save(state)
+    loaded = Checkpoints(tmp_path).load(begun)
+    np.testing.assert_array_equal(np.asarray(loaded.kept), np.asarray(state.kept))
+    assert loaded.kept.file.path == tmp_path / "checkpoint" / "kept.rows"
+
+
+def test_a_resumed_run_keeps_the_rows_of_the_checkpoints_it_did_not_take(tmp_path, every_round):
+    """The records reach the older one only, so the run goes on from there."""
+    place = interrupted(tmp_path / "run", small())
+    lines = (place / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (place / "rounds.jsonl").write_text("".join(lines[:3]))
+    with pytest.raises(KeyboardInterrupt):
+        resume(place, on_round=_stop_at_4)
+    whole = run(small(), out=tmp_path / "whole").params_sha256
+    assert resume(place).params_sha256 == whole
