@@ -112,7 +112,8 @@ def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
         return
     for dataset, header, lines in layout(comparison, (("*", ""), ("~", ""))):
         print(f"{dataset}\n{text_table(header, lines)}\n")
-    print(f"{legend()}\n* is the best; ~ cannot be told from it.\n")
+    notes = "".join(f"{note}\n" for note in comparison.sample_notes())
+    print(f"{legend()}\n{notes}* is the best; ~ cannot be told from it.\n")
     tables = ", ".join(str(out / f"table.{kind}") for kind in ("json", "csv", "md"))
     print(f"Tables: {tables}")
     if pictures:

@@ -178,6 +178,7 @@ def print_run(run: Run, as_json: bool) -> None:
         }
         print(json.dumps(about | summary.as_json(), indent=2, allow_nan=False))
         return
+    from flamma.experiments.summary import sample_text
     from flamma.metrics import shown_in
     from flamma.reports.tables import text_table
 
@@ -192,6 +193,9 @@ def print_run(run: Run, as_json: bool) -> None:
         for name, metric in shown_in("show").items()
     ]
     print(text_table(["", "final", "last ten rounds"], rows))
+    if summary.sample is not None:
+        told = sample_text(summary.sample, summary.clients)
+        print(f"These are over {told}, drawn once by the seed.")
     print(
         f"\nlocal epochs {summary['epochs_total']:.0f}, failures {summary.failures}, "
         f"abstentions {summary.abstentions}, {summary['seconds']:.1f} s"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.data.records import Dataset
+from flamma.data.records import Dataset, GeneratedSamples
 from flamma.errors import DataError
 from flamma.seeding import stream
 from flamma.types import Ints
@@ -98,20 +98,31 @@ def synthetic(
     centres = stream(0, "synthetic-centres").standard_normal((classes, features))
     centres -= centres.mean(axis=0)
     centres *= np.sqrt(separation / np.mean(centres**2, axis=0))
-    train_x, train_y = _clouds("synthetic-train", samples, centres, separation)
-    test_x, test_y = _clouds("synthetic-test", test_samples, centres, separation)
+    train = Clouds("synthetic-train", samples, centres, separation)
+    test = Clouds("synthetic-test", test_samples, centres, separation)
     names = tuple(f"class {label}" for label in range(classes))
-    return Dataset("synthetic", train_x, train_y, test_x, test_y, names)
+    return Dataset("synthetic", train, train.labels, np.asarray(test), test.labels, names)
 
 
-def _clouds(
-    purpose: str, samples: int, centres: NDArray[np.float64], separation: float
-) -> tuple[NDArray[np.float32], Ints]:
-    labels = np.arange(samples, dtype=np.int64) % len(centres)
-    x = np.empty((samples, centres.shape[1]), dtype=np.float32)
-    for number, start in enumerate(range(0, samples, SAMPLES_PER_STREAM)):
-        block = x[start : start + SAMPLES_PER_STREAM]
-        block[:] = stream(0, purpose, number).standard_normal(block.shape, dtype=np.float32)
-    x *= np.float32(np.sqrt(1 - separation))
-    x += centres.astype(np.float32)[labels]
-    return x, labels
+class Clouds(GeneratedSamples):
+    """The samples of the synthetic dataset, of which no more than a block is ever held here."""
+
+    block_size = SAMPLES_PER_STREAM
+
+    def __init__(
+        self, purpose: str, samples: int, centres: NDArray[np.float64], separation: float
+    ) -> None:
+        super().__init__((samples, centres.shape[1]))
+        self.purpose = purpose
+        self.labels: Ints = np.arange(samples, dtype=np.int64) % len(centres)
+        self.scale = np.float32(np.sqrt(1 - separation))
+        self.centres = centres.astype(np.float32)
+
+    def block(self, number: int) -> NDArray[np.float32]:
+        """Return the samples of one stream."""
+        labels = self.labels[number * self.block_size : (number + 1) * self.block_size]
+        shape = (labels.size, self.shape[1])
+        x = stream(0, self.purpose, number).standard_normal(shape, dtype=np.float32)
+        x *= self.scale
+        x += self.centres[labels]
+        return x

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flamma.engines.executor import Executor, Job, OnDone, Result, Span, shared_zeros
+from flamma.engines.executor import Executor, Job, OnDone, Result, Span
 from flamma.engines.outcomes import late
 from flamma.engines.worker import (
     BEATS,
@@ -27,6 +27,7 @@ from flamma.engines.worker import (
     start_worker,
 )
 from flamma.errors import FlammaError
+from flamma.shared import shared_zeros
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
 from flamma.types import Params
 

@@ -15,7 +15,7 @@ from flamma.experiments.best import best_of
 from flamma.experiments.manifest import signed
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
-from flamma.experiments.summary import at_budget
+from flamma.experiments.summary import at_budget, sample_text
 from flamma.files import write_atomically
 from flamma.metrics import METRICS, EqualWorkMetric, shown_in
 from flamma.metrics.kinds import LAST_ROUNDS
@@ -29,7 +29,8 @@ Marks = tuple[tuple[str, str], tuple[str, str]]
 class Row:
     """One strategy on one dataset and split; every metric by name, as mean and spread over seeds.
 
-    ``values`` has the metrics of the runs in the order of ``seeds``.
+    ``values`` has the metrics of the runs in the order of ``seeds``. ``sample`` is how many clients
+    were drawn for the evaluations, and of how many; None if all were evaluated.
     """
 
     dataset: str
@@ -39,6 +40,7 @@ class Row:
     mean: dict[str, float]
     std: dict[str, float]
     values: dict[str, list[float]]
+    sample: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,15 @@ class Comparison:
         best = self.best(row.dataset, row.split, metric)
         return "" if row.strategy not in best else "best" if len(best) == 1 else "tied"
 
+    def sample_notes(self, dataset: str | None = None) -> list[str]:
+        """Return a sentence for every dataset and split of which not all clients were evaluated."""
+        found = {
+            (row.dataset, row.split, sample_text(*row.sample)): None
+            for row in self.rows
+            if row.sample is not None and dataset in (None, row.dataset)
+        }
+        return [f"Accuracies of {name} ({split}) are over {text}." for name, split, text in found]
+
 
 def compared(
     name: str, runs: Sequence[tuple[Cell, Run]], failed: Mapping[str, str] | None = None
@@ -93,6 +104,7 @@ def compared(
         if competes(cell.strategy) and spent is not None:
             budgets[where] = min(spent, budgets.get(where, spent))
     groups: dict[tuple[str, str, str], dict[int, dict[str, float | None]]] = {}
+    samples: dict[tuple[str, str, str], tuple[int, int]] = {}
     for (cell, run), summary in zip(runs, summaries, strict=True):
         budget = budgets.get((cell.dataset, cell.split), math.inf)
         found = {
@@ -101,10 +113,13 @@ def compared(
             else summary[metric]
             for metric in shown_metrics()
         }
-        groups.setdefault((cell.dataset, cell.split, cell.strategy), {})[cell.seed] = found
+        place = (cell.dataset, cell.split, cell.strategy)
+        groups.setdefault(place, {})[cell.seed] = found
+        if summary.sample is not None:
+            samples[place] = (summary.sample, summary.clients)
     return Comparison(
         name,
-        [_row(place, by_seed) for place, by_seed in groups.items()],
+        [_row(place, by_seed, samples.get(place)) for place, by_seed in groups.items()],
         [str(cell.folder) for cell, _ in runs],
         dict(failed or {}),
     )
@@ -116,7 +131,11 @@ def shown_metrics() -> list[str]:
     return [name for name in METRICS if name in wanted]
 
 
-def _row(place: tuple[str, str, str], by_seed: dict[int, dict[str, float | None]]) -> Row:
+def _row(
+    place: tuple[str, str, str],
+    by_seed: dict[int, dict[str, float | None]],
+    sample: tuple[int, int] | None,
+) -> Row:
     """Return a row; a metric that a run does not have, such as that of a game, is left out."""
     values = {}
     for metric in shown_metrics():
@@ -130,6 +149,7 @@ def _row(place: tuple[str, str, str], by_seed: dict[int, dict[str, float | None]
         {m: float(np.mean(v)) for m, v in values.items()},
         {m: float(np.std(v, ddof=1)) if len(v) > 1 else 0.0 for m, v in values.items()},
         values,
+        sample,
     )
 
 
@@ -189,7 +209,8 @@ def as_markdown(comparison: Comparison) -> str:
         rule = ["---"] + ["---:"] * (len(header) - 1)
         rows = [header, rule, *lines]
         parts.append(f"### {dataset}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
-    return "\n\n".join([*parts, f"{legend()} Bold is best; italics cannot be told from it."]) + "\n"
+    how = "Bold is best; italics cannot be told from it."
+    return "\n\n".join([*parts, " ".join([legend(), how, *comparison.sample_notes()])]) + "\n"
 
 
 def legend() -> str:
@@ -207,13 +228,14 @@ def _as_csv(comparison: Comparison) -> str:
     metrics = list(shown_in("csv"))
     for metric in metrics:
         columns += [f"{metric}_mean", f"{metric}_std"]
+    columns.append("clients_sampled")
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(columns)
     for row in comparison.rows:
         cells: list[object] = [row.dataset, row.split, row.strategy, len(row.seeds)]
         for metric in metrics:
             cells += [row.mean.get(metric, ""), row.std.get(metric, "")]
-        writer.writerow(cells)
+        writer.writerow([*cells, "" if row.sample is None else row.sample[0]])
     return buffer.getvalue()
 
 

@@ -164,7 +164,7 @@ def parse_table(text: str) -> Comparison:
             raise ValueError("it does not match its checksum")
         rows = [_row(row) for row in table["rows"]]
         return Comparison(str(table["name"]), rows, [str(name) for name in table["folders"]])
-    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError("it is not a table of a comparison") from error
 
 
@@ -194,7 +194,9 @@ def _row(table: Mapping[str, Any]) -> Row:
         ):
             raise ValueError(name)
     dataset, split, strategy = (str(table[key]) for key in ("dataset", "split", "strategy"))
-    return Row(dataset, split, strategy, seeds, spread["mean"], spread["std"], values)
+    drawn = table.get("sample")
+    sample = None if drawn is None else (int(drawn[0]), int(drawn[1]))
+    return Row(dataset, split, strategy, seeds, spread["mean"], spread["std"], values, sample)
 
 
 def _from_runs(
