@@ -168,23 +168,27 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
     subprocess.run([*FLAMMA, "report", str(folder)], check=True, capture_output=True)
     report_seconds = time.perf_counter() - begun
     sizes = size_of(folder)
-    sample = done["sample"]
+    told = {
+        "rounds": len(run.history),
+        f"clients evaluated, every {options.evaluate_every} rounds": done["sample"]
+        or options.clients,
+        "first round, from the start, s": before[0] - started,
+        "resume to its first new round, s": new[0] - resumed,
+        "resume to the end, with a report, s": ended - resumed,
+        "report alone, s": report_seconds,
+        "training, median of rounds, s": statistics.median(r.seconds_train for r in rounds),
+        "besides training, median of rounds, s": statistics.median(own),
+        "besides training, largest, s": max(own),
+        "sum of the processes' peaks, GB": max(watch.summed for watch in WATCHES),
+        "all processes at one moment, GB": max(watch.together for watch in WATCHES),
+        "run directory without report, MB": sum(sizes.values()) - sizes["report.html"],
+        "report, MB": sizes["report.html"],
+    }
     print(f"{options.clients} clients, {options.per_round} a round, {options.strategy}")
-    print(f"rounds                                  {len(run.history)}")
-    print(f"clients evaluated, every {options.evaluate_every} rounds        {sample or options.clients}")
-    print(f"first round, from the start, s          {before[0] - started:.1f}")
-    print(f"resume to its first new round, s        {new[0] - resumed:.1f}")
-    print(f"resume to the end, with a report, s     {ended - resumed:.1f}")
-    print(f"report alone, s                         {report_seconds:.1f}")
-    print(f"training, median of rounds, s           {statistics.median(r.seconds_train for r in rounds):.3f}")
-    print(f"besides training, median of rounds, s   {statistics.median(own):.3f}")
-    print(f"besides training, largest, s            {max(own):.3f}")
-    print(f"sum of the processes' peaks, GB         {max(w.summed for w in WATCHES):.2f}")
-    print(f"all processes at one moment, GB         {max(w.together for w in WATCHES):.2f}")
-    print(f"run directory without report, MB        {sum(sizes.values()) - sizes['report.html']:.1f}")
-    print(f"report, MB                              {sizes['report.html']:.1f}")
+    for name, value in told.items():
+        print(f"{name:40} {value:.3f}" if isinstance(value, float) else f"{name:40} {value}")
     for part, size in sorted(sizes.items()):
-        print(f"  {part:37} {size:.1f}")
+        print(f"  {part:38} {size:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A hundred thousand clients fit on a laptop, and the loop itself costs little."""
+"""A hundred thousand clients, and a million, fit on a laptop; the loop itself costs little."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "many_clients.py"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def measured():
-    command = [sys.executable, SCRIPT, "--rounds", "7", "--processes", "1"]
-    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+def measured(script="many_clients.py", *options):
+    command = [sys.executable, BENCHMARKS / script, *(options or ("--rounds", "7"))]
+    shown = subprocess.run([*command, "--processes", "1"], check=True, capture_output=True, text=True).stdout
     found = re.findall(r"^(.*?)  +([\d.]+)$", shown, flags=re.MULTILINE)
     return {name: float(value) for name, value in found}
 
@@ -27,3 +27,13 @@ def test_a_hundred_thousand_clients_fit_into_memory():
 def test_a_hundred_thousand_clients_cost_the_loop_little():
     # The least, because other processes may take the processor away.
     assert measured()["loop's own overhead, least, ms"] < 50
+
+
+@pytest.mark.slow
+def test_a_million_clients_run_resume_and_report():
+    found = measured("million_clients.py", "--rounds", "10")
+    assert found["rounds"] == 10
+    assert found["sum of the processes' peaks, GB"] < 4
+    assert found["besides training, median of rounds, s"] < 1
+    assert found["run directory without report, MB"] < 200
+    assert found["report, MB"] < 7

@@ -19,6 +19,7 @@ from flamma.names import unknown
 from flamma.options import convert, options_of, takes_anything
 from flamma.registry import Choice
 from flamma.seeding import stream
+from flamma.shared import shared_zeros
 from flamma.types import Ints
 
 GENERATED_SAMPLES_PER_CLIENT = 10
@@ -117,7 +118,9 @@ def build_federation(
     rows = np.concatenate((part.train, part.held, part.validation))
     cuts = np.cumsum((part.train.size, part.held.size))
     train_x, held_x, validation_x = np.split(source.training_samples(rows), cuts)
-    train_y, held_y, validation_y = np.split(source.train_y[rows], cuts)
+    labels = shared_zeros(rows.size, np.int64)
+    np.take(source.train_y, rows, out=labels, mode="clip")  # "raise" would copy
+    train_y, held_y, validation_y = np.split(labels, cuts)
     return FederatedData(
         train_x,
         train_y,

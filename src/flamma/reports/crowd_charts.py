@@ -143,4 +143,6 @@ def _histogram(values: Floats | Ints, title: str) -> tuple[list[dict[str, Any]],
         "y": short_numbers(count or None for count in counts.tolist()),
         "series": 0,
     }
-    return [bars], axes(title, "clients", x_type="category", y_type="log")
+    tallest = float(np.log10(max(1, counts.max(initial=0))))
+    decades = {"y_type": "log", "y_dtick": 1, "y_range": [-0.5, tallest + 0.3]}
+    return [bars], axes(title, "clients", x_type="category", **decades)

@@ -174,17 +174,17 @@ def client_accuracy(run: RunView) -> Charts:
 
 def local_epochs(run: RunView) -> Charts:
     """Return the heat map of local epochs and, if there were any, failures and abstentions."""
-    told = [record.local_epochs for record in run.rounds]
+    told, crowd = [record.local_epochs for record in run.rounds], is_crowd(run)
     aid = (
         "Local epochs of the clients that were selected in a round; 0 if one abstained or failed."
-        if is_crowd(run)
+        if crowd
         else "One cell per selected client and round: empty if the client was not selected, 0 if "
         "it abstained or failed."
     )
     charts = [
         Chart(
             "epochs",
-            "Local epochs of every client",
+            "Local epochs of the selected clients" if crowd else "Local epochs of every client",
             aid + shown_note(run),
             [of_selected(run, told, "epochs", zmin=0)],
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from flamma.experiments.folder import CONFIG
 from flamma.experiments.summary import sample_text
+from flamma.files import folder_bytes
 from flamma.metrics import METRICS, ScoreMetric, shown_in
 from flamma.reports import game_charts, run_charts
 from flamma.reports.document import (
@@ -19,6 +20,7 @@ from flamma.reports.document import (
     Facts,
     Section,
     Table,
+    byte_size,
     notice,
     number_text,
 )
@@ -48,7 +50,7 @@ def document_of(run: RunView) -> Document:
     data, model = run.table("data"), run.table("model")
     dataset, split = data.get("dataset", "unknown data"), data.get("split", "unknown split")
     subtitle = (
-        f"{model.get('name', 'unknown model')}, {run.clients} clients, "
+        f"{model.get('name', 'unknown model')}, {run.clients:,} clients, "
         f"{run.config.get('per_round', 'some')} per round, "
         f"{len(run.rounds)} of {run.planned_rounds} rounds, "
         f"seed {run.config.get('seed', 'unknown')}"
@@ -176,6 +178,7 @@ def _reproduction(run: RunView) -> Section:
     if run.command:
         items.append(Code("The command of this run", run.command))
     rows = [[name, str(run.about[name])] for name in VERSIONS if name in run.about]
+    rows.append(["run directory", byte_size(folder_bytes(run.path))])
     if run.finished and "params_sha256" in run.about:
         rows.append(["weights, SHA-256", str(run.about["params_sha256"])])
     if rows:
