@@ -91,7 +91,7 @@ def flamma(folder: Path, *words: str, kill_after: int | None = None) -> tuple[li
             if kill_after is not None and len(ends) >= kill_after:
                 os.killpg(process.pid, signal.SIGKILL)
                 break
-            time.sleep(0.002)
+            time.sleep(0.01)
         printed = process.communicate()[0]
     return ends, printed
 

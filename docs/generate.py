@@ -33,6 +33,7 @@ EVERYWHERE = (
     "seeding",
     "types",
     "processes",
+    "shared",
     "py",
     "__main__",
     "__init__",

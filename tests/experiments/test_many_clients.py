@@ -14,7 +14,9 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 def measured(script="many_clients.py", *options):
     command = [sys.executable, BENCHMARKS / script, *(options or ("--rounds", "7"))]
-    shown = subprocess.run([*command, "--processes", "1"], check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run(
+        [*command, "--processes", "1"], check=True, capture_output=True, text=True
+    ).stdout
     found = re.findall(r"^(.*?)  +([\d.]+)$", shown, flags=re.MULTILINE)
     return {name: float(value) for name, value in found}
 

@@ -198,7 +198,7 @@ def print_run(run: Run, as_json: bool) -> None:
     print(text_table(["", "final", "last ten rounds"], rows))
     if summary.sample is not None:
         told = sample_text(summary.sample, summary.clients)
-        print(f"These are over {told}, drawn once by the seed.")
+        print(f"Metrics over clients are over {told}, drawn once by the seed.")
     print(
         f"\nlocal epochs {summary['epochs_total']:.0f}, failures {summary.failures}, "
         f"abstentions {summary.abstentions}, {summary['seconds']:.1f} s"
