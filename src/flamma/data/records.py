@@ -59,6 +59,7 @@ class GeneratedSamples(ABC):
         small = np.min_scalar_type(len(self) // self.block_size)  # which numpy sorts much faster
         order = np.argsort(owner.astype(small), kind="stable")
         counts = np.bincount(owner, minlength=1)
+        del owner  # as large as the labels
         for number in np.flatnonzero(counts).tolist():
             first = int(counts[:number].sum())
             places = order[first : first + int(counts[number])]

@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -254,19 +254,26 @@ def _is_plausible(record: RoundRecord) -> bool:
 
 
 def _read_population(folder: RunFolder, problems: list[str]) -> PopulationTable:
-    text = folder.text(POPULATION)
+    found = _population(folder.text(POPULATION))
+    if found is None:
+        problems.append(f"{POPULATION} is missing or damaged, so the clients' data are not known")
+        nothing = np.zeros(0, dtype=np.int64)
+        return PopulationTable(nothing, nothing.reshape(0, 0))
+    return found
+
+
+@lru_cache(maxsize=1)  # a live page reads the same file again after every round
+def _population(text: str) -> PopulationTable | None:
     try:
         columns = read_columns(text)
         samples, clients = whole(columns["samples"]), whole(columns["client"])
         classes = [whole(own) for name, own in columns.items() if name.startswith("class_")]
-        if clients.size and np.array_equal(clients, np.arange(clients.size)):
-            counts = np.array(classes, dtype=np.int64).reshape(len(classes), clients.size).T
-            return PopulationTable(samples, counts, read_names(text))
+        if not clients.size or not np.array_equal(clients, np.arange(clients.size)):
+            return None
     except (KeyError, ValueError):
-        pass
-    problems.append(f"{POPULATION} is missing or damaged, so the clients' data are not known")
-    nothing = np.zeros(0, dtype=np.int64)
-    return PopulationTable(nothing, nothing.reshape(0, 0))
+        return None
+    counts = np.array(classes, dtype=np.int64).reshape(len(classes), clients.size).T
+    return PopulationTable(samples, counts, read_names(text))
 
 
 def _changed_files(path: Path) -> list[str]:
