@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from flamma.clients.faults import Faults
-from flamma.experiments.config import Config, DataConfig, EvaluationConfig, TrainingConfig, _Top
+from flamma.experiments.config import Config, DataConfig, TrainingConfig, _Top
+from flamma.experiments.evaluation import EvaluationConfig
 from flamma.experiments.parts import PARTS, option_row, own_options
 from flamma.experiments.suite import Suite
 from flamma.metrics import METRICS

@@ -11,7 +11,8 @@ import pytest
 from flamma.cli import main
 from flamma.data.build import build_federation
 from flamma.errors import ConfigError
-from flamma.experiments.config import EvaluationConfig, make_config
+from flamma.experiments.config import make_config
+from flamma.experiments.evaluation import EvaluationConfig
 from flamma.experiments.population import read_columns
 from flamma.experiments.run import Run, resume, run
 from flamma.experiments.session import MOST_CLIENT_ROWS

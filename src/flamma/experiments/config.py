@@ -18,6 +18,7 @@ from flamma.clients.faults import Faults
 from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES, choose_split
 from flamma.errors import ConfigError
 from flamma.experiments.engine import ENGINES, Engine
+from flamma.experiments.evaluation import EvaluationConfig
 from flamma.models.registry import MODELS
 from flamma.names import check_folder_name, quoted
 from flamma.options import from_table, to_toml
@@ -28,12 +29,6 @@ from flamma.types import Plan
 
 OWN = "own"
 """What a configuration calls data or a model that were given from Python, or that sites bring."""
-
-ALL_EVALUATED_UP_TO = 100_000
-"""With more clients than this, a sample of them is evaluated unless the configuration says more."""
-
-EVALUATED_SAMPLE = 10_000
-"""The size of that sample."""
 
 
 @dataclass(frozen=True)
@@ -98,37 +93,6 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
-class EvaluationConfig:
-    """How often the model is evaluated, and on how many clients.
-
-    Parameters
-    ----------
-    every : int
-        Evaluate after every so many rounds; the last round is always evaluated.
-    clients : int, optional
-        Evaluate on the held-out data of so many clients, drawn once for the whole run by the
-        seed; 0 for all. If left out, all clients are evaluated up to 100,000 of them, and 10,000
-        where there are more.
-    """
-
-    every: int = 1
-    clients: int | None = None
-
-    def sample_of(self, clients: int) -> int | None:
-        """Return how many of so many clients are drawn for evaluation, None if all are evaluated.
-
-        Examples
-        --------
-        >>> EvaluationConfig().sample_of(1_000_000), EvaluationConfig(clients=0).sample_of(1000)
-        (10000, None)
-        """
-        wanted = self.clients
-        if wanted is None:
-            wanted = 0 if clients <= ALL_EVALUATED_UP_TO else EVALUATED_SAMPLE
-        return wanted if 0 < wanted < clients else None
-
-
-@dataclass(frozen=True)
 class Config:
     """A complete, re-runnable description of a run; made by :func:`make_config`.
 
@@ -162,15 +126,10 @@ class Config:
             "data.clients": self.data.clients,
             "training.batch_size": self.training.batch_size,
             "training.epochs": self.training.epochs,
-            "evaluation.every": self.evaluation.every,
         }
         for name, value in positive.items():
             if value < 1:
                 raise ConfigError(f"{name} must be at least 1, not {value}.")
-        if (self.evaluation.clients or 0) < 0:
-            raise ConfigError(
-                f"evaluation.clients must be at least 0, not {self.evaluation.clients}."
-            )
         if self.seed < 0:
             raise ConfigError(f"seed must be at least 0, not {self.seed}.")
         if self.per_round > self.data.clients:

@@ -127,10 +127,13 @@ def read_population(folder: RunFolder) -> tuple[Ints, Ints, Floats] | None:
     """Return samples, held-out samples and costs a run was begun with, None before that."""
     if not folder.exists:  # other files there are left over from a run that never began
         return None
+    text = folder.text(POPULATION)
+    if not text.partition("\n")[2].strip():
+        return None
     try:
-        columns = read_columns(folder.text(POPULATION))
+        columns = read_columns(text)
         train, held = (whole(columns[name]) for name in ("samples", "held_out"))
-        return (train, held, columns["cost"]) if train.size else None
+        return train, held, columns["cost"]
     except (KeyError, ValueError) as error:
         raise RunError(f"{folder.path / POPULATION} is damaged: remove it to go on.") from error
 

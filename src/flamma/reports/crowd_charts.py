@@ -57,6 +57,20 @@ def quantile_traces(numbers: Sequence[int], values: Sequence[Floats]) -> list[di
     ]
 
 
+def took_part(run: RunView) -> dict[str, Floats]:
+    """Return how often each client trained, abstained and failed, and the epochs it did."""
+    counts = {name: np.zeros(run.clients) for name in ("trained", "abstained", "failed", "epochs")}
+    for record in run.rounds:
+        selected = np.array(record.selected, dtype=np.int64)
+        failed = np.isin(selected, list(record.failed))
+        abstained = np.isin(selected, record.abstained) & ~failed
+        trained = ~(failed | abstained)
+        for name, which in (("trained", trained), ("abstained", abstained), ("failed", failed)):
+            counts[name][selected[which]] += 1
+        counts["epochs"][selected[trained]] += np.array(record.local_epochs)[trained]
+    return counts
+
+
 def crowd_accuracy(run: RunView) -> Charts:
     """Return the quantiles of the clients' accuracies over the rounds, and how they ended."""
     rounds = run.scores.rounds

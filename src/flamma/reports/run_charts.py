@@ -10,7 +10,7 @@ import numpy as np
 from flamma.experiments.table import capitalised
 from flamma.metrics import shown_in
 from flamma.reports import crowd_charts
-from flamma.reports.crowd_charts import QUANTILES_AID, is_crowd, quantile_traces
+from flamma.reports.crowd_charts import QUANTILES_AID, is_crowd, quantile_traces, took_part
 from flamma.reports.document import (
     Chart,
     Charts,
@@ -24,7 +24,6 @@ from flamma.reports.document import (
 )
 from flamma.reports.metric_text import BETTER
 from flamma.reports.reading import RunView
-from flamma.types import Floats
 
 SHOWN_CLIENTS = 200
 SHOWN_ROUNDS = 1000
@@ -258,20 +257,6 @@ def selections(run: RunView) -> Charts:
         views,
     )
     return Charts([chart])
-
-
-def took_part(run: RunView) -> dict[str, Floats]:
-    """Return how often each client trained, abstained and failed, and the epochs it did."""
-    counts = {name: np.zeros(run.clients) for name in ("trained", "abstained", "failed", "epochs")}
-    for record in run.rounds:
-        selected = np.array(record.selected, dtype=np.int64)
-        failed = np.isin(selected, list(record.failed))
-        abstained = np.isin(selected, record.abstained) & ~failed
-        trained = ~(failed | abstained)
-        for name, which in (("trained", trained), ("abstained", abstained), ("failed", failed)):
-            counts[name][selected[which]] += 1
-        counts["epochs"][selected[trained]] += np.array(record.local_epochs)[trained]
-    return counts
 
 
 def local_data(run: RunView) -> Charts:
