@@ -15,14 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from flamma.clients.faults import Faults
+from flamma.experiments.evaluation import EvaluationConfig
 from flamma.experiments.parts import PARTS, option_row, own_options
 from flamma.experiments.suite import Suite
-from flamma.experiments.tables import (
-    ConfigTables,
-    DataConfig,
-    EvaluationConfig,
-    TrainingConfig,
-)
+from flamma.experiments.tables import ConfigTables, DataConfig, TrainingConfig
 from flamma.metrics import METRICS
 from flamma.options import Option, options_of
 from flamma.strategies import STRATEGIES
@@ -38,6 +34,7 @@ EVERYWHERE = (
     "seeding",
     "types",
     "processes",
+    "shared",
     "py",
     "__main__",
     "__init__",

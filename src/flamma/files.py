@@ -59,6 +59,16 @@ def remove_leftovers(folder: Path) -> None:
             file.unlink()
 
 
+def folder_bytes(folder: Path) -> int:
+    """Return the size of all files in a folder and those in it; links are not followed."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):  # a file that was removed meanwhile
+                total += os.lstat(os.path.join(path, name)).st_size
+    return total
+
+
 def read_text(path: Path, most_bytes: int | None = None) -> str:
     """Return the text of a file, or say in one sentence why it cannot be read.
 

@@ -34,10 +34,14 @@ class Evaluation:
         as the mean over zero clients.
     unscored : mapping of int to str
         The clients that gave no score, and why: a mean over clients leaves them out.
+    sample : int or None
+        How many clients were drawn for the evaluation, and the metrics are over these alone; None
+        where all clients were evaluated.
     """
 
     metrics: Mapping[str, float | None]
     unscored: Mapping[int, str] = field(default_factory=dict)
+    sample: int | None = None
 
     def __getitem__(self, name: str) -> float | None:
         return self.metrics.get(name)
@@ -203,6 +207,8 @@ def _encode(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _encode(entry) for key, entry in value.items()}
     if isinstance(value, tuple):
+        if {*map(type, value)} <= {int}:
+            return list(value)  # a list of a thousand clients in one go
         return [_encode(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
@@ -234,6 +240,8 @@ def _decode(value: Any, kind: Any) -> Any:
         return None if value is None else _decode(value, inner)
     if origin is tuple and isinstance(value, list):
         if arguments[-1] is Ellipsis:
+            if arguments[0] is int and {*map(type, value)} <= {int}:
+                return tuple(value)  # a list of a thousand clients in one go
             return tuple(_decode(entry, arguments[0]) for entry in value)
         return tuple(_decode(v, a) for v, a in zip(value, arguments, strict=True))
     if origin is Mapping and isinstance(value, dict):

@@ -144,10 +144,11 @@ class Report:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The global model evaluated on every client's own held-out data, and on the common test set.
+    """The global model evaluated on the clients' own held-out data, and on the common test set.
 
     Accuracies are in percent; ``samples`` are the held-out samples of each client. A client that
-    gave no score has NaN, and ``missing`` says why.
+    gave no score has NaN, and ``missing`` says why. ``clients`` has the numbers of the clients in
+    order where only a sample of them was evaluated; without it, entry ``i`` is client ``i``.
     """
 
     accuracy: Floats
@@ -156,6 +157,7 @@ class Scores:
     test_accuracy: float
     test_loss: float
     missing: Mapping[int, str] = field(default_factory=dict)
+    clients: Ints | None = None
 
 
 Scoring = Callable[[], Scores]

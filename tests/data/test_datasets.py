@@ -49,8 +49,8 @@ def test_synthetic_is_standardised_balanced_and_grows():
     assert np.array_equal(large.train_x[:1000], small.train_x)
     assert np.array_equal(large.test_x, small.test_x)
     assert np.bincount(large.train_y).tolist() == [20_000] * 5
-    assert np.abs(large.train_x.mean(axis=0)).max() < 0.02
-    assert np.abs(large.train_x.std(axis=0) - 1).max() < 0.02
+    assert np.abs(np.asarray(large.train_x).mean(axis=0)).max() < 0.02
+    assert np.abs(np.asarray(large.train_x).std(axis=0) - 1).max() < 0.02
 
 
 def test_synthetic_can_be_learnt_but_not_perfectly():

@@ -213,6 +213,16 @@ def test_a_split_of_others_is_checked(monkeypatch):
         owners_by("lazy", Pool(np.zeros(10, dtype=np.int64), 1, 2))
 
 
+def test_groups_go_to_the_client_with_the_fewest_samples_so_far():
+    groups = np.random.default_rng(5).integers(0, 60, 1000)
+    pool = Pool(np.zeros(1000, dtype=np.int64), 1, 7, 3, groups)
+    sizes, load, holder = np.bincount(groups), np.zeros(7, dtype=np.int64), np.zeros(60, dtype=int)
+    for group in pool.stream().permutation(np.flatnonzero(sizes)):
+        holder[group] = np.argmin(load)  # of several, the lowest number
+        load[holder[group]] += sizes[group]
+    assert np.array_equal(owners_by("groups", pool), holder[groups])
+
+
 def test_as_many_clients_as_groups_are_the_groups_in_order():
     groups = np.array([7, 3, 3, 7, 5, 5, 7])
     owners = owners_by("groups", Pool(np.zeros(7, dtype=np.int64), 1, 3, groups=groups))

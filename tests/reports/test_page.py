@@ -111,6 +111,19 @@ def test_stacked_bars_are_seen_whatever_their_pattern(trained, run_page):
     assert sum(amount for amount, colour in colours if colour == (0xD5, 0x5E, 0x00)) > 50
 
 
+def test_very_many_clients_are_shown_by_quantiles_and_that_is_said(tmp_path, shown):
+    config = made_config(clients=2500, per_round=40, rounds=6)
+    page = shown(made_run(tmp_path / "run", config))
+    found = marks(page)
+    assert min(found.values()) > 0, found
+    for name in ("client-accuracy", "epochs", "contributions", "utilities"):
+        card = page.locator(f"[data-chart='{name}']")
+        assert "The line is the median" in card.inner_text()
+        assert card.locator(".heatmaplayer image").count() == 0
+    said = page.locator("[data-chart='participation']").inner_text()
+    assert "How many of all 2,500 clients were selected how often" in said
+
+
 def test_a_run_tells_how_to_run_it_again(trained, run_page):
     text = run_page.inner_text("#again")
     folded = run_page.text_content("#again details pre")

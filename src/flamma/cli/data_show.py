@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 MOST_TABLE_CLIENTS = 40
 MOST_TABLE_CLASSES = 20
+MOST_INDENTED_CLIENTS = 10_000
+"""The JSON of more clients has no line for each number."""
+
 SPLIT_OPTION = "split option "
 """What the names of parsed split options begin with."""
 
@@ -103,7 +106,8 @@ def run_data_show(options: argparse.Namespace) -> None:
     data = build_data(config, options.data_dir)
     names = DATASETS[config.data.dataset].class_names
     if options.json:
-        print(json.dumps(_record(config, data, names), indent=2, allow_nan=False))
+        indent = 2 if data.clients <= MOST_INDENTED_CLIENTS else None
+        print(json.dumps(_record(config, data, names), indent=indent, allow_nan=False))
     else:
         _print_table(config, data, names)
     if options.plot:

@@ -107,6 +107,8 @@ def round_line(record: RoundRecord, rounds: int) -> str:
     if record.evaluated:
         parts.append(f"accuracy {record.metric('accuracy'):.1f}%")
         parts.append(f"variance {record.metric('accuracy_variance'):.1f}")
+    if record.evaluation is not None and record.evaluation.sample is not None:
+        parts.append(f"of {record.evaluation.sample:,} sampled clients")
     if record.failed:
         parts.append(f"{len(record.failed)} failed")
     if record.abstained:

@@ -14,6 +14,9 @@ from flamma.errors import FlammaError
 if TYPE_CHECKING:
     from flamma.experiments.run import Run
 
+TOLD_BYTES = 20_000_000
+"""The size of a run directory is told from here on."""
+
 EXAMPLES = """\
 examples:
   flamma run --strategy flamma --dataset digits --split shards --clients 10 --per-round 3 \\
@@ -178,6 +181,7 @@ def print_run(run: Run, as_json: bool) -> None:
         }
         print(json.dumps(about | summary.as_json(), indent=2, allow_nan=False))
         return
+    from flamma.experiments.summary import sample_text
     from flamma.metrics import shown_in
     from flamma.reports.tables import text_table
 
@@ -192,6 +196,9 @@ def print_run(run: Run, as_json: bool) -> None:
         for name, metric in shown_in("show").items()
     ]
     print(text_table(["", "final", "last ten rounds"], rows))
+    if summary.sample is not None:
+        told = sample_text(summary.sample, summary.clients)
+        print(f"Metrics over clients are over {told}, drawn once by the seed.")
     print(
         f"\nlocal epochs {summary['epochs_total']:.0f}, failures {summary.failures}, "
         f"abstentions {summary.abstentions}, {summary['seconds']:.1f} s"
@@ -203,9 +210,18 @@ def print_run(run: Run, as_json: bool) -> None:
             f"slack {_number(summary['individual_rationality_slack'])}"
         )
     if run.params_sha256:
-        print(f"params_sha256 {run.params_sha256}\nrun directory {run.path}")
+        print(f"params_sha256 {run.params_sha256}\nrun directory {run.path}{_large(run.path)}")
     else:
         print(f"not finished: flamma resume {run.path}")
+
+
+def _large(folder: Path) -> str:
+    """Return the size of a run directory, in brackets, if it is one to know of."""
+    from flamma.files import folder_bytes
+    from flamma.reports.document import byte_size
+
+    size = folder_bytes(folder)
+    return f" ({byte_size(size)})" if size >= TOLD_BYTES else ""
 
 
 def _number(value: float | None) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from flamma.errors import ConfigError
 from flamma.names import quoted
 from flamma.options import convert
@@ -112,9 +114,9 @@ def assign(
         name, who = assignment.behaviour.name, assignment.clients
         if not isinstance(who, tuple):
             count = round(who * clients) if isinstance(who, float) else who
-            free = [client for client in range(clients) if client not in found]
-            if count > len(free):
-                raise ConfigError(f"behaviours.{name} is for {count} clients of {len(free)} left.")
+            free = np.delete(np.arange(clients), list(found))
+            if count > free.size:
+                raise ConfigError(f"behaviours.{name} is for {count} clients of {free.size} left.")
             rng = stream(seed, "behaviours", number)
             who = tuple(sorted(rng.choice(free, size=count, replace=False).tolist()))
         behaviour = BEHAVIOURS.bind(assignment.behaviour)()

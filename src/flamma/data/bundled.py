@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.data.records import Dataset
+from flamma.data.records import Dataset, GeneratedSamples
 from flamma.errors import DataError
 from flamma.numerics import normal, normal_float32, totals
 from flamma.seeding import stream
@@ -100,20 +100,31 @@ def synthetic(
     centres = normal(rng, classes * features).reshape(classes, features)
     centres -= totals(centres.T) / classes
     centres *= np.sqrt(separation / (totals(np.square(centres).T) / classes))
-    train_x, train_y = _clouds("synthetic-train", samples, centres, separation)
-    test_x, test_y = _clouds("synthetic-test", test_samples, centres, separation)
+    train = Clouds("synthetic-train", samples, centres, separation)
+    test = Clouds("synthetic-test", test_samples, centres, separation)
     names = tuple(f"class {label}" for label in range(classes))
-    return Dataset("synthetic", train_x, train_y, test_x, test_y, names)
+    return Dataset("synthetic", train, train.labels, np.asarray(test), test.labels, names)
 
 
-def _clouds(
-    purpose: str, samples: int, centres: NDArray[np.float64], separation: float
-) -> tuple[NDArray[np.float32], Ints]:
-    labels = np.arange(samples, dtype=np.int64) % len(centres)
-    x = np.empty((samples, centres.shape[1]), dtype=np.float32)
-    for number, start in enumerate(range(0, samples, SAMPLES_PER_STREAM)):
-        block = x[start : start + SAMPLES_PER_STREAM]
-        block[:] = normal_float32(stream(0, purpose, number), block.size).reshape(block.shape)
-    x *= np.float32(np.sqrt(1 - separation))
-    x += centres.astype(np.float32)[labels]
-    return x, labels
+class Clouds(GeneratedSamples):
+    """The samples of the synthetic dataset, of which no more than a block is ever held here."""
+
+    block_size = SAMPLES_PER_STREAM
+
+    def __init__(
+        self, purpose: str, samples: int, centres: NDArray[np.float64], separation: float
+    ) -> None:
+        super().__init__((samples, centres.shape[1]))
+        self.purpose = purpose
+        self.labels: Ints = np.arange(samples, dtype=np.int64) % len(centres)
+        self.scale = np.float32(np.sqrt(1 - separation))
+        self.centres = centres.astype(np.float32)
+
+    def block(self, number: int) -> NDArray[np.float32]:
+        """Return the samples of one stream."""
+        labels = self.labels[number * self.block_size : (number + 1) * self.block_size]
+        rng = stream(0, self.purpose, number)
+        x = normal_float32(rng, labels.size * self.shape[1]).reshape(labels.size, -1)
+        x *= self.scale
+        x += self.centres[labels]
+        return x

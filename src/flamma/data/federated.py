@@ -59,10 +59,18 @@ class FederatedData:
 
     def class_counts(self) -> Ints:
         """Return how many training samples of each class each client has."""
-        owner = np.repeat(np.arange(self.clients), self.samples)
-        counts = np.zeros((self.clients, self.classes), dtype=np.int64)
-        np.add.at(counts, (owner, self.train_y), 1)
-        return counts
+        cell = np.repeat(self.classes * np.arange(self.clients), self.samples)
+        cell += self.train_y
+        counts = np.bincount(cell, minlength=self.clients * self.classes)
+        return counts.reshape(self.clients, self.classes)
+
+    def held_out_of(self, clients: Ints) -> tuple[Images, Ints, Ints]:
+        """Return the held-out samples, labels and offsets of some clients alone."""
+        counts = np.diff(self.held_offsets)[clients]
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        rows = np.arange(offsets[-1])
+        rows += np.repeat(self.held_offsets[clients] - offsets[:-1], counts)
+        return self.held_x[rows], self.held_y[rows], offsets
 
 
 def federated_from_arrays(

@@ -2,22 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flamma.data.labels import MOST_CLASSES
 from flamma.errors import DataError
+from flamma.shared import shared_zeros
 from flamma.types import Ints
 
 if TYPE_CHECKING:
     from flamma.data.sources import Source
 
 StoredSamples = NDArray[np.uint8] | NDArray[np.float32]
+SAMPLES_AT_ONCE = 16_384
+"""Stored samples that are standardised at a time."""
+
+
+class GeneratedSamples(ABC):
+    """Samples that are computed block by block where they are wanted, and not kept.
+
+    ``numpy.asarray`` makes all of them, and indexing makes those that are asked for.
+    """
+
+    block_size: ClassVar[int]
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    @abstractmethod
+    def block(self, number: int) -> NDArray[np.float32]:
+        """Return the samples from ``number * block_size`` on, ``block_size`` or what is left."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> NDArray[np.float32]:
+        wanted = np.arange(len(self))[rows]
+        out = np.empty((wanted.size, *self.shape[1:]), dtype=np.float32)
+        for places, found in self.parts(wanted.reshape(-1)):
+            out[places] = found
+        return out.reshape(*wanted.shape, *self.shape[1:])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self[:].astype(dtype or np.float32, copy=False)
+
+    def parts(self, rows: Ints) -> Iterator[tuple[Ints, NDArray[np.float32]]]:
+        """Yield some of the wanted rows, by their places in ``rows``, until all were there."""
+        owner = rows // self.block_size
+        small = np.min_scalar_type(len(self) // self.block_size)  # which numpy sorts much faster
+        order = np.argsort(owner.astype(small), kind="stable")
+        counts = np.bincount(owner, minlength=1)
+        del owner  # as large as the labels
+        for number in np.flatnonzero(counts).tolist():
+            first = int(counts[:number].sum())
+            places = order[first : first + int(counts[number])]
+            yield places, self.block(number)[rows[places] - number * self.block_size]
 
 
 @dataclass(frozen=True)
@@ -55,7 +101,7 @@ class Dataset:
     """
 
     name: str
-    train_x: StoredSamples
+    train_x: StoredSamples | GeneratedSamples
     train_y: Ints
     test_x: StoredSamples
     test_y: Ints
@@ -92,6 +138,21 @@ class Dataset:
     def classes(self) -> int:
         """How many classes there are."""
         return len(self.class_names)
+
+    def training_samples(self, rows: Ints) -> NDArray[np.float32]:
+        """Return some training samples, standardised, in memory that forked processes share.
+
+        They are copied in parts, so that samples are nowhere twice.
+        """
+        chosen = shared_zeros((rows.size, *self.train_x.shape[1:]), np.float32)
+        if isinstance(self.train_x, GeneratedSamples):
+            for places, found in self.train_x.parts(rows):
+                chosen[places] = self.standardised(found)
+            return chosen
+        for first in range(0, rows.size, SAMPLES_AT_ONCE):
+            own = slice(first, first + SAMPLES_AT_ONCE)
+            chosen[own] = self.standardised(self.train_x[rows[own]])
+        return chosen
 
     def standardised(self, samples: StoredSamples) -> NDArray[np.float32]:
         """Return (samples / full_scale - mean) / std as float32, channel by channel.

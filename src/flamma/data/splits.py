@@ -7,6 +7,7 @@ names a function ``(pool, **options) -> owners``.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -200,10 +201,11 @@ def split_groups(pool: Pool) -> Ints:
     if clients == present.size:
         holder[present] = np.arange(clients)
         return holder[groups]
-    load = np.zeros(clients, dtype=np.int64)
-    for group in pool.stream().permutation(present):
-        holder[group] = np.argmin(load)
-        load[holder[group]] += sizes[group]
+    # The client with the fewest samples is first in the heap, of several the lowest number.
+    load = [(0, client) for client in range(clients)]
+    for group in pool.stream().permutation(present).tolist():
+        samples, holder[group] = load[0]
+        heapq.heapreplace(load, (samples + int(sizes[group]), int(holder[group])))
     return holder[groups]
 
 

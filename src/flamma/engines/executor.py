@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,14 +13,13 @@ from numpy.typing import NDArray
 from flamma.data.federated import FederatedData, Images
 from flamma.engines.outcomes import training_report
 from flamma.seeding import stream
+from flamma.shared import shared_zeros
 from flamma.training.jobs import Trainer, TrainingJob
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
 from flamma.types import Ints, LocalTask, Params, Report
 
 JOB_WEIGHTS_BYTES = 2**25
 """Memory for the weights of one job, if it has more clients than are trained at once."""
-
-Number = TypeVar("Number", bound=np.generic)
 
 Weights = NDArray[np.float32]
 """The weights that a job returns: one row per task."""
@@ -193,9 +191,3 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def shared_zeros(size: int, dtype: type[Number]) -> NDArray[Number]:
-    """Return an array that forked processes share; its memory is freed with the last of them."""
-    memory = mmap.mmap(-1, max(1, size * np.dtype(dtype).itemsize))
-    return np.frombuffer(memory, dtype=dtype, count=size)

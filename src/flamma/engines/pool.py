@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from flamma.engines.executor import Executor, Job, OnDone, Result, Span, Weights, shared_zeros
+from flamma.engines.executor import Executor, Job, OnDone, Result, Span, Weights
 from flamma.engines.outcomes import late
 from flamma.engines.placement import gpu_count, worker_device
 from flamma.engines.worker import (
@@ -29,6 +29,7 @@ from flamma.engines.worker import (
     start_worker,
 )
 from flamma.errors import FlammaError
+from flamma.shared import shared_zeros
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
 from flamma.types import Ints, Params
 

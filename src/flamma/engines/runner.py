@@ -66,6 +66,8 @@ class ClientRunner:
         In which numbers layers compute while they train.
     time_limit : float, optional
         Seconds after which a client is late: its report is a failure.
+    evaluated : ndarray, optional
+        The clients on whose held-out data models are scored, in order; all of them if not given.
 
     Raises
     ------
@@ -102,6 +104,7 @@ class ClientRunner:
         trainer: str = "auto",
         precision: str = "float32",
         time_limit: float | None = None,
+        evaluated: Ints | None = None,
     ) -> None:
         check_sgd(batch_size, momentum)
         _check(processes, time_limit)
@@ -115,8 +118,14 @@ class ClientRunner:
         self._initial = model.read()
         # Without a test set of its own, the held-out data of all clients are the test set.
         self._test = HELD if data.test_x is data.held_x else TEST
+        self._evaluated = evaluated
+        held_x, held_y, self._held_offsets = (
+            (data.held_x, data.held_y, data.held_offsets)
+            if evaluated is None
+            else data.held_out_of(evaluated)
+        )
         scored = [
-            (data.held_x, data.held_y),
+            (held_x, held_y),
             (data.test_x, data.test_y),
             (data.validation_x, data.validation_y),
         ]
@@ -196,20 +205,22 @@ class ClientRunner:
         return [reports[place] for place in range(len(tasks))]
 
     def evaluate(self, params: Params) -> Scores:
-        """Return the scores of the weights on every client's held-out data and on the test set.
+        """Return the scores of the weights on the clients' held-out data and on the test set.
 
-        A client without held-out data has NaN.
+        A client without held-out data has NaN. Where the test set is all held-out data and only
+        some clients are evaluated, it is theirs.
         """
         self._score(params, sorted({HELD, self._test}))
         losses, right = self._executor.scores(HELD)
         test_losses, test_right = self._executor.scores(self._test)
-        offsets = self.data.held_offsets
+        offsets = self._held_offsets
         return Scores(
             accuracy=100 * means(right, offsets),
             loss=means(losses, offsets),
             samples=np.diff(offsets),
             test_accuracy=100 * mean_or_nan(test_right),
             test_loss=mean_or_nan(test_losses),
+            clients=self._evaluated,
         )
 
     def validate(self, params: Params) -> tuple[float, float]:

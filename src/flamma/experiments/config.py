@@ -18,10 +18,10 @@ from flamma.clients.faults import Faults
 from flamma.data.build import choose_split
 from flamma.errors import ConfigError
 from flamma.experiments.engine import ENGINES, Engine
+from flamma.experiments.evaluation import EvaluationConfig
 from flamma.experiments.tables import (
     ConfigTables,
     DataConfig,
-    EvaluationConfig,
     TrainingConfig,
     keys_of_tables,
 )
@@ -62,7 +62,6 @@ class Config:
             "data.clients": self.data.clients,
             "training.batch_size": self.training.batch_size,
             "training.epochs": self.training.epochs,
-            "evaluation.every": self.evaluation.every,
         }
         for name, value in positive.items():
             if value < 1:

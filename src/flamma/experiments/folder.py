@@ -28,6 +28,9 @@ RUN_ID_DIGITS = 16
 UNCHANGING = (CONFIG, POPULATION)
 """What never changes once a run has begun."""
 
+MOST_ROUND_DIGITS = 10
+"""Characters of a line of ``clients.csv`` up to the comma after its round; more are damage."""
+
 CLIENT_COLUMNS = ("round", "client", "accuracy", "loss", "held_out")
 
 
@@ -231,14 +234,18 @@ class RunFolder:
         self._lock.release()
 
     def _client_lines(self, last_round: int) -> str:
-        lines = self.text(CLIENTS).split("\n")[1:-1]
-        numbers = [line.partition(",")[0] for line in lines]
-        kept = [
-            line
-            for line, number in zip(lines, numbers, strict=True)
-            if number.isascii() and number.isdigit() and int(number[:9]) <= last_round
-        ]
-        return "\n".join([",".join(CLIENT_COLUMNS), *kept]) + "\n"
+        text = self.text(CLIENTS)
+        kept = [",".join(CLIENT_COLUMNS) + "\n"]
+        start, end = text.find("\n") + 1, text.rfind("\n") + 1
+        while 0 < start < end:  # the lines of one round after the other, not one by one
+            number = text[start : start + MOST_ROUND_DIGITS].partition(",")[0]
+            stop = text.find("\n", start) + 1
+            while stop < end and text.startswith(f"{number},", stop):
+                stop = text.find("\n", stop) + 1
+            if number.isascii() and number.isdigit() and int(number) <= last_round:
+                kept.append(text[start:stop])
+            start = stop
+        return "".join(kept)
 
     def text(self, name: str) -> str:
         """Return the text of a file of the run, empty if it is missing."""

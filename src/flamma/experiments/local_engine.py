@@ -35,15 +35,26 @@ def _execute(assignment: Assignment) -> None:
     from flamma.engines.respond import RationalClients
     from flamma.experiments.room import check_room
     from flamma.experiments.session import carry_out
-    from flamma.experiments.setup import build_data, build_runner, seconds_per_epoch
-    from flamma.experiments.world import World, check_validation, make_population
+    from flamma.experiments.setup import (
+        build_data,
+        build_runner,
+        class_counts,
+        seconds_per_epoch,
+    )
+    from flamma.experiments.world import (
+        World,
+        check_validation,
+        evaluated_clients,
+        make_population,
+    )
 
     check_room(assignment)
     config, folder, data = assignment.config, assignment.folder, assignment.data
     data = build_data(config, assignment.data_dir) if data is None else data
     data = pooled(data) if config.strategy.pools_data else data
     check_validation(config, data.validation_y.size)
-    with build_runner(config, data, assignment.model) as runner:
+    evaluated = evaluated_clients(config)
+    with build_runner(config, data, assignment.model, evaluated=evaluated) as runner:
         population = make_population(
             config,
             folder,
@@ -58,6 +69,6 @@ def _execute(assignment: Assignment) -> None:
             true_costs=population.costs,
             initial_params=runner.initial_params,
             trainer=runner.trainer,
-            class_counts=data.class_counts(),
+            class_counts=class_counts(data),
         )
         carry_out(config, folder, world, assignment.on_round)

@@ -58,7 +58,7 @@ def parse_table(text: str) -> Comparison:
             tuple(str(name) for name in table.get("trainers", ())),
             str(table.get("flamma", "")),
         )
-    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError("it is not a table of a comparison") from error
 
 
@@ -91,7 +91,10 @@ def _row(table: Mapping[str, Any]) -> Row:
     hashes = tuple(str(digest) for digest in table.get("weights_sha256", ()))
     if hashes and len(hashes) != len(seeds):
         raise ValueError("weights_sha256")
-    return Row(dataset, split, strategy, seeds, spread["mean"], spread["std"], values, hashes)
+    drawn = table.get("sample")
+    sample = None if drawn is None else (int(drawn[0]), int(drawn[1]))
+    place = (dataset, split, strategy, seeds)
+    return Row(*place, spread["mean"], spread["std"], values, hashes, sample)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import hashlib
 import platform
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -24,6 +24,9 @@ from flamma.records import rows_checksum
 from flamma.types import Scores
 
 Held = TypeVar("Held")
+
+MOST_CLIENT_ROWS = 10_000
+"""Clients of one evaluation that ``clients.csv`` tells, about 30 bytes each."""
 
 
 def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound | None) -> None:
@@ -85,13 +88,14 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
         _check_same(config, folder)
     own = config.as_toml() if anew else folder.text(CONFIG)
     about = _about(world.trainer) | {"run": run_id_of(own)}
-    for name, text in (
-        (POPULATION, population_table(world)),
-        (ABOUT, signed(about)),
-        (CONFIG, own),
-    ):
+    texts: tuple[tuple[str, Callable[[], str]], ...] = (
+        (POPULATION, lambda: population_table(world)),
+        (ABOUT, lambda: signed(about)),
+        (CONFIG, lambda: own),
+    )
+    for name, text in texts:
         if anew or not (folder.path / name).exists():
-            folder.write(name, text)
+            folder.write(name, text())
     folder.seal()
 
 
@@ -137,10 +141,16 @@ def _now() -> str:
 
 
 def _client_rows(number: int, scores: Scores | None) -> list[str]:
+    """Return the lines of ``clients.csv`` of an evaluation; of very many clients, even ones."""
     if scores is None:
         return []
-    columns = (scores.accuracy.tolist(), scores.loss.tolist(), scores.samples.tolist())
+    clients = np.arange(scores.accuracy.size) if scores.clients is None else scores.clients
+    if clients.size > MOST_CLIENT_ROWS:
+        kept = np.linspace(0, clients.size - 1, MOST_CLIENT_ROWS).astype(np.int64)
+    else:
+        kept = np.arange(clients.size)
+    columns = (clients, scores.accuracy, scores.loss, scores.samples)
     return [
         f"{number},{client},{accuracy:.6g},{loss:.6g},{held}"
-        for client, (accuracy, loss, held) in enumerate(zip(*columns, strict=True))
+        for client, accuracy, loss, held in zip(*(c[kept].tolist() for c in columns), strict=True)
     ]

@@ -12,12 +12,15 @@ from flamma.data.build import build_federation
 from flamma.data.federated import FederatedData
 from flamma.experiments.config import Config
 from flamma.models import build_model
-from flamma.types import Floats, LocalTask
+from flamma.types import Floats, Ints, LocalTask
 
 if TYPE_CHECKING:
     from torch import nn
 
     from flamma.engines.runner import ClientRunner
+
+MOST_CLASS_COUNTS = 10_000_000
+"""Clients times classes up to which ``population.csv`` tells the classes: about 20 MB."""
 
 
 def build_data(config: Config, data_dir: Path | None = None) -> FederatedData:
@@ -44,8 +47,12 @@ def build_runner(
     data: FederatedData,
     model: Callable[..., Any] | None = None,
     processes: int | None = None,
+    evaluated: Ints | None = None,
 ) -> ClientRunner:
-    """Return what runs the clients, with the model's initial weights by the run's seed."""
+    """Return what runs the clients, with the model's initial weights by the run's seed.
+
+    ``evaluated`` are the clients that score models, None for all.
+    """
     from flamma.engines.runner import ClientRunner
 
     return ClientRunner(
@@ -59,6 +66,7 @@ def build_runner(
         trainer=config.training.trainer,
         precision=config.training.precision,
         time_limit=config.engine.time_limit or None,
+        evaluated=evaluated,
     )
 
 
@@ -70,6 +78,11 @@ def build_module(
 ) -> nn.Module:
     """Return the model of a run with its initial weights, for samples of the given shape."""
     return build_model(model or config.model, shape, classes, config.seed)
+
+
+def class_counts(data: FederatedData) -> Ints | None:
+    """Return the samples of each class of each client, None if the table would be too large."""
+    return data.class_counts() if data.clients * data.classes <= MOST_CLASS_COUNTS else None
 
 
 def seconds_per_epoch(data: FederatedData, runner: ClientRunner) -> Floats:

@@ -30,6 +30,11 @@ class Summary:
         That of the last round.
     epochs_warmup : float
         The work of the warm-up, in epochs.
+    clients : int
+        How many there are.
+    sample : int or None
+        How many of them were drawn for the evaluations: metrics of an evaluation are over these
+        alone. None if all were evaluated.
     """
 
     rounds: int
@@ -39,6 +44,8 @@ class Summary:
     abstentions: int
     decay_factor: float | None
     epochs_warmup: float
+    clients: int
+    sample: int | None
 
     def __getitem__(self, name: str) -> float | None:
         return self.metrics[name]
@@ -57,6 +64,8 @@ class Summary:
                 table[name] = value
         return table | {
             "epochs_warmup": self.epochs_warmup,
+            "clients": self.clients,
+            "sample": self.sample,
             "decay_factor": self.decay_factor,
             "failures": self.failures,
             "abstentions": self.abstentions,
@@ -81,7 +90,26 @@ def summarise_run(records: Sequence[RoundRecord], clients: int) -> Summary:
         abstentions=sum(len(record.abstained) for record in records),
         decay_factor=records[-1].decay_factor if records else None,
         epochs_warmup=0.0 if warmup is None else warmup.epochs,
+        clients=clients,
+        sample=sample_of(records),
     )
+
+
+def sample_of(records: Sequence[RoundRecord]) -> int | None:
+    """Return how many clients were drawn for the last evaluation, None if it was of all."""
+    evaluations = [record.evaluation for record in records if record.evaluation is not None]
+    return evaluations[-1].sample if evaluations else None
+
+
+def sample_text(sample: int, clients: int) -> str:
+    """Return what metrics over a sample of the clients are over.
+
+    Examples
+    --------
+    >>> sample_text(10_000, 1_000_000)
+    'a sample of 10,000 of 1,000,000 clients'
+    """
+    return f"a sample of {sample:,} of {clients:,} clients"
 
 
 def at_budget(records: Sequence[RoundRecord], epochs: float, name: str) -> float | None:

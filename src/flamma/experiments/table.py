@@ -16,7 +16,7 @@ from flamma.experiments.best import best_of, explain_marks
 from flamma.experiments.manifest import signed
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
-from flamma.experiments.summary import at_budget
+from flamma.experiments.summary import at_budget, sample_text
 from flamma.files import write_atomically
 from flamma.metrics import METRICS, EqualWorkMetric, shown_in
 from flamma.metrics.kinds import LAST_ROUNDS
@@ -38,6 +38,8 @@ class Row:
 
     ``values`` has the metrics of the runs in the order of ``seeds``, and ``weights_sha256`` the
     SHA-256 of their final weights as little-endian float32; empty where it is not known.
+    ``sample`` is how many clients were drawn for the evaluations, and of how many; None if all were
+    evaluated.
     """
 
     dataset: str
@@ -48,6 +50,7 @@ class Row:
     std: dict[str, float]
     values: dict[str, list[float]]
     weights_sha256: tuple[str, ...] = ()
+    sample: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,15 @@ class Comparison:
         best = self.best(row.dataset, row.split, metric)
         return "" if row.strategy not in best else "best" if len(best) == 1 else "tied"
 
+    def sample_notes(self, dataset: str | None = None) -> list[str]:
+        """Return a sentence for every dataset and split of which not all clients were evaluated."""
+        found = {
+            (row.dataset, row.split, sample_text(*row.sample)): None
+            for row in self.rows
+            if row.sample is not None and dataset in (None, row.dataset)
+        }
+        return [f"Accuracies of {name} ({split}) are over {text}." for name, split, text in found]
+
 
 def compared(
     name: str,
@@ -113,6 +125,7 @@ def compared(
             budgets[where] = min(spent, budgets.get(where, spent))
     groups: dict[tuple[str, str, str], dict[int, dict[str, float | None]]] = {}
     hashes: dict[tuple[str, str, str], list[str]] = {}
+    samples: dict[tuple[str, str, str], tuple[int, int]] = {}
     for (cell, run), summary in zip(runs, summaries, strict=True):
         budget = budgets.get((cell.dataset, cell.split), math.inf)
         found = {
@@ -124,10 +137,15 @@ def compared(
         place = (cell.dataset, cell.split, cell.strategy)
         groups.setdefault(place, {})[cell.seed] = found
         hashes.setdefault(place, []).append(run.params_sha256 or "")
+        if summary.sample is not None:
+            samples[place] = (summary.sample, summary.clients)
     trainers = {str(run.about["trainer"]) for _, run in runs if "trainer" in run.about}
     return Comparison(
         name,
-        [_row(place, by_seed, hashes[place]) for place, by_seed in groups.items()],
+        [
+            _row(place, by_seed, hashes[place], samples.get(place))
+            for place, by_seed in groups.items()
+        ],
         [str(cell.folder) for cell, _ in runs],
         dict(failed or {}),
         suite,
@@ -146,6 +164,7 @@ def _row(
     place: tuple[str, str, str],
     by_seed: dict[int, dict[str, float | None]],
     hashes: Sequence[str],
+    sample: tuple[int, int] | None,
 ) -> Row:
     """Return a row; a metric that a run does not have, such as that of a game, is left out."""
     values = {}
@@ -161,6 +180,7 @@ def _row(
         {metric: _deviation(found) for metric, found in values.items()},
         values,
         tuple(hashes),
+        sample,
     )
 
 
@@ -228,7 +248,8 @@ def as_markdown(comparison: Comparison) -> str:
         rule = ["---"] + ["---:"] * (len(header) - 1)
         rows = [header, rule, *lines]
         parts.append(f"### {dataset}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
-    return "\n\n".join([*parts, f"{legend()} {explain_marks('Bold', 'Italics')}"]) + "\n"
+    notes = " ".join([legend(), explain_marks("Bold", "Italics"), *comparison.sample_notes()])
+    return "\n\n".join([*parts, notes]) + "\n"
 
 
 def _hashes(comparison: Comparison) -> str:
@@ -262,12 +283,14 @@ def _as_csv(comparison: Comparison) -> str:
     metrics = list(shown_in("csv"))
     for metric in metrics:
         columns += [f"{metric}_mean", f"{metric}_std"]
+    columns.append("clients_sampled")
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([*columns, "weights_sha256"])
     for row in comparison.rows:
         cells: list[object] = [row.dataset, row.split, row.strategy, len(row.seeds)]
         for metric in metrics:
             cells += [row.mean.get(metric, ""), row.std.get(metric, "")]
+        cells.append("" if row.sample is None else row.sample[0])
         writer.writerow([*cells, " ".join(row.weights_sha256)])
     return buffer.getvalue()
 

@@ -14,6 +14,7 @@ from flamma.clients.faults import Faults
 from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES
 from flamma.data.splits import SPLITS
 from flamma.experiments.engine import ENGINES
+from flamma.experiments.evaluation import EvaluationConfig
 from flamma.models.registry import MODELS
 from flamma.options import options_of
 from flamma.registry import Choice
@@ -86,19 +87,6 @@ class TrainingConfig:
     trainer: str = AUTO
     device: str = "auto"
     precision: PrecisionName = "float32"
-
-
-@dataclass(frozen=True)
-class EvaluationConfig:
-    """How often the model is evaluated.
-
-    Parameters
-    ----------
-    every : int
-        Evaluate after every so many rounds; the last round is always evaluated.
-    """
-
-    every: int = 1
 
 
 @dataclass(frozen=True)

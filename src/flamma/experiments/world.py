@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +12,8 @@ from flamma.clients.costs import CostedClients, true_costs
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import Config
 from flamma.experiments.folder import POPULATION, RunFolder
+from flamma.experiments.population import CLIENTS_AT_ONCE, read_columns, whole
+from flamma.seeding import stream
 from flamma.types import Floats, Ints, Params, Population
 
 if TYPE_CHECKING:
@@ -109,38 +109,55 @@ def check_validation(config: Config, samples: int) -> None:
         )
 
 
+def evaluated_clients(config: Config) -> Ints | None:
+    """Return the clients that evaluate models, in order, where the configuration asks for a sample.
+
+    They are drawn once: with the same clients in every evaluation, curves and strategies of one
+    seed differ by their models alone, and a resumed run goes on with the same ones.
+    """
+    clients = config.data.clients
+    count = config.evaluation.sample_of(clients)
+    if count is None:
+        return None
+    rng = stream(config.seed, "evaluated-clients")
+    return np.sort(rng.choice(clients, size=count, replace=False))
+
+
 def read_population(folder: RunFolder) -> tuple[Ints, Ints, Floats] | None:
     """Return samples, held-out samples and costs a run was begun with, None before that."""
     if not folder.exists:  # other files there are left over from a run that never began
         return None
-    rows = list(csv.DictReader(io.StringIO(folder.text(POPULATION))))
+    text = folder.text(POPULATION)
+    if not text.partition("\n")[2].strip():
+        return None
     try:
-        train, held = (
-            np.array([int(float(row[name])) for row in rows], dtype=np.int64)
-            for name in ("samples", "held_out")
-        )
-        costs = np.array([float(row["cost"]) for row in rows])
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        columns = read_columns(text)
+        train, held = (whole(columns[name]) for name in ("samples", "held_out"))
+        return train, held, columns["cost"]
+    except (KeyError, ValueError) as error:
         raise RunError(f"{folder.path / POPULATION} is damaged: remove it to go on.") from error
-    return (train, held, costs) if rows else None
 
 
 def population_table(world: World) -> str:
     """Return ``population.csv``: one line per client, with its true cost."""
-    population, class_counts = world.population, world.class_counts
-    held = population.held_out
-    classes = 0 if class_counts is None else class_counts.shape[1]
-    header = ["client", "samples", "held_out", "cost", *(f"class_{k}" for k in range(classes))]
-    costs = np.full(population.clients, np.nan) if world.costs is None else world.costs
-    columns: list[Sequence[object]] = [
-        range(population.clients),
-        population.samples.tolist(),
-        (np.zeros(population.clients, dtype=np.int64) if held is None else held).tolist(),
-        [repr(cost) for cost in costs.tolist()],
-        *([] if class_counts is None else class_counts.T.tolist()),
-    ]
-    if population.names:
-        header.append("name")
-        columns.append(population.names)
-    rows = [",".join(map(str, row)) for row in zip(*columns, strict=True)]
-    return "\n".join([",".join(header), *rows]) + "\n"
+    population, counts = world.population, world.class_counts
+    clients, names = population.clients, population.names
+    held = np.zeros(clients, dtype=np.int64) if population.held_out is None else population.held_out
+    costs = np.full(clients, np.nan) if world.costs is None else world.costs
+    classes = [] if counts is None else [f"class_{k}" for k in range(counts.shape[1])]
+    header = ["client", "samples", "held_out", "cost", *classes, *(["name"] if names else [])]
+    parts = [",".join(header) + "\n"]
+    # In parts, so that the objects that Python makes of a million clients are never all there.
+    for first in range(0, clients, CLIENTS_AT_ONCE):
+        own = slice(first, min(first + CLIENTS_AT_ONCE, clients))
+        columns: list[Sequence[object]] = [
+            range(own.start, own.stop),
+            population.samples[own].tolist(),
+            held[own].tolist(),
+            [repr(cost) for cost in costs[own].tolist()],
+            *([] if counts is None else counts[own].T.tolist()),
+            *([names[own]] if names else []),
+        ]
+        parts += [",".join(map(str, row)) + "\n" for row in zip(*columns, strict=True)]
+        parts = ["".join(parts)]
+    return "".join(parts)

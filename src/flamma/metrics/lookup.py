@@ -42,4 +42,5 @@ def evaluate(scores: Scores) -> Evaluation:
             except Exception as error:  # whatever a function of another package may do
                 warnings.warn(f"the metric {name} failed: {error}", stacklevel=2)
                 values[name] = None
-    return Evaluation(values, dict(sorted(scores.missing.items())))
+    sample = None if scores.clients is None else int(scores.clients.size)
+    return Evaluation(values, dict(sorted(scores.missing.items())), sample)

@@ -35,10 +35,11 @@ def _mean_loss(scores: Scores) -> float:
 def _took_part(records: Sequence[RoundRecord], clients: int) -> dict[str, float]:
     counts, epochs = np.zeros(clients), np.zeros(clients)
     for record in records:
-        for client, done in zip(record.selected, record.local_epochs, strict=True):
-            counts[client] += 1
-            if client not in record.failed:
-                epochs[client] += done
+        selected, done = np.array(record.selected, int), np.array(record.local_epochs, float)
+        np.add.at(counts, selected, 1)
+        if record.failed:
+            done[np.isin(selected, list(record.failed))] = 0
+        np.add.at(epochs, selected, done)
     return functions.participation(counts, epochs)
 
 

@@ -12,13 +12,25 @@ from flamma.metrics import METRICS, RoundMetric, shown_in
 from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.reports.comparing import ComparisonView, pareto
 from flamma.reports.curves import Curve, curves
-from flamma.reports.document import Chart, Charts, View, axes, band, line, short_numbers
+from flamma.reports.document import (
+    Chart,
+    Charts,
+    View,
+    axes,
+    band,
+    even_sample,
+    line,
+    short_numbers,
+)
 from flamma.reports.metric_text import BETTER
 from flamma.strategies import label_of
 from flamma.types import Floats
 
 SPENT = {"epochs_total": ("local epochs", 1.0), "bytes_up": ("sent by clients, MB", 1e-6)}
 """Metrics of what training took, with the axis and the scale that they are drawn with."""
+
+MAX_BOX_POINTS = 2_000
+"""Clients' accuracies that a box is drawn from."""
 
 GREY = 7
 """The series that is drawn in grey."""
@@ -108,18 +120,22 @@ def distribution(view: ComparisonView) -> Charts:
         "One point per client and seed, in the last evaluated round; a short box that sits high "
         "is both accurate and fair."
     )
+    runs = [run for by_seed in view.runs.values() for run in by_seed.values()]
+    if sum(run.scores.clients.size for run in runs) > MAX_BOX_POINTS:
+        aid += f" Of more than {MAX_BOX_POINTS:,} points so many are drawn, evenly chosen by rank."
 
     def draw(view: ComparisonView, rows: list[Row]) -> list[dict[str, Any]]:
         traces = []
         for row in rows:
             runs = view.longest_runs(row.dataset, row.split, row.strategy)
-            last = [run.scores[max(run.scores)] for run in runs if run.scores]
+            last = [run.scores.rounds[max(run.scores.rounds)] for run in runs if run.scores.rounds]
             values = np.concatenate(last) if last else np.zeros(0)
+            values = np.sort(values[~np.isnan(values)])
             traces.append(
                 {
                     "type": "box",
                     "name": label_of(row.strategy),
-                    "y": short_numbers(values[~np.isnan(values)].tolist()),
+                    "y": short_numbers(values[even_sample(values.size, MAX_BOX_POINTS)].tolist()),
                     "series": view.strategies.index(row.strategy),
                 }
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from flamma.experiments.summary import sample_text
 from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.reports import comparison_charts as charts
 from flamma.reports import comparison_tables as tables
@@ -38,6 +39,7 @@ def comparison_document(path: Path) -> Document:
         f"{len(view.panels)} settings" if len(view.panels) != 1 else "1 setting",
         "1 seed" if seeds == [1] else f"{'-'.join(map(str, seeds)) or 'no'} seeds",
         *([f"{'-'.join(map(str, rounds))} rounds"] if rounds else []),
+        *(["accuracies over samples of the clients"] if comparison.sample_notes() else []),
     ]
     sections = [section for section in _sections(view) if section.items]
     return Document(
@@ -70,7 +72,8 @@ def _facts(view: ComparisonView) -> Facts:
             if len(best) == 1:
                 row = view.comparison.row(dataset, split, best[0])
                 value = f"{row.mean[name]:.1f} ± {row.std[name]:.1f} {metric.unit}".rstrip()
-                facts.append((title, names[0], f"{value}; {tables.HOW_BEST}"))
+                over = "" if row.sample is None else f" over {sample_text(*row.sample)}"
+                facts.append((title, names[0], f"{value}{over}; {tables.HOW_BEST}"))
             elif len(best) == 2:
                 note = f"cannot be told apart by {tables.HOW_BEST}"
                 facts.append((title, " or ".join(names), note))
@@ -127,7 +130,9 @@ def _chart_sections(view: ComparisonView) -> list[Section]:
         ),
     ]
     sections = []
-    for name, title, lead, found in groups:
+    samples = view.comparison.sample_notes()
+    for name, title, about, found in groups:
+        lead = " ".join([about, *samples])
         items: list[Any] = [group for group in found if group.charts]
         items += tables.equal_work_tables(view) if name == "work" else []
         sections.append(Section(name, title, lead, items))

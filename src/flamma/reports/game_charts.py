@@ -13,9 +13,10 @@ from flamma.errors import GameError
 from flamma.game import Game, closed_form_decay_factor
 from flamma.metrics import UTILITY_ROUNDING, ir_ratio
 from flamma.records import RoundRecord
+from flamma.reports.crowd_charts import is_crowd
 from flamma.reports.document import Chart, Charts, View, axes, band, even_sample, line
 from flamma.reports.reading import RunView, finite
-from flamma.reports.run_charts import client_grid, client_heatmap, sample_note
+from flamma.reports.run_charts import of_selected, shown_note
 
 MAX_GAMES = 60
 """Games that the explorer offers."""
@@ -146,16 +147,15 @@ def contributions(run: RunView) -> Charts:
     measure = f" (measure: {', '.join(sorted(measures))})" if measures else ""
     aid = f"Measured contributions{measure} are what the game is played with."
     if any(values is not None for values in effective):
-        grid = client_grid(run, effective)
-        views.append(client_heatmap(run, grid, "effective ω", "effective", zmin=0, zmax=1))
+        views.append(of_selected(run, effective, "effective ω", "effective", zmin=0, zmax=1))
         aid += (
             " Effective ones are what selection goes by: they shrink with every selection until "
             "the next refresh."
         )
-    measured = client_grid(run, [record.contributions for record in run.rounds])
-    views.append(client_heatmap(run, measured, "ω", "measured"))
+    measured = [record.contributions for record in run.rounds]
+    views.append(of_selected(run, measured, "ω", "measured"))
     title = "Contributions of the selected clients"
-    return Charts([Chart("contributions", title, aid + sample_note(run), views)])
+    return Charts([Chart("contributions", title, aid + shown_note(run), views)])
 
 
 def utilities(run: RunView) -> Charts:
@@ -173,9 +173,14 @@ def utilities(run: RunView) -> Charts:
             Chart(
                 "utilities",
                 "Client utilities",
-                "Utility of every selected client: blue gains, yellow breaks even, red works at a "
-                "loss." + sample_note(run),
-                [client_heatmap(run, client_grid(run, told), "utility", scale="diverging", zmid=0)],
+                (
+                    "Utility of the selected clients: below 0 one works at a loss."
+                    if is_crowd(run)
+                    else "Utility of every selected client: blue gains, yellow breaks even, red "
+                    "works at a loss."
+                )
+                + shown_note(run),
+                [of_selected(run, told, "utility", scale="diverging", zmid=0)],
             ),
             Chart(
                 "rationality",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +15,18 @@ import numpy as np
 from flamma.errors import FlammaError, RunError
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS, RunFolder
 from flamma.experiments.manifest import Manifest
+from flamma.experiments.population import read_columns, read_names, whole
+from flamma.experiments.summary import sample_of
 from flamma.metrics import METRICS
-from flamma.records import RoundRecord, rows_checksum
+from flamma.records import RoundRecord
+from flamma.reports.scores import ScoreTable, read_scores
 from flamma.toml import parse_toml
-from flamma.types import Floats, Ints
+from flamma.types import Ints
 
 MAX_FILE_BYTES = 1 << 30
 """A larger file is not read; its report could not be opened."""
 
-MAX_CLIENTS = 1_000_000
+MAX_CLIENTS = 10_000_000
 """A client number from here on is taken for damage."""
 
 MAX_COUNT = 1 << 53
@@ -101,8 +102,8 @@ class RunView:
         ``run.json``.
     population : PopulationTable
         What is known of the clients.
-    scores : dict of int to ndarray
-        For each evaluated round the accuracy of every client, NaN where it has none.
+    scores : ScoreTable
+        The accuracies of single clients in the evaluated rounds.
     problems : list of str
         What is missing or damaged, one clause each.
     """
@@ -113,7 +114,7 @@ class RunView:
     rounds: list[RoundRecord]
     about: dict[str, Any]
     population: PopulationTable
-    scores: dict[int, Floats]
+    scores: ScoreTable
     problems: list[str] = field(default_factory=list)
 
     @cached_property
@@ -122,8 +123,13 @@ class RunView:
         told = self.table("data").get("clients")
         known = told if isinstance(told, int) and 0 < told <= MAX_CLIENTS else 0
         seen = [client for record in self.rounds for client in record.selected]
-        scored = max((scores.size for scores in self.scores.values()), default=0)
+        scored = int(self.scores.clients.max(initial=-1)) + 1
         return max(known, self.population.samples.size, scored, max(seen, default=-1) + 1)
+
+    @property
+    def sample(self) -> int | None:
+        """How many clients were drawn for the evaluations, None if all were evaluated."""
+        return sample_of(self.rounds)
 
     @property
     def planned_rounds(self) -> int:
@@ -199,7 +205,7 @@ def read_run(path: Path) -> RunView:
         problems.append(f"{ABOUT} is missing or damaged, so versions and command are not known")
     problems.extend(_changed_files(path))
     population = _read_population(folder, problems)
-    scores = _read_scores(folder, rounds, problems)
+    scores = read_scores(folder.text(CLIENTS), rounds, problems, MAX_CLIENTS)
     run = RunView(path, config, text, rounds, about, population, scores, problems)
     if not rounds:
         problems.append("no round is finished yet")
@@ -248,56 +254,26 @@ def _is_plausible(record: RoundRecord) -> bool:
 
 
 def _read_population(folder: RunFolder, problems: list[str]) -> PopulationTable:
-    rows = list(csv.DictReader(io.StringIO(folder.text(POPULATION))))
+    found = _population(folder.text(POPULATION))
+    if found is None:
+        problems.append(f"{POPULATION} is missing or damaged, so the clients' data are not known")
+        nothing = np.zeros(0, dtype=np.int64)
+        return PopulationTable(nothing, nothing.reshape(0, 0))
+    return found
+
+
+@lru_cache(maxsize=1)  # a live page reads the same file again after every round
+def _population(text: str) -> PopulationTable | None:
     try:
-        classes = [name for name in (rows[0] if rows else {}) if str(name).startswith("class_")]
-        samples = np.array([int(row["samples"]) for row in rows], dtype=np.int64)
-        counts = np.array([[int(row[name]) for name in classes] for row in rows], dtype=np.int64)
-        if rows and all(int(row["client"]) == k for k, row in enumerate(rows)):
-            names = tuple(str(row["name"]) for row in rows) if "name" in rows[0] else ()
-            return PopulationTable(samples, counts.reshape(len(rows), len(classes)), names)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        pass
-    problems.append(f"{POPULATION} is missing or damaged, so the clients' data are not known")
-    nothing = np.zeros(0, dtype=np.int64)
-    return PopulationTable(nothing, nothing.reshape(0, 0))
-
-
-def _read_scores(
-    folder: RunFolder, rounds: Sequence[RoundRecord], problems: list[str]
-) -> dict[int, Floats]:
-    last = rounds[-1].round if rounds else 0
-    found: dict[int, dict[int, float]] = {}
-    skipped = 0
-    lines = folder.text(CLIENTS).split("\n")[1:-1]
-    damaged = _damaged_scores(lines, rounds)
-    if lines and damaged:
-        problems.append(f"{CLIENTS} does not match its checksum in {len(damaged)} rounds")
-    for line in lines:
-        if line.partition(",")[0] in damaged:
-            continue
-        try:
-            number, client, accuracy, _ = line.split(",", 3)
-            row = (int(number), int(client), float(accuracy))
-        except ValueError:
-            skipped += 1
-            continue
-        if not (0 <= row[1] < MAX_CLIENTS) or not (math.isnan(row[2]) or 0 <= row[2] <= 100.001):
-            skipped += 1
-        elif 1 <= row[0] <= last:
-            found.setdefault(row[0], {})[row[1]] = row[2]
-    if skipped:
-        amount = "1 line" if skipped == 1 else f"{skipped} lines"
-        problems.append(f"{CLIENTS} has {amount} that cannot be read")
-    if not lines and last:
-        problems.append(f"{CLIENTS} is missing or empty, so single clients' accuracies are unknown")
-    most = max((client for scores in found.values() for client in scores), default=-1) + 1
-    table = {}
-    for round_, scores in sorted(found.items()):
-        values = np.full(most, np.nan)
-        values[list(scores)] = list(scores.values())
-        table[round_] = values
-    return table
+        columns = read_columns(text)
+        samples, clients = whole(columns["samples"]), whole(columns["client"])
+        classes = [whole(own) for name, own in columns.items() if name.startswith("class_")]
+        if not clients.size or not np.array_equal(clients, np.arange(clients.size)):
+            return None
+    except (KeyError, ValueError):
+        return None
+    counts = np.array(classes, dtype=np.int64).reshape(len(classes), clients.size).T
+    return PopulationTable(samples, counts, read_names(text))
 
 
 def _changed_files(path: Path) -> list[str]:
@@ -309,12 +285,3 @@ def _changed_files(path: Path) -> list[str]:
     except RunError as error:
         return [str(error).partition(":")[0]]
     return []
-
-
-def _damaged_scores(lines: Sequence[str], rounds: Sequence[RoundRecord]) -> set[str]:
-    """Return the rounds, as text, whose lines of ``clients.csv`` are not as they were written."""
-    own: dict[str, list[str]] = {}
-    for line in lines:
-        own.setdefault(line.partition(",")[0], []).append(line)
-    told = {str(r.round): r.scores_checksum for r in rounds if r.scores_checksum is not None}
-    return {number for number, sum_ in told.items() if rows_checksum(own.get(number, [])) != sum_}

@@ -9,6 +9,8 @@ import numpy as np
 
 from flamma.experiments.table import capitalised
 from flamma.metrics import shown_in
+from flamma.reports import crowd_charts
+from flamma.reports.crowd_charts import QUANTILES_AID, is_crowd, quantile_traces, took_part
 from flamma.reports.document import (
     Chart,
     Charts,
@@ -22,7 +24,6 @@ from flamma.reports.document import (
 )
 from flamma.reports.metric_text import BETTER
 from flamma.reports.reading import RunView
-from flamma.types import Floats
 
 SHOWN_CLIENTS = 200
 SHOWN_ROUNDS = 1000
@@ -38,29 +39,30 @@ def shown(run: RunView) -> tuple[list[int], list[int]]:
     return even_sample(run.clients, SHOWN_CLIENTS), even_sample(len(run.rounds), SHOWN_ROUNDS)
 
 
-def client_grid(run: RunView, told: Sequence[Sequence[float | None] | None]) -> Floats:
-    """Return one row per client and one column per round, NaN where there is no value.
-
-    ``told`` has, for every round, one value per selected client, or None.
-    """
-    values = np.full((run.clients, len(run.rounds)), np.nan)
-    for column, (record, found) in enumerate(zip(run.rounds, told, strict=True)):
-        if found is not None:
-            values[list(record.selected), column] = [
-                np.nan if value is None else value for value in found
-            ]
-    return values
-
-
-def client_heatmap(
-    run: RunView, values: Floats, unit: str, label: str = "", **more: object
+def of_selected(
+    run: RunView,
+    told: Sequence[Sequence[float | None] | None],
+    unit: str,
+    label: str = "",
+    **more: object,
 ) -> View:
-    """Return a heat map of clients over rounds."""
+    """Return what selected clients did over the rounds: a heat map, or quantiles of very many.
+
+    ``told`` has, for every round, one value per selected client, or None. ``more`` are options of
+    the heat map.
+    """
+    values = [np.array([] if v is None else v, dtype=np.float64) for v in told]  # None is NaN
+    if is_crowd(run):
+        return View(quantile_traces(run.numbers, values), axes("round", unit), label)
     rows, columns = shown(run)
+    grid = np.full((run.clients, len(columns)), np.nan)
+    for place, column in enumerate(columns):
+        if values[column].size:
+            grid[list(run.rounds[column].selected), place] = values[column]
     trace = heatmap(
         [run.rounds[k].round for k in columns],
         [run.client_label(client) for client in rows],
-        values[np.ix_(rows, columns)].tolist() if columns else [],
+        grid[rows].tolist(),
         unit,
         **more,
     )
@@ -68,14 +70,20 @@ def client_heatmap(
     return View([trace], layout, label)
 
 
-def sample_note(run: RunView) -> str:
-    """Say that a heat map shows only some clients or rounds, if so."""
+def shown_note(run: RunView) -> str:
+    """Say that a chart shows quantiles, or only some clients or rounds, if so."""
+    if is_crowd(run):
+        return f" {QUANTILES_AID} There are {run.clients:,} clients, too many for a row each."
     rows, columns = shown(run)
+    return _evenly_chosen(run, len(rows), len(columns), len(run.rounds))
+
+
+def _evenly_chosen(run: RunView, clients: int, rounds: int, of_rounds: int) -> str:
     parts = []
-    if len(rows) < run.clients:
-        parts.append(f"{len(rows)} of {run.clients} clients")
-    if len(columns) < len(run.rounds):
-        parts.append(f"{len(columns)} of {len(run.rounds)} rounds")
+    if clients < run.clients:
+        parts.append(f"{clients} of {run.clients} clients")
+    if rounds < of_rounds:
+        parts.append(f"{rounds} of {of_rounds} rounds")
     return f" Shown are {' and '.join(parts)}, evenly chosen." if parts else ""
 
 
@@ -124,15 +132,16 @@ def _further_curves(run: RunView) -> list[Chart]:
 
 def client_accuracy(run: RunView) -> Charts:
     """Return each client's accuracy over the rounds, and where each ended."""
-    rounds = sorted(run.scores)
+    table = run.scores
+    if is_crowd(run):
+        return crowd_charts.crowd_accuracy(run)
+    rounds = list(table.rounds)
     columns = [rounds[k] for k in even_sample(len(rounds), SHOWN_ROUNDS)]
-    rows = even_sample(run.clients, SHOWN_CLIENTS)
-    values = np.full((run.clients, len(columns)), np.nan)
-    for k, number in enumerate(columns):
-        values[: run.scores[number].size, k] = run.scores[number]
-    names = [run.client_label(client) for client in rows]
-    trace = heatmap(columns, names, values[list(rows)].tolist(), "accuracy, %", zmin=0, zmax=100)
-    last = values[list(rows), -1]
+    places = even_sample(table.clients.size, SHOWN_CLIENTS)
+    values = np.array([table.rounds[number][places] for number in columns]).T
+    names = [run.client_label(client) for client in table.clients[places].tolist()]
+    trace = heatmap(columns, names, values.tolist(), "accuracy, %", zmin=0, zmax=100)
+    last = values[:, -1]
     order = np.argsort(last, kind="stable")
     bars = {
         "type": "bar",
@@ -148,7 +157,7 @@ def client_accuracy(run: RunView) -> Charts:
                 "client-accuracy",
                 "Accuracy of every client",
                 "One row per client: dark rows are clients for which the model is bad."
-                + sample_note(run),
+                + _evenly_chosen(run, len(places), len(columns), len(rounds)),
                 [View([trace], reversed_)],
             ),
             Chart(
@@ -164,14 +173,19 @@ def client_accuracy(run: RunView) -> Charts:
 
 def local_epochs(run: RunView) -> Charts:
     """Return the heat map of local epochs and, if there were any, failures and abstentions."""
-    told = [record.local_epochs for record in run.rounds]
+    told, crowd = [record.local_epochs for record in run.rounds], is_crowd(run)
+    aid = (
+        "Local epochs of the clients that were selected in a round; 0 if one abstained or failed."
+        if crowd
+        else "One cell per selected client and round: empty if the client was not selected, 0 if "
+        "it abstained or failed."
+    )
     charts = [
         Chart(
             "epochs",
-            "Local epochs of every client",
-            "One cell per selected client and round: empty if the client was not selected, 0 if "
-            "it abstained or failed." + sample_note(run),
-            [client_heatmap(run, client_grid(run, told), "epochs", zmin=0)],
+            "Local epochs of the selected clients" if crowd else "Local epochs of every client",
+            aid + shown_note(run),
+            [of_selected(run, told, "epochs", zmin=0)],
         )
     ]
     together = -(-len(run.rounds) // SHOWN_ROUNDS)  # rounds that share a bar
@@ -210,16 +224,9 @@ def local_epochs(run: RunView) -> Charts:
 
 def selections(run: RunView) -> Charts:
     """Return how often each client was selected and what came of it."""
-    counts = {name: np.zeros(run.clients) for name in ("trained", "abstained", "failed", "epochs")}
-    for record in run.rounds:
-        for client, done in zip(record.selected, record.local_epochs, strict=True):
-            if client in record.failed:
-                counts["failed"][client] += 1
-            elif client in record.abstained:
-                counts["abstained"][client] += 1
-            else:
-                counts["trained"][client] += 1
-                counts["epochs"][client] += done
+    counts = took_part(run)
+    if is_crowd(run):
+        return crowd_charts.crowd_selections(run, counts)
     rows = even_sample(run.clients, SHOWN_CLIENTS)
     names = [run.client_label(client) for client in rows]
 
@@ -246,7 +253,7 @@ def selections(run: RunView) -> Charts:
         "participation",
         "Selections of every client",
         "Bars of equal height are an even share of the work, which the dashed line shows."
-        + sample_note(run),
+        + shown_note(run),
         views,
     )
     return Charts([chart])
@@ -254,6 +261,8 @@ def selections(run: RunView) -> Charts:
 
 def local_data(run: RunView) -> Charts:
     """Return each client's samples by class, or in all where the classes are not known."""
+    if is_crowd(run):
+        return crowd_charts.crowd_data(run)
     population = run.population
     rows = [k for k in even_sample(run.clients, SHOWN_CLIENTS) if k < population.samples.size]
     names = [run.client_label(client) for client in rows]
@@ -280,7 +289,7 @@ def local_data(run: RunView) -> Charts:
         "local-data",
         "Classes of every client",
         "Rows with one or two bright cells are clients that have only those classes; even rows "
-        "are an IID split." + sample_note(run),
+        "are an IID split." + shown_note(run),
         views,
     )
     return Charts([chart])

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from flamma.experiments.folder import CONFIG
-from flamma.metrics import METRICS, shown_in
+from flamma.experiments.summary import sample_text
+from flamma.files import folder_bytes
+from flamma.metrics import METRICS, ScoreMetric, shown_in
 from flamma.reports import game_charts, run_charts
 from flamma.reports.document import (
     Charts,
@@ -18,6 +20,7 @@ from flamma.reports.document import (
     Facts,
     Section,
     Table,
+    byte_size,
     notice,
     number_text,
 )
@@ -47,7 +50,7 @@ def document_of(run: RunView) -> Document:
     data, model = run.table("data"), run.table("model")
     dataset, split = data.get("dataset", "unknown data"), data.get("split", "unknown split")
     subtitle = (
-        f"{model.get('name', 'unknown model')}, {run.clients} clients, "
+        f"{model.get('name', 'unknown model')}, {run.clients:,} clients, "
         f"{run.config.get('per_round', 'some')} per round, "
         f"{len(run.rounds)} of {run.planned_rounds} rounds, "
         f"seed {run.config.get('seed', 'unknown')}"
@@ -65,22 +68,29 @@ def document_of(run: RunView) -> Document:
 
 
 def _facts(run: RunView) -> Facts:
-    """Return every metric of the page that the run has."""
+    """Return every metric of the page that the run has, and what those of a sample are over."""
     values = {name: run.of_run(name) for name in shown_in("page")} if run.rounds else {}
-    return Facts([fact(METRICS[name], v) for name, v in values.items() if v is not None])
+    over = "" if run.sample is None else f", over {sample_text(run.sample, run.clients)}"
+    facts = []
+    for name, value in values.items():
+        if value is not None:
+            metric = METRICS[name]
+            label, text, note = fact(metric, value)
+            facts.append((label, text, note + over * isinstance(metric, ScoreMetric)))
+    return Facts(facts)
 
 
 def _sections(run: RunView) -> list[Section]:
     parts: list[Section] = []
     if run.rounds:
         quality: list[Charts] = [run_charts.quality(run)]
-        if run.scores:
+        if run.scores.rounds:
             quality.append(run_charts.client_accuracy(run))
         parts.append(
             Section(
                 "quality",
                 "Model quality",
-                "The global model on every client's own held-out data.",
+                _evaluated_on(run),
                 quality,
             )
         )
@@ -97,6 +107,13 @@ def _sections(run: RunView) -> list[Section]:
         )
     parts.append(_reproduction(run))
     return parts
+
+
+def _evaluated_on(run: RunView) -> str:
+    if run.sample is None:
+        return "The global model on every client's own held-out data."
+    over = sample_text(run.sample, run.clients)
+    return f"The global model on the held-out data of {over}, drawn once by the seed."
 
 
 def _game_sections(run: RunView) -> list[Section]:
@@ -161,6 +178,7 @@ def _reproduction(run: RunView) -> Section:
     if run.command:
         items.append(Code("The command of this run", run.command))
     rows = [[name, str(run.about[name])] for name in VERSIONS if name in run.about]
+    rows.append(["run directory", byte_size(folder_bytes(run.path))])
     if run.finished and "params_sha256" in run.about:
         rows.append(["weights, SHA-256", str(run.about["params_sha256"])])
     if rows:

@@ -26,7 +26,7 @@ from flamma.experiments.config import make_config
 from flamma.experiments.engine import ENGINES, NetworkEngine
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, run
-from flamma.experiments.world import World
+from flamma.experiments.world import World, evaluated_clients
 from flamma.seeding import stream
 from flamma.strategies import STRATEGIES
 from flamma.training.jobs import Trained
@@ -94,6 +94,18 @@ def test_batch_norms_go_through_every_strategy(tmp_path, name):
     assert [record.failed for record in ours.history] == [{}, {}]
     assert ours.about["trainer"] == "torch"
     assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
+
+
+def test_only_the_clients_that_were_drawn_are_asked_to_evaluate(tmp_path):
+    grid = LoopGrid(partitions(CLIENTS))
+    config = tables("fedavg", evaluation={"clients": 2})
+    ours = served(tmp_path / "flower", config, grid)
+    assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
+    assert [r.evaluation.sample for r in ours.history] == [2] * SMALL["rounds"]
+    asked = [kind for _, kind in grid.sent].count("evaluate")
+    drawn = set(evaluated_clients(ours.config).tolist())
+    idle = sum(len(drawn - set(record.selected)) for record in ours.history[1:])
+    assert asked == idle + 2  # the others trained, or were asked after the last round
 
 
 def test_one_message_serves_training_and_evaluation(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -50,6 +51,8 @@ class GridClients:
         What the clients said at the beginning; an answer that says otherwise is refused.
     wait : float
         Seconds that the server waits for the answers of a round.
+    evaluated : ndarray, optional
+        The clients that score models, if not all do.
     """
 
     roster: Roster
@@ -57,6 +60,7 @@ class GridClients:
     runner: ClientRunner
     population: Population
     wait: float
+    evaluated: Ints | None = None
     _pending: _Evaluation | None = field(default=None, init=False)
 
     def play(self, params: Params, terms: Sequence[Terms]) -> list[Report]:
@@ -81,14 +85,16 @@ class GridClients:
     ) -> tuple[list[Report], dict[int, Score | str]]:
         """Return a report for every client with terms, and a score or reason of all if asked."""
         offers = {t.client: t for t in terms}
-        clients = range(self.population.clients) if evaluate else sorted(offers)
+        clients = sorted(offers.keys() | self._scoring) if evaluate else sorted(offers)
         self.roster.refresh()
         nodes = {client: self.roster.node(client) for client in clients}
         requests = [
             Request(
                 node,
                 MessageType.TRAIN if client in offers else MessageType.EVALUATE,
-                self._content(client, offers.get(client), params, evaluate),
+                self._content(
+                    client, offers.get(client), params, evaluate and client in self._scoring
+                ),
             )
             for client, node in nodes.items()
             if node is not None
@@ -98,7 +104,8 @@ class GridClients:
             c: NOT_CONNECTED if node is None else replies.get(node) for c, node in nodes.items()
         }
         reports = [self._report(offer, answers[c], params.size) for c, offer in offers.items()]
-        scores = {c: self._score(c, answer) for c, answer in answers.items()} if evaluate else {}
+        asked = self._scoring if evaluate else ()
+        scores = {c: self._score(c, answer) for c, answer in answers.items() if c in asked}
         return reports, scores
 
     def _content(
@@ -153,14 +160,22 @@ class GridClients:
         for client, score in found.items():
             if isinstance(score, Score):
                 accuracy[client], loss[client] = score.accuracy, score.loss
+        kept = slice(None) if self.evaluated is None else self.evaluated
         return Scores(
-            accuracy=accuracy,
-            loss=loss,
-            samples=self._held_out,
+            accuracy=accuracy[kept],
+            loss=loss[kept],
+            samples=self._held_out[kept],
             test_accuracy=own.test_accuracy,
             test_loss=own.test_loss,
             missing={c: reason for c, reason in found.items() if isinstance(reason, str)},
+            clients=self.evaluated,
         )
+
+    @cached_property
+    def _scoring(self) -> frozenset[int]:
+        """The clients that are asked to score a model."""
+        every = range(self.population.clients)
+        return frozenset(every if self.evaluated is None else self.evaluated.tolist())
 
     @property
     def _held_out(self) -> Ints:

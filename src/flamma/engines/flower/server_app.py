@@ -22,7 +22,13 @@ from flamma.experiments.config import OWN, Config, make_config, read_config
 from flamma.experiments.engine import NetworkEngine, OnRound
 from flamma.experiments.folder import ABOUT, CONFIG, RunFolder
 from flamma.experiments.session import carry_out
-from flamma.experiments.world import World, check_validation, make_population, read_population
+from flamma.experiments.world import (
+    World,
+    check_validation,
+    evaluated_clients,
+    make_population,
+    read_population,
+)
 from flamma.types import Floats, Ints
 
 GATHER_SECONDS = 300.0
@@ -107,7 +113,7 @@ class _Server:
     wait: float
 
     def run(self, config: Config, data: FederatedData | None, on_round: OnRound | None) -> None:
-        from flamma.experiments.setup import build_runner
+        from flamma.experiments.setup import build_runner, class_counts
 
         roster = self._gathered(config)
         profiles = roster.profiles
@@ -128,11 +134,13 @@ class _Server:
             trainer = "torch" if runner.trainer == "stacked" else runner.trainer
             order = Order(_for_clients(config), trainer=trainer, classes=held.classes)
             world = World(
-                clients=GridClients(roster, order, runner, population, self.wait),
+                clients=GridClients(
+                    roster, order, runner, population, self.wait, evaluated_clients(config)
+                ),
                 population=population,
                 initial_params=runner.initial_params,
                 trainer=trainer,
-                class_counts=None if self.names or data is None else data.class_counts(),
+                class_counts=None if self.names or data is None else class_counts(data),
                 looks_ahead=True,
             )
             carry_out(config, self.folder, world, on_round)
