@@ -1,6 +1,9 @@
 """Prints the hashes of what short runs come to, for tests that compare processes.
 
-    python tests/run_hashes.py runs|suite
+    python tests/run_hashes.py short|runs|suite
+
+Kernels without fused products in hardware compute them in software, twenty times slower: what is
+``short`` is so small that it is bearable.
 
 A run has a hash of its final weights, its round records but for times, its clients' scores and its
 population.
@@ -21,7 +24,14 @@ from flamma.experiments.suite import narrowed, read_suite
 COMMON = {
     "rounds": 4,
     "per_round": 3,
-    "data": {"dataset": "digits", "split": "dirichlet", "alpha": 0.5, "clients": 6},
+    "data": {
+        "dataset": "digits",
+        "split": "dirichlet",
+        "alpha": 0.5,
+        "clients": 6,
+        "train_samples": 240,
+        "validation_samples": 20,
+    },
     "model": "lenet5",
     "training": {"epochs": 1, "batch_size": 32, "learning_rate": 0.05},
     "costs": {"kind": "lognormal", "value": 0.1, "spread": 0.5},
@@ -55,6 +65,27 @@ def hashes(run: Run) -> dict[str, str]:
     return {"weights": run.params_sha256, **digests, "trainer": run.about["trainer"]}
 
 
+SHORT = {
+    "rounds": 3,
+    "data": COMMON["data"] | {"train_samples": 60},
+    "training": COMMON["training"] | {"batch_size": 8},
+    "model": "mlp",
+}
+
+
+def short_runs(folder: Path) -> dict[str, dict[str, str]]:
+    """Return the hashes of one strategy with LeNet-5 and of the others with a smaller network."""
+    found = {}
+    for name, strategy in STRATEGIES.items():
+        own = {"model": "lenet5", "rounds": 2} if name == "flamma-plus" else {}
+        if name.startswith("flamma"):
+            strategy = strategy | {"warmup_iterations": 1}
+        found[name] = hashes(
+            flamma.run(COMMON | SHORT | own | {"strategy": strategy}, out=folder / name)
+        )
+    return found
+
+
 def single_runs(folder: Path) -> dict[str, dict[str, str]]:
     return {
         name: hashes(flamma.run(COMMON | {"strategy": strategy}, out=folder / name))
@@ -63,12 +94,14 @@ def single_runs(folder: Path) -> dict[str, dict[str, str]]:
 
 
 def quick_suite(folder: Path) -> dict[str, dict[str, str]]:
-    suite = narrowed(read_suite("quick"), 1, {"rounds": 3, "training.epochs": 1})
+    suite = narrowed(
+        read_suite("quick"), 1, {"rounds": 2, "training.epochs": 1, "data.train_samples": 300}
+    )
     table = compare(suite, out=folder, processes=1)
     return {path: hashes(Run.load(folder / path)) for path in table.folders}
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
-        what = {"runs": single_runs, "suite": quick_suite}[sys.argv[1]]
+        what = {"short": short_runs, "runs": single_runs, "suite": quick_suite}[sys.argv[1]]
         print(json.dumps(what(Path(made)), indent=1))

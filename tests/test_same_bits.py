@@ -84,11 +84,11 @@ pytestmark = pytest.mark.skipif(not lanes.available(), reason="only lanes give t
 
 @pytest.mark.parametrize("instruction_set", instruction_sets())
 def test_runs_have_the_same_bits_with_every_instruction_set(instruction_set):
-    same("runs", {}, instruction_set)
+    same("short", {}, instruction_set)
 
 
 def test_runs_have_the_same_bits_with_the_code_for_old_processors():
-    same("runs", ALL_OLD, instruction_sets()[0])
+    same("short", ALL_OLD, instruction_sets()[-1])
 
 
 @pytest.mark.slow
