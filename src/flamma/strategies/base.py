@@ -43,7 +43,7 @@ Validate = Callable[[Params], tuple[float, float]]
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What a strategy remembers between rounds: arrays and numbers only, so it can be saved.
+    """What a strategy remembers between rounds: arrays, numbers and rows only, so it can be saved.
 
     ``round`` is the last finished round, -1 before a warm-up.
     """
