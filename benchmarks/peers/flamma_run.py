@@ -16,7 +16,7 @@ if __name__ == "__main__":
 
     def on_round(finished: dict) -> None:
         record.round_done()
-        selected.append(finished.selected)
+        selected.append(list(finished.selected))
 
     pairs = [work.client(client) for client in range(settings.clients)]
     data = flamma.federated_from_arrays(clients=pairs, held_out=[(x[:1], y[:1]) for x, y in pairs])

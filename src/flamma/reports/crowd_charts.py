@@ -24,7 +24,7 @@ from flamma.types import Floats, Ints
 CROWD = 2_000
 """With more clients than this, a page shows quantiles over them."""
 
-QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
+BAND_QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
 QUANTILES_AID = (
     "The line is the median, the inner band has eight clients in ten, the outer one all."
 )
@@ -48,8 +48,8 @@ def quantile_traces(numbers: Sequence[int], values: Sequence[Floats]) -> list[di
     """Return the median of every round's values and the bands around it; NaN does not count."""
     known = [own[~np.isnan(own)] for own in values]
     x = [number for number, own in zip(numbers, known, strict=True) if own.size]
-    found = np.array([np.quantile(own, QUANTILES) for own in known if own.size])
-    low, tenth, median, ninth, high = found.reshape(-1, len(QUANTILES)).T
+    found = np.array([np.quantile(own, BAND_QUANTILES) for own in known if own.size])
+    low, tenth, median, ninth, high = found.reshape(-1, len(BAND_QUANTILES)).T
     return [
         *band("smallest/largest", x, low, high, 0, "median"),
         *band("lowest 10%/highest 10%", x, tenth, ninth, 0, "median"),

@@ -19,7 +19,7 @@ from flamma.experiments.population import read_columns, read_names, whole
 from flamma.experiments.summary import sample_of
 from flamma.metrics import METRICS
 from flamma.records import RoundRecord
-from flamma.reports.scores import ScoreTable, read_scores
+from flamma.reports.scores import ScoreTable, read_score_table
 from flamma.toml import parse_toml
 from flamma.types import Ints
 
@@ -205,7 +205,7 @@ def read_run(path: Path) -> RunView:
         problems.append(f"{ABOUT} is missing or damaged, so versions and command are not known")
     problems.extend(_changed_files(path))
     population = _read_population(folder, problems)
-    scores = read_scores(folder.text(CLIENTS), rounds, problems, MAX_CLIENTS)
+    scores = read_score_table(folder.text(CLIENTS), rounds, problems, MAX_CLIENTS)
     run = RunView(path, config, text, rounds, about, population, scores, problems)
     if not rounds:
         problems.append("no round is finished yet")

@@ -33,7 +33,7 @@ class ScoreTable:
     rounds: dict[int, Floats] = field(default_factory=dict)
 
 
-def read_scores(
+def read_score_table(
     text: str, records: Sequence[RoundRecord], problems: list[str], most_clients: int
 ) -> ScoreTable:
     """Return the accuracies in the text of ``clients.csv``; what is wrong is added to ``problems``.

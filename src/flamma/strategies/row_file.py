@@ -27,10 +27,10 @@ from flamma.types import Floats, Ints, Params
 HEADER_BYTES: Final = 4
 """Before the numbers of a row stands the power of two that they are multiples of."""
 
-LARGEST_EXPONENT: Final = 15
+HALF_EXPONENT: Final = 15
 """The numbers of a float16 row are scaled to less than 2 to this, far from its largest value."""
 
-LARGEST_SCALED: Final = 2.0**LARGEST_EXPONENT - 16
+LARGEST_SCALED: Final = 2.0**HALF_EXPONENT - 16
 """The largest float16 below that: rounding up to the power could leave the range of float32."""
 
 EXPONENT_GAP: Final = 112
@@ -136,7 +136,7 @@ class RowFile:
         if not self.half:
             return bytes(HEADER_BYTES) + row.tobytes()
         most = float(np.max(np.abs(row), initial=0.0))
-        exponent = int(np.frexp(most)[1]) - LARGEST_EXPONENT
+        exponent = int(np.frexp(most)[1]) - HALF_EXPONENT
         scaled = np.clip(np.ldexp(row, -exponent), -LARGEST_SCALED, LARGEST_SCALED)
         return (
             exponent.to_bytes(HEADER_BYTES, "little", signed=True)
