@@ -185,7 +185,7 @@ def test_tables_and_pages_of_a_comparison_say_that_it_is_a_sample(crowd, tmp_pat
     }
     assert said in tables["table-synthetic"].notes
     assert said in " ".join(tables["further-synthetic"].notes)
-    [row] = csv.DictReader((tmp_path / "table.csv").open())
+    [row] = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
     assert row["clients_sampled"] == str(SAMPLE)
 
 
