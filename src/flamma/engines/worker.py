@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -173,6 +174,7 @@ def _serve(
         other.close()
     exit_with_parent(parent)
     stay_on_one_thread()
+    gc.freeze()  # what was inherited lives as long as this process; looking through it takes long
     threading.Thread(target=_beat, args=(signs,), daemon=True).start()
     try:
         connection.send(training_problem(executor, device))
