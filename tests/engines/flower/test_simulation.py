@@ -45,7 +45,7 @@ def leftovers():
     return found
 
 
-def nothing_is_left(within=60.0):
+def nothing_is_left(within=15.0):
     end = time.monotonic() + within
     while leftovers() and time.monotonic() < end:
         time.sleep(0.2)

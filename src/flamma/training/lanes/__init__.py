@@ -1,4 +1,4 @@
-"""Trains several clients at once, one in each lane of the processor's vector registers.
+"""Trains clients in the lanes of the processor's vector registers.
 
 A client's mini-batch is dealt out over eight lanes, so that every operation on a number of the net
 becomes one on eight numbers, one of each part, whatever the layers' sizes. A register of AVX-512
