@@ -25,7 +25,7 @@ PARTIAL_SUMS = 1024
 BLOCK = 16 * PARTIAL_SUMS
 """How many numbers are converted at once; temporaries of this size stay in the cache."""
 
-COLUMNS = 4096
+COLUMNS = 8192
 """How many columns of a weighted sum are computed at once."""
 
 Doubles = NDArray[np.float64]
@@ -120,7 +120,8 @@ def weighted_sum(
             part = result[start : start + COLUMNS]
             term = product[: part.size]
             for vector, factor in pairs:
-                np.multiply(vector[start : start + COLUMNS], factor, out=term, dtype=np.float64)
+                term[:] = vector[start : start + COLUMNS]
+                term *= factor
                 part += term
     return result
 

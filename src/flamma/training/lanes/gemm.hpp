@@ -9,6 +9,7 @@ namespace {
 constexpr int ROWS = 4;                       // samples of a block, as most mini-batches have
 constexpr int COLUMNS = SEATS == 1 ? 3 : 6;   // as many more as there are registers for
 constexpr int64_t DEPTH = 512;                // weights of a row whose block stays in the L1 cache
+constexpr int64_t CACHED = 16384;             // bytes of inputs that stay there
 
 // Element (row, k) of the values is at data[row * step + k].
 struct Values {
@@ -106,27 +107,33 @@ inline void linear_backward_data(const V* dy, const float* w, V* dx, int64_t sam
 
 // Calls end(j, n, gradients of the parameters j, ..., j + n - 1) for the weights and then the
 // biases, at most eight at a time: the step of SGD follows at once, so the gradient of a large
-// layer never goes through memory.
+// layer never goes through memory. All outputs take the inputs that are in the L1 cache before the
+// next inputs are loaded.
 template <class End>
 void linear_backward_weights(const V* dy, const V* x, int64_t samples, int64_t inputs,
                              int64_t outputs, End end) {
-    for (int64_t o = 0; o < outputs; ++o)
-        for (int64_t i = 0; i < inputs; i += LANES) {
-            const int n = static_cast<int>(inputs - i < LANES ? inputs - i : LANES);
-            V sum[LANES];
-            for (int k = 0; k < LANES; ++k) sum[k] = zero();
-            if (n == LANES)
-                for (int64_t s = 0; s < samples; ++s) {
-                    const V g = dy[s * outputs + o];
-                    const V* px = x + s * inputs + i;
-                    for (int k = 0; k < LANES; ++k) sum[k] = fma(g, px[k], sum[k]);
-                }
-            else
-                for (int64_t s = 0; s < samples; ++s)
-                    for (int k = 0; k < n; ++k)
-                        sum[k] = fma(dy[s * outputs + o], x[s * inputs + i + k], sum[k]);
-            end(o * inputs + i, n, sum);
-        }
+    const int64_t fit = CACHED / (samples * static_cast<int64_t>(sizeof(V))) / LANES * LANES;
+    const int64_t wide = fit < LANES ? LANES : fit;
+    for (int64_t from = 0; from < inputs; from += wide) {
+        const int64_t to = inputs - from < wide ? inputs : from + wide;
+        for (int64_t o = 0; o < outputs; ++o)
+            for (int64_t i = from; i < to; i += LANES) {
+                const int n = static_cast<int>(to - i < LANES ? to - i : LANES);
+                V sum[LANES];
+                for (int k = 0; k < LANES; ++k) sum[k] = zero();
+                if (n == LANES)
+                    for (int64_t s = 0; s < samples; ++s) {
+                        const V g = dy[s * outputs + o];
+                        const V* px = x + s * inputs + i;
+                        for (int k = 0; k < LANES; ++k) sum[k] = fma(g, px[k], sum[k]);
+                    }
+                else
+                    for (int64_t s = 0; s < samples; ++s)
+                        for (int k = 0; k < n; ++k)
+                            sum[k] = fma(dy[s * outputs + o], x[s * inputs + i + k], sum[k]);
+                end(o * inputs + i, n, sum);
+            }
+    }
     for (int64_t o = 0; o < outputs; o += LANES) {
         const int n = static_cast<int>(outputs - o < LANES ? outputs - o : LANES);
         V sum[LANES] = {};

@@ -73,11 +73,11 @@ class Net final : public Machine {
     void fill(const float* const* images, int64_t sample);
     void forward(int64_t samples, const float* weights, const float* const* images);
     void loss_gradient(int64_t samples, const I* labels, const V* scales);
+    template <bool Plain>
     void backward(int64_t samples);
     void backward_images(int64_t sample);
     void one_forward(Operation& op, int64_t sample, const float* weights);
     void one_backward(Operation& op, int64_t sample);
-    void update(int64_t j, int count, const V* gradients);
 
     std::vector<std::unique_ptr<Operation>> ops_;
     std::vector<std::unique_ptr<Slot>> value_, gradient_, batched_;

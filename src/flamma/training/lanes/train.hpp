@@ -28,7 +28,7 @@ inline void Net::step(const Batch* batches) {
     }
     forward(samples, weights_.get(), images_.data());
     loss_gradient(samples, labels_.get(), scales_.get());
-    backward(samples);
+    any_momentum_ || any_proximal_ ? backward<false>(samples) : backward<true>(samples);
 }
 
 // Interleaves a row of the images of all lanes.
@@ -106,26 +106,40 @@ inline void Net::loss_gradient(int64_t samples, const I* labels, const V* scales
     }
 }
 
-// v <- m v + gradient + proximal (w - received); w <- w - rate v, for at most eight parameters.
-LANES_INLINE void Net::update(int64_t j, int count, const V* gradients) {
-    const int64_t at = j * SEATS;
-    const V w = loaded(weights_.get() + at);
-    V gradient = summed(gradients);
-    if (any_momentum_) gradient = fma(momentum_, loaded(velocity_.get() + at), gradient);
-    if (any_proximal_) gradient = fma(proximal_, w - loaded(received_.get() + at), gradient);
-    if (any_momentum_) gradient = flushed(gradient);
-    const V next = fma(-now_, gradient, w);
-    if (count == LANES) {
-        store(weights_.get() + at, next);
-        if (any_momentum_) store(velocity_.get() + at, gradient);
-    } else {  // what follows belongs to others
-        std::memcpy(weights_.get() + at, &next, sizeof(float) * count * SEATS);
-        if (any_momentum_)
-            std::memcpy(velocity_.get() + at, &gradient, sizeof(float) * count * SEATS);
-    }
-}
+// v <- m v + gradient + proximal (w - received); w <- w - rate v, for at most eight parameters. It
+// is a copy of what the net knows, which stays in registers since no store can change it. Plain is
+// without momentum and proximal term.
+template <bool Plain>
+struct Sgd {
+    float *weights, *velocity;
+    const float* received;
+    V rate, momentum, proximal;
+    bool any_momentum, any_proximal;
 
+    LANES_INLINE void operator()(int64_t j, int count, const V* gradients) const {
+        const int64_t at = j * SEATS;
+        const V w = loaded(weights + at);
+        V gradient = summed(gradients);
+        const bool moving = !Plain && any_momentum;
+        if (moving) gradient = fma(momentum, loaded(velocity + at), gradient);
+        if (!Plain && any_proximal)
+            gradient = fma(proximal, w - loaded(received + at), gradient);
+        if (moving) gradient = flushed(gradient);
+        const V next = fma(-rate, gradient, w);
+        if (count == LANES) {
+            store(weights + at, next);
+            if (moving) store(velocity + at, gradient);
+        } else {  // what follows belongs to others
+            std::memcpy(weights + at, &next, sizeof(float) * count * SEATS);
+            if (moving) std::memcpy(velocity + at, &gradient, sizeof(float) * count * SEATS);
+        }
+    }
+};
+
+template <bool Plain>
 inline void Net::backward(int64_t samples) {
+    const Sgd<Plain> sgd{weights_.get(), velocity_.get(), received_.get(), now_,
+                         momentum_,      proximal_,       any_momentum_,   any_proximal_};
     const int64_t count = static_cast<int64_t>(ops_.size());
     for (int64_t k = count - 1; k >= tail_; --k) {
         const Operation& op = *ops_[k];
@@ -137,8 +151,8 @@ inline void Net::backward(int64_t samples) {
                 linear_backward_data(dy, weights_.get() + op.weights * SEATS,
                                      batched_[op.in]->at(0), samples, inputs, outputs);
             linear_backward_weights(dy, in.at(0), samples, inputs, outputs,
-                                    [&](int64_t j, int n, const V* gradients) {
-                                        update(op.weights + j, n, gradients);
+                                    [=, from = op.weights](int64_t j, int n, const V* gradients) {
+                                        sgd(from + j, n, gradients);
                                     });
         } else if (k > first_) {
             const Grid all{samples, out.grid.size(), 1, 0, 0};
@@ -151,7 +165,7 @@ inline void Net::backward(int64_t samples) {
     for (int64_t s = 0; s < samples; ++s) backward_images(s);
     for (int64_t j = 0; j < image_params; j += LANES) {
         const int64_t rest = image_params - j;
-        update(j, static_cast<int>(rest < LANES ? rest : LANES), image_gradient_.get() + j);
+        sgd(j, static_cast<int>(rest < LANES ? rest : LANES), image_gradient_.get() + j);
     }
 }
 

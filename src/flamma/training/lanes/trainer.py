@@ -63,11 +63,12 @@ class _Orders:
         """Return the samples of the next mini-batches, in their order; none if all were drawn."""
         samples, most = self.samples, max(self.samples, ORDER_PIECE)
         count = min(self.left, most // samples * samples if samples else 0)
-        order = np.empty(count, dtype=np.int64)
-        for start in range(0, count, samples or 1):
-            order[start : start + samples] = self.rng.permutation(samples)[: count - start]
+        epochs = -(-count // samples) if samples else 0
+        order = np.empty((epochs, samples), dtype=np.int64)
+        order[:] = np.arange(samples)
+        self.rng.permuted(order, axis=1, out=order)  # as `epochs` permutations, but quicker
         self.left -= count
-        return order
+        return order.reshape(-1)[:count]
 
 
 class LanesTrainer:
