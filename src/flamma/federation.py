@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Generic, Protocol
 
 import numpy as np
 
+from flamma.clients.behaviours import TrueClients
 from flamma.clients.faults import Faults
 from flamma.game import certify, client_utility, server_utility
 from flamma.metrics import evaluate
 from flamma.records import RoundGame, RoundRecord, Warmup
 from flamma.seeding import stream
-from flamma.strategies.base import Offer, S, Strategy
-from flamma.types import Floats, Params, Report, Scores, Scoring, Terms
+from flamma.strategies.base import Inspect, Offer, S, Strategy
+from flamma.types import Floats, LocalTask, Params, Report, Scores, Scoring, Terms
 
 
 class Clients(Protocol):
@@ -29,6 +31,10 @@ class Clients(Protocol):
 
     def validate(self, params: Params) -> tuple[float, float]:
         """Score the model on the server's validation set: loss, and accuracy in percent."""
+
+    @property
+    def inspect(self) -> Callable[[Params, Sequence[LocalTask]], list[Report]] | None:
+        """What does claimed work once more at the clients; None where they cannot be visited."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,14 +65,13 @@ class Finished(Generic[S]):
 class Federation(Generic[S]):
     """Everything a run needs besides its state.
 
-    ``costs`` are the clients' true ones, for the certificate: None where none is known, NaN where
-    one is not.
+    ``truth`` is what the clients are and do, for the record and the certificate: the costs are None
+    where none is known, NaN where one is not.
     """
 
     strategy: Strategy[S]
     clients: Clients
-    population: int
-    costs: Floats | None
+    truth: TrueClients
     seed: int
     faults: Faults = field(default_factory=Faults)
     evaluate_every: int = 1
@@ -74,16 +79,20 @@ class Federation(Generic[S]):
     def rounds(self, state: S) -> Iterator[Finished[S]]:
         """Go on from a state until the plan's last round, yielding every finished round."""
         warmup: Warmup | None = None
+        clients = self.truth.population.clients
         validate = self.clients.validate if self.strategy.needs_validation else None
         while state.round < self.strategy.plan.rounds:
             started, number = time.perf_counter(), state.round + 1
-            present = np.flatnonzero(self.faults.available(self.seed, number, self.population))
+            present = np.flatnonzero(self.faults.available(self.seed, number, clients))
             offer = self.strategy.offer(state, present, stream(self.seed, "select", number))
             offered = time.perf_counter()
             reports = self._answers(state.params, offer)
             trained = time.perf_counter()
-            state, record = self.strategy.aggregate(state, offer, reports, validate)
-            record = certified(self._counted(record, state), offer, self.costs)
+            state, record = self.strategy.aggregate(
+                state, offer, reports, validate, self._inspect(state.params)
+            )
+            record = self._true(self._counted(record, state), offer)
+            record = certified(record, offer, self.truth.population.costs)
             if number == 0:
                 warmup = self._warmup(offer, record, state, time.perf_counter() - started)
                 continue
@@ -100,6 +109,11 @@ class Federation(Generic[S]):
             warmup = None
             yield Finished(state, record, scoring)
 
+    def _inspect(self, params: Params) -> Inspect | None:
+        """Return what inspects clients that received these weights; None where none can be."""
+        inspector = self.clients.inspect
+        return None if inspector is None else partial(inspector, params)
+
     def _due(self, number: int) -> bool:
         return number % self.evaluate_every == 0 or number == self.strategy.plan.rounds
 
@@ -115,6 +129,14 @@ class Federation(Generic[S]):
         answered = len(record.selected) - len(record.failed) - len(record.abstained)
         size = state.params.nbytes
         return replace(record, bytes_up=answered * size, bytes_down=len(record.selected) * size)
+
+    def _true(self, record: RoundRecord, offer: Offer) -> RoundRecord:
+        """Return the record with what clients really did, where some need not tell the truth."""
+        if not self.truth.behaviours:
+            return record
+        done = [self.truth.effort(terms, offer.selected) for terms in offer.terms]
+        efforts = zip(done, record.local_epochs, strict=True)
+        return replace(record, efforts=tuple(float(t * t if e is None else e) for e, t in efforts))
 
     def _warmup(self, offer: Offer, record: RoundRecord, state: S, seconds: float) -> Warmup:
         """Return what the warm-up took; its work in epochs, to be counted with the rest."""
@@ -163,6 +185,9 @@ def certified(record: RoundRecord, offer: Offer, costs: Floats | None) -> RoundR
     utilities: list[float | None] = [None] * len(record.selected)
     for k, utility in zip(answered, client_utility(played, gamma, epochs), strict=True):
         utilities[k] = float(utility)
+    if record.credited or record.efforts or record.fines:
+        for k, cost in zip(answered, played.costs, strict=True):
+            utilities[k] = record.payment(k) - float(cost) * record.effort(k)
     return replace(
         record,
         certificate=certify(played, gamma, epochs),

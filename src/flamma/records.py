@@ -96,6 +96,20 @@ class RoundRecord:
     selected client that gave no usable answer. ``epochs_total`` counts the epochs of accepted
     updates only. ``scores_checksum`` is that of the round's lines in ``clients.csv``,
     and ``run`` tells which run the record belongs to.
+
+    Attributes
+    ----------
+    decay_factors : tuple of float
+        Each selected client's own decay factor; None where all have the same.
+    credited : tuple of float
+        The epochs that each is paid for; None where that is what they claim.
+    fines : mapping of int to float
+        What clients have to pay, in units of utility.
+    flags : mapping of int to str
+        The clients whose answer looked wrong, and what did.
+    efforts : tuple of float
+        The truth where clients may lie: what each one's cost is multiplied with, epochs done
+        squared times the share of data. None where all did what they claim.
     """
 
     round: int
@@ -111,6 +125,11 @@ class RoundRecord:
     certificate: Certificate | None = None
     server_utility: float | None = None
     client_utilities: tuple[float | None, ...] | None = None
+    decay_factors: tuple[float, ...] | None = None
+    credited: tuple[float, ...] | None = None
+    fines: Mapping[int, float] = field(default_factory=dict)
+    flags: Mapping[int, str] = field(default_factory=dict)
+    efforts: tuple[float, ...] | None = None
     bytes_up: int = 0
     bytes_down: int = 0
     seconds_train: float = 0.0
@@ -121,7 +140,14 @@ class RoundRecord:
     run: str | None = None
 
     def __post_init__(self) -> None:
-        each = [self.local_epochs, self.contributions, self.client_utilities]
+        each = [
+            self.local_epochs,
+            self.contributions,
+            self.client_utilities,
+            self.decay_factors,
+            self.credited,
+            self.efforts,
+        ]
         if self.game is not None:
             each += [self.game.costs, self.game.effective]
         if any(values is not None and len(values) != len(self.selected) for values in each):
@@ -135,6 +161,24 @@ class RoundRecord:
     def evaluated(self) -> bool:
         """Whether the model of this round was scored by at least one client."""
         return self.metric("accuracy") is not None
+
+    def payment(self, place: int) -> float:
+        """Return what the selected client at a place earns, γ ω τ less its fine; 0 without a game.
+
+        τ are the epochs it is credited with.
+        """
+        if self.contributions is None:
+            return 0.0
+        gamma = self.decay_factor if self.decay_factors is None else self.decay_factors[place]
+        epochs = self.local_epochs[place] if self.credited is None else self.credited[place]
+        fine = self.fines.get(self.selected[place], 0.0)
+        return gamma * self.contributions[place] * epochs - fine
+
+    def effort(self, place: int) -> float:
+        """Return what the cost of the selected client at a place is multiplied with."""
+        if self.efforts is not None:
+            return self.efforts[place]
+        return float(self.local_epochs[place] ** 2)
 
     def metric(self, name: str) -> float | None:
         """Return a metric of the evaluation, None where there is none."""

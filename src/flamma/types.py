@@ -98,6 +98,33 @@ class Profile:
 
 
 @dataclass(frozen=True)
+class DataUse:
+    """Which data a client trains on: by default all of its own, as they are.
+
+    Parameters
+    ----------
+    share : float
+        The share of its samples, above 0 and at most 1: the first ones.
+    flips_labels : bool
+        Whether class k is called ``classes - 1 - k``.
+    owner : int, optional
+        The client whose data they are, if not the client's own.
+    """
+
+    share: float = 1.0
+    flips_labels: bool = False
+    owner: int | None = None
+
+    def samples_of(self, samples: int) -> int:
+        """Return how many of so many samples are used, at least one if there are any."""
+        return min(samples, max(1, math.ceil(self.share * samples)))
+
+
+OWN_DATA = DataUse()
+"""What honest clients train on."""
+
+
+@dataclass(frozen=True)
 class LocalTask:
     """What a client has decided to do: epochs over its data, or a number of mini-batches.
 
@@ -112,6 +139,7 @@ class LocalTask:
     iterations: int | None = None
     proximal: float = 0.0
     wants_loss: bool = False
+    data: DataUse = OWN_DATA
 
     @property
     def abstains(self) -> bool:

@@ -76,14 +76,13 @@ def test_a_configuration_with_behaviours_reads_back_the_same():
 class Liar(Behaviour):
     """Tells half its cost, does one epoch, and claims three."""
 
-    def tell(self, profile):
-        return replace(profile, cost=profile.cost / 2)
+    def tell(self, introduction):
+        return replace(introduction.profile, cost=introduction.profile.cost / 2)
 
-    def act(self, respond, terms, profile):
-        task = respond(terms, profile)
-        return task if terms.iterations is not None else replace(task, epochs=1)
+    def act(self, encounter):
+        return encounter.honest if encounter.warms_up else replace(encounter.honest, epochs=1)
 
-    def send(self, report, received):
+    def send(self, report, encounter, received, notes):
         assert received.size == report.params.size
         return replace(report, epochs=3)
 
@@ -106,4 +105,6 @@ def test_a_client_may_lie_in_what_it_tells_does_and_sends(tmp_path):
     assert record.game.costs == (0.1, 0.05, 0.1)  # what the server took them for
     assert record.local_epochs[1] == 3
     assert record.certificate.follower_gap > 0.1  # at the true cost three epochs are not best
+    assert record.efforts[1] == 1  # what it really did
+    assert record.client_utilities[1] == pytest.approx(record.payment(1) - 0.1)
     assert (tmp_path / "run" / "population.csv").read_text().count("0.1,") == 3  # true costs

@@ -58,9 +58,18 @@ def test_fedavg_weighs_by_data():
 def test_qffl_with_q_0_is_the_unweighted_mean():
     strategy = QFFL(PLAN, q=0.0)
     state = strategy.init(vector(1, 1), population())
-    reports = [report(0, (3, 0), 10, loss=0.3), report(1, (0, 3), 90, loss=5.0)]
+    reports = [report(0, (3, 0), 10, loss=0.3), report(1, (0, 3), 20, loss=5.0)]
     after, _ = strategy.aggregate(state, offer(0, 1), reports)
     np.testing.assert_allclose(after.params, vector(1.5, 1.5), rtol=1e-6)
+
+
+def test_more_samples_than_a_client_had_at_first_are_refused():
+    strategy = FedAvg(PLAN)
+    state = strategy.init(vector(0, 0), population())
+    reports = [report(0, (3, 0), 11), report(1, (0, 3), 20)]
+    after, record = strategy.aggregate(state, offer(0, 1), reports)
+    np.testing.assert_array_equal(after.params, vector(0, 3))
+    assert record.failed == {0: "refused: 11 samples of a client that had 10"}
 
 
 def test_qffl_takes_the_mean_of_what_is_not_trained():

@@ -14,7 +14,7 @@ from flamma.data.federated import FederatedData, Images
 from flamma.engines.outcomes import training_report
 from flamma.seeding import stream
 from flamma.shared import shared_zeros
-from flamma.training.jobs import Trainer, TrainingJob
+from flamma.training.jobs import Trainer, TrainingJob, used_samples
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
 from flamma.types import Ints, LocalTask, Params, Report
 
@@ -113,8 +113,9 @@ class Executor:
         for place, trained in self.trainer.train_each(params, jobs, self.time_limit):
             if trained.params is not None:
                 weights[place] = trained.params
-            samples = int(jobs[place].y.size)
-            reports[place] = training_report(job[place], samples, trained, self.time_limit)
+            task = job[place]
+            start, stop = self.data.train_offsets[task.client : task.client + 2]
+            reports[place] = training_report(task, int(stop - start), trained, self.time_limit)
         return [reports[place] for place in range(len(job))]
 
     def score(self, span: Span, params: Params) -> None:
@@ -146,13 +147,11 @@ class Executor:
         ]
 
     def _training_job(self, task: LocalTask) -> TrainingJob:
-        start, stop = self.data.train_offsets[task.client : task.client + 2]
-        return TrainingJob(
-            task,
-            self.data.train_x[start:stop],
-            self.data.train_y[start:stop],
-            stream(self.seed, "train", task.round, task.client),
-        )
+        owner = task.client if task.data.owner is None else task.data.owner
+        start, stop = self.data.train_offsets[owner : owner + 2]
+        own = self.data.train_x[start:stop], self.data.train_y[start:stop]
+        rng = stream(self.seed, "train", task.round, owner)
+        return TrainingJob(task, *used_samples(task.data, *own, self.data.classes), rng)
 
 
 class SerialPool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from flamma.clients.behaviours import Behaviour
+from flamma.clients.behaviours import Behaviour, Notes, TrueClients
 from flamma.engines.runner import ClientRunner
-from flamma.strategies.base import Strategy
-from flamma.types import Params, Population, Profile, Report, Scoring, Terms
+from flamma.types import LocalTask, Params, Report, Scoring, Terms
 
 HONEST = Behaviour()
 
@@ -18,20 +16,24 @@ HONEST = Behaviour()
 class RationalClients:
     """Clients that know their cost and answer every offer with what is best for themselves.
 
-    ``behaviours`` has those that are not honest, by client.
+    ``truth`` has those that are not honest, and ``notes`` what these keep between rounds.
     """
 
-    strategy: Strategy[Any]
+    truth: TrueClients
     runner: ClientRunner
-    population: Population
-    behaviours: Mapping[int, Behaviour] = field(default_factory=dict)
+    notes: Notes = field(default_factory=Notes)
 
     def play(self, params: Params, terms: Sequence[Terms]) -> list[Report]:
         """Let each client decide, train and report."""
-        respond = self.strategy.respond
-        tasks = [self._behaviour(t.client).act(respond, t, self._profile(t.client)) for t in terms]
+        selected = tuple(t.client for t in terms)
+        encounters = [self.truth.encounter(t, selected) for t in terms]
+        behaviours = [self.truth.behaviours.get(t.client, HONEST) for t in terms]
+        tasks = [b.act(e) for b, e in zip(behaviours, encounters, strict=True)]
         reports = self.runner.train(params, tasks)
-        return [self._behaviour(report.client).send(report, params) for report in reports]
+        return [
+            behaviour.send(report, encounter, params, self.notes)
+            for behaviour, encounter, report in zip(behaviours, encounters, reports, strict=True)
+        ]
 
     def evaluate(self, params: Params) -> Scoring:
         """Score the model on every client's held-out data."""
@@ -42,10 +44,6 @@ class RationalClients:
         """Score the model on the server's validation set."""
         return self.runner.validate(params)
 
-    def _behaviour(self, client: int) -> Behaviour:
-        return self.behaviours.get(client, HONEST)
-
-    def _profile(self, client: int) -> Profile:
-        costs, samples = self.population.costs, self.population.samples
-        cost = float("nan") if costs is None else float(costs[client])
-        return Profile(client, cost, int(samples[client]))
+    def inspect(self, params: Params, tasks: Sequence[LocalTask]) -> list[Report]:
+        """Do clients' claimed work once more on their true data, as an inspector at the site."""
+        return self.runner.train(params, tasks)

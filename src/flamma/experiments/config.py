@@ -104,7 +104,7 @@ class Config:
             "engine": {"name": self.engine.name, **_options(self.engine)},
             "faults": dataclasses.asdict(self.faults),
             "evaluation": dataclasses.asdict(self.evaluation),
-            "behaviours": {own.behaviour.name: own.as_table() for own in self.behaviours},
+            "behaviours": {own.key: own.as_table() for own in self.behaviours},
         }
 
     def as_toml(self) -> str:

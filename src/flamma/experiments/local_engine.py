@@ -30,7 +30,8 @@ class LocalEngine(Engine):
 
 
 def _execute(assignment: Assignment) -> None:
-    from flamma.clients.behaviours import assign, told
+    from flamma.clients.behaviours import TrueClients, assign, told
+    from flamma.clients.behaviours.notes import NOTES, NotesInFiles
     from flamma.data.federated import pooled
     from flamma.engines.respond import RationalClients
     from flamma.experiments.room import check_room
@@ -63,10 +64,12 @@ def _execute(assignment: Assignment) -> None:
             seconds_per_epoch=lambda: seconds_per_epoch(data, runner),
         )
         behaviours = assign(config.behaviours, population.clients, config.seed)
+        strategy = config.strategy
+        truth = TrueClients(population, behaviours, strategy.respond, config.seed)
         world = World(
-            clients=RationalClients(config.strategy, runner, population, behaviours),
-            population=told(population, behaviours),
-            true_costs=population.costs,
+            clients=RationalClients(truth, runner, NotesInFiles(folder.path / NOTES)),
+            population=told(population, behaviours, strategy.best_report),
+            behaved=truth,
             initial_params=runner.initial_params,
             trainer=runner.trainer,
             class_counts=class_counts(data),

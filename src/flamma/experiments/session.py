@@ -46,8 +46,7 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
     federation = Federation(
         strategy=config.strategy,
         clients=world.clients,
-        population=world.population.clients,
-        costs=world.costs,
+        truth=world.truth,
         seed=config.seed,
         faults=config.faults,
         evaluate_every=config.evaluation.every,

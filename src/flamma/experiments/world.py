@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flamma.clients.behaviours import TrueClients
 from flamma.clients.costs import CostedClients, true_costs
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import Config
@@ -36,9 +37,9 @@ class World:
         What the clients train with.
     class_counts : ndarray, optional
         How many samples of each class each client has, where the server may know that.
-    true_costs : ndarray, optional
-        The clients' true costs where they differ from what the population tells, for the record
-        and the certificate alone.
+    behaved : TrueClients, optional
+        What the clients are and do where that may differ from what the population tells, for the
+        record and the certificate alone.
     looks_ahead : bool
         Whether the scores of a round come with the answers of the next one.
     """
@@ -48,13 +49,13 @@ class World:
     initial_params: Params
     trainer: str
     class_counts: Ints | None = None
-    true_costs: Floats | None = None
+    behaved: TrueClients | None = None
     looks_ahead: bool = False
 
     @property
-    def costs(self) -> Floats | None:
-        """The clients' true costs, as far as they are known."""
-        return self.population.costs if self.true_costs is None else self.true_costs
+    def truth(self) -> TrueClients:
+        """What the clients are and do, as far as it is known."""
+        return TrueClients(self.population) if self.behaved is None else self.behaved
 
 
 def make_population(
@@ -140,10 +141,10 @@ def read_population(folder: RunFolder) -> tuple[Ints, Ints, Floats] | None:
 
 def population_table(world: World) -> str:
     """Return ``population.csv``: one line per client, with its true cost."""
-    population, counts = world.population, world.class_counts
+    population, counts = world.truth.population, world.class_counts
     clients, names = population.clients, population.names
     held = np.zeros(clients, dtype=np.int64) if population.held_out is None else population.held_out
-    costs = np.full(clients, np.nan) if world.costs is None else world.costs
+    costs = np.full(clients, np.nan) if population.costs is None else population.costs
     classes = [] if counts is None else [f"class_{k}" for k in range(counts.shape[1])]
     header = ["client", "samples", "held_out", "cost", *classes, *(["name"] if names else [])]
     parts = [",".join(header) + "\n"]

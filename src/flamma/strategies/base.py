@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Generic, TypeVar, get_origin
 
 import numpy as np
 
 from flamma.aggregators import AGGREGATORS
+from flamma.clients.behaviours.contract import BestReport
 from flamma.game import Game
 from flamma.game.model import MOST_EPOCHS as MOST_EPOCHS
 from flamma.numerics import log
@@ -40,6 +41,9 @@ MOST_EXPONENT = 300.0
 Validate = Callable[[Params], tuple[float, float]]
 """Scores weights on the server's own validation set: (loss, accuracy in percent)."""
 
+Inspect = Callable[[Sequence[LocalTask]], list[Report]]
+"""Does clients' claimed work of this round once more, at the client and on its true data."""
+
 
 @dataclass(frozen=True, eq=False)
 class State:
@@ -61,7 +65,9 @@ class Offer:
     """Who is selected, in client order, on which terms, and the game the server has solved.
 
     ``effective`` are the contributions that selection went by, and ``measure`` is what measured
-    them; both only where there is a game.
+    them; both only where there is a game. ``decay_factor`` is the game's own, whatever the terms
+    offer each client. ``inspected`` are the clients whose answers will be inspected, which they
+    are not told.
     """
 
     round: int
@@ -70,6 +76,13 @@ class Offer:
     game: Game | None = None
     effective: tuple[float, ...] | None = None
     measure: str | None = None
+    inspected: tuple[int, ...] = ()
+
+    @property
+    def decay_factors(self) -> tuple[float, ...] | None:
+        """Each selected client's decay factor, None where all have the game's."""
+        each = tuple(terms.decay_factor for terms in self.terms)
+        return None if set(each) <= {self.decay_factor} else each
 
     @property
     def selected(self) -> tuple[int, ...]:
@@ -78,16 +91,31 @@ class Offer:
 
 
 @dataclass(frozen=True, eq=False)
+class Screened:
+    """What a strategy makes of answers before it uses them, one for each selected client.
+
+    ``credited``, ``fines`` and ``flags`` are as in a record.
+    """
+
+    answers: tuple[Report, ...]
+    credited: tuple[float, ...] | None = None
+    fines: Mapping[int, float] = field(default_factory=dict)
+    flags: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
 class Answers:
     """What came back in a round: the usable reports in client order, and who abstained.
 
     ``validate`` scores weights on the server's validation set; None where there is none.
+    ``screened`` has what was found out about the answers, those that are not usable too.
     """
 
     offer: Offer
     accepted: tuple[Report, ...]
     abstained: tuple[int, ...]
     validate: Validate | None = None
+    screened: Screened | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +145,11 @@ class Strategy(ABC, Generic[S]):
                 object.__setattr__(
                     self, option.name, convert(value, option.annotation, option.name)
                 )
+
+    @property
+    def best_report(self) -> BestReport | None:
+        """What returns a client's best lie about its cost; None where costs are not used."""
+        return None
 
     @abstractmethod
     def init(self, params: Params, population: Population) -> S:
@@ -149,22 +182,38 @@ class Strategy(ABC, Generic[S]):
         fixed = self.plan.epochs if terms.epochs is None else terms.epochs
         return fixed, fixed
 
+    def screen(
+        self, state: S, offer: Offer, answers: tuple[Report, ...], inspect: Inspect | None
+    ) -> Screened:
+        """Look at answers that are well formed and say which to believe: here all of them."""
+        return Screened(answers)
+
     def aggregate(
-        self, state: S, offer: Offer, reports: Sequence[Report], validate: Validate | None = None
+        self,
+        state: S,
+        offer: Offer,
+        reports: Sequence[Report],
+        validate: Validate | None = None,
+        inspect: Inspect | None = None,
     ) -> tuple[S, RoundRecord]:
         """Return the state after the round, and the record of what happened in it.
 
         Reports may come in any order and are reduced in client order. An update that is not
-        finite, or not of the model's size, or of epochs that were not on offer, is left out and
-        recorded with its reason.
+        finite, or not of the model's size, or of epochs that were not on offer, or of more samples
+        than the client had when it introduced itself, is left out and recorded with its reason.
         """
-        answers = [
-            _inspected(report, state.params.size, self.epoch_range(terms))
+        # Clients that did not introduce themselves are taken to have one sample each.
+        introduced = bool((state.samples > 1).any())
+        told = state.samples if introduced else np.full_like(state.samples, 2**62)
+        well_formed = tuple(
+            _well_formed(report, state.params.size, self.epoch_range(terms), told[report.client])
             for report, terms in zip(_one_each(offer, reports), offer.terms, strict=True)
-        ]
+        )
+        screened = self.screen(state, offer, well_formed, inspect)
+        answers = screened.answers
         accepted = tuple(r for r in answers if r.params is not None)
         abstained = tuple(r.client for r in answers if r.abstained)
-        after = self.combine(state, Answers(offer, accepted, abstained, validate))
+        after = self.combine(state, Answers(offer, accepted, abstained, validate, screened))
         contributions = tuple(terms.contribution for terms in offer.terms)
         record = RoundRecord(
             round=offer.round,
@@ -175,6 +224,10 @@ class Strategy(ABC, Generic[S]):
             local_epochs=tuple(r.epochs for r in answers),
             contributions=None if any(map(math.isnan, contributions)) else contributions or None,
             epochs_total=sum(r.epochs for r in answers),
+            decay_factors=offer.decay_factors,
+            credited=screened.credited,
+            fines=screened.fines,
+            flags=screened.flags,
         )
         return replace(after, round=offer.round), record
 
@@ -238,7 +291,7 @@ def _one_each(offer: Offer, reports: Sequence[Report]) -> list[Report]:
     ]
 
 
-def _inspected(report: Report, size: int, epochs: tuple[int, int]) -> Report:
+def _well_formed(report: Report, size: int, epochs: tuple[int, int], told: int) -> Report:
     """Return the report as it is, or without its weights and with the reason.
 
     A failed or refused report has done no epochs that count.
@@ -255,6 +308,8 @@ def _inspected(report: Report, size: int, epochs: tuple[int, int]) -> Report:
         reason = "refused: weights that are not finite"
     elif report.samples <= 0:
         reason = f"refused: {report.samples} samples"
+    elif report.samples > told:
+        reason = f"refused: {report.samples} samples of a client that had {told}"
     elif not fewest <= report.epochs <= most:
         allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
         reason = f"refused: {report.epochs} epochs where {allowed} were on offer"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import ConfigError, FlammaError
-from flamma.types import Ints, LocalTask, Params
+from flamma.types import DataUse, Ints, LocalTask, Params
 
 Floats32 = NDArray[np.float32]
 
@@ -71,6 +71,14 @@ class Trainer(Protocol):
     def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
         """Return each sample's loss under the given weights, and whether it is classified right."""
         ...
+
+
+def used_samples(use: DataUse, x: Floats32, y: Ints, classes: int) -> tuple[Floats32, Ints]:
+    """Return the samples that a client trains on, of its own and their labels."""
+    if use.share < 1:
+        count = use.samples_of(y.size)
+        x, y = x[:count], y[:count]
+    return x, (classes - 1 - y if use.flips_labels else y)
 
 
 def batches_of(job: TrainingJob, batch_size: int) -> Iterator[Ints]:

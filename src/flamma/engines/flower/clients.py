@@ -76,6 +76,11 @@ class GridClients:
         evaluation = self._pending = _Evaluation(params)
         return lambda: self._scores(evaluation)
 
+    @property
+    def inspect(self) -> None:
+        """Nobody: sites behind a network cannot be visited by the server."""
+        return None
+
     def validate(self, params: Params) -> tuple[float, float]:
         """Score the model on the server's validation set."""
         return self.runner.validate(params)

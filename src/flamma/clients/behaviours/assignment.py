@@ -1,89 +1,55 @@
-"""Behaviours: what a client reports, does and sends back; honest unless a run says otherwise.
-
-A behaviour has three moments, and each may depart from the truth: what a client tells when it
-introduces itself, what it does with an offer, and what it sends back. The server sees only what it
-is told. Another package adds one by an entry point of the group ``flamma.behaviours`` that names a
-frozen dataclass derived from :class:`Behaviour`; its fields are its options.
-"""
+"""Which clients have which behaviour, as the table ``[behaviours]`` says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from flamma.clients.behaviours.catalogue import BEHAVIOURS
+from flamma.clients.behaviours.contract import Behaviour
 from flamma.errors import ConfigError
 from flamma.names import quoted
 from flamma.options import convert
-from flamma.registry import Choice, Registry
+from flamma.registry import Choice
 from flamma.seeding import stream
-from flamma.types import LocalTask, Params, Population, Profile, Report, Terms
-
-Respond = Callable[[Terms, Profile], LocalTask]
-"""What a client of the strategy does if it is rational and honest."""
-
-
-@dataclass(frozen=True)
-class Behaviour:
-    """An honest client; others override what they do differently."""
-
-    def tell(self, profile: Profile) -> Profile:
-        """Return what the client says of itself when it introduces itself."""
-        return profile
-
-    def act(self, respond: Respond, terms: Terms, profile: Profile) -> LocalTask:
-        """Return what the client does with an offer; ``profile`` is its true one."""
-        return respond(terms, profile)
-
-    def send(self, report: Report, received: Params) -> Report:
-        """Return what the client sends back after it has received a model and worked on it."""
-        return report
-
-
-def told(population: Population, behaviours: Mapping[int, Behaviour]) -> Population:
-    """Return the population as the clients report it to the server."""
-    if population.costs is None:
-        return population
-    samples, costs = population.samples.copy(), population.costs.copy()
-    for client, behaviour in behaviours.items():
-        said = behaviour.tell(Profile(client, float(costs[client]), int(samples[client])))
-        samples[client], costs[client] = said.samples, said.cost
-    return replace(population, samples=samples, costs=costs)
-
-
-BEHAVIOURS: Registry[type[Behaviour]] = Registry(
-    "behaviour", "flamma.behaviours", {"honest": Behaviour}
-)
-"""All behaviours by name."""
 
 
 @dataclass(frozen=True)
 class BehaviourAssignment:
-    """A behaviour and the clients that have it: how many, what share, or which ones."""
+    """A behaviour and the clients that have it: how many, what share, or which ones.
+
+    ``key`` is what the configuration calls it, which need not be the behaviour's name.
+    """
 
     behaviour: Choice
     clients: int | float | tuple[int, ...]
+    key: str
 
     def as_table(self) -> dict[str, Any]:
         """Return it as a configuration writes it."""
-        return {"clients": self.clients, **self.behaviour.options}
+        own = {"clients": self.clients, **self.behaviour.options}
+        return own if self.key == self.behaviour.name else {"name": self.behaviour.name, **own}
 
 
 def read_assignments(table: Any) -> tuple[BehaviourAssignment, ...]:
     """Return what the table ``[behaviours]`` says: by name, the clients and the options.
 
+    An entry may have another key if it says its ``name``, so that a behaviour can be had twice.
+
     Examples
     --------
-    >>> read_assignments({"honest": {"clients": 0.5}})
-    (BehaviourAssignment(behaviour=Choice(name='honest', options={}), clients=0.5),)
+    >>> [half] = read_assignments({"honest": {"clients": 0.5}})
+    >>> half.behaviour.name, half.clients
+    ('honest', 0.5)
     """
     if not isinstance(table, Mapping):
         raise ConfigError(f"behaviours must be a table, not {quoted(table)}.")
     found = []
-    for name, own in table.items():
-        where = f"behaviours.{name}"
+    for key, own in table.items():
+        where = f"behaviours.{key}"
         if not isinstance(own, Mapping) or "clients" not in own:
             raise ConfigError(f"{where} must be a table that says which clients.")
         who = convert(own["clients"], int | float | tuple[int, ...], f"{where}.clients")
@@ -92,7 +58,8 @@ def read_assignments(table: Any) -> tuple[BehaviourAssignment, ...]:
         if not isinstance(who, tuple) and who < 0:
             raise ConfigError(f"{where}.clients must not be negative, but it is {who}.")
         options = {key: value for key, value in own.items() if key != "clients"}
-        found.append(BehaviourAssignment(BEHAVIOURS.choose({"name": name, **options}, where), who))
+        choice = BEHAVIOURS.choose({"name": key, **options}, where)
+        found.append(BehaviourAssignment(choice, who, key))
     return tuple(found)
 
 
@@ -111,7 +78,7 @@ def assign(
     """
     found: dict[int, Behaviour] = {}
     for number, assignment in enumerate(assignments):
-        name, who = assignment.behaviour.name, assignment.clients
+        name, who = assignment.key, assignment.clients
         if not isinstance(who, tuple):
             count = round(who * clients) if isinstance(who, float) else who
             free = np.delete(np.arange(clients), list(found))
