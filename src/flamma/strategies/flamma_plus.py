@@ -16,7 +16,8 @@ import numpy as np
 from flamma.errors import StrategyError
 from flamma.numerics import power, total
 from flamma.strategies.base import Offer, loss_unit
-from flamma.strategies.flamma import FlammaState, GameStrategy
+from flamma.strategies.flamma import GameStrategy
+from flamma.strategies.knowledge import FlammaState
 from flamma.strategies.memory import Remembering, check_memory, empty_memory, recall
 from flamma.strategies.rows import RowFormat
 from flamma.types import Floats, Ints, Params, Population, Report
@@ -112,12 +113,16 @@ class MemoryStrategy(GameStrategy[M], Generic[M]):
             offer.round,
             fading=self.memory,
             persistence=self.persistence,
-            weights=levelled(state.samples, losses, self.levelling * (1 - offer.decay_factor)),
+            weights=self.weights(state.samples, losses, offer.decay_factor),
         )
         params = self.damped(state.params, recalled.params, offer)
         return replace(
             state, params=params, kept=recalled.kept, heard=recalled.heard, losses=losses
         )
+
+    def weights(self, samples: Ints, losses: Floats, decay_factor: float) -> Floats:
+        """Return how much each client counts, up to a common factor."""
+        return levelled(samples, losses, self.levelling * (1 - decay_factor))
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,7 @@ class FlammaPlus(MemoryStrategy[MemoryState]):
         return self.first_memory(params, population)
 
 
-def levelled(samples: Ints, losses: Floats, exponent: float) -> Floats:
+def levelled(samples: Ints | Floats, losses: Floats, exponent: float) -> Floats:
     """Return data size times loss^exponent; who has told no loss counts as having their mean."""
     told = np.isfinite(losses)
     if exponent == 0 or not told.any():
