@@ -9,13 +9,14 @@ from typing import Generic, Protocol
 
 import numpy as np
 
+from flamma.aggregators import SERVER_UPDATE
 from flamma.clients.faults import Faults
 from flamma.game import certify, client_utility, server_utility
 from flamma.metrics import evaluate
 from flamma.records import RoundGame, RoundRecord, Warmup
 from flamma.seeding import stream
 from flamma.strategies.base import Offer, S, Strategy
-from flamma.types import Floats, Params, Report, Scores, Scoring, Terms
+from flamma.types import Floats, LocalTask, Params, Report, Scores, Scoring, Terms
 
 
 class Clients(Protocol):
@@ -29,6 +30,9 @@ class Clients(Protocol):
 
     def validate(self, params: Params) -> tuple[float, float]:
         """Score the model on the server's validation set: loss, and accuracy in percent."""
+
+    def train_server(self, params: Params, task: LocalTask) -> Params:
+        """Train the model on the server's validation set."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +78,9 @@ class Federation(Generic[S]):
     def rounds(self, state: S) -> Iterator[Finished[S]]:
         """Go on from a state until the plan's last round, yielding every finished round."""
         warmup: Warmup | None = None
-        validate = self.clients.validate if self.strategy.needs_validation else None
+        strategy, clients = self.strategy, self.clients
+        validate = clients.validate if strategy.wants_validation else None
+        train_server = clients.train_server if strategy.in_need_of(SERVER_UPDATE) else None
         while state.round < self.strategy.plan.rounds:
             started, number = time.perf_counter(), state.round + 1
             present = np.flatnonzero(self.faults.available(self.seed, number, self.population))
@@ -82,7 +88,7 @@ class Federation(Generic[S]):
             offered = time.perf_counter()
             reports = self._answers(state.params, offer)
             trained = time.perf_counter()
-            state, record = self.strategy.aggregate(state, offer, reports, validate)
+            state, record = strategy.aggregate(state, offer, reports, validate, train_server)
             record = certified(self._counted(record, state), offer, self.costs)
             if number == 0:
                 warmup = self._warmup(offer, record, state, time.perf_counter() - started)

@@ -9,7 +9,7 @@ from typing import Any
 from flamma.clients.behaviours import Behaviour
 from flamma.engines.runner import ClientRunner
 from flamma.strategies.base import Strategy
-from flamma.types import Params, Population, Profile, Report, Scoring, Terms
+from flamma.types import LocalTask, Params, Population, Profile, Report, Scoring, Terms
 
 HONEST = Behaviour()
 
@@ -41,6 +41,10 @@ class RationalClients:
     def validate(self, params: Params) -> tuple[float, float]:
         """Score the model on the server's validation set."""
         return self.runner.validate(params)
+
+    def train_server(self, params: Params, task: LocalTask) -> Params:
+        """Train the model on the server's validation set."""
+        return self.runner.train_server(params, task)
 
     def _behaviour(self, client: int) -> Behaviour:
         return self.behaviours.get(client, HONEST)

@@ -8,7 +8,6 @@ and the default is what its words suggest.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
@@ -31,7 +30,7 @@ from flamma.strategies.base import (
     model_of,
     uniform_choice,
 )
-from flamma.types import Floats, Ints, LocalTask, Params, Population, Profile, Report, Terms
+from flamma.types import Floats, Ints, LocalTask, Params, Population, Profile, Terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +186,7 @@ class GameStrategy(Strategy[F], Generic[F]):
         """Aggregate (line 14), measure contributions, rotate the selected, refresh when due."""
         offer, accepted, before = answers.offer, answers.accepted, state.params
         if accepted:
-            state = self.step(state, offer, accepted)
+            state = self.step(state, answers)
         selected = np.array(offer.selected, dtype=np.int64)
         measured, measure = state.measured.copy(), CONTRIBUTIONS.bind(self.contribution)
         for report in accepted:
@@ -253,10 +252,11 @@ class GameStrategy(Strategy[F], Generic[F]):
         known = np.where(np.isnan(given), estimate, given)
         return np.clip(known, SMALLEST_COST, LARGEST_COST)
 
-    def step(self, state: F, offer: Offer, accepted: Sequence[Report]) -> F:
+    def step(self, state: F, answers: Answers) -> F:
         """Return the state with the new global model."""
-        params = self.average(accepted, data_shares(accepted))
-        return replace(state, params=self.damped(state.params, params, offer))
+        accepted = answers.accepted
+        params = self.average(accepted, data_shares(accepted), answers.reference)
+        return replace(state, params=self.damped(state.params, params, answers.offer))
 
     def damped(self, before: Params, target: Params, offer: Offer) -> Params:
         """Return the target, or only γ of the way to it if the decay acts on the server's step."""
