@@ -32,7 +32,7 @@ class Clients(Protocol):
         """Score the model on the server's validation set: loss, and accuracy in percent."""
 
     def train_server(self, params: Params, task: LocalTask) -> Params:
-        """Train the model on the server's validation set."""
+        """Return the trainable weights after training on the server's validation set."""
 
 
 @dataclass(frozen=True, eq=False)

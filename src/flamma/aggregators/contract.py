@@ -41,7 +41,8 @@ class Reference:
         The model that clients received: the vector of a client that has changed nothing.
     own_update : callable, optional
         Returns the server's own update, which it makes by training the received model on its
-        validation set. It is called only by aggregators that need it.
+        validation set: of the weights that are trained, which are the first ones. It is called
+        only by aggregators that need it.
     """
 
     received: Params | Floats
@@ -62,10 +63,9 @@ class Reference:
             )
         return self.own_update()
 
-    def of_first(self, size: int) -> Reference:
-        """Return the reference of the first numbers alone, such as the trained weights."""
-        own = None if self.own_update is None else lambda: self.server_update()[:size]
-        return Reference(self.received[:size], own)
+    def of_trained(self, size: int) -> Reference:
+        """Return the reference of the trained weights alone, of which there are so many."""
+        return Reference(self.received[:size], self.own_update)
 
 
 @dataclass(frozen=True, eq=False)

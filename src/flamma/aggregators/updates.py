@@ -7,10 +7,13 @@ import math
 import numpy as np
 
 from flamma.aggregators.contract import Reference, Vectors, Weighed, asks
-from flamma.aggregators.coordinates import weighted_median
+from flamma.aggregators.coordinates import coordinate_median, weighted_median
 from flamma.errors import StrategyError
 from flamma.numerics import dot, norm, total, weighted_sum
 from flamma.types import Floats
+
+ROUNDING_LENGTH = 2.0**-20
+"""An update shorter than this part of the model is rounding, which must not be scaled up."""
 
 
 def _check_radius(answers: int, *, radius: float | None, weighted: bool) -> None:
@@ -54,7 +57,8 @@ def fltrust(
     Cao et al., "FLTrust: Byzantine-robust federated learning via trust bootstrapping", NDSS 2021.
     The server trains the received model on its validation set, which gives the update u_0. A
     client's trust is max(0, cos ∠(u, u_0)); its update is scaled to the length of u_0, and the
-    step is the mean of these by trust. If none is trusted, the model stays as it is.
+    step is the mean of these by trust. If none is trusted, the model stays as it is. What is not
+    trained, such as a running variance, has no update to compare: it becomes the median by trust.
 
     Parameters
     ----------
@@ -64,18 +68,24 @@ def fltrust(
     """
     given = Weighed.of(vectors, weights, weighted)
     own = reference.server_update()
-    length = norm(own)
+    trained, length = slice(own.size), norm(own)
+    shortest = ROUNDING_LENGTH * norm(reference.received[trained])
     trust, scales = np.zeros(len(given.vectors)), np.zeros(len(given.vectors))
     for place, vector in enumerate(given.vectors):
-        update = vector.astype(np.float64) - reference.received
+        update = vector[trained].astype(np.float64) - reference.received[trained]
         size = norm(update)
-        if size > 0 and 0 < length < math.inf:
+        if size > shortest and 0 < length < math.inf:
             trust[place] = max(0.0, dot(update, own) / size / length)
             scales[place] = length / size
     trust *= given.weights
     believed = total(trust)
-    shares = trust / believed * scales if believed > 0 else trust
-    return _moved(given, reference, shares)
+    if not believed > 0:
+        return given.scale * reference.received.astype(np.float64)
+    result = _moved(given, reference, trust / believed * scales)
+    if own.size < result.size:
+        rest = [vector[own.size :] for vector in given.vectors]
+        result[own.size :] = given.scale * coordinate_median(rest, trust / believed)
+    return result
 
 
 def _moved(given: Weighed, reference: Reference, factors: Floats) -> Floats:

@@ -234,7 +234,7 @@ class ClientRunner:
         return mean_or_nan(losses), 100 * mean_or_nan(right)
 
     def train_server(self, params: Params, task: LocalTask) -> Params:
-        """Return the weights after the server has trained them on its own validation set.
+        """Return the trainable weights after training on the server's own validation set.
 
         It does so in this process, with the random stream of the server and the round.
 
@@ -251,7 +251,7 @@ class ClientRunner:
             [(_, trained)] = self._executor.trainer.train_each(params, [job])
         if trained.params is None:
             raise FlammaError(f"the server cannot train: {trained.error}.") from trained.error
-        return trained.params.copy()
+        return trained.params[: self._layout.trainable_size].copy()
 
     def close(self) -> None:
         """End the worker processes."""

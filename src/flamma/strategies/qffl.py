@@ -103,6 +103,6 @@ class QFFL(Averaging[QFFLState]):
         if AGGREGATORS[self.aggregator.name] is weighted_mean:
             return own
         if reference is not None:
-            reference = reference.of_first(size)
+            reference = reference.of_trained(size)
         sums = aggregated(self.aggregator, own, np.array(weights), reference)
         return [sums / total(weights)] * len(own)

@@ -13,7 +13,7 @@ SERVER = -1
 """Stands for a client's number in the task of the server itself."""
 
 TrainServer = Callable[[Params, LocalTask], Params]
-"""Trains weights on the server's own validation set."""
+"""Trains on the server's own validation set; returns the trainable weights, which are the first."""
 
 
 def server_task(plan: Plan, terms: Sequence[Terms], accepted: Sequence[Report]) -> LocalTask:
@@ -33,4 +33,9 @@ def server_task(plan: Plan, terms: Sequence[Terms], accepted: Sequence[Report]) 
 
 def update_by(train_server: TrainServer, received: Params, task: LocalTask) -> Callable[[], Floats]:
     """Return a function that trains when it is first called, and returns the update."""
-    return cache(lambda: train_server(received, task).astype(np.float64) - received)
+
+    def update() -> Floats:
+        trained = train_server(received, task)
+        return trained.astype(np.float64) - received[: trained.size]
+
+    return cache(update)

@@ -81,7 +81,7 @@ class GridClients:
         return self.runner.validate(params)
 
     def train_server(self, params: Params, task: LocalTask) -> Params:
-        """Train the model on the server's validation set."""
+        """Return the trainable weights after training on the server's validation set."""
         return self.runner.train_server(params, task)
 
     def _ask(
