@@ -11,11 +11,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Generic, TypeVar, get_origin
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 import numpy as np
 
-from flamma.aggregators import AGGREGATORS
+from flamma.aggregators import AGGREGATORS, Reference, aggregated, check_aggregator
 from flamma.clients.behaviours.contract import BestReport
 from flamma.game import Game
 from flamma.game.model import MOST_EPOCHS as MOST_EPOCHS
@@ -23,6 +23,7 @@ from flamma.numerics import log
 from flamma.options import convert, options_of
 from flamma.records import RoundRecord
 from flamma.registry import Choice
+from flamma.strategies.server_training import TrainServer, server_task, update_by
 from flamma.types import (
     Floats,
     Ints,
@@ -108,13 +109,15 @@ class Answers:
     """What came back in a round: the usable reports in client order, and who abstained.
 
     ``validate`` scores weights on the server's validation set; None where there is none.
-    ``screened`` has what was found out about the answers, those that are not usable too.
+    ``reference`` is what aggregators measure updates from. ``screened`` has what was found out
+    about the answers, those that are not usable too.
     """
 
     offer: Offer
     accepted: tuple[Report, ...]
     abstained: tuple[int, ...]
     validate: Validate | None = None
+    reference: Reference | None = None
     screened: Screened | None = None
 
 
@@ -125,7 +128,8 @@ class Strategy(ABC, Generic[S]):
     Parameters
     ----------
     aggregator : name or table
-        How the server combines accepted models: ``mean``, or another registered aggregator.
+        How the server combines accepted models: ``mean``, a robust one such as ``median`` or
+        ``trimmed-mean``, or another registered aggregator.
     """
 
     plan: Plan
@@ -145,6 +149,27 @@ class Strategy(ABC, Generic[S]):
                 object.__setattr__(
                     self, option.name, convert(value, option.annotation, option.name)
                 )
+        check_aggregator(self.aggregator, self.plan.per_round)
+
+    @property
+    def wants_validation(self) -> bool:
+        """Whether the server needs a validation set, by the strategy or what was chosen for it."""
+        return bool(self.in_need_of("needs_validation"))
+
+    def in_need_of(self, what: str) -> str:
+        """Return the name of what has this attribute set, empty if nothing has.
+
+        That is the strategy itself, or a component that was chosen for it from a registry, such
+        as its aggregator.
+        """
+        if getattr(self, what, False):
+            return self.name
+        for option in options_of(type(self)).values():
+            chosen: Any = getattr(self, option.name)
+            for registry in get_args(option.annotation)[1:] if isinstance(chosen, Choice) else ():
+                if getattr(registry[chosen.name], what, False):
+                    return f"the {registry.kind} {chosen.name}"
+        return ""
 
     @property
     def best_report(self) -> BestReport | None:
@@ -194,6 +219,7 @@ class Strategy(ABC, Generic[S]):
         offer: Offer,
         reports: Sequence[Report],
         validate: Validate | None = None,
+        train_server: TrainServer | None = None,
         inspect: Inspect | None = None,
     ) -> tuple[S, RoundRecord]:
         """Return the state after the round, and the record of what happened in it.
@@ -213,7 +239,12 @@ class Strategy(ABC, Generic[S]):
         answers = screened.answers
         accepted = tuple(r for r in answers if r.params is not None)
         abstained = tuple(r.client for r in answers if r.abstained)
-        after = self.combine(state, Answers(offer, accepted, abstained, validate, screened))
+        reference = Reference(state.params)
+        if train_server is not None and accepted:
+            task = server_task(self.plan, offer.terms, accepted)
+            reference = Reference(state.params, update_by(train_server, state.params, task))
+        came_back = Answers(offer, accepted, abstained, validate, reference, screened)
+        after = self.combine(state, came_back)
         contributions = tuple(terms.contribution for terms in offer.terms)
         record = RoundRecord(
             round=offer.round,
@@ -235,13 +266,20 @@ class Strategy(ABC, Generic[S]):
     def combine(self, state: S, answers: Answers) -> S:
         """Return the next state; without accepted reports the weights stay as they are."""
 
-    def average(self, accepted: Sequence[Report], weights: Sequence[float]) -> Params:
-        """Return Σ p_k w_k with p in proportion to the weights, by the chosen aggregator."""
+    def average(
+        self,
+        accepted: Sequence[Report],
+        weights: Sequence[float],
+        reference: Reference | None = None,
+    ) -> Params:
+        """Return Σ p_k w_k with p in proportion to the weights, by the chosen aggregator.
+
+        Aggregators that work on updates need the ``reference`` of the answers.
+        """
         total = math.fsum(weights)
         shares = np.array([weight / total for weight in weights])
-        combine = AGGREGATORS.bind(self.aggregator)
-        combined: Floats = combine([model_of(report) for report in accepted], shares)
-        return combined.astype(np.float32)
+        models = [model_of(report) for report in accepted]
+        return aggregated(self.aggregator, models, shares, reference).astype(np.float32)
 
 
 def uniform_choice(available: Ints, count: int, rng: np.random.Generator) -> Ints:

@@ -8,7 +8,6 @@ and the default is what its words suggest.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
@@ -31,7 +30,7 @@ from flamma.strategies.base import (
     uniform_choice,
 )
 from flamma.strategies.knowledge import FlammaState, known_costs, observed
-from flamma.types import Ints, LocalTask, Params, Population, Profile, Report, Terms
+from flamma.types import Ints, LocalTask, Params, Population, Profile, Terms
 
 F = TypeVar("F", bound=FlammaState)
 
@@ -168,7 +167,7 @@ class GameStrategy(Strategy[F], Generic[F]):
         """Aggregate (line 14), measure contributions, rotate the selected, refresh when due."""
         offer, accepted, before = answers.offer, answers.accepted, state.params
         if accepted:
-            state = self.step(state, offer, self.normalised(accepted, before))
+            state = self.step(state, self.normalised(answers, before))
         selected = np.array(offer.selected, dtype=np.int64)
         measured, measure = state.measured.copy(), CONTRIBUTIONS.bind(self.contribution)
         for report in accepted:
@@ -231,24 +230,27 @@ class GameStrategy(Strategy[F], Generic[F]):
         """Return the share of the rounds at which γ leaves 1."""
         return self.decay_start
 
-    def step(self, state: F, offer: Offer, accepted: Sequence[Report]) -> F:
+    def step(self, state: F, answers: Answers) -> F:
         """Return the state with the new global model."""
-        params = self.average(accepted, data_shares(accepted))
-        return replace(state, params=self.damped(state.params, params, offer))
+        accepted = answers.accepted
+        params = self.average(accepted, data_shares(accepted), answers.reference)
+        return replace(state, params=self.damped(state.params, params, answers.offer))
 
-    def normalised(self, accepted: Sequence[Report], received: Params) -> Sequence[Report]:
-        """Return the reports with their updates divided by the epochs done, times their mean."""
+    def normalised(self, answers: Answers, received: Params) -> Answers:
+        """Return the answers with their updates divided by the epochs done, times their mean."""
+        accepted = answers.accepted
         if not self.normalise_epochs or any(report.epochs < 1 for report in accepted):
-            return accepted
+            return answers
         shares = data_shares(accepted)
         mean = math.fsum(
             share * report.epochs for share, report in zip(shares, accepted, strict=True)
         ) / math.fsum(shares)
-        return [
+        scaled = (
             replace(report, params=received + np.float32(mean / report.epochs) * move)
             for report in accepted
             for move in (model_of(report) - received,)
-        ]
+        )
+        return replace(answers, accepted=tuple(scaled))
 
     def damped(self, before: Params, target: Params, offer: Offer) -> Params:
         """Return the target, or only γ of the way to it if the decay acts on the server's step."""

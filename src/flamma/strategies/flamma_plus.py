@@ -7,7 +7,6 @@ decay sets in, clients that the model serves badly weigh more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Generic, Literal, TypeVar
 
@@ -15,12 +14,12 @@ import numpy as np
 
 from flamma.errors import StrategyError
 from flamma.numerics import power, total
-from flamma.strategies.base import Offer, loss_unit
+from flamma.strategies.base import Answers, Offer, loss_unit
 from flamma.strategies.flamma import GameStrategy
 from flamma.strategies.knowledge import FlammaState
 from flamma.strategies.memory import Remembering, check_memory, empty_memory, recall
 from flamma.strategies.rows import RowFormat
-from flamma.types import Floats, Ints, Params, Population, Report
+from flamma.types import Floats, Ints, Params, Population
 
 SMALLEST_LOSS = 1e-3
 """Below it a loss weighs as this one does, so that no client's weight is 0."""
@@ -100,8 +99,9 @@ class MemoryStrategy(GameStrategy[M], Generic[M]):
         """Whether clients must tell the loss of the model they receive."""
         return self.levelling > 0
 
-    def step(self, state: M, offer: Offer, accepted: Sequence[Report]) -> M:
+    def step(self, state: M, answers: Answers) -> M:
         """Remember what was sent this round and step by all that is remembered."""
+        offer, accepted = answers.offer, answers.accepted
         losses = state.losses.copy()
         for report in accepted:
             if np.isfinite(report.loss):
@@ -111,6 +111,7 @@ class MemoryStrategy(GameStrategy[M], Generic[M]):
             state,
             accepted,
             offer.round,
+            answers.reference,
             fading=self.memory,
             persistence=self.persistence,
             weights=self.weights(state.samples, losses, offer.decay_factor),

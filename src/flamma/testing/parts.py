@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from flamma.aggregators import AGGREGATORS
+from flamma.aggregators import AGGREGATORS, Reference, aggregated
 from flamma.clients.costs import COSTS, CostedClients, true_costs
 from flamma.contributions import CONTRIBUTIONS, Update
 from flamma.data.splits import SPLITS, Pool, split_owners
@@ -17,7 +17,7 @@ from flamma.metrics import METRICS, ScoreMetric, evaluate
 from flamma.records import RoundRecord
 from flamma.registry import Choice, Registry
 from flamma.seeding import stream
-from flamma.types import Scores
+from flamma.types import Params, Scores
 
 
 class _PartContract:
@@ -112,16 +112,22 @@ class AggregatorContract(_PartContract):
         vector = stream(0, "vector").normal(size=20).astype(np.float32)
         weights = np.array([0.2, 0.3, 0.1])
         for vectors in ([vector] * 3, np.stack([vector] * 3)):
-            combined = AGGREGATORS.bind(self.choice)(vectors, weights)
+            combined = aggregated(self.choice, vectors, weights, _reference(vector))
             np.testing.assert_allclose(combined, 0.6 * vector.astype(np.float64), rtol=1e-6)
 
     def test_it_is_finite_and_of_the_same_size(self) -> None:
         """The result is a vector in double precision."""
         vectors = stream(1, "vectors").normal(size=(5, 20)).astype(np.float32)
-        combined = AGGREGATORS.bind(self.choice)(list(vectors), np.full(5, 0.2))
+        combined = aggregated(self.choice, list(vectors), np.full(5, 0.2), _reference(vectors[0]))
         assert combined.shape == (20,)
         assert combined.dtype == np.float64
         assert np.isfinite(combined).all()
+
+
+def _reference(server_update: Params) -> Reference:
+    """Return what updates are measured from: zero, and an update of the server's own."""
+    own = server_update.astype(np.float64)
+    return Reference(np.zeros(own.size, dtype=np.float32), lambda: own)
 
 
 class MetricContract:
