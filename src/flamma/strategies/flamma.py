@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
-from flamma.contributions import CONTRIBUTIONS, Update
+from flamma.contributions import CONTRIBUTIONS
 from flamma.errors import StrategyError
 from flamma.game import Game, best_response, price_for, solve
 from flamma.game.costs import cost_interval, middle_cost
@@ -28,9 +28,9 @@ from flamma.strategies.base import (
     Strategy,
     data_shares,
     largest,
-    model_of,
     uniform_choice,
 )
+from flamma.strategies.measured import measured_contributions
 from flamma.types import Floats, Ints, LocalTask, Params, Population, Profile, Report, Terms
 
 
@@ -189,13 +189,9 @@ class GameStrategy(Strategy[F], Generic[F]):
         if accepted:
             state = self.step(state, offer, accepted)
         selected = np.array(offer.selected, dtype=np.int64)
-        measured, measure = state.measured.copy(), CONTRIBUTIONS.bind(self.contribution)
-        for report in accepted:
-            local, old, new = (
-                params[: state.trainable_size]
-                for params in (model_of(report), before, state.params)
-            )
-            measured[report.client] = measure(Update(local, old, new))
+        measured = measured_contributions(
+            self.contribution, answers, before, state.params, state.trainable_size, state.measured
+        )
         state = replace(state, measured=measured)
         if offer.game is not None:
             factor = offer.decay_factor if self.rotation == "gamma" else float(self.rotation)
