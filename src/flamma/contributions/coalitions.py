@@ -23,6 +23,10 @@ from flamma.types import Floats
 Worth = Literal["loss", "accuracy"]
 """What a model is worth: less loss, or more accuracy, on the validation set."""
 
+Absent = Literal["idle", "gone"]
+"""What becomes of the share of a client outside a coalition: it stays with the received model, as
+if the client had done nothing, or it goes to the coalition's members."""
+
 MOST_LOSS = 100.0
 """A larger validation loss, or one that is not finite, counts as this one."""
 
@@ -62,13 +66,14 @@ def exact_shapley(values: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class CoalitionGame:
-    """The game of a round's clients: the worth of the mean of a coalition's models.
+    """The game of a round's clients: what the mean of a coalition's models is worth.
 
     Without clients it is the received model. ``known`` keeps what was scored already.
     """
 
     updates: RoundUpdates
     worth: Worth = "loss"
+    absent: Absent = "idle"
     known: dict[int, float] = field(default_factory=dict)
 
     @property
@@ -84,15 +89,12 @@ class CoalitionGame:
     def value(self, coalition: int) -> float:
         """Return what the mean of a coalition's models is worth."""
         if coalition not in self.known:
-            members = [i for i in range(self.players) if coalition >> i & 1]
-            weights = self.updates.weights[members]
-            shared = total(weights)
-            if not members or not shared > 0:
-                self.known[coalition] = self.score(np.zeros(self.players))
-            else:
-                factors = np.zeros(self.players)
-                factors[members] = weights / shared
-                self.known[coalition] = self.score(factors)
+            inside = np.array([bool(coalition >> i & 1) for i in range(self.players)])
+            factors = np.where(inside, self.updates.weights, 0.0)
+            shared = total(factors)
+            if self.absent == "gone" and shared > 0:
+                factors /= shared
+            self.known[coalition] = self.score(factors)
         return self.known[coalition]
 
     def score(self, factors: Floats) -> float:
@@ -116,19 +118,28 @@ class CoalitionGame:
 
 
 @round_measure(needs_validation=True)
-def leave_one_out(updates: RoundUpdates, *, worth: Worth = "loss", quantile: float = 1.0) -> Floats:
+def leave_one_out(
+    updates: RoundUpdates,
+    *,
+    absent: Absent = "idle",
+    worth: Worth = "loss",
+    quantile: float = 1.0,
+) -> Floats:
     """Return what the round's mean loses without each client, relative to the largest loss.
 
     Of two clients that send the same neither is missed, so both can have 0.
 
     Parameters
     ----------
+    absent : {"idle", "gone"}
+        Whether a client that is left out counts as one that did nothing, or its share goes to
+        the others.
     worth : {"loss", "accuracy"}
         What counts on the validation set.
     quantile : float
         The quantile of the positive values that counts as 1; by default the largest.
     """
-    game = CoalitionGame(updates, worth)
+    game = CoalitionGame(updates, worth, absent)
     full = game.value(game.everyone)
     without = [game.value(game.everyone & ~(1 << i)) for i in range(game.players)]
     return relative_to_best(full - np.array(without), quantile)
@@ -140,6 +151,7 @@ def shapley(
     *,
     samples: int = 20,
     tolerance: float = 0.01,
+    absent: Absent = "idle",
     worth: Worth = "loss",
     quantile: float = 1.0,
 ) -> Floats:
@@ -157,6 +169,10 @@ def shapley(
         How many orders.
     tolerance : float
         The share of the round's whole gain that is negligible.
+    absent : {"idle", "gone"}
+        Whether a client outside a coalition counts as one that did nothing, or, as in GTG-Shapley,
+        its share goes to the members. Then who does nothing is paid for diluting models that are
+        worse than the received one, as those of few clients with few classes are.
     worth : {"loss", "accuracy"}
         What counts on the validation set.
     quantile : float
@@ -164,7 +180,7 @@ def shapley(
     """
     if samples < 1 or not 0 <= tolerance <= 1:
         raise StrategyError("samples must be at least 1, and tolerance must lie in [0, 1].")
-    game = CoalitionGame(updates, worth)
+    game = CoalitionGame(updates, worth, absent)
     if 1 << game.players <= samples * game.players:
         values = np.array([game.value(coalition) for coalition in range(game.everyone + 1)])
         return relative_to_best(exact_shapley(values), quantile)
