@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from flamma.errors import StrategyError
 from flamma.types import Floats, Ints, Params
 
 
@@ -148,6 +149,8 @@ def relative_to_best(values: Floats, quantile: float) -> Floats:
     >>> relative_to_best(np.array([1.0, -3.0, 4.0, 2.0]), 0.5)
     array([0.5, 0. , 1. , 1. ])
     """
+    if not 0 <= quantile <= 1:
+        raise StrategyError(f"quantile must lie in [0, 1], not {quantile:g}.")
     values = np.where(np.isfinite(values), values, 0.0)
     positive = values[values > 0]
     if not positive.size:

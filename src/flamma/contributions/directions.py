@@ -41,7 +41,6 @@ def cosine_rescaled(
     quantile : float
         The quantile of the positive cosines that counts as 1; by default the largest.
     """
-    _check_quantile(quantile)
     found = _products(updates, reference)
     return relative_to_best(_cosines(found), quantile)
 
@@ -66,7 +65,6 @@ def distance_earned(
     quantile : float
         The quantile of the positive earnings that counts as 1; by default the largest.
     """
-    _check_quantile(quantile)
     own, common, target = _products(updates, reference)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         part = np.clip(np.nan_to_num(common / own), 0.0, 1.0)
@@ -130,8 +128,3 @@ def _inner(updates: RoundUpdates, common: Floats) -> tuple[Floats, Floats]:
 def _cosines(found: _Products) -> Floats:
     sizes = [math.sqrt(a) * math.sqrt(c) for a, c in zip(found.own, found.reference, strict=True)]
     return np.divide(found.common, sizes, out=np.zeros(len(sizes)), where=np.array(sizes) > 0)
-
-
-def _check_quantile(quantile: float) -> None:
-    if not 0 <= quantile <= 1:
-        raise StrategyError(f"quantile must lie in [0, 1], not {quantile:g}.")

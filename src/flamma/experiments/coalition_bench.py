@@ -112,7 +112,7 @@ class CoalitionBench:
         aggregates what it is sent.
         """
         everyone = range(self.population.clients)
-        change = None if deviation is None else _Deviating(deviation, deviator, self.seed)
+        change = None if deviation is None else Deviator(deviation, deviator, self.seed)
         earned = {name: np.zeros(len(everyone)) for name in measures}
         last = {name: np.full(len(everyone), np.nan) for name in measures}
         seconds = dict.fromkeys(measures, 0.0)
@@ -141,7 +141,7 @@ class CoalitionBench:
 
 
 @dataclass
-class _Deviating:
+class Deviator:
     """Replaces what one client sends; remembers what it needs of the round before."""
 
     deviation: UpdateDeviation
@@ -151,6 +151,7 @@ class _Deviating:
     move: Floats | None = None
 
     def __call__(self, played: PlayedRound) -> Sequence[Report]:
+        """Return the reports of the round, one of them made up."""
         received = played.before
         honest = [report.params for report in played.reports if report.params is not None]
         own = honest[self.client].astype(np.float64) - received

@@ -34,6 +34,7 @@ from flamma.names import quoted
 from flamma.options import parse_value
 from flamma.processes import exit_with_parent
 from flamma.registry import Choice
+from flamma.seeding import stream
 
 FINISHED_JOBS = "finished.jsonl"
 """What each coalition is worth and what each deviation earned, one line each, as it is done."""
@@ -41,7 +42,7 @@ FINISHED_JOBS = "finished.jsonl"
 MOST_LABORATORY_CLIENTS = 14
 """With n clients, 2^n coalitions are trained."""
 
-LABORATORY_DEFAULTS: dict[str, Any] = {"rounds": 10, "model": "mlp"}
+LABORATORY_DEFAULTS: dict[str, Any] = {"rounds": 10, "per_round": 1, "model": {"name": "mlp"}}
 """What a study has unless its configuration says otherwise: small enough for all coalitions."""
 
 VARIANTS = (
@@ -124,6 +125,7 @@ def study_contributions(
         jobs = _jobs(config, seeds)
         done = _finished(folder, chosen)
         todo = [job for job in jobs if job.key not in done]
+        left = len(todo)
         task = _Task(config.as_toml(), chosen, data_dir)
         workers = min(processes or os.cpu_count() or 1, max(1, len(todo)))
         with (folder / FINISHED_JOBS).open("a", encoding="utf-8") as file:
@@ -132,10 +134,9 @@ def study_contributions(
                 done[job.key] = result
                 file.write(json.dumps({"job": job.key, **result}) + "\n")
                 file.flush()
+                left -= 1
                 if on_job is not None:
-                    on_job(
-                        len(jobs) - len(todo) + len(done.keys() & {j.key for j in todo}), len(jobs)
-                    )
+                    on_job(len(jobs) - left, len(jobs))
         study = _study(config, chosen, seeds, utility, done)
         write_study(study, folder)
         return study
@@ -196,17 +197,19 @@ def _check_same(folder: Path, config: Config) -> None:
 
 def _jobs(config: Config, seeds: int) -> list[LaboratoryJob]:
     clients, first = config.data.clients, config.seed
-    # The largest first, so that the processes finish at about the same time.
-    coalitions = sorted(range(1 << clients), key=lambda c: (-c.bit_count(), c))
     jobs = []
     for seed in range(first, first + seeds):
-        jobs.append(LaboratoryJob(seed, deviation=HONEST_RUN))
-        jobs += [
-            LaboratoryJob(seed, deviation=name, client=client)
-            for name in UPDATE_DEVIATIONS
-            for client in range(clients)
+        own = [
+            LaboratoryJob(seed, deviation=HONEST_RUN),
+            *(
+                LaboratoryJob(seed, 0, name, i)
+                for name in UPDATE_DEVIATIONS
+                for i in range(clients)
+            ),
+            *(LaboratoryJob(seed, coalition) for coalition in range(1 << clients)),
         ]
-        jobs += [LaboratoryJob(seed, coalition) for coalition in coalitions]
+        # Shuffled, so that the pace so far tells how much time is left.
+        jobs += [own[place] for place in stream(seed, "laboratory-jobs").permutation(len(own))]
     return jobs
 
 
