@@ -54,7 +54,7 @@ class TestRewards(RewardContract):
 class TestRewardsOfNewUpdates(RewardContract):
     """These also pay little for the update of the round before."""
 
-    entry = each_of(["cosine-rescaled", "distance-earned", "cgsv"])
+    entry = each_of(["cosine-rescaled", "distance-earned", "cgsv", "gradient-shapley"])
     cheats = ("idle", "noise", "repeat")
 
 

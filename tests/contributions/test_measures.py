@@ -120,7 +120,7 @@ def test_gradient_shapley_is_exact_for_a_quadratic_loss(seed):
     updates = played_round("work", seed)
     game = CoalitionGame(updates)
     exact = exact_shapley(np.array([game.value(c) for c in range(game.everyone + 1)]))
-    found = measured("gradient-shapley", updates)
+    found = measured("gradient-shapley", updates, only_new=False)
     np.testing.assert_allclose(found, exact / exact.max(), atol=1e-5)
     np.testing.assert_allclose(measured("shapley", updates), found, atol=1e-5)
 
@@ -131,6 +131,23 @@ def test_who_does_nothing_is_a_null_player_of_idle_coalitions():
     for name in ("leave-one-out", "shapley", "gradient-shapley"):
         assert measured(name, updates).tolist() == [1.0, 0.0] or name == "gradient-shapley"
     assert measured("shapley", updates, absent="gone")[1] > 0  # paid for diluting the other
+
+
+def test_only_what_is_new_counts():
+    """The last step of the global model is known to all, so it is worth nothing to send it."""
+    known = replace(
+        moved((2, 0), (1, 1), (0, 1), target=np.array([2.0, 2.0])),
+        last_step=np.array([1, 0], dtype=np.float32),
+    )
+    assert measured("gradient-shapley", known).tolist() == pytest.approx([0.0, 1.0, 1.0])
+    assert measured("gradient-shapley", known, only_new=False)[0] > 0.5
+    opposite = replace(known, last_step=np.array([-1, 0], dtype=np.float32))  # turning back is new
+    assert measured("gradient-shapley", opposite)[0] > 0.5
+    still = replace(known, last_step=np.zeros(2, dtype=np.float32))
+    np.testing.assert_array_equal(
+        measured("gradient-shapley", still),
+        measured("gradient-shapley", known, only_new=False),
+    )
 
 
 def test_of_two_equal_clients_neither_is_missed_and_shapley_pays_both():

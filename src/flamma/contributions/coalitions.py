@@ -16,7 +16,7 @@ import numpy as np
 
 from flamma.contributions.contract import RoundUpdates, relative_to_best, round_measure
 from flamma.errors import StrategyError
-from flamma.numerics import total, weighted_sum
+from flamma.numerics import dot, total, weighted_sum
 from flamma.seeding import stream
 from flamma.types import Floats
 
@@ -68,12 +68,14 @@ def exact_shapley(values: Floats) -> Floats:
 class CoalitionGame:
     """The game of a round's clients: what the mean of a coalition's models is worth.
 
-    Without clients it is the received model. ``known`` keeps what was scored already.
+    Without clients it is the received model. ``free`` says how many times the last step of the
+    global model is taken out of each client's move. ``known`` keeps what was scored already.
     """
 
     updates: RoundUpdates
     worth: Worth = "loss"
     absent: Absent = "idle"
+    free: Floats | None = None
     known: dict[int, float] = field(default_factory=dict)
 
     @property
@@ -108,7 +110,11 @@ class CoalitionGame:
         model = updates.before
         if used:
             models = [updates.before, *(updates.models[i] for i in used)]
-            mixed = weighted_sum(models, [1 - total(factors), *factors[used]])
+            weights = [1 - total(factors), *factors[used]]
+            if self.free is not None and updates.last_step is not None:
+                models.append(updates.last_step)
+                weights.append(-total(factors * self.free))
+            mixed = weighted_sum(models, weights)
             with np.errstate(over="ignore"):
                 model = mixed.astype(np.float32)
         loss, accuracy = updates.validate(model)
@@ -212,7 +218,7 @@ def sampled_shapley(
 
 @round_measure(needs_validation=True)
 def gradient_shapley(
-    updates: RoundUpdates, *, worth: Worth = "loss", quantile: float = 1.0
+    updates: RoundUpdates, *, only_new: bool = True, worth: Worth = "loss", quantile: float = 1.0
 ) -> Floats:
     """Return Shapley values to second order, from two scores for each client.
 
@@ -224,15 +230,29 @@ def gradient_shapley(
 
     Parameters
     ----------
+    only_new : bool
+        Whether only that counts which every client could not have sent without work: the part
+        of a move along the last step of the global model, where that is known, is taken out.
     worth : {"loss", "accuracy"}
         What counts on the validation set.
     quantile : float
         The quantile of the positive values that counts as 1; by default the largest.
     """
-    game = CoalitionGame(updates, worth)
+    game = CoalitionGame(updates, worth, free=_free_parts(updates) if only_new else None)
     half = updates.weights / 2
     found = []
     for client in range(game.players):
         own = np.where(np.arange(game.players) == client, half, 0.0)
         found.append(game.score(half + own) - game.score(half - own))
     return relative_to_best(np.array(found), quantile)
+
+
+def _free_parts(updates: RoundUpdates) -> Floats | None:
+    """Return how many times the last step of the global model is in each client's move."""
+    if updates.last_step is None:
+        return None
+    step = updates.last_step[: updates.trainable_size].astype(np.float64)
+    size = dot(step, step)
+    if not size > 0:
+        return None
+    return np.array([max(0.0, dot(move, step) / size) for move in updates.moves()])

@@ -51,6 +51,9 @@ class RoundUpdates:
         What each client's contribution was at its last report; NaN if there was none.
     round : int
         The number of the round, with which random draws are keyed.
+    last_step : ndarray, optional
+        How the global model moved in the round before, all weights; None where it is not known.
+        Every client that took part knows it, without any work.
     validate : callable, optional
         Returns loss and accuracy in percent of a whole model on the server's validation set.
     """
@@ -63,6 +66,7 @@ class RoundUpdates:
     weights: Floats
     previous: Floats
     round: int = 0
+    last_step: Params | None = None
     validate: Callable[[Params], tuple[float, float]] | None = None
 
     @property
@@ -136,11 +140,12 @@ def round_measure(
     return mark
 
 
-def relative_to_best(values: Floats, quantile: float) -> Floats:
+def relative_to_best(values: Floats, quantile: float, least: float = 0.0) -> Floats:
     """Return positive values divided by a quantile of them, at most 1; all others as 0.
 
     Absolute values depend on the model, on the step size and on how far the training is; within
-    a round they tell clients apart. With a ``quantile`` of 1 the best client has 1.
+    a round they tell clients apart. With a ``quantile`` of 1 the best client has 1, unless even
+    its value is below ``least``: it is then divided by that.
 
     Examples
     --------
@@ -155,7 +160,7 @@ def relative_to_best(values: Floats, quantile: float) -> Floats:
     positive = values[values > 0]
     if not positive.size:
         return np.zeros(values.size)
-    unit = np.quantile(positive, quantile, method="higher")
+    unit = max(float(np.quantile(positive, quantile, method="higher")), least)
     # A unit that is almost 0 can make the quotient overflow, which is 1 all the same.
     with np.errstate(over="ignore"):
         return np.clip(values / unit, 0.0, 1.0)

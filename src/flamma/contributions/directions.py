@@ -12,8 +12,15 @@ from flamma.errors import StrategyError
 from flamma.numerics import dot, norm, total, weighted_sum
 from flamma.types import Floats
 
-Reference = Literal["aggregate", "others"]
+ComparedWith = Literal["aggregate", "others"]
 """What an update is compared with: the server's move, or the mean move of the other clients."""
+
+LEAST_COSINE = 0.1
+"""A round's largest cosine is taken as at least this, or in a round in which no client agrees with
+the others the random direction of a little noise would count as 1."""
+
+LEAST_EARNED = 1 - math.sqrt(1 - LEAST_COSINE**2)
+"""What a client at that cosine earns."""
 
 
 class _Products(NamedTuple):
@@ -26,7 +33,7 @@ class _Products(NamedTuple):
 
 @round_measure()
 def cosine_rescaled(
-    updates: RoundUpdates, *, reference: Reference = "others", quantile: float = 1.0
+    updates: RoundUpdates, *, reference: ComparedWith = "others", quantile: float = 1.0
 ) -> Floats:
     """Return the cosines of clients' moves with the common one, relative to the round's largest.
 
@@ -42,12 +49,12 @@ def cosine_rescaled(
         The quantile of the positive cosines that counts as 1; by default the largest.
     """
     found = _products(updates, reference)
-    return relative_to_best(_cosines(found), quantile)
+    return relative_to_best(_cosines(found), quantile, LEAST_COSINE)
 
 
 @round_measure()
 def distance_earned(
-    updates: RoundUpdates, *, reference: Reference = "others", quantile: float = 1.0
+    updates: RoundUpdates, *, reference: ComparedWith = "others", quantile: float = 1.0
 ) -> Floats:
     """Return how much nearer to the new model each client got than the received model is.
 
@@ -70,7 +77,7 @@ def distance_earned(
         part = np.clip(np.nan_to_num(common / own), 0.0, 1.0)
         apart = np.maximum(target - part * (2 * common - part * own), 0.0)
         earned = 1 - np.sqrt(apart / target)
-    return relative_to_best(earned, quantile)
+    return relative_to_best(earned, quantile, LEAST_EARNED)
 
 
 @round_measure()
@@ -99,11 +106,11 @@ def cgsv(updates: RoundUpdates, *, memory: float = 0.8) -> Floats:
         dot(move, together) / (length * size) if length * size > 0 else 0.0
         for move, length in zip(updates.moves(), lengths, strict=True)
     ]
-    now = relative_to_best(np.array(cosines), 1.0)
+    now = relative_to_best(np.array(cosines), 1.0, LEAST_COSINE)
     return np.where(known, memory * updates.previous + (1 - memory) * now, now)
 
 
-def _products(updates: RoundUpdates, reference: Reference) -> _Products:
+def _products(updates: RoundUpdates, reference: ComparedWith) -> _Products:
     """Return the inner products that cosines and distances are made of, one client at a time."""
     alone = len(updates.models) == 1
     if reference == "aggregate" or alone:

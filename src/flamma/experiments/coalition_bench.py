@@ -116,8 +116,10 @@ class CoalitionBench:
         earned = {name: np.zeros(len(everyone)) for name in measures}
         last = {name: np.full(len(everyone), np.nan) for name in measures}
         seconds = dict.fromkeys(measures, 0.0)
+        before: Params | None = None
         for played in self.rounds(everyone, change):
-            updates = self._updates(played)
+            step = None if before is None else played.before - before
+            updates, before = replace(self._updates(played), last_step=step), played.before
             for name, choice in measures.items():
                 begun = time.perf_counter()
                 last[name] = measure_round(choice, replace(updates, previous=last[name]))

@@ -49,6 +49,7 @@ VARIANTS = (
     "cosine-rescaled reference=aggregate",
     "distance-earned reference=aggregate",
     "shapley absent=gone",
+    "gradient-shapley only_new=false",
 )
 """What is studied besides every measure with its default options."""
 

@@ -19,11 +19,13 @@ def measured_contributions(
     after: Params,
     trainable_size: int,
     last: Floats,
+    last_step: Params | None = None,
 ) -> Floats:
     """Return all clients' contributions, with those of this round measured anew.
 
     ``before`` and ``after`` are the global model around the round, and ``last`` the contributions
-    as of every client's last report.
+    as of every client's last report. A strategy that keeps the ``last_step`` of the global model
+    lets measures tell what clients could have sent without work.
     """
     accepted, number = answers.accepted, answers.offer.round
     if not accepted:
@@ -40,6 +42,7 @@ def measured_contributions(
         # In a warm-up nothing was measured before.
         previous=last[clients] if number else np.full(clients.size, np.nan),
         round=number,
+        last_step=last_step,
         validate=answers.validate,
     )
     measured = last.copy()

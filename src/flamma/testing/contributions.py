@@ -74,7 +74,8 @@ def played_round(conduct: Conduct, seed: int = 0, work: int = 5) -> RoundUpdates
     }
     now[0] = own[conduct]
     before = received.astype(np.float32)
-    return updates_of([(received + move).astype(np.float32) for move in now], before, common)
+    updates = updates_of([(received + move).astype(np.float32) for move in now], before, common)
+    return replace(updates, last_step=before)  # the first round began at 0
 
 
 def _always(loss: float) -> Callable[[Params], tuple[float, float]]:
