@@ -7,6 +7,7 @@ import pytest
 
 from flamma.contributions import (
     CONTRIBUTIONS,
+    RoundUpdates,
     Update,
     cosine,
     distance,
@@ -16,7 +17,10 @@ from flamma.contributions import (
 from flamma.contributions.coalitions import CoalitionGame, exact_shapley, leave_one_out
 from flamma.errors import StrategyError
 from flamma.seeding import stream
+from flamma.strategies.flamma import Flamma
 from flamma.testing.contributions import played_round, updates_of
+from flamma.testing.world import LittleWorld
+from flamma.types import Plan
 
 
 def measured(name, updates, **options):
@@ -210,3 +214,27 @@ def test_large_rounds_are_sampled_and_keyed_by_the_round():
     assert np.any(again != first)
     exact = measured("shapley", few, samples=100)
     assert np.corrcoef(first, exact)[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("name", list(CONTRIBUTIONS))
+def test_a_strategy_goes_by_the_measure_it_is_given(name):
+    """After a warm-up the contributions are those of a round by itself."""
+    world = LittleWorld.make()
+    strategy = Flamma(Plan(rounds=5, per_round=3), contribution=name)
+    start = world.begin(strategy)
+    reports = world.answers(strategy, start, world.offer(strategy, start))
+    state, _ = world.play_round(strategy, start)
+    samples = np.array([report.samples for report in reports])
+    updates = RoundUpdates(
+        clients=world.all_clients,
+        models=[report.params for report in reports],
+        before=start.params,
+        after=state.params,
+        trainable_size=start.trainable_size,
+        weights=samples / samples.sum(),
+        previous=np.full(world.clients, np.nan),
+        validate=world.validate,
+    )
+    np.testing.assert_array_equal(state.contributions, measured(name, updates))
+    after, _ = world.play_round(strategy, state)
+    assert np.count_nonzero(after.measured != state.measured) <= 3  # those who were selected
