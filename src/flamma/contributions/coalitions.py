@@ -68,14 +68,12 @@ def exact_shapley(values: Floats) -> Floats:
 class CoalitionGame:
     """The game of a round's clients: what the mean of a coalition's models is worth.
 
-    Without clients it is the received model. ``free`` says how many times the last step of the
-    global model is taken out of each client's move. ``known`` keeps what was scored already.
+    Without clients it is the received model. ``known`` keeps what was scored already.
     """
 
     updates: RoundUpdates
     worth: Worth = "loss"
     absent: Absent = "idle"
-    free: Floats | None = None
     known: dict[int, float] = field(default_factory=dict)
 
     @property
@@ -101,26 +99,24 @@ class CoalitionGame:
 
     def score(self, factors: Floats) -> float:
         """Return the worth of the received model plus each client's move times its factor."""
-        updates = self.updates
-        if updates.validate is None:
-            raise StrategyError(
-                "this contribution measure needs a validation set: set data.validation_samples."
-            )
         used = np.flatnonzero(factors).tolist()
-        model = updates.before
-        if used:
-            models = [updates.before, *(updates.models[i] for i in used)]
-            weights = [1 - total(factors), *factors[used]]
-            if self.free is not None and updates.last_step is not None:
-                models.append(updates.last_step)
-                weights.append(-total(factors * self.free))
-            mixed = weighted_sum(models, weights)
-            with np.errstate(over="ignore"):
-                model = mixed.astype(np.float32)
-        loss, accuracy = updates.validate(model)
-        if self.worth == "accuracy":
-            return accuracy if math.isfinite(accuracy) else 0.0
-        return -loss if abs(loss) < MOST_LOSS else -MOST_LOSS  # NaN is not below it
+        models = [self.updates.before, *(self.updates.models[i] for i in used)]
+        return worth_of(
+            self.updates, weighted_sum(models, [1 - total(factors), *factors[used]]), self.worth
+        )
+
+
+def worth_of(updates: RoundUpdates, model: Floats, worth: Worth) -> float:
+    """Return what a model is worth on the validation set."""
+    if updates.validate is None:
+        raise StrategyError(
+            "this contribution measure needs a validation set: set data.validation_samples."
+        )
+    with np.errstate(over="ignore"):
+        loss, accuracy = updates.validate(model.astype(np.float32))
+    if worth == "accuracy":
+        return accuracy if math.isfinite(accuracy) else 0.0
+    return -loss if abs(loss) < MOST_LOSS else -MOST_LOSS  # NaN is not below it
 
 
 @round_measure(needs_validation=True)
@@ -238,21 +234,27 @@ def gradient_shapley(
     quantile : float
         The quantile of the positive values that counts as 1; by default the largest.
     """
-    game = CoalitionGame(updates, worth, free=_free_parts(updates) if only_new else None)
     half = updates.weights / 2
+    free = _free_parts(updates) if only_new else np.zeros(half.size)
+    start = updates.before.astype(np.float64)
+    step = np.zeros(1) if updates.last_step is None else updates.last_step.astype(np.float64)
+    middle = weighted_sum([updates.before, *updates.models], [1 - total(half), *half])
+    middle -= total(half * free) * step
     found = []
-    for client in range(game.players):
-        own = np.where(np.arange(game.players) == client, half, 0.0)
-        found.append(game.score(half + own) - game.score(half - own))
+    for model, share, known in zip(updates.models, half, free, strict=True):
+        own = share * (model - start - known * step)
+        gain = worth_of(updates, middle + own, worth) - worth_of(updates, middle - own, worth)
+        found.append(gain)
     return relative_to_best(np.array(found), quantile)
 
 
-def _free_parts(updates: RoundUpdates) -> Floats | None:
+def _free_parts(updates: RoundUpdates) -> Floats:
     """Return how many times the last step of the global model is in each client's move."""
+    parts = np.zeros(len(updates.models))
     if updates.last_step is None:
-        return None
+        return parts
     step = updates.last_step[: updates.trainable_size].astype(np.float64)
     size = dot(step, step)
-    if not size > 0:
-        return None
-    return np.array([max(0.0, dot(move, step) / size) for move in updates.moves()])
+    if size > 0:
+        parts[:] = [max(0.0, dot(move, step) / size) for move in updates.moves()]
+    return parts
