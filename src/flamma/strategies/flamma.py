@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
-from flamma.contributions import CONTRIBUTIONS, Update
+from flamma.contributions import CONTRIBUTIONS
 from flamma.errors import StrategyError
 from flamma.game import Game, best_response, solve
 from flamma.game.model import check_epoch_bounds
@@ -30,6 +30,7 @@ from flamma.strategies.base import (
     uniform_choice,
 )
 from flamma.strategies.knowledge import FlammaState, known_costs, observed
+from flamma.strategies.measured import measured_contributions
 from flamma.types import Ints, LocalTask, Params, Population, Profile, Terms
 
 F = TypeVar("F", bound=FlammaState)
@@ -169,13 +170,9 @@ class GameStrategy(Strategy[F], Generic[F]):
         if accepted:
             state = self.step(state, self.normalised(answers, before))
         selected = np.array(offer.selected, dtype=np.int64)
-        measured, measure = state.measured.copy(), CONTRIBUTIONS.bind(self.contribution)
-        for report in accepted:
-            local, old, new = (
-                params[: state.trainable_size]
-                for params in (model_of(report), before, state.params)
-            )
-            measured[report.client] = measure(Update(local, old, new))
+        measured = measured_contributions(
+            self.contribution, answers, before, state.params, state.trainable_size, state.measured
+        )
         state = replace(state, measured=measured)
         if offer.game is not None:
             own = np.array([terms.decay_factor for terms in offer.terms])

@@ -11,7 +11,6 @@ import pytest
 
 from flamma.aggregators import AGGREGATORS, Reference, aggregated
 from flamma.clients.costs import COSTS, CostedClients, true_costs
-from flamma.contributions import CONTRIBUTIONS, Update
 from flamma.data.splits import SPLITS, Pool, split_owners
 from flamma.metrics import METRICS, ScoreMetric, evaluate
 from flamma.records import RoundRecord
@@ -20,7 +19,7 @@ from flamma.seeding import stream
 from flamma.types import Params, Scores
 
 
-class _PartContract:
+class PartContract:
     """What the suites share: an entry by name, with options if it needs any."""
 
     name: str = ""
@@ -33,7 +32,7 @@ class _PartContract:
         return self.registry.choose({"name": self.name, **self.options}, "entry")
 
 
-class SplitContract(_PartContract):
+class SplitContract(PartContract):
     """The tests that a split passes."""
 
     registry = SPLITS
@@ -57,7 +56,7 @@ class SplitContract(_PartContract):
         np.testing.assert_array_equal(first, second)
 
 
-class CostContract(_PartContract):
+class CostContract(PartContract):
     """The tests that a kind of costs passes."""
 
     registry = COSTS
@@ -78,31 +77,7 @@ class CostContract(_PartContract):
         )
 
 
-class ContributionContract(_PartContract):
-    """The tests that a contribution measure passes."""
-
-    registry = CONTRIBUTIONS
-
-    def test_a_contribution_lies_between_0_and_1(self) -> None:
-        """Whatever the update, and even where nothing has moved."""
-        measure = CONTRIBUTIONS.bind(self.choice)
-        for seed in range(20):
-            rng = stream(seed, "update")
-            vectors = [rng.normal(size=30).astype(np.float32) * 10**seed for _ in range(3)]
-            assert 0 <= measure(Update(*vectors)) <= 1
-        zero = np.zeros(30, dtype=np.float32)
-        assert 0 <= measure(Update(zero, zero, zero)) <= 1
-
-    def test_an_update_is_not_changed(self) -> None:
-        """A measure only reads."""
-        vectors = [stream(k, "update").normal(size=30).astype(np.float32) for k in range(3)]
-        before = [vector.copy() for vector in vectors]
-        CONTRIBUTIONS.bind(self.choice)(Update(*vectors))
-        for vector, copy in zip(vectors, before, strict=True):
-            np.testing.assert_array_equal(vector, copy)
-
-
-class AggregatorContract(_PartContract):
+class AggregatorContract(PartContract):
     """The tests that an aggregator passes."""
 
     registry = AGGREGATORS
