@@ -140,7 +140,12 @@ class Federation(Generic[S]):
         """Return the record with what clients really did, where some need not tell the truth."""
         if not self.truth.behaviours:
             return record
-        done = [self.truth.effort(terms, offer.selected) for terms in offer.terms]
+        struck = self.faults.strike(self.seed, offer.round, offer.selected)  # these did nothing
+        present = tuple(client for client in offer.selected if client not in struck)
+        done = [
+            self.truth.effort(terms, present) if terms.client in present else None
+            for terms in offer.terms
+        ]
         efforts = zip(done, record.local_epochs, strict=True)
         return replace(record, efforts=tuple(float(t * t if e is None else e) for e, t in efforts))
 

@@ -25,8 +25,7 @@ class RationalClients:
 
     def play(self, params: Params, terms: Sequence[Terms]) -> list[Report]:
         """Let each client decide, train and report."""
-        selected = tuple(t.client for t in terms)
-        encounters = [self.truth.encounter(t, selected) for t in terms]
+        encounters = [self.truth.encounter(t) for t in terms]
         behaviours = [self.truth.behaviours.get(t.client, HONEST) for t in terms]
         tasks = [b.act(e) for b, e in zip(behaviours, encounters, strict=True)]
         reports = self.runner.train(params, tasks)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flamma.clients.behaviours import TrueClients
+from flamma.clients.behaviours import TrueClients, assign
 from flamma.clients.costs import CostedClients, true_costs
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import Config
@@ -99,6 +99,12 @@ def make_population(
         drawn = true_costs(config.costs, CostedClients(train.size, config.seed, seconds_per_epoch))
         told = np.where(np.isinf(told), drawn, told)
     return Population(train, told, trainable_size, held, names)
+
+
+def true_clients(config: Config, population: Population) -> TrueClients:
+    """Return who the clients really are, and which of them are not honest, as configured."""
+    behaviours = assign(config.behaviours, population.clients, config.seed)
+    return TrueClients(population, behaviours, config.strategy.respond, config.seed)
 
 
 def check_validation(config: Config, samples: int) -> None:

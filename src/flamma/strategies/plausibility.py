@@ -19,7 +19,7 @@ WORK_EXPONENT = 0.7
 """The length of an update grows about as steps^0.7: less than straight on, more than at random."""
 
 PLAUSIBLE_PACE = 1 / 3
-"""The share of the others' median pace below which an update is too short for what is claimed."""
+"""The share of the others' median pace, or of its own, below which an update is too short."""
 
 FEWEST_PACES = 2
 """How many other clients' paces it takes to judge one."""
@@ -55,7 +55,7 @@ def looks_like(epochs: int, pace: float, others: Floats, own: float) -> float:
     """
     expected = [float(np.median(others))] if others.size >= FEWEST_PACES else []
     expected += [own] if math.isfinite(own) else []
-    least = PLAUSIBLE_PACE * min(expected, default=0.0)
+    least = PLAUSIBLE_PACE * max(expected, default=0.0)
     if not math.isfinite(pace) or pace >= least:
         return float(epochs)
     return epochs * float(power(np.array(pace / least), 1 / WORK_EXPONENT))
