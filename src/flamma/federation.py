@@ -88,7 +88,9 @@ class Federation(Generic[S]):
             offered = time.perf_counter()
             reports = self._answers(state.params, offer)
             trained = time.perf_counter()
-            state, record = strategy.aggregate(state, offer, reports, validate, train_server)
+            state, record = strategy.aggregate(
+                state, offer, reports, validate, train_server=train_server
+            )
             record = certified(self._counted(record, state), offer, self.costs)
             if number == 0:
                 warmup = self._warmup(offer, record, state, time.perf_counter() - started)
