@@ -95,7 +95,12 @@ class Federation(Generic[S]):
             reports = self._answers(state.params, offer)
             trained = time.perf_counter()
             state, record = strategy.aggregate(
-                state, offer, reports, validate, train_server, self._inspect(state.params)
+                state,
+                offer,
+                reports,
+                validate,
+                train_server=train_server,
+                inspect=self._inspect(state.params),
             )
             record = self._true(self._counted(record, state), offer)
             record = certified(record, offer, population.costs)

@@ -87,7 +87,9 @@ def test_the_received_model_is_the_origin_of_rows_too():
             for _ in range(3):
                 offer = WORLD.offer(strategy, state)
                 reports = [Report(c, state.params.copy(), 10, 1) for c in offer.selected]
-                state, _ = strategy.aggregate(state, offer, reports, None, WORLD.train_server)
+                state, _ = strategy.aggregate(
+                    state, offer, reports, train_server=WORLD.train_server
+                )
             np.testing.assert_allclose(state.params, still, atol=1e-6)
 
 
@@ -156,7 +158,7 @@ def test_the_server_trains_once_a_round_and_only_if_the_aggregator_asks():
         state = WORLD.begin(strategy)
         offer = WORLD.offer(strategy, state)
         reports = WORLD.answers(strategy, state, offer)
-        strategy.aggregate(state, offer, reports, WORLD.validate, train)
+        strategy.aggregate(state, offer, reports, WORLD.validate, train_server=train)
         assert len(calls) == expected
 
 

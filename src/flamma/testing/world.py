@@ -98,7 +98,9 @@ class LittleWorld:
         offer = self.offer(strategy, state, seed, available)
         reports: Sequence[Report] = self.answers(strategy, state, offer)
         reports = reports if change is None else change(list(reports))
-        after, record = strategy.aggregate(state, offer, reports, self.validate, self.train_server)
+        after, record = strategy.aggregate(
+            state, offer, reports, self.validate, train_server=self.train_server
+        )
         return after, record
 
     def play(
