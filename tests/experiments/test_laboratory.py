@@ -170,7 +170,7 @@ def test_a_study_is_the_same_resumed_and_with_processes(tmp_path):
         np.testing.assert_array_equal(result.contributions, second.measures[name].contributions)
         assert result.earned == second.measures[name].earned
     np.testing.assert_allclose(first.exact.sum(), _gain(tmp_path / "a"))
-    assert (folder / "contributions.csv").read_text().startswith("measure,spearman,kendall,")
+    assert (folder / "contributions.csv").read_text().startswith("measure,needs_validation,")
 
 
 def _gain(folder):
@@ -178,6 +178,19 @@ def _gain(folder):
     lines = [json.loads(line) for line in (folder / FINISHED_JOBS).read_text().split("\n") if line]
     values = {line["job"]: line["value"]["accuracy"] for line in lines if "value" in line}
     return values["seed 0: 7"] - values["seed 0: 0"]
+
+
+def test_a_coalition_that_diverged_has_a_large_loss(tmp_path):
+    config = make_config(SMALL)
+    study_contributions(config, out=tmp_path, measures=["cosine"], seeds=1, processes=1)
+    file = tmp_path / FINISHED_JOBS
+    diverged = {"job": "seed 0: 1", "value": {"accuracy": 10.0, "loss": math.nan}}
+    file.write_text(file.read_text() + json.dumps(diverged) + "\n")  # the last line counts
+    found = study_contributions(
+        config, out=tmp_path, measures=["cosine"], seeds=1, processes=1, utility="loss"
+    )
+    assert np.isfinite(found.exact).all()
+    assert found.exact[0, 0] < -10
 
 
 def test_a_measure_that_was_not_asked_for_before_is_measured_alone(tmp_path):

@@ -72,9 +72,11 @@ def run_contributions(options: argparse.Namespace) -> None:
     from flamma.experiments.laboratory import LABORATORY_DEFAULTS, study_contributions
     from flamma.reports.tables import text_table
 
-    tables = LABORATORY_DEFAULTS | (read_config(options.config) if options.config else {})
     chosen = settings(options)
     chosen.pop("engine.processes", None)
+    tables = LABORATORY_DEFAULTS | (read_config(options.config) if options.config else {})
+    if options.model and tables["model"] == LABORATORY_DEFAULTS["model"]:
+        tables["model"] = {}  # the options of the default model are not those of another
     out = options.out or Path("out/contributions")
     with _Display() as display:
         study = study_contributions(

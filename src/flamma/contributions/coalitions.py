@@ -151,7 +151,7 @@ def leave_one_out(
 def shapley(
     updates: RoundUpdates,
     *,
-    samples: int = 20,
+    samples: int = 10,
     tolerance: float = 0.01,
     absent: Absent = "idle",
     worth: Worth = "loss",

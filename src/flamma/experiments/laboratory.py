@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from flamma.contributions import CONTRIBUTIONS
-from flamma.contributions.coalitions import exact_shapley
+from flamma.contributions.coalitions import MOST_LOSS, exact_shapley
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.coalition_bench import CoalitionBench
 from flamma.experiments.config import Config, make_config, with_settings
@@ -42,7 +42,11 @@ FINISHED_JOBS = "finished.jsonl"
 MOST_LABORATORY_CLIENTS = 14
 """With n clients, 2^n coalitions are trained."""
 
-LABORATORY_DEFAULTS: dict[str, Any] = {"rounds": 10, "per_round": 1, "model": {"name": "mlp"}}
+LABORATORY_DEFAULTS: dict[str, Any] = {
+    "rounds": 8,
+    "per_round": 1,
+    "model": {"name": "mlp", "hidden": [32]},
+}
 """What a study has unless its configuration says otherwise: small enough for all coalitions."""
 
 VARIANTS = (
@@ -329,8 +333,12 @@ def _study(
     numbers = range(config.seed, config.seed + seeds)
     exact = []
     for seed in numbers:
-        found = [done[LaboratoryJob(seed, c).key]["value"][utility] for c in range(1 << clients)]
-        exact.append(exact_shapley(np.array(found) * (1 if utility == "accuracy" else -1)))
+        values = [done[LaboratoryJob(seed, c).key]["value"] for c in range(1 << clients)]
+        if utility == "accuracy":
+            worth = [value["accuracy"] for value in values]
+        else:  # the loss of a model that diverged is not finite
+            worth = [-min(MOST_LOSS, np.nan_to_num(v["loss"], nan=MOST_LOSS)) for v in values]
+        exact.append(exact_shapley(np.array(worth)))
     honest = [done[LaboratoryJob(seed, deviation=HONEST_RUN).key] for seed in numbers]
     cheated = {
         name: [

@@ -148,18 +148,31 @@ def write_study(study: MeasureStudy, folder: Path) -> None:
     text = json.dumps(study.as_json(), indent=1, allow_nan=False) + "\n"
     write_atomically(folder / "contributions.json", text.encode())
     table = io.StringIO()
-    header, rows = study.rows()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(header)
+    rows = [_csv_row(name, result) for name, result in study.measures.items()]
+    writer = csv.DictWriter(table, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
     writer.writerows(rows)
     write_atomically(folder / "contributions.csv", table.getvalue().encode())
+
+
+def _csv_row(name: str, result: MeasureResult) -> dict[str, Any]:
+    correlations = {"spearman": result.spearman, "kendall": result.kendall}
+    return {
+        "measure": name,
+        "needs_validation": result.needs_validation,
+        "seconds_per_round": result.seconds,
+        **{f"{k}_mean": _plain(float(np.mean(v))) for k, v in correlations.items()},
+        **{f"{k}_std": _plain(float(np.std(v))) for k, v in correlations.items()},
+        **{f"earned_{k}": _plain(v) for k, v in result.earned.items()},
+        **{f"most_earned_{k}": _plain(v) for k, v in result.most_earned.items()},
+    }
 
 
 def _mean_and_spread(values: tuple[float, ...]) -> str:
     known = np.array([value for value in values if math.isfinite(value)])
     if not known.size:
         return "-"
-    spread = f" ± {known.std(ddof=1):.2f}" if known.size > 1 else ""
+    spread = f" ± {known.std():.2f}" if known.size > 1 else ""
     return f"{known.mean():.2f}{spread}"
 
 
