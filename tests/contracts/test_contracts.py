@@ -15,6 +15,7 @@ from flamma.testing import (
     ContributionContract,
     CostContract,
     MetricContract,
+    RewardContract,
     SplitContract,
     StrategyContract,
 )
@@ -43,7 +44,18 @@ class TestCosts(CostContract):
 
 
 class TestContributions(ContributionContract):
-    entry = each_of(CONTRIBUTIONS)
+    entry = each_of(["distance"])  # the paper's, under which doing nothing pays
+
+
+class TestRewards(RewardContract):
+    entry = each_of(name for name in CONTRIBUTIONS if name != "distance")
+
+
+class TestRewardsOfNewUpdates(RewardContract):
+    """These also pay little for the update of the round before."""
+
+    entry = each_of(["cosine-rescaled", "distance-earned", "cgsv", "gradient-shapley"])
+    cheats = ("idle", "noise", "repeat")
 
 
 class TestAggregators(AggregatorContract):

@@ -36,8 +36,11 @@ ALL = {
     "imitator": {"clients": [1]},
     "free-rider": {"clients": [2], "sends": "repeat"},
     "riders": {
-        "name": "free-rider", "clients": [3, 4], "sends": "noise",
-        "claimed": "most", "colluding": True,
+        "name": "free-rider",
+        "clients": [3, 4],
+        "sends": "noise",
+        "claimed": "most",
+        "colluding": True,
     },
     "epoch-faker": {"clients": [5], "claimed": "most"},
     "part-trainer": {"clients": [6]},

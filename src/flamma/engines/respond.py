@@ -43,6 +43,10 @@ class RationalClients:
         """Score the model on the server's validation set."""
         return self.runner.validate(params)
 
+    def train_server(self, params: Params, task: LocalTask) -> Params:
+        """Return the trainable weights after training on the server's validation set."""
+        return self.runner.train_server(params, task)
+
     def inspect(self, params: Params, tasks: Sequence[LocalTask]) -> list[Report]:
         """Do clients' claimed work once more on their true data, as an inspector at the site."""
         return self.runner.train(params, tasks)

@@ -109,10 +109,11 @@ def true_clients(config: Config, population: Population) -> TrueClients:
 
 def check_validation(config: Config, samples: int) -> None:
     """Refuse a strategy that needs a validation set where the server has none."""
-    if config.strategy.needs_validation and not samples:
+    who = config.strategy.in_need_of("needs_validation")
+    if who and not samples:
         raise ConfigError(
-            f"{config.strategy.name} scores updates on the server's own data: set "
-            f"data.validation_samples, or give the server a validation set."
+            f"{who} scores updates on the server's own data: set data.validation_samples, or give "
+            f"the server a validation set."
         )
 
 

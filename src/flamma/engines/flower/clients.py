@@ -16,7 +16,17 @@ from flamma.engines.flower.messages import MessageError, Order, Score
 from flamma.engines.flower.payload import read_reply
 from flamma.engines.flower.roster import Request, Roster, exchange
 from flamma.engines.runner import ClientRunner
-from flamma.types import Floats, Ints, Params, Population, Report, Scores, Scoring, Terms
+from flamma.types import (
+    Floats,
+    Ints,
+    LocalTask,
+    Params,
+    Population,
+    Report,
+    Scores,
+    Scoring,
+    Terms,
+)
 
 NOT_CONNECTED = "not connected"
 Found = TypeVar("Found", Report, Score)
@@ -88,6 +98,10 @@ class GridClients:
     def validate(self, params: Params) -> tuple[float, float]:
         """Score the model on the server's validation set."""
         return self.runner.validate(params)
+
+    def train_server(self, params: Params, task: LocalTask) -> Params:
+        """Return the trainable weights after training on the server's validation set."""
+        return self.runner.train_server(params, task)
 
     def _ask(
         self, params: Params, terms: Sequence[Terms], evaluate: bool
