@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flamma.aggregators import AGGREGATORS
+from flamma.clients.behaviours import BEHAVIOURS
 from flamma.clients.costs import COSTS
 from flamma.contributions import CONTRIBUTIONS
 from flamma.data.splits import SPLITS
@@ -12,6 +13,7 @@ from flamma.metrics import METRICS
 from flamma.strategies import STRATEGIES
 from flamma.testing import (
     AggregatorContract,
+    BehaviourContract,
     ContributionContract,
     CostContract,
     MetricContract,
@@ -33,6 +35,10 @@ def each_of(names):
 
 class TestStrategies(StrategyContract):
     entry = each_of(name for name in STRATEGIES if not STRATEGIES[name].pools_data)
+
+
+class TestBehaviours(BehaviourContract):
+    entry = each_of(BEHAVIOURS)
 
 
 class TestSplits(SplitContract):

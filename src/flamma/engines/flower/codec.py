@@ -171,6 +171,8 @@ def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size
     if failure:
         reason = one_line_of(failure) or "it failed"
         return Report(terms.client, None, samples, 0, seconds=seconds, failure=reason)
+    if not 0 <= own <= MOST_SAMPLES:
+        raise MessageError(f"it says that it has {own} samples")
     if abs(epochs) > 2**31:
         raise MessageError("it says that it did more epochs than there are numbers for")
     if LARGEST_LOSS < loss < math.inf:
