@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_runs import made_config, made_run
 
 from flamma.cli import main
 from flamma.errors import ConfigError, RunError
@@ -23,11 +22,13 @@ from flamma.experiments.ledger import (
     check_ledger,
     parse_lines,
 )
-from flamma.experiments.ledger_file import LedgerFile
+from flamma.experiments.ledger_file import Ledger, LedgerFile
 from flamma.experiments.run import Run, resume, run
+from flamma.game import Game
 from flamma.game.budget import affordable
 from flamma.game.deterrence import free_riding
-from flamma.records import RoundRecord
+from flamma.records import RoundGame, RoundRecord
+from made_runs import made_config, made_run
 
 SMALL = {
     "rounds": 4,
@@ -131,7 +132,7 @@ def test_a_reason_of_many_lines_stays_on_one():
 
 
 def test_a_run_pays_what_its_records_say(tmp_path):
-    done = run(SMALL, out=tmp_path / "run", **{"ledger__currency": "EUR", "ledger__factor": 2.0})
+    done = run(SMALL, out=tmp_path / "run", ledger__currency="EUR", ledger__factor=2.0)
     lines = run_ledger(done).lines
     owed = [
         (record.round, client, 2.0 * record.payment(place))
@@ -246,8 +247,8 @@ def test_lines_whose_record_is_damaged_are_checked_by_their_hashes():
     known = [records[0], records[2]]
     kept = check_ledger(text, LedgerWriter(LedgerConfig(), "run"), known, 3, ended=True)
     assert kept == rows
+    changed = text.replace("2,0,,0.7", "2,0,,0.8")
     with pytest.raises(RunError, match="line 4, "):
-        changed = text.replace("2,0,,0.7", "2,0,,0.8")
         check_ledger(changed, LedgerWriter(LedgerConfig(), "run"), known, 3, ended=True)
 
 
@@ -261,7 +262,7 @@ def whole(tmp_path_factory):
     return path
 
 
-def interrupted(path, rounds, trouble=None):
+def interrupted(path, rounds):
     """Run until a round is recorded, then stop as an interrupted process does."""
 
     def stop(record):
@@ -282,7 +283,7 @@ def test_a_resumed_run_has_the_same_ledger(whole, tmp_path):
 
 
 @pytest.mark.parametrize("tail", ["3,1,,0.", "3,1,,\n4,", "\0\0\0\n\0\0"])
-def test_what_a_killed_process_left_half_written_is_dropped(tail, whole, tmp_path, capsys):
+def test_what_a_killed_process_left_half_written_is_dropped(tail, whole, tmp_path):
     path = interrupted(tmp_path / "run", 2)
     with open(path / "ledger.csv", "a") as file:
         file.write(tail)
@@ -376,8 +377,6 @@ def test_accounts_are_the_sums_of_the_lines(made, capsys):
 def test_fines_and_flags_are_in_the_accounts():
     writer = LedgerWriter(LedgerConfig("EUR"), "")
     record = a_record(fines={2: 9.0}, flags={2: "did nothing"})
-    from flamma.experiments.ledger_file import Ledger
-
     ledger = Ledger(writer.config, tuple(parse_lines(writer.lines(record))), writer.last_hash)
     honest, caught = accounts_of(ledger, [record], 2).clients
     assert (honest.flags, honest.fines, caught.flags, caught.fines) == (0, 0.0, 1, 9.0)
@@ -404,9 +403,6 @@ def test_a_budget_shows_what_is_left_or_by_how_much_it_is_exceeded(tmp_path, cap
 
 def test_offers_at_their_share_of_the_budget_are_counted():
     records, writer = [], LedgerWriter(LedgerConfig(budget=10.0, factor=2.0), "")
-    from flamma.experiments.ledger_file import Ledger
-    from flamma.records import RoundGame
-
     rows = []
     for number in (1, 2):
         omega = (0.9, 0.01)
@@ -503,8 +499,6 @@ def test_a_ledger_of_a_copied_run_is_still_intact(made, tmp_path):
 def test_free_riding_pays_more_than_honesty_in_a_real_run(whole):
     done = Run.load(whole)
     record = done.history[0]
-    from flamma.game import Game
-
     costs = np.array(record.game.costs)
     gain, honest = free_riding(
         Game(record.contributions, costs, epoch_bounds=record.game.epoch_bounds),

@@ -207,7 +207,9 @@ def check_ledger(
     RunError
         If a line is not as it was written; the first one is named.
     """
-    waiting = deque(record for record in records if pays(record) and record.selected)
+    known = list(records)
+    recorded = {record.round for record in known}
+    waiting = deque(record for record in known if pays(record) and record.selected)
     *rows, torn = text.split("\n")
     if rows[:1] != [LEDGER_HEADER]:
         _refuse(where, 1, "it is not the header of a ledger")
@@ -228,12 +230,14 @@ def check_ledger(
         if expected:
             if row != expected.popleft():
                 _refuse(where, number, f"the record of round {current} says something else")
-        elif told > (waiting[0].round if waiting else last_round):
+        elif told in recorded or not current <= told <= (
+            waiting[0].round if waiting else last_round
+        ):
             _refuse(where, number, "no record of a round has it at this place")
         elif not writer.accepts(row):
             _refuse(where, number, "it is not a line of a ledger")
         kept.append(row)
-        before = own_hash
+        before, current = own_hash, told
     if expected or waiting:
         missing = current if expected else waiting[0].round
         _refuse(where, len(kept) + FIRST_LINE, f"a payment of round {missing} is missing")
