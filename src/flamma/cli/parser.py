@@ -32,7 +32,18 @@ class Parser(argparse.ArgumentParser):
 
 def command_line() -> Parser:
     """Return the whole command line, without importing what the commands need."""
-    from flamma.cli import compare, contributions, data, deploy, game, listing, report, run, tune
+    from flamma.cli import (
+        compare,
+        contributions,
+        data,
+        deploy,
+        game,
+        ledger,
+        listing,
+        report,
+        run,
+        tune,
+    )
 
     parser = Parser(
         prog="flamma",
@@ -46,6 +57,7 @@ def command_line() -> Parser:
     tune.register(commands)
     contributions.register(commands)
     report.register(commands)
+    ledger.register(commands)
     deploy.register(commands)
     data.register(commands)
     listing.register(commands)
