@@ -14,7 +14,7 @@ from flamma.cli.run import add_settings, settings
 from flamma.errors import FlammaError, RunError
 
 if TYPE_CHECKING:
-    from flamma.experiments.compare import Progress
+    from flamma.experiments.jobs import Progress
     from flamma.experiments.published import Repetition
     from flamma.experiments.table import Comparison
 
