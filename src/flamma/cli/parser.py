@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
 def command_line() -> Parser:
     """Return the whole command line, without importing what the commands need."""
-    from flamma.cli import compare, data, deploy, game, listing, report, run, tune
+    from flamma.cli import audit, compare, data, deploy, game, listing, report, run, tune
 
     parser = Parser(
         prog="flamma",
@@ -43,6 +43,7 @@ def command_line() -> Parser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     compare.register(commands)
     run.register(commands)
+    audit.register(commands)
     tune.register(commands)
     report.register(commands)
     deploy.register(commands)

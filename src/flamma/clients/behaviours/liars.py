@@ -14,7 +14,7 @@ from flamma.numerics import norm, normal
 from flamma.types import DataUse, LocalTask, Params, Profile, Report
 
 Claim = int | Literal["honest"]
-"""The epochs that a client says it did: a number, or what an honest client would have done."""
+"""Epochs that a client does or says it did: a number, or what an honest client would do."""
 
 
 @dataclass(frozen=True)
@@ -119,26 +119,25 @@ class EpochFaker(Behaviour):
 
     Parameters
     ----------
-    done : int
-        The epochs it does, at least 1.
+    done : int or "honest"
+        The epochs it does, at least 1, or those that an honest client would do.
     claimed : int or "honest"
         The epochs it claims.
     """
 
-    done: int = 1
+    done: Claim = 1
     claimed: Claim = "honest"
 
     def __post_init__(self) -> None:
-        if self.done < 1:
-            raise ConfigError(f"done must be at least 1, not {self.done}.")
+        check_claim(self.done, "done")
         check_claim(self.claimed)
 
     def act(self, encounter: Encounter) -> LocalTask:
-        """Do what it does of what an honest client would, at most."""
+        """Do as many epochs as it does where an honest client would work."""
         task = encounter.honest
         if encounter.warms_up or task.abstains:
             return task
-        return replace(task, epochs=self.done)
+        return replace(task, epochs=claim(self.done, encounter))
 
     def send(self, report: Report, encounter: Encounter, received: Params, notes: Notes) -> Report:
         """Claim more."""
@@ -288,7 +287,7 @@ def check_positive(name: str, value: float) -> None:
         raise ConfigError(f"{name} must be a positive number, not {value:g}.")
 
 
-def check_claim(claimed: Claim) -> None:
+def check_claim(claimed: Claim, name: str = "claimed") -> None:
     """Refuse a claim of no epochs or fewer."""
     if claimed != "honest" and claimed < 1:
-        raise ConfigError(f'claimed must be "honest" or at least 1, not {claimed}.')
+        raise ConfigError(f'{name} must be "honest" or at least 1, not {claimed}.')
