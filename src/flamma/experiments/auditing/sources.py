@@ -25,7 +25,7 @@ DEFAULT_AUDIT: Mapping[str, Any] = {
     "rounds": 30,
     "per_round": 3,
     "data": {"dataset": "digits", "split": "shards", "clients": 10},
-    "strategy": "flamma",
+    "strategy": {"name": "flamma"},
     "costs": {"kind": "lognormal", "value": 0.1, "spread": 0.5},
 }
 """What is audited if nothing is named: the embedded digits, two shards for each client."""
