@@ -9,6 +9,7 @@ from flamma.experiments.auditing.findings import (
     AuditedCase,
     Finding,
     deviation_of,
+    mean_share,
     percent,
 )
 from flamma.reports.document import Chart, Charts, Table, TableCell, View, axes, heatmap
@@ -56,7 +57,7 @@ def gains_map(case: AuditedCase, name: str) -> Charts:
 def gains_table(case: AuditedCase, name: str) -> Table:
     """Return the gains as numbers, with what they did to the others and whether it was noticed."""
     header = ["Deviation", *(_client(subject) for subject in case.subjects)]
-    header += [f"{label[:1].upper()}{label[1:]}" for _, label, _, _ in CHANGES] + ["Flagged"]
+    header += ["Own accuracy", "Others", "Variance", "Worst", "Flagged"]
     rows: list[list[str | TableCell]] = []
     for deviation in case.deviations:
         own = [f for f in case.findings if f.deviation == deviation]
@@ -69,9 +70,10 @@ def gains_table(case: AuditedCase, name: str) -> Table:
     notes = [
         "Gains are in utility, pay less true cost over all rounds, as a share of the honest "
         "utility (a multiple where it ends in x; in utility itself, in brackets, where the honest "
-        "utility is 0), mean ± standard deviation over seeds. Changes of accuracies are over the "
-        "last ten evaluated rounds and the mean over all audited clients, in percentage points; "
-        "of the variance in percent squared."
+        "utility is 0), mean ± standard deviation over seeds. The other columns are changes over "
+        "the last ten evaluated rounds, in the mean over all audited clients: of the client's own "
+        "accuracy, and of the mean, the variance and the lowest accuracy of all others, in "
+        "percentage points and, of the variance, in percent squared."
     ]
     if any(len(finding.group) > 1 for finding in case.findings):
         notes.append("Where clients deviate together, the gain is theirs together.")
@@ -138,9 +140,7 @@ def _change_text(value: float | None) -> str:
 def _gain_cell(findings: Sequence[Finding]) -> str | TableCell:
     known = [f.relative_gain for f in findings if f.relative_gain is not None]
     if known:
-        mean, spread = sum(known) / len(known), deviation_of(known)
-        shown = percent(mean) if len(known) == 1 else f"{percent(mean)} ± {percent(spread)}"
-        return TableCell(shown, mean, spread)
+        return TableCell(mean_share(known), sum(known) / len(known), deviation_of(known))
     absolute = _mean([finding.gain for finding in findings])
     return "not run" if absolute is None else TableCell(f"({absolute:+.3g})")
 

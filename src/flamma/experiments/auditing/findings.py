@@ -157,7 +157,18 @@ class AuditedCase:
 
     @property
     def sentence(self) -> str:
-        """What was found, for people to repeat."""
+        """What was found, for people to repeat; a second one if a client had nothing to lose."""
+        unpaid = [f for f in self.findings if f.relative_gain is None and f.gain > 0]
+        if not unpaid:
+            return self._main_sentence
+        most = max(unpaid, key=lambda finding: finding.gain)
+        more = (
+            f"A client whose honest utility is 0 gains up to {most.gain:.3g} by {most.deviation}."
+        )
+        return f"{self._main_sentence} {more}"
+
+    @property
+    def _main_sentence(self) -> str:
         what = f"{len(self.deviations)} deviation{'s' * (len(self.deviations) != 1)}"
         spread = _spread_text(list(self.epsilons.values()))
         most = self.most
@@ -254,6 +265,22 @@ def percent(share: float) -> str:
     return f"{value:.0f}%" if abs(value) >= 9.95 else f"{value:.1f}%"
 
 
+def mean_share(shares: Sequence[float]) -> str:
+    """Return the mean of shares as people read it, with the spread of several.
+
+    Examples
+    --------
+    >>> mean_share([0.01, 0.03]), mean_share([8.0, 9.0]), mean_share([0.25])
+    ('2.0% ± 1.4%', '8.5x ± 0.7x', '25%')
+    """
+    middle, spread = _mean(shares), deviation_of(shares)
+    if len(shares) < 2 or (abs(middle) < NO_GAIN and spread < NO_GAIN):
+        return percent(middle)
+    if abs(middle) >= LARGE_SHARE:
+        return f"{percent(middle)} ± {spread:.1f}x"
+    return f"{percent(middle)} ± {100 * spread:.1f}%"
+
+
 def deviation_of(values: Sequence[float]) -> float:
     """Return the standard deviation of a sample, 0 of a single value."""
     if len(values) < 2:
@@ -277,16 +304,7 @@ def _by(finding: Finding) -> str:
 
 
 def _spread_text(values: Sequence[float]) -> str:
-    if len(values) < 2:
-        return ""
-    return f" (over {len(values)} seeds {_plus_minus(values)})"
-
-
-def _plus_minus(values: Sequence[float]) -> str:
-    middle, spread = _mean(values), deviation_of(values)
-    if middle >= LARGE_SHARE:
-        return f"{middle:.1f} ± {spread:.1f} times"
-    return f"{100 * middle:.1f} ± {100 * spread:.1f}%"
+    return f" (over {len(values)} seeds {mean_share(values)})" if len(values) > 1 else ""
 
 
 def _own(kind: Any, table: Mapping[str, Any]) -> dict[str, Any]:
