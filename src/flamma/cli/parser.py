@@ -33,6 +33,7 @@ class Parser(argparse.ArgumentParser):
 def command_line() -> Parser:
     """Return the whole command line, without importing what the commands need."""
     from flamma.cli import (
+        audit,
         compare,
         contributions,
         data,
@@ -54,6 +55,7 @@ def command_line() -> Parser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     compare.register(commands)
     run.register(commands)
+    audit.register(commands)
     tune.register(commands)
     contributions.register(commands)
     report.register(commands)
