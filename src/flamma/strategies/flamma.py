@@ -13,9 +13,10 @@ from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
+from flamma.clients.behaviours.contract import BestReport
 from flamma.contributions import CONTRIBUTIONS
 from flamma.errors import StrategyError
-from flamma.game import Game, best_response, solve
+from flamma.game import Game, best_misreport, best_response, solve
 from flamma.game.budget import affordable
 from flamma.game.model import check_epoch_bounds
 from flamma.game.pricing import PricingRule
@@ -227,6 +228,18 @@ class GameStrategy(Strategy[F], Generic[F]):
                 per_round=self.plan.per_round,
             )
         return [float(factor) for factor in factors]
+
+    @property
+    def best_report(self) -> BestReport | None:
+        """A client's best lie about its cost in the middle of the run, if it knew all others'."""
+        return self._best_report if self.server_costs == "given" else None
+
+    def _best_report(self, population: Population, client: int) -> float:
+        assert population.costs is not None
+        middle = (self.plan.rounds + 1) // 2
+        rule, full = self.rule(self.decay_start), np.ones(population.clients)
+        game = rule.game(full, population.costs, middle)
+        return best_misreport(game, client, rule).cost
 
     def rule(self, decay_start: float) -> PricingRule:
         """Return how decay factors follow from contributions and costs."""

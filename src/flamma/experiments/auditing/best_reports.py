@@ -16,7 +16,7 @@ from flamma.experiments.config import Config
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.records import RoundRecord
 from flamma.seeding import stream
-from flamma.strategies.flamma import FlammaState
+from flamma.strategies.knowledge import FlammaState
 from flamma.types import Floats, Params
 
 COARSE_DECADES = 3
