@@ -19,6 +19,7 @@ NOT_CALLED = {"watch", "deploy start", "deploy up", "deploy init"}
 STUBBED = (
     "flamma.experiments.run.run",
     "flamma.experiments.compare.compare",
+    "flamma.experiments.audit.audit",
     "flamma.experiments.tune.tune",
     "flamma.experiments.laboratory.study_contributions",
 )

@@ -55,6 +55,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--deviations", metavar="A,B,..", help="what is tried (default 17 of them)")
     parser.add_argument(
         "--clients",
+        dest="subjects",  # not the number of clients, which this option is elsewhere
         metavar="A,B,..",
         help="numbers, all, or cheapest, median, dearest (the default), by true cost",
     )
@@ -83,7 +84,7 @@ def run_audit(options: argparse.Namespace) -> None:
             source,
             out=out,
             deviations=_names(options.deviations),
-            clients=_names(options.clients),
+            clients=_names(options.subjects),
             processes=options.processes,
             on_progress=display,
             data_dir=options.data_dir,
