@@ -175,10 +175,15 @@ class ReportSearch(ReportedPieces):
             )
             slopes.append(offer + gamma * (steepest - 2 * price))
         falls = np.maximum(*slopes) < 0
-        falls &= ~((less.passed == 0) & (more.passed > 0))
+        falls &= ~self._enters(less, more)
         falls &= ~self.jumps[more.event]
         falls[:, 0] = False
         return falls
+
+    def _enters(self, less: Rows, more: Rows) -> NDArray[np.bool_]:
+        """Return on which pieces the client has entered the game after some reports only."""
+        can_abstain = self.situation.game.epoch_bounds[0] > 0
+        return np.asarray((less.passed == 0) & (more.passed > 0) & can_abstain)
 
     def _least_price(self, low: Vector, less: Rows, more: Rows) -> Vector:
         """Return the smallest λ t of all reports between two.
@@ -190,8 +195,9 @@ class ReportSearch(ReportedPieces):
         """
         top = less.linear[:, -1] + less.quadratic[:, -1]
         falls = self.situation.game.whole_epochs | (low >= 2 * self.situation.game.epoch_bounds[1])
-        enters = (less.passed == 0) & (more.passed > 0)
-        extra = np.where(enters, self.omega + self.situation.game.epoch_bounds[0], 0.0)
+        extra = np.where(
+            self._enters(less, more), self.omega + self.situation.game.epoch_bounds[0], 0.0
+        )
         falls = np.broadcast_to(np.asarray(falls), low.shape)[:, None]
         linear = np.where(falls, more.linear, less.linear + extra)
         quadratic = np.where(falls, more.quadratic, less.quadratic)
