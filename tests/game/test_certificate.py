@@ -188,9 +188,14 @@ def test_one_decay_factor_each_is_measured_client_by_client(exact, data):
         )
         for i in range(game.clients)
     ]
-    assert epochs.tolist() == [best_response(g, gamma)[0] for g, gamma in zip(alone, gammas)]
+    assert epochs.tolist() == [
+        best_response(g, gamma)[0] for g, gamma in zip(alone, gammas, strict=True)
+    ]
     worse = np.clip(epochs - 1, *game.epoch_bounds)
-    gaps = [certify(g, gamma, [tau]).follower_gap for g, gamma, tau in zip(alone, gammas, worse)]
+    gaps = [
+        certify(g, gamma, [tau]).follower_gap
+        for g, gamma, tau in zip(alone, gammas, worse, strict=True)
+    ]
     tolerance = 1e-11 * scale(exact)
     found = certify(game, gammas, worse)
     assert found.follower_gap == pytest.approx(max(gaps), abs=tolerance)
