@@ -212,7 +212,7 @@ def test_audit_in_words(capsys):
         assert run(capsys, "game", "audit", *WHO, *options)[1].splitlines()[-1] == expected
     who = ["--contributions", "0.9,0.5", "--costs", "0.1,0.3", "--round", "10"]
     out = run(capsys, "game", "audit", *who)[1]
-    assert "Client 1 gets 0.2 instead of nothing by saying" in out
+    assert "Client 0 gets 2 instead of nothing by saying 0.0529 instead of 0.1." in out
     record = json.loads(run(capsys, "game", "audit", *who, "--json")[1])
     assert record["clients"][1]["relative_gain"] is None
 
