@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flamma.cli import main
-from flamma.game import Game, solve
+from flamma.game import Game, PricingRule, best_misreport, solve
 
 WHO = ["--contributions", "0.9,0.8,0.7", "--costs", "0.05,0.1,0.2"]
 
@@ -167,3 +167,71 @@ def test_help_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_audit_names_the_largest_lie(capsys):
+    code, out, err = run(capsys, "game", "audit", *WHO, "--round", 20)
+    assert (code, err) == (0, "")
+    last = out.splitlines()[-1]
+    assert last == "Client 2 gets 8.3 times as much by saying 0.0412 instead of 0.2."
+    assert "+731%" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ([], None),
+        (["--pricing", "others"], PricingRule("others", 0.0, price=1.0)),
+        (["--floor", "0.2", "--price", "0.4"], PricingRule("common", 0.2, price=0.4)),
+        (
+            ["--floor", "participation", "--decay-start", "0.3", "--rounds", "100"],
+            PricingRule(decay_start=0.3, rounds=100),
+        ),
+    ],
+)
+def test_the_audits_json_equals_the_library(capsys, options, rule):
+    code, out, _ = run(capsys, "game", "audit", *WHO, "--round", 60, "--json", *options)
+    game = Game([0.9, 0.8, 0.7], [0.05, 0.1, 0.2], 60)
+    lies = [best_misreport(game, client, rule) for client in range(3)]
+    record = json.loads(out)
+    assert code == 0
+    assert [row["cost"] for row in record["clients"]] == [lie.cost for lie in lies]
+    assert [row["gain"] for row in record["clients"]] == [lie.gain for lie in lies]
+    assert record["largest_gain"] == max(lie.gain for lie in lies)
+
+
+def test_audit_in_words(capsys):
+    words = [
+        (["--round", "1"], "No client gains by misreporting its cost."),
+        (
+            ["--round", "60", "--decay-start", "0.3", "--rounds", "100", "--floor=participation"],
+            "Client 2 gains 41% by saying 0.7 instead of 0.2.",
+        ),
+    ]
+    for options, expected in words:
+        assert run(capsys, "game", "audit", *WHO, *options)[1].splitlines()[-1] == expected
+    who = ["--contributions", "0.9,0.5", "--costs", "0.1,0.3", "--round", "10"]
+    out = run(capsys, "game", "audit", *who)[1]
+    assert "Client 0 gets 2 instead of nothing by saying 0.0529 instead of 0.1." in out
+    record = json.loads(run(capsys, "game", "audit", *who, "--json")[1])
+    assert record["clients"][1]["relative_gain"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--floor", "low"], "neither a number nor 'participation'"),
+        (["--floor", "2"], "[0, 1]"),
+        (["--pricing", "fair"], "fair"),
+        (["--pricing", "others", "--decay-bounds", "0:0.5"], "--decay-bounds LOWER:1"),
+        (["--decay-start", "0.5"], "--rounds"),
+    ],
+)
+def test_a_bad_audit_is_one_sentence(capsys, options, expected):
+    try:
+        code, _, err = run(capsys, "game", "audit", *WHO, *options)
+    except SystemExit as stop:
+        code, err = stop.code, capsys.readouterr().err
+    assert code == 2
+    assert expected in err
+    assert len(err.strip().splitlines()) == 1

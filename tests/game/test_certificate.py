@@ -170,3 +170,68 @@ def test_certificates_at_the_limits_of_a_game_are_finite(clients, price, bounds)
     certificate = certify(game, equilibrium.decay_factor, equilibrium.local_epochs)
     assert all(map(math.isfinite, dataclasses.astuple(certificate)))
     assert math.isfinite(equilibrium.server_utility)
+
+
+@settings(max_examples=300)
+@given(exact_games(), st.data())
+def test_one_decay_factor_each_is_measured_client_by_client(exact, data):
+    game = floats(exact)
+    shares = data.draw(st.lists(st.integers(0, 50), min_size=game.clients, max_size=game.clients))
+    gammas = np.array(shares) / 50
+    epochs = best_response(game, gammas, one_each=True)
+    alone = [
+        Game(
+            [game.contributions[i]],
+            [game.costs[i]],
+            epoch_bounds=game.epoch_bounds,
+            whole_epochs=game.whole_epochs,
+        )
+        for i in range(game.clients)
+    ]
+    assert epochs.tolist() == [
+        best_response(g, gamma)[0] for g, gamma in zip(alone, gammas, strict=True)
+    ]
+    worse = np.clip(epochs - 1, *game.epoch_bounds)
+    gaps = [
+        certify(g, gamma, [tau]).follower_gap
+        for g, gamma, tau in zip(alone, gammas, worse, strict=True)
+    ]
+    tolerance = 1e-11 * scale(exact)
+    found = certify(game, gammas, worse)
+    assert found.follower_gap == pytest.approx(max(gaps), abs=tolerance)
+    assert abs(certify(game, gammas, epochs).follower_gap) <= tolerance
+    assert certify(game, gammas, epochs).individual_rationality_slack >= -tolerance
+
+
+@settings(max_examples=200)
+@given(exact_games())
+def test_equal_decay_factors_are_a_common_one(exact):
+    game = floats(exact)
+    equilibrium = solve(game)
+    gammas = np.full(game.clients, equilibrium.decay_factor)
+    each = certify(game, gammas, equilibrium.local_epochs)
+    common = certify(game, equilibrium.decay_factor, equilibrium.local_epochs)
+    for field in dataclasses.fields(each):
+        if field.name != "better_decay_factor":
+            assert getattr(each, field.name) == pytest.approx(
+                getattr(common, field.name), abs=1e-11 * scale(exact)
+            )
+
+
+def test_the_loss_of_offers_against_the_common_equilibrium_is_exact():
+    game = Game([0.9, 0.8, 0.7], [0.05, 0.1, 0.2], round=20)
+    gammas = [0.2, 0.3, 0.4]
+    epochs = best_response(game, gammas, one_each=True)
+    assert epochs.tolist() == [2, 1, 1]
+    gain = 0.2 * 2.9 + 0.3 * 1.8 + 0.4 * 1.7 - 20 * (0.04 + 0.09 + 0.16) / 3
+    assert server_utility(game, gammas, epochs, one_each=True) == pytest.approx(gain)
+    assert certify(game, gammas, epochs).leader_regret == pytest.approx(
+        solve(game).server_utility - gain
+    )
+
+
+def test_as_many_decay_factors_as_clients():
+    with pytest.raises(GameError, match=r"one decay factor per client \(2\)"):
+        certify(Game([0.5, 0.5], [0.1, 0.1]), [0.5], [1, 1])
+    with pytest.raises(GameError, match="decay factor must be a number"):
+        certify(Game([0.5, 0.5], [0.1, 0.1]), [0.5, 2.0], [1, 1])

@@ -15,7 +15,7 @@ from PIL import Image
 from browsing import until
 from flamma.cli import main
 from flamma.experiments.run import Run, run
-from flamma.game import Game, certify, solve
+from flamma.game import Game, best_misreport, best_response, certify, client_utility, solve
 from flamma.reports.comparing import read_comparison
 from flamma.reports.html_page import as_json, read_document, write_report
 from made_runs import made_comparison, made_config, made_run, rewrite_rounds
@@ -214,6 +214,52 @@ def test_the_explorer_starts_from_the_runs_own_game_and_moves(trained, run_page,
     assert value("regret") == pytest.approx(after - value("server"), abs=1e-9)
     page.click("[data-explorer] button[name=equilibrium]")
     assert value("server") == pytest.approx(after)
+
+
+def test_the_explorer_shows_what_a_report_brings(run_page):
+    page = run_page
+
+    def value(name):
+        return float(page.get_attribute(f"[data-explorer] [data-name={name}]", "data-value"))
+
+    def slide(name, to):
+        page.locator(f"[data-explorer] input[name={name}]").evaluate(
+            "(node, to) => { node.value = to; node.dispatchEvent(new Event('input')); }", to
+        )
+
+    page.select_option("[data-explorer] select[name=client]", "1")
+    assert value("report") == value("honest")
+    game = _command_game(page)
+    changed = set()
+    for step in (-300, -120, 77, 300):
+        slide("report", step)
+        told = game.costs.copy()
+        told[1] *= 10 ** (step / 200)
+        gamma = solve(game.replace(costs=told)).decay_factor
+        utility = client_utility(game, gamma, best_response(game, gamma))[1]
+        assert value("report") == pytest.approx(utility, abs=1e-9)
+        assert value("honest") == pytest.approx(solve(game).client_utilities[1], abs=1e-9)
+        changed.add(value("report"))
+    assert len(changed) > 1
+    shown = page.evaluate("document.querySelector('[data-chart=reports] .plot').data[0].y")
+    best = best_misreport(game, 1)
+    assert max(shown) <= best.utility + 1e-9
+    slide("report", 0)
+    assert value("report") == pytest.approx(value("honest"), abs=1e-12)
+
+
+def _command_game(page):
+    command = shlex.split(page.inner_text("[data-command]"))
+    said = dict(zip(command[3::2], command[4::2], strict=True))
+    pair = [tuple(map(float, said[f"--{name}"].split(":"))) for name in ("epochs", "decay-bounds")]
+    return Game(
+        [float(x) for x in said["--contributions"].split(",")],
+        [float(x) for x in said["--costs"].split(",")],
+        int(said["--round"]),
+        float(said["--price"]),
+        pair[0],
+        decay_bounds=pair[1],
+    )
 
 
 def random_games(amount):

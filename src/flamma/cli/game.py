@@ -1,4 +1,4 @@
-"""``flamma game``: solve the game of one round, or follow it over many."""
+"""``flamma game``: solve the game of one round, follow it over many, or audit it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flamma.cli.game_audit import add_audit_arguments, audit_record, pricing_rule, print_audit
 from flamma.cli.parser import Parser, bounds, numbers
 from flamma.errors import FlammaError
 from flamma.names import quoted
@@ -18,6 +19,7 @@ examples:
   flamma game solve --contributions 0.9,0.8,0.7 --costs 0.05,0.1,0.2 --round 20
   flamma game solve --clients clients.csv --round 20 --decay-start 0.5 --rounds 100 --json
   flamma game path --contributions 0.9,0.8 --costs 0.05,0.1 --rounds 100 --plot path.png
+  flamma game audit --contributions 0.9,0.8,0.7 --costs 0.05,0.1,0.2 --round 20
 
 A client's contribution lies between 0 and 1; its cost is what one epoch costs it, and grows with
 the square of the epochs. The price is the weight of the server's own cost of influence.
@@ -53,11 +55,20 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     path.add_argument("--rounds", type=int, default=100, help="how many rounds (default 100)")
     path.set_defaults(run=run_path)
-    for parser in (solve, path):
-        _add_game_arguments(parser)
+    audit = actions.add_parser(
+        "audit",
+        help="what each client could gain by misreporting its cost",
+        epilog=EXAMPLES,
+        description="Find every client's best report of its cost, exactly, the others being "
+        "honest, and what it gains by it at its true cost.",
+    )
+    add_audit_arguments(audit)
+    audit.set_defaults(run=run_audit)
+    for parser in (solve, path, audit):
+        _add_game_arguments(parser, picture=parser is not audit)
 
 
-def _add_game_arguments(parser: Parser) -> None:
+def _add_game_arguments(parser: Parser, picture: bool) -> None:
     who = parser.add_argument_group("who plays")
     who.add_argument("--contributions", type=numbers, metavar="A,B,..", help="one per client")
     who.add_argument("--costs", type=numbers, metavar="A,B,..", help="one per client")
@@ -94,7 +105,8 @@ def _add_game_arguments(parser: Parser) -> None:
     )
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    output.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .png or .svg")
+    if picture:
+        output.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .png or .svg")
 
 
 def run_solve(options: argparse.Namespace) -> None:
@@ -138,6 +150,22 @@ def run_path(options: argparse.Namespace) -> None:
         from flamma.reports.game_figures import draw_path
 
         _save(draw_path(game, path, names), options)
+
+
+def run_audit(options: argparse.Namespace) -> None:
+    """Run ``flamma game audit``."""
+    names, game = _read_game(options, options.round)
+    from flamma.cli.game_output import print_json
+    from flamma.cli.live import progress
+    from flamma.game import best_misreport
+
+    rule = pricing_rule(options)
+    clients = progress(range(game.clients), "auditing clients")
+    lies = [best_misreport(game, client, rule) for client in clients]
+    if options.json:
+        print_json(audit_record(names, lies))
+    else:
+        print_audit(names, lies)
 
 
 def _read_game(options: argparse.Namespace, round_: int) -> tuple[list[str], Game]:

@@ -6,6 +6,7 @@ leader's best utility by evaluating it on a grid and refining where it could sti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -36,8 +37,9 @@ class Certificate:
     follower_gap : float
         The most that any client could gain by another number of epochs, or by abstaining.
     leader_regret : float
-        What the leader could gain by the best other decay factor, the clients answering
-        rationally. Negative if the clients work more than is rational for them.
+        What the leader could gain by the best common decay factor, the clients answering
+        rationally. Negative if the clients work more than is rational for them, or if one decay
+        factor for each brings the leader more than any common one.
     leader_regret_uncertainty : float
         The regret is at least ``leader_regret`` and at most this much larger.
     better_decay_factor : float
@@ -58,14 +60,18 @@ class Certificate:
 
 
 @np.errstate(over="ignore")  # a ratio may be infinite; it is clipped to the bounds
-def certify(game: Game, decay_factor: float, local_epochs: ArrayLike) -> Certificate:
+def certify(game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike) -> Certificate:
     """Measure how far this play is from a Stackelberg equilibrium of the game.
+
+    With one decay factor per client, as under a :class:`PricingRule` of ``others``, each client
+    is measured by its own, and the leader's regret is what it loses against the best common decay
+    factor; its utility is then Σ γ_i (ω_i + τ_i) - λ t mean(γ_i²).
 
     Parameters
     ----------
     game : Game
-    decay_factor : float
-        γ as played.
+    decay_factor : float or array_like
+        γ as played, one for all clients or one per client.
     local_epochs : array_like
         τ as played, one per client; 0 for a client that abstains.
 
@@ -76,7 +82,8 @@ def certify(game: Game, decay_factor: float, local_epochs: ArrayLike) -> Certifi
     Raises
     ------
     GameError
-        If the play breaks the game's rules: a decay factor or epochs outside the bounds.
+        If the play breaks the game's rules: a common decay factor or epochs outside the bounds.
+        Decay factors of their own need only lie in [0, 1], for each may have bounds of its own.
 
     Examples
     --------
@@ -85,14 +92,22 @@ def certify(game: Game, decay_factor: float, local_epochs: ArrayLike) -> Certifi
     >>> round(certificate.follower_gap, 9), round(certificate.leader_regret, 9)
     (0.15, 5.35)
     """
-    gamma, tau = _check_play(game, decay_factor, local_epochs)
-    _, best_utility = _respond(game, np.array([gamma]))
-    utility = client_utility(game, gamma, tau)
+    if np.ndim(decay_factor) == 0:
+        gamma, tau = _check_play(game, decay_factor, local_epochs)
+        _, best_utility = _respond(game, np.array([gamma]))
+        best_utility = best_utility[0]
+        utility = client_utility(game, gamma, tau)
+        played = float(server_utility(game, gamma, tau))
+    else:
+        tau = _check_epochs_played(game, local_epochs)
+        utility = client_utility(game, decay_factor, tau, one_each=True)
+        played = float(server_utility(game, decay_factor, tau, one_each=True))
+        _, best_utility = _respond(game, np.asarray(decay_factor, dtype=float), one_each=True)
+        gamma = game.decay_bounds[1]  # where to look for something better, beside the grid
     playing = takes_part(game, tau)
-    played = float(server_utility(game, gamma, tau))
     best, upper, where = _leader_optimum(game, gamma, played)
     return Certificate(
-        follower_gap=float(np.max(best_utility[0] - utility)),
+        follower_gap=float(np.max(best_utility - utility)),
         leader_regret=best - played,
         leader_regret_uncertainty=upper - best,
         better_decay_factor=where,
@@ -101,11 +116,17 @@ def certify(game: Game, decay_factor: float, local_epochs: ArrayLike) -> Certifi
     )
 
 
-def _check_play(game: Game, decay_factor: float, local_epochs: ArrayLike) -> tuple[float, Vector]:
+def _check_play(
+    game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike
+) -> tuple[float, Vector]:
     gamma = float(check_decay_factor(decay_factor))
     low, high = game.decay_bounds
     if not low <= gamma <= high:
         raise GameError(f"the decay factor {gamma:g} lies outside its bounds {low:g}..{high:g}.")
+    return gamma, _check_epochs_played(game, local_epochs)
+
+
+def _check_epochs_played(game: Game, local_epochs: ArrayLike) -> Vector:
     tau = check_epochs(game, local_epochs).reshape(game.clients)
     low, high = game.epoch_bounds
     allowed = (tau == 0) | ((tau >= low) & (tau <= high) & np.isfinite(tau))
@@ -114,35 +135,42 @@ def _check_play(game: Game, decay_factor: float, local_epochs: ArrayLike) -> tup
     if not allowed.all():
         client = int(np.argmin(allowed))
         raise GameError(f"client {client} cannot play {tau[client]:g} epochs in this game.")
-    return gamma, tau
+    return tau
 
 
-def _respond(game: Game, gammas: Vector) -> tuple[Vector, Vector]:
-    """Return best epochs and utilities, shape (gammas, clients), from evaluated utilities only."""
+def _respond(game: Game, gammas: Vector, one_each: bool = False) -> tuple[Vector, Vector]:
+    """Return best epochs and utilities from evaluated utilities only.
+
+    Their shape is (gammas, clients), or (clients,) for one decay factor each.
+    """
     low, high = game.epoch_bounds
-    peak = np.clip(_peak(game, gammas), low, high)
+
+    def worth(epochs: Vector) -> Vector:
+        return client_utility(game, gammas, epochs, one_each=one_each)
+
+    shape = gammas.shape if one_each else (gammas.size, game.clients)
+    peak = np.clip(_peak(game, worth, shape), low, high)
     if game.whole_epochs:
         below, above = np.floor(peak), np.minimum(np.floor(peak) + 1, high)
-        value_below, value_above = (client_utility(game, gammas, t) for t in (below, above))
+        value_below, value_above = (worth(t) for t in (below, above))
         margin = UTILITY_ERROR * np.abs(game.costs * np.square(above))
         tau = np.where(value_above >= value_below - margin, above, below)
     else:
         tau = peak
-    value = client_utility(game, gammas, tau)
+    value = worth(tau)
     if low > 0:
         stays = value >= -UTILITY_ERROR * game.costs * np.square(tau)
         tau, value = np.where(stays, tau, 0.0), np.where(stays, value, 0.0)
     return tau, value
 
 
-def _peak(game: Game, gammas: Vector) -> Vector:
+def _peak(game: Game, worth: Callable[[Vector], Vector], shape: tuple[int, ...]) -> Vector:
     """Return where each client's utility peaks: the vertex through three evaluated points."""
     low, high = game.epoch_bounds
-    shape = (gammas.size, game.clients)
     step = np.full(shape, (high - low) / 2 if low < high < np.inf else 1.0)
 
     def at(steps: int) -> Vector:
-        return client_utility(game, gammas, low + steps * step)
+        return worth(low + steps * step)
 
     if high == np.inf:
         # This ends, because costs are positive: every utility falls in the end.

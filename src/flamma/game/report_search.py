@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.game.model import FOLLOWER_TIE, LARGEST_COST, SMALLEST_COST, Vector
-from flamma.game.reported_pieces import SEARCHED_EPOCHS, ReportedPieces, Rows
+from flamma.game.reported_pieces import SEARCHED_EPOCHS, ReportedPieces, ReportRows
 
 DECAY_TOLERANCE = 1e-11
 """A decay factor that is larger by less than this is not searched for."""
@@ -159,7 +159,9 @@ class ReportSearch(ReportedPieces):
         found: Vector = np.max(np.where(alive, farthest, self.gamma_min), axis=1)
         return found
 
-    def _falls(self, high: Vector, less: Rows, more: Rows, price: Vector) -> NDArray[np.bool_]:
+    def _falls(
+        self, high: Vector, less: ReportRows, more: ReportRows, price: Vector
+    ) -> NDArray[np.bool_]:
         """Return on which pieces the utility falls for every report up to the highest.
 
         Its slope is S + γ S' - 2 p γ. Of S' the client's part is at most x / 2 where reports
@@ -175,12 +177,17 @@ class ReportSearch(ReportedPieces):
             )
             slopes.append(offer + gamma * (steepest - 2 * price))
         falls = np.maximum(*slopes) < 0
-        falls &= ~((less.passed == 0) & (more.passed > 0))
+        falls &= ~self._enters(less, more)
         falls &= ~self.jumps[more.event]
         falls[:, 0] = False
         return falls
 
-    def _least_price(self, low: Vector, less: Rows, more: Rows) -> Vector:
+    def _enters(self, less: ReportRows, more: ReportRows) -> NDArray[np.bool_]:
+        """Return on which pieces the client has entered the game after some reports only."""
+        can_abstain = self.situation.game.epoch_bounds[0] > 0
+        return np.asarray((less.passed == 0) & (more.passed > 0) & can_abstain)
+
+    def _least_price(self, low: Vector, less: ReportRows, more: ReportRows) -> Vector:
         """Return the smallest λ t of all reports between two.
 
         Derived, it is the least (top - γ S(γ)) / (1 - γ²). Of that the client's own part,
@@ -190,14 +197,15 @@ class ReportSearch(ReportedPieces):
         """
         top = less.linear[:, -1] + less.quadratic[:, -1]
         falls = self.situation.game.whole_epochs | (low >= 2 * self.situation.game.epoch_bounds[1])
-        enters = (less.passed == 0) & (more.passed > 0)
-        extra = np.where(enters, self.omega + self.situation.game.epoch_bounds[0], 0.0)
+        extra = np.where(
+            self._enters(less, more), self.omega + self.situation.game.epoch_bounds[0], 0.0
+        )
         falls = np.broadcast_to(np.asarray(falls), low.shape)[:, None]
         linear = np.where(falls, more.linear, less.linear + extra)
         quadratic = np.where(falls, more.quadratic, less.quadratic)
         return self._price(replace(less, linear=linear, quadratic=quadratic), top)
 
-    def _price(self, rows: Rows, top: Vector) -> Vector:
+    def _price(self, rows: ReportRows, top: Vector) -> Vector:
         """Return λ t after each report, as a column."""
         if self.situation.derived is None:
             return np.full((top.size, 1), self.situation.influence_price)
@@ -217,7 +225,7 @@ class ReportSearch(ReportedPieces):
         return np.maximum(least, 0.0)
 
 
-def _peak(rows: Rows, price: Vector) -> Vector:
+def _peak(rows: ReportRows, price: Vector) -> Vector:
     """Return the γ at which each piece is largest."""
     bend = rows.quadratic - price
     gamma = rows.end.copy()

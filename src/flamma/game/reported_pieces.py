@@ -43,7 +43,7 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ReportRows:
     """Pieces of the server's utility at price 0, one row per report.
 
     ``passed`` counts the client's own steps up to a piece, ``rest`` is the piece of the other
@@ -102,7 +102,7 @@ class ReportedPieces:
         self.first_linear = omega if low == 0 else 0.0
         self.first_quadratic = 0.5 if low == 0 and not game.whole_epochs else 0.0
 
-    def rows(self, *reports: Vector) -> list[Rows]:
+    def rows(self, *reports: Vector) -> list[ReportRows]:
         """Return the pieces for these reports, cut alike for all of them."""
         known = np.broadcast_to(self.start, (reports[0].size, self.start.size))
         at = [self.multiple / x[:, None] for x in reports]
@@ -125,7 +125,7 @@ class ReportedPieces:
                 for step in (self.linear_step, self.quadratic_step)
             )
             rows.append(
-                Rows(
+                ReportRows(
                     start,
                     end,
                     exists * (self.linear[rest] + self.first_linear + linear),

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flamma.game.model import FOLLOWER_TIE, Game, check_decay_factor
+from flamma.game.model import FOLLOWER_TIE, Game
+from flamma.game.utilities import decay_columns
 
 
-def best_response(game: Game, decay_factor: ArrayLike) -> NDArray[Any]:
+def best_response(game: Game, decay_factor: ArrayLike, *, one_each: bool = False) -> NDArray[Any]:
     """Return the local epochs that maximise each client's own utility.
 
     Without bounds that is τ* = γ ω / (2 c). The utility is a parabola in τ, so within bounds the
@@ -23,6 +24,9 @@ def best_response(game: Game, decay_factor: ArrayLike) -> NDArray[Any]:
     game : Game
     decay_factor : float or array_like of shape (...,)
         γ; several at once give one row of epochs each.
+    one_each : bool
+        Whether the decay factors are one per client, in the last dimension, instead of one for
+        all.
 
     Returns
     -------
@@ -38,7 +42,7 @@ def best_response(game: Game, decay_factor: ArrayLike) -> NDArray[Any]:
     array([4.5, 1.5, 0. ])
     """
     low, high = game.epoch_bounds
-    pull = check_decay_factor(decay_factor)[..., None] * game.contributions
+    pull = decay_columns(game, decay_factor, one_each) * game.contributions
     epochs = pull / (2 * game.costs)
     if game.whole_epochs:
         epochs = np.floor(epochs * (1 + FOLLOWER_TIE) + 0.5)

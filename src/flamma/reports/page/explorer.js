@@ -4,7 +4,7 @@ class GameExplorer {
   constructor(games) {
     this.node = make("div", { class: "explorer", "data-explorer": "" });
     this.outputs = {};
-    this.cards = [this.leaderCard(), this.responseCard()].map((chart) => new ChartCard(chart));
+    this.cards = [this.leaderCard(), this.responseCard(), this.reportCard()].map((chart) => new ChartCard(chart));
     this.values = make("dl", { class: "facts" });
     this.table = make("tbody");
     this.controls = make("div", { class: "card controls" });
@@ -38,6 +38,7 @@ class GameExplorer {
     this.game = { ...from, contributions: [...from.contributions], costs: [...from.costs],
       epochBounds: [from.epochBounds[0], from.epochBounds[1] ?? Infinity] };
     this.client = 0;
+    this.reported = 1; // what the chosen client reports, as a multiple of its cost
     this.played = null; // the leader plays the equilibrium
     this.makeControls();
     this.compute();
@@ -86,13 +87,21 @@ class GameExplorer {
         (on) => { game.decayBounds = on ? [...from.decayBounds] : [0, 1]; }),
       make("fieldset", {}, make("legend", {}, "One client"),
         choose("client", "which", game.clients, this.client,
-          (k) => { this.client = k; this.makeControls(); this.compute(); this.redraw(); }),
+          (k) => {
+            this.client = k;
+            this.reported = 1;
+            this.makeControls();
+            this.compute();
+            this.redraw();
+          }),
         slider("cost", "its cost c", { min: -300, max: 300, step: 1 },
           Math.log10(game.costs[this.client] / own("costs")) * 200,
           (value) => { game.costs[this.client] = own("costs") * 10 ** (value / 200); }),
         slider("contribution", "its contribution ω", { min: 0, max: 1000, step: 1 },
           game.contributions[this.client] * 1000,
-          (value) => { game.contributions[this.client] = value / 1000; })),
+          (value) => { game.contributions[this.client] = value / 1000; }),
+        slider("report", "it reports a cost of", { min: -400, max: 400, step: 1 },
+          Math.log10(this.reported) * 200, (value) => { this.reported = 10 ** (value / 200); })),
       make("fieldset", {}, make("legend", {}, "What the server plays"),
         slider("gamma", "decay factor γ", { min: 0, max: 1000, step: 1 }, 1000,
           (value) => { this.played = value / 1000; }),
@@ -127,11 +136,15 @@ class GameExplorer {
     const play = this.played === null ? best : Solver.play(game, gamma);
     const certificate = Solver.certify(game, play);
     this.showControls(gamma);
-    this.showValues(best, play, certificate);
+    const told = this.reported * game.costs[this.client];
+    const lie = { cost: told, ...Solver.report(game, this.client, told) };
+    const honest = best.clientUtilities[this.client];
+    this.showValues(best, play, certificate, lie, honest);
     this.showTable(play);
     this.showCommand();
     this.cards[0].take(this.leaderCard(best, play));
     this.cards[1].take(this.responseCard(play));
+    this.cards[2].take(this.reportCard(lie, honest));
   }
 
   showControls(gamma) {
@@ -146,11 +159,12 @@ class GameExplorer {
     this.tell("fewest", fewest);
     this.tell("most", Number.isFinite(most) ? most : "no bound");
     this.tell("cost", figures(game.costs[this.client]));
+    this.tell("report", figures(this.reported * game.costs[this.client]));
     this.tell("contribution", figures(game.contributions[this.client]));
     this.tell("gamma", figures(gamma));
   }
 
-  showValues(best, play, certificate) {
+  showValues(best, play, certificate, lie, honest) {
     const abstain = play.abstains.filter(Boolean).length;
     const facts = [
       ["equilibrium", "equilibrium γ*", best.decayFactor, "the server's best move"],
@@ -160,6 +174,8 @@ class GameExplorer {
       ["regret", "leader regret", certificate.leaderRegret, "what the server could still gain"],
       ["slack", "smallest utility", certificate.rationalitySlack,
         abstain ? `${abstain} of ${play.abstains.length} stay out` : "of those who take part"],
+      ["honest", "utility if honest", honest, this.game.clients[this.client]],
+      ["report", "utility after its report", lie.utility, `then γ* = ${figures(lie.decayFactor)}`],
     ];
     this.values.replaceChildren(...facts.map(([name, label, value, note]) =>
       make("div", { class: "fact" }, make("dt", {}, label),
@@ -185,6 +201,31 @@ class GameExplorer {
       : `flamma game solve --contributions ${contributions} --costs ${costs} --round ${round} `
         + `--price ${price} --epochs ${epochBounds[0]}:${most}${wholeEpochs ? "" : " --continuous"} `
         + `--decay-bounds ${decayBounds.join(":")}`;
+  }
+
+  // The chosen client's utility over what it could report, each point one game solved.
+  reportCard(lie, honest) {
+    const traces = [];
+    if (lie) {
+      const { client, game } = this;
+      const points = Math.round(Math.min(161, Math.max(21, 4000 / game.costs.length)));
+      const costs = Array.from({ length: points }, (_, k) =>
+        game.costs[client] * 100 ** ((2 * k) / (points - 1) - 1));
+      traces.push(
+        { type: "scatter", mode: "lines", name: "utility at its true cost", x: costs,
+          y: costs.map((cost) => Solver.report(game, client, cost).utility), series: 0 },
+        { type: "scatter", mode: "markers", name: "honest", x: [game.costs[client]], y: [honest],
+          series: 5, marker: { symbol: "star", size: 16 } },
+        { type: "scatter", mode: "markers", name: "its report", x: [lie.cost], y: [lie.utility],
+          series: 4, marker: { symbol: "circle-open", size: 13 } },
+      );
+    }
+    return { name: "reports", title: "What the chosen client gains by what it reports", height: 260,
+      aid: "The server solves the game with the reported cost, price and bounds of γ staying as "
+        + "they are; the client works as is best at its true cost. Where a run derives its price "
+        + "from the reports, flamma game audit says what they bring.",
+      views: [{ traces, layout: { xaxis: { title: "reported cost", type: "log" },
+        yaxis: { title: "utility" } }, label: "" }] };
   }
 
   leaderCard(best, play) {

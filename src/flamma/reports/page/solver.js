@@ -130,6 +130,14 @@ const Solver = (() => {
     };
   }
 
+  // What a client gets that reports this cost while its true one is the game's: the server solves
+  // the game with the report, price and bounds staying, and the client answers by its true cost.
+  function report(game, client, cost) {
+    const told = game.costs.map((true_, i) => (i === client ? cost : true_));
+    const gamma = solve({ ...game, costs: told }).decayFactor;
+    return { decayFactor: gamma, utility: play(game, gamma).clientUtilities[client] };
+  }
+
   // How far a play is from equilibrium, from evaluated utilities alone: every client's epochs are
   // tried around the peak, the leader's decay factors on a grid that is refined where it is best.
   function certify(game, played) {
@@ -204,5 +212,5 @@ const Solver = (() => {
     return bend > 0 ? Math.min(1, total / bend) : 1;
   }
 
-  return { bestResponse, certify, leaderCurve, pieces, play, solve, unconstrained };
+  return { bestResponse, certify, leaderCurve, pieces, play, report, solve, unconstrained };
 })();
