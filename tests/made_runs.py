@@ -11,6 +11,7 @@ import numpy as np
 
 from flamma.experiments.config import Config, make_config
 from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, RunFolder
+from flamma.experiments.ledger_file import ledger_writer
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
 from flamma.experiments.table import compared, write_tables
@@ -103,7 +104,7 @@ def made_run(path: Path, config: Config | None = None, seed=0, done=None, troubl
     folder.write(POPULATION, "\n".join([",".join(header), *lines]) + "\n")
     folder.write(ABOUT, json.dumps(ABOUT_RUN))
     folder.write(CONFIG, config.as_toml())
-    folder.open_at(0)
+    folder.open_at(0, ledger_writer(config.ledger, folder.run_id, folder.text(POPULATION)))
     for number in range(1, (config.rounds if done is None else done) + 1):
         folder.append(*made_record(config, number, costs, rng, trouble))
     folder.close()

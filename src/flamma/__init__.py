@@ -12,6 +12,7 @@ from flamma.errors import FlammaError as FlammaError
 
 if TYPE_CHECKING:
     from flamma.data.federated import federated_from_arrays as federated_from_arrays
+    from flamma.experiments.audit import audit as audit
     from flamma.experiments.compare import compare as compare
     from flamma.experiments.run import Run as Run
     from flamma.experiments.run import resume as resume
@@ -21,6 +22,7 @@ __version__ = "0.2.0"
 
 _LATE = {
     "Run": "flamma.experiments.run",
+    "audit": "flamma.experiments.audit",
     "compare": "flamma.experiments.compare",
     "federated_from_arrays": "flamma.data.federated",
     "resume": "flamma.experiments.run",

@@ -47,13 +47,18 @@ class Layout:
 
 @dataclass(frozen=True)
 class Plan:
-    """What every strategy is told about the experiment."""
+    """What every strategy is told about the experiment.
+
+    ``budget`` is the most that clients may be paid in all rounds, in units of utility; None for no
+    limit.
+    """
 
     rounds: int
     per_round: int
     epochs: int = 5
     learning_rate: float = 0.05
     batch_size: int = 32
+    budget: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

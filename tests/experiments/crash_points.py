@@ -155,7 +155,8 @@ def fingerprint(place: Path) -> list[Any]:
         replace(r, seconds=0, seconds_train=0, seconds_evaluate=0, warmup=None)
         for r in done.history
     ]
-    return [done.params_sha256, plain, (place / "clients.csv").read_bytes()]
+    tables = [(place / name).read_bytes() for name in ("clients.csv", "ledger.csv")]
+    return [done.params_sha256, plain, *tables]
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-import flamma.experiments.compare
+import flamma.experiments.jobs
 from flamma.errors import ConfigError, FlammaError, RunError
 from flamma.experiments.best import paired_difference
 from flamma.experiments.compare import compare
@@ -342,14 +342,14 @@ def test_a_damaged_run_is_done_again_and_never_averaged(done, tmp_path):
 
 def test_a_run_whose_process_is_killed_is_left_out_by_name(tmp_path, monkeypatch):
     suite = {**SUITE, "seeds": 1, "splits": ["iid"]}
-    real = flamma.experiments.compare.run
+    real = flamma.experiments.jobs.run
 
     def deadly(config, **options):
         if config.strategy.name == "fedavg":
             os.kill(os.getpid(), signal.SIGKILL)
         return real(config, **options)
 
-    monkeypatch.setattr("flamma.experiments.compare.run", deadly)
+    monkeypatch.setattr("flamma.experiments.jobs.run", deadly)
     comparison = compare(suite, out=tmp_path, processes=2)
     assert comparison.failed == {"runs/digits/iid/fedavg/seed-0": "its process was killed"}
     assert [row.strategy for row in comparison.rows] == ["flamma", "eager"]

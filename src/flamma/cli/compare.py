@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.live import LiveLine
+from flamma.cli.live import ManyRunsDisplay
 from flamma.cli.parser import Parser
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.cli.run import add_settings, settings
 from flamma.errors import FlammaError, RunError
 
 if TYPE_CHECKING:
-    from flamma.experiments.compare import Progress
     from flamma.experiments.published import Repetition
     from flamma.experiments.table import Comparison
 
@@ -95,7 +94,7 @@ def run_compare(options: argparse.Namespace) -> int:
     if published is not None:
         check_overlap(published, suite)
     out = options.out or Path("out") / suite.name
-    with watched(out, options.watch), _Display() as display:
+    with watched(out, options.watch), ManyRunsDisplay() as display:
         comparison = compare(
             suite,
             out=out,
@@ -172,19 +171,3 @@ def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
     print(f"Tables: {tables}")
     if pictures:
         print(f"Pictures: {', '.join(pictures)}")
-
-
-class _Display(LiveLine):
-    """One line on how far the comparison is."""
-
-    def __init__(self) -> None:
-        super().__init__(pause=10.0)
-
-    def __call__(self, progress: Progress) -> None:
-        left = self.left(progress.rounds_done, progress.rounds - progress.rounds_done)
-        self.show(
-            f"{progress.runs_done} of {progress.runs} runs, "
-            f"{100 * progress.rounds_done / progress.rounds:.0f}% of the rounds{left}  "
-            f"({progress.latest})",
-            force=progress.runs_done == progress.runs,
-        )

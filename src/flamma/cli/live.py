@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 if TYPE_CHECKING:
+    from flamma.experiments.jobs import Progress
     from flamma.records import RoundRecord
 
 Item = TypeVar("Item")
@@ -75,6 +76,23 @@ class RoundDisplay(LiveLine):
             self.stream.write(f"{CLEAR if self.live else ''}run directory {self.folder}\n")
         left = self.left(number, self.rounds - number)
         self.show(f"{round_line(record, self.rounds)}{left}", force=number == self.rounds)
+
+
+class ManyRunsDisplay(LiveLine):
+    """Shows how far many runs are, and the time left."""
+
+    def __init__(self) -> None:
+        super().__init__(pause=10.0)
+
+    def __call__(self, progress: Progress) -> None:
+        """Show how far they are."""
+        left = self.left(progress.rounds_done, progress.rounds - progress.rounds_done)
+        self.show(
+            f"{progress.runs_done} of {progress.runs} runs, "
+            f"{100 * progress.rounds_done / progress.rounds:.0f}% of the rounds{left}  "
+            f"({progress.latest})",
+            force=progress.runs_done == progress.runs,
+        )
 
 
 def progress(items: Sequence[Item], doing: str) -> Iterator[Item]:

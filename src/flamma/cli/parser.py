@@ -32,7 +32,19 @@ class Parser(argparse.ArgumentParser):
 
 def command_line() -> Parser:
     """Return the whole command line, without importing what the commands need."""
-    from flamma.cli import compare, contributions, data, deploy, game, listing, report, run, tune
+    from flamma.cli import (
+        audit,
+        compare,
+        contributions,
+        data,
+        deploy,
+        game,
+        ledger,
+        listing,
+        report,
+        run,
+        tune,
+    )
 
     parser = Parser(
         prog="flamma",
@@ -43,9 +55,11 @@ def command_line() -> Parser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     compare.register(commands)
     run.register(commands)
+    audit.register(commands)
     tune.register(commands)
     contributions.register(commands)
     report.register(commands)
+    ledger.register(commands)
     deploy.register(commands)
     data.register(commands)
     listing.register(commands)

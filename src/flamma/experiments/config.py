@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from flamma.data.build import choose_split
 from flamma.errors import ConfigError
 from flamma.experiments.engine import ENGINES, Engine
 from flamma.experiments.evaluation import EvaluationConfig
+from flamma.experiments.ledger import LedgerConfig
 from flamma.experiments.tables import (
     ConfigTables,
     DataConfig,
@@ -54,6 +55,7 @@ class Config:
     faults: Faults
     evaluation: EvaluationConfig
     behaviours: tuple[BehaviourAssignment, ...] = ()
+    ledger: LedgerConfig = field(default_factory=LedgerConfig)
 
     def __post_init__(self) -> None:
         positive = {
@@ -99,7 +101,13 @@ class Config:
         return make_config(with_settings(self.as_tables(), settings))
 
     def as_tables(self) -> dict[str, Any]:
-        """Return the configuration as nested tables, complete with every default."""
+        """Return the configuration as nested tables, complete with every default.
+
+        A ledger at its defaults is left out, so that the ids of runs stay what they were.
+        """
+        ledger = (
+            {} if self.ledger == LedgerConfig() else {"ledger": dataclasses.asdict(self.ledger)}
+        )
         return {
             "rounds": self.rounds,
             "per_round": self.per_round,
@@ -113,6 +121,7 @@ class Config:
             "faults": dataclasses.asdict(self.faults),
             "evaluation": dataclasses.asdict(self.evaluation),
             "behaviours": {own.key: own.as_table() for own in self.behaviours},
+            **ledger,
         }
 
     def as_toml(self) -> str:
@@ -137,7 +146,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
     ...
     flamma.errors.ConfigError: unknown key 'ruonds': did you mean rounds? (known: rounds,
     per_round, seed, data, model, training, strategy, costs, engine, faults, evaluation,
-    behaviours).
+    behaviours, ledger).
     """
     for key in tables:
         if key not in (names := [f.name for f in fields(ConfigTables)]):
@@ -145,7 +154,12 @@ def make_config(tables: Mapping[str, Any]) -> Config:
     top = ConfigTables(**from_table(ConfigTables, tables))
     training = top.training
     plan = Plan(
-        top.rounds, top.per_round, training.epochs, training.learning_rate, training.batch_size
+        top.rounds,
+        top.per_round,
+        training.epochs,
+        training.learning_rate,
+        training.batch_size,
+        top.ledger.utility_budget,
     )
     strategy = STRATEGIES.choose(top.strategy, "strategy", default=ConfigTables.strategy)
     engine = ENGINES.choose(top.engine, "engine", default=ConfigTables.engine, shared=True)
@@ -162,6 +176,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         faults=top.faults,
         evaluation=top.evaluation,
         behaviours=read_assignments(top.behaviours),
+        ledger=top.ledger,
     )
 
 

@@ -15,6 +15,8 @@ from typing import Any, TextIO
 from filelock import FileLock, Timeout
 
 from flamma.errors import RecordError, RunError
+from flamma.experiments.ledger import LEDGER, LedgerWriter
+from flamma.experiments.ledger_file import LedgerFile
 from flamma.experiments.manifest import MANIFEST, Manifest, file_sha256, signed, verified
 from flamma.files import remove_leftovers, write_atomically
 from flamma.records import RoundRecord
@@ -54,6 +56,7 @@ class RunFolder:
         self.path = path
         self._rounds: TextIO | None = None
         self._clients: TextIO | None = None
+        self._ledger: LedgerFile | None = None
         self._lock = FileLock(path / ".lock", timeout=0, thread_local=False)
 
     @property
@@ -117,10 +120,16 @@ class RunFolder:
                 return manifest.files.get(CONFIG, "")[:RUN_ID_DIGITS]
         return ""
 
-    def open_at(self, last_round: int) -> None:
+    def open_at(self, last_round: int, ledger: LedgerWriter | None = None) -> None:
         """Open the growing files, dropping rounds after ``last_round``, which are done again.
 
-        Damaged lines are set aside, and nothing else is lost by them.
+        Damaged lines are set aside, and nothing else is lost by them. Payments are written down
+        if there is a writer of the ledger.
+
+        Raises
+        ------
+        RunError
+            If the files cannot be written, or the ledger was changed.
         """
         read = self.read_lines()
         try:
@@ -136,19 +145,25 @@ class RunFolder:
             text = "".join(f"{line}\n" for line in kept)
             write_atomically(self.path / ROUNDS, text.encode())
             write_atomically(self.path / CLIENTS, self._client_lines(last_round).encode())
+            if ledger is not None:
+                self._ledger = LedgerFile(self.path / LEDGER, ledger)
+                records = [record for _, record in read.intact]
+                self._ledger.open_at(self.text(LEDGER), records, last_round)
             self._rounds = open(self.path / ROUNDS, "a", encoding="utf-8")  # noqa: SIM115
             self._clients = open(self.path / CLIENTS, "a", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
             raise _cannot("write to", self.path, error) from error
 
     def append(self, record: RoundRecord, client_rows: Sequence[str]) -> None:
-        """Add one round, and the scores of its clients if it was evaluated."""
+        """Add one round, its payments, and the scores of its clients if it was evaluated."""
         assert self._rounds is not None
         assert self._clients is not None
         try:
             if client_rows:
                 self._clients.writelines(f"{row}\n" for row in client_rows)
                 self._clients.flush()
+            if self._ledger is not None:
+                self._ledger.append(record)
             self._rounds.write(record.to_json() + "\n")
             self._rounds.flush()
         except OSError as error:
@@ -160,6 +175,8 @@ class RunFolder:
             for file in (self._clients, self._rounds):
                 if file is not None:
                     os.fsync(file.fileno())
+            if self._ledger is not None:
+                self._ledger.sync()
         except OSError as error:
             raise _cannot("write to", self.path, error) from error
 
@@ -226,11 +243,11 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the files and let others write here."""
-        for file in (self._rounds, self._clients):
+        for file in (self._rounds, self._clients, self._ledger):
             if file is not None:
                 with contextlib.suppress(OSError):  # what could not be written was told before
                     file.close()
-        self._rounds = self._clients = None
+        self._rounds = self._clients = self._ledger = None
         self._lock.release()
 
     def _client_lines(self, last_round: int) -> str:

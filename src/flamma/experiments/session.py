@@ -18,6 +18,7 @@ from flamma.experiments.checkpoint import Checkpoints
 from flamma.experiments.config import Config, make_config, read_config
 from flamma.experiments.engine import OnRound
 from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, RunFolder, run_id_of
+from flamma.experiments.ledger_file import ledger_writer
 from flamma.experiments.manifest import MANIFEST, signed
 from flamma.experiments.world import World, population_table
 from flamma.records import rows_checksum
@@ -41,8 +42,8 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
     else:
         begin(config, folder, world)
         state = checkpoints.load(state, _last_round(folder)) or state
-    folder.open_at(state.round)
     run_id = folder.run_id
+    folder.open_at(state.round, ledger_writer(config.ledger, run_id, folder.text(POPULATION)))
     federation = Federation(
         strategy=config.strategy,
         clients=world.clients,

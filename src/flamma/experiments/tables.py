@@ -15,6 +15,7 @@ from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES
 from flamma.data.splits import SPLITS
 from flamma.experiments.engine import ENGINES
 from flamma.experiments.evaluation import EvaluationConfig
+from flamma.experiments.ledger import LedgerConfig
 from flamma.models.registry import MODELS
 from flamma.options import options_of
 from flamma.registry import Choice
@@ -115,6 +116,7 @@ class ConfigTables:
     faults: Faults = field(default_factory=Faults)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     behaviours: Any = field(default_factory=dict)
+    ledger: LedgerConfig = field(default_factory=LedgerConfig)
 
 
 def keys_of_tables() -> dict[str, str]:
@@ -128,5 +130,6 @@ def keys_of_tables() -> dict[str, str]:
         "engine": ENGINES.option_owners(),
         "faults": options_of(Faults),
         "evaluation": options_of(EvaluationConfig),
+        "ledger": options_of(LedgerConfig),
     }
     return {key: f"{table}.{key}" for table in keys for key in keys[table]}

@@ -19,6 +19,7 @@ from flamma.errors import GameError
 from flamma.game.curves import OfferCurve
 from flamma.game.equilibrium import solve
 from flamma.game.model import (
+    FOLLOWER_TIE,
     Game,
     Vector,
     check_epoch_bounds,
@@ -29,6 +30,9 @@ from flamma.game.model import (
 from flamma.game.pieces import Pieces, pieces
 from flamma.game.response import best_response
 from flamma.game.schedules import largest_price, price_for
+
+NO_ROOM = 1 - 4 * FOLLOWER_TIE
+"""From this lower bound on γ is as good as fixed at 1, and there is no price to derive."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ class PricingRule:
         game = bare.replace(price=1.0, decay_bounds=(floor, 1))
         if self.price is not None:
             return game.replace(price=self.price)
-        if floor == 1 or not best_response(game, 1.0).any():  # no room, or nothing to act on
+        if floor >= NO_ROOM or not best_response(game, 1.0).any():  # γ cannot fall, or need not
             return game.replace(price=0.0)
         return game.replace(price=price_for(self.decay_start, self.rounds, game))
 
@@ -147,7 +151,7 @@ class PricingRule:
             # all clients known there would always be one that needs γ close to 1.
             members = asked if asked.size else unasked
             floor = self._floor(known.contributions[members], known.costs[members])
-            if floor == 1:
+            if floor >= NO_ROOM:
                 yield 1.0
                 continue
             curve = OfferCurve((*rest, *self._pieces(known, asked)), (floor, 1.0))

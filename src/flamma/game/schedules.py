@@ -160,7 +160,10 @@ class _FreeGame:
     def slope_below_top(self, top: float) -> float:
         gamma_max = self.game.decay_bounds[1]
         piece = pieces(self.game)
-        last = int(np.flatnonzero(piece.start < gamma_max * (1 - 2 * FOLLOWER_TIE))[-1])
+        below = np.flatnonzero(piece.start < gamma_max * (1 - 2 * FOLLOWER_TIE))
+        if not below.size:  # the lower bound is that close
+            return math.inf
+        last = int(below[-1])
         return slope_at_top(float(piece.linear[last]), float(piece.quadratic[last]), gamma_max, top)
 
     def best(self, influence_price: float) -> float:

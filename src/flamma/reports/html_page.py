@@ -22,24 +22,27 @@ PAGE_SCRIPTS = ("solver.js", "charts.js", "explorer.js", "page.js", "live.js")
 
 
 def read_document(path: Path) -> Document:
-    """Return the page of a run or of a comparison, of what can be read of its directory.
+    """Return the page of a run, a comparison or an audit, of what can be read of its directory.
 
     Raises
     ------
     RunError
-        If the directory holds neither.
+        If the directory holds none of them.
     """
+    from flamma.reports.audit_page import audit_document, is_audit
     from flamma.reports.comparing import is_comparison
     from flamma.reports.comparison_page import comparison_document
     from flamma.reports.run_page import run_document
 
     if (path / CONFIG).exists() or (path / ROUNDS).exists():
         return run_document(path)
+    if is_audit(path):
+        return audit_document(path)
     if is_comparison(path):
         return comparison_document(path)
     raise RunError(
-        f"{path} holds neither a run nor a comparison: name a directory that flamma run or flamma "
-        f"compare has written."
+        f"{path} holds neither a run nor a comparison: name a directory that flamma run, flamma "
+        f"compare or flamma audit has written."
     )
 
 

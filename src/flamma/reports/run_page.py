@@ -12,6 +12,7 @@ from flamma.experiments.summary import sample_text
 from flamma.files import folder_bytes
 from flamma.metrics import METRICS, ScoreMetric, shown_in
 from flamma.reports import game_charts, run_charts
+from flamma.reports.audit_page import audit_sections
 from flamma.reports.document import (
     Charts,
     Code,
@@ -96,6 +97,7 @@ def _sections(run: RunView) -> list[Section]:
         )
         parts += _game_sections(run)
         parts.append(_participation(run))
+        parts += audit_sections(run.path, run.problems)
     if run.population.samples.size:
         parts.append(
             Section(

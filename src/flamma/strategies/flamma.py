@@ -13,9 +13,11 @@ from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
+from flamma.clients.behaviours.contract import BestReport
 from flamma.contributions import CONTRIBUTIONS
 from flamma.errors import StrategyError
-from flamma.game import Game, best_response, solve
+from flamma.game import Game, best_misreport, best_response, solve
+from flamma.game.budget import affordable
 from flamma.game.model import check_epoch_bounds
 from flamma.game.pricing import PricingRule
 from flamma.numerics import gumbel, log
@@ -81,6 +83,9 @@ class GameStrategy(Strategy[F], Generic[F]):
     normalise_epochs : bool
         Whether updates are divided by the epochs done (FedNova), so that those who work more do
         not count for more.
+    budget : float, optional
+        The most that all clients may earn in all rounds, in units of utility. Each offer is lowered
+        so far that even the most epochs cost no more than its share.
     """
 
     decay_start: float = 0.3
@@ -98,6 +103,7 @@ class GameStrategy(Strategy[F], Generic[F]):
     contribution: Annotated[Choice, CONTRIBUTIONS] = Choice("distance")
     pricing: Literal["common", "others"] = "common"
     normalise_epochs: bool = False
+    budget: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,6 +116,8 @@ class GameStrategy(Strategy[F], Generic[F]):
                 raise StrategyError(f"{option} must lie in [0, 1], not {value:g}.")
         if self.price is not None and not 0 <= self.price < math.inf:
             raise StrategyError(f"price must be at least 0, not {self.price:g}.")
+        if self.budget is not None and not 0 <= self.budget < math.inf:
+            raise StrategyError(f"budget must be at least 0, not {self.budget:g}.")
         if self.refresh_every < 1 or self.warmup_iterations < 0 or not self.prior_cost > 0:
             raise StrategyError(
                 "refresh_every must be at least 1, warmup_iterations at least 0 and prior_cost "
@@ -204,12 +212,34 @@ class GameStrategy(Strategy[F], Generic[F]):
     def offered(self, state: F, chosen: Ints, number: int, gamma: float) -> list[float]:
         """Return the decay factor that each selected client is offered; γ is the game's."""
         if self.pricing == "common":
-            return [gamma] * chosen.size
-        everybody = np.arange(state.contributions.size)
-        costs = known_costs(state, everybody, self.prior_cost)
-        rule = self.rule(self.starts(state))
-        factors = rule.decay_factors(state.contributions, costs, number, chosen)
+            factors = np.full(chosen.size, gamma)
+        else:
+            everybody = np.arange(state.contributions.size)
+            costs = known_costs(state, everybody, self.prior_cost)
+            rule = self.rule(self.starts(state))
+            factors = rule.decay_factors(state.contributions, costs, number, chosen)
+        if self.budget is not None:
+            factors *= affordable(
+                factors,
+                state.contributions[chosen],
+                self.epoch_bounds[1],
+                budget=self.budget,
+                rounds=self.plan.rounds,
+                per_round=self.plan.per_round,
+            )
         return [float(factor) for factor in factors]
+
+    @property
+    def best_report(self) -> BestReport | None:
+        """A client's best lie about its cost in the middle of the run, if it knew all others'."""
+        return self._best_report if self.server_costs == "given" else None
+
+    def _best_report(self, population: Population, client: int) -> float:
+        assert population.costs is not None
+        middle = (self.plan.rounds + 1) // 2
+        rule, full = self.rule(self.decay_start), np.ones(population.clients)
+        game = rule.game(full, population.costs, middle)
+        return best_misreport(game, client, rule).cost
 
     def rule(self, decay_start: float) -> PricingRule:
         """Return how decay factors follow from contributions and costs."""

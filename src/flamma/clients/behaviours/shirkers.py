@@ -90,25 +90,27 @@ class EpochFaker(Behaviour):
 
     Parameters
     ----------
-    done : int
-        The epochs it does, at least 1; fewer where it claims fewer.
+    done : int or "honest"
+        The epochs it does: a number of at least 1, or those of an honest client; fewer where it
+        claims fewer.
     claimed : int, "honest" or "most"
         The epochs it claims: a number, those of an honest client, or the most that are paid for.
     """
 
-    done: int = 1
+    done: int | Literal["honest"] = 1
     claimed: Claim = "honest"
 
     def __post_init__(self) -> None:
-        if self.done < 1:
-            raise ConfigError(f"done must be at least 1, not {self.done}.")
+        if not isinstance(self.done, str) and self.done < 1:
+            raise ConfigError(f'done must be "honest" or at least 1, not {self.done}.')
         check_claim(self.claimed)
 
     def act(self, encounter: Encounter) -> LocalTask:
         """Do less than it will claim; the warm-up is done honestly."""
         if encounter.warms_up:
             return encounter.honest
-        return replace(encounter.honest, epochs=min(self.done, claim(self.claimed, encounter)))
+        done = encounter.honest.epochs if isinstance(self.done, str) else self.done
+        return replace(encounter.honest, epochs=min(done, claim(self.claimed, encounter)))
 
     def send(self, report: Report, encounter: Encounter, received: Params, notes: Notes) -> Report:
         """Claim more."""

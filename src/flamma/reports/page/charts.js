@@ -60,7 +60,13 @@ function styled(trace, theme, hidden) {
     const bar = { thickness: 10, outlinewidth: 0, tickfont: { color: theme.soft, size: 11 } };
     bar.title = { text: trace.name, side: "right", font: { color: theme.soft, size: 11 } };
     const gap = trace.x.length <= 80 && trace.y.length <= 40 ? 1 : 0;
-    const hover = "%{yaxis.title.text} %{y}, %{xaxis.title.text} %{x}<br>%{z}<extra></extra>";
+    let hover = "%{yaxis.title.text} %{y}, %{xaxis.title.text} %{x}<br>%{z}<extra></extra>";
+    if (own.text) { // numbers in the cells, for print and for eyes that do not go by colour
+      figure.text = own.text.map((row) => row.map(plain));
+      figure.hovertext = own.hovertext.map((row) => row.map(plain));
+      figure.texttemplate = "%{text}";
+      hover = "%{y}, %{x}<br>%{hovertext}<extra></extra>";
+    }
     return { ...figure, colorscale: SCALES[scale], colorbar: bar, xgap: gap, ygap: gap,
       hoverongaps: false, hovertemplate: hover };
   }

@@ -1,0 +1,168 @@
+"""``flamma audit``: what a client gains by not playing along."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flamma.cli.live import ManyRunsDisplay
+from flamma.cli.parser import Parser
+from flamma.cli.report import report_at_end
+from flamma.cli.run import add_settings, settings
+from flamma.errors import RunError
+
+if TYPE_CHECKING:
+    from flamma.experiments.auditing.findings import Audit, AuditedCase, Finding
+
+EXAMPLES = """\
+examples:
+  flamma audit                                   digits, FLamma, 17 deviations of 3 clients
+  flamma audit                                   again: goes on, or prints what was found
+  flamma audit --strategy flamma-plus --seeds 1
+  flamma audit runs/first                        a finished run is the honest one
+  flamma audit config.toml --clients all --deviations cost-best,free-ride
+  flamma audit --deviations attacks,free-rider:sends=noise:noise=0.01
+  flamma audit quick --seeds 1 --out out/audit   every strategy and split of a suite
+
+For every seed there is one run in which all clients are honest, and one for each client and
+deviation in which that client alone deviates, with the same random numbers. A gain is in utility,
+pay less true cost over all rounds; epsilon is the largest as a share of the honest utility.
+`--deviations` takes names (cost-x0.1, cost-x0.5, cost-x2, cost-x10, cost-best, imitate-x0.5,
+imitate-x2, free-ride, free-ride-noise, free-ride-repeat, one-epoch, claim-most, half-data,
+samples-x10, loss-x10, sybil, drop), the groups default, attacks and all, and any behaviour of
+`flamma list` with its options.
+"""
+
+
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add ``flamma audit`` to the command line."""
+    parser = commands.add_parser(
+        "audit",
+        help="what clients gain by lying, free-riding and other deviations",
+        description="Repeat a run with one client that deviates, and tell what it gains by that.",
+        epilog=EXAMPLES,
+    )
+    parser.add_argument(
+        "source",
+        nargs="?",
+        metavar="CONFIG|RUN|SUITE",
+        help="a TOML file, the directory of a finished run, or a suite (default digits, flamma)",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="directory (default out/audit-NAME, or RUN/audit)"
+    )
+    parser.add_argument("--deviations", metavar="A,B,..", help="what is tried (default 17 of them)")
+    parser.add_argument(
+        "--clients",
+        metavar="A,B,..",
+        help="numbers, all, or cheapest, median, dearest (the default), by true cost",
+    )
+    parser.add_argument(
+        "--seeds", type=int, help="how many, from the configuration's on (default 3, of a run 1)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
+    parser.add_argument(
+        "--processes", type=int, help="runs at the same time (default as many as there are cores)"
+    )
+    add_settings(parser, leave_out=("--seed", "--processes", "--clients"))
+    parser.set_defaults(run=run_audit)
+
+
+def run_audit(options: argparse.Namespace) -> None:
+    """Run ``flamma audit``."""
+    from flamma.experiments.audit import audit
+    from flamma.experiments.auditing.audit_files import AUDIT_FILE, FINDINGS_FILE
+    from flamma.experiments.auditing.sources import read_source
+
+    source = read_source(options.source, settings(options), options.seeds)
+    out = options.out or source.out
+    with ManyRunsDisplay() as display:
+        found = audit(
+            source,
+            out=out,
+            deviations=_names(options.deviations),
+            clients=_names(options.clients),
+            processes=options.processes,
+            on_progress=display,
+            data_dir=options.data_dir,
+        )
+    if not options.json:
+        _print(found)
+        print(f"Tables: {out / AUDIT_FILE}, {out / FINDINGS_FILE}")
+    report_at_end(out, options.json)
+    if options.json:
+        print((out / AUDIT_FILE).read_text(encoding="utf-8"), end="")
+    if found.failed:
+        named = "; ".join(f"{run}: {why}" for run, why in list(found.failed.items())[:3])
+        raise RunError(
+            f"{len(found.failed)} runs failed and are left out ({named}): the same command tries "
+            f"them again."
+        )
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def _print(found: Audit) -> None:
+    from flamma.reports.tables import text_table
+    from flamma.strategies import label_of
+
+    for case in found.cases:
+        seeds = len(case.baselines)
+        print(
+            f"{label_of(case.strategy)} on {case.dataset} ({case.split}), {case.clients} clients, "
+            f"{case.rounds} rounds, {seeds} seed{'s' * (seeds != 1)}: gain in utility, as a share "
+            f"of the honest one"
+        )
+        subjects = case.subjects
+        header = [
+            "deviation",
+            *subjects,
+            "own acc.",
+            "others' acc.",
+            "variance",
+            "worst",
+            "flagged",
+        ]
+        print(text_table(header, [_line(case, name) for name in case.deviations]))
+        if not case.is_paid:
+            print("There is no game and so no pay: the utility is minus the cost of the work.")
+        print(f"{case.sentence}\n")
+
+
+def _line(case: AuditedCase, deviation: str) -> list[str]:
+    """Return a deviation's line: the gain of each client, and the changes in the mean over all."""
+    found = [f for f in case.findings if f.deviation == deviation]
+    gains = [_gain(case.of(subject, deviation)) for subject in case.subjects]
+    changes = [
+        _mean([getattr(f, name) for f in found])
+        for name in (
+            "accuracy_change",
+            "others_accuracy_change",
+            "others_variance_change",
+            "others_worst_change",
+        )
+    ]
+    flagged = sum(f.flagged > 0 for f in found)
+    return [deviation, *gains, *changes, f"{flagged} of {len(found)}" if flagged else "-"]
+
+
+def _gain(findings: list[Finding]) -> str:
+    """Return the mean relative gain over seeds, in brackets if it is only known in utility."""
+    from flamma.experiments.auditing.findings import percent
+
+    known = [f.relative_gain for f in findings if f.relative_gain is not None]
+    if known:
+        return percent(sum(known) / len(known))
+    return f"({sum(f.gain for f in findings) / len(findings):+.3g})" if findings else "-"
+
+
+def _mean(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    mean = sum(known) / len(known)
+    return "0" if abs(mean) < 0.05 else f"{mean:+.1f}"

@@ -1,0 +1,287 @@
+"""``ledger.csv``: what every selected client is owed in every round, with a running hash.
+
+A line is a pure function of the run's id, its ``[ledger]`` table and its records, so a run that was
+killed and resumed has the same ledger as one that was not. Every line ends with a hash of itself
+and of the hash before it, so a line cannot be changed, removed, moved or put in without all hashes
+after it; and the lines must say what the records say, so writing those anew shows too.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+from flamma.errors import ConfigError, RunError
+from flamma.names import printable, quoted
+from flamma.records import RoundRecord
+
+LEDGER = "ledger.csv"
+LEDGER_HASH_DIGITS = 16
+MOST_CURRENCY = 20
+"""The most characters of the name of a currency."""
+
+MOST_REASON = 200
+"""The most characters of what is said about a payment."""
+
+FIRST_LINE = 2
+"""The number of the first line after the header, as editors count."""
+
+LARGEST_ROUND_DIGITS = 10
+"""Digits of a round; more are damage."""
+
+FLAGGED = "flagged: "
+"""How the reason of a payment begins that was flagged."""
+
+
+@dataclass(frozen=True)
+class LedgerConfig:
+    """In what clients are paid, and how much at most.
+
+    Parameters
+    ----------
+    currency : str
+        What amounts are counted in, such as ``EUR``.
+    factor : float
+        The currency that one unit of utility is worth.
+    budget : float, optional
+        The most that is paid in the whole run, in that currency; no limit if left out. Every
+        selected client's share of it is fixed before the first round.
+    """
+
+    currency: str = "units"
+    factor: float = 1.0
+    budget: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.currency.strip() or self.currency != printable(self.currency, MOST_CURRENCY):
+            raise ConfigError(
+                f"ledger.currency must be a short word such as EUR, not {quoted(self.currency)}."
+            )
+        if not (self.factor > 0 and math.isfinite(self.factor)):
+            raise ConfigError(f"ledger.factor must be positive, not {self.factor:g}.")
+        if self.budget is not None and not (self.budget >= 0 and math.isfinite(self.budget)):
+            raise ConfigError(f"ledger.budget must be at least 0, not {self.budget:g}.")
+
+    @property
+    def utility_budget(self) -> float | None:
+        """The budget in units of utility, as a strategy counts; None without one."""
+        return None if self.budget is None else self.budget / self.factor
+
+
+class LedgerLine(NamedTuple):
+    """One line: what a client was offered in a round, what it did, and what it is owed.
+
+    Amounts are in the ledger's currency. ``client_total`` and ``run_total`` are the net amounts
+    of the client and of all clients up to and including this line.
+    """
+
+    round: int
+    client: int
+    name: str
+    decay_factor: float
+    contribution: float
+    epochs_claimed: int
+    epochs_credited: float
+    currency: str
+    gross: float
+    fine: float
+    net: float
+    reason: str
+    client_total: float
+    run_total: float
+    hash: str
+
+
+LEDGER_HEADER = ",".join(LedgerLine._fields)
+_PARSERS: tuple[Callable[[str], Any], ...] = (
+    *(int, int, str, float, float, int, float, str, float, float, float, str, float, float, str),
+)
+
+
+class LedgerWriter:
+    """Makes the lines of a ledger, round by round, and keeps its totals and its last hash.
+
+    Parameters
+    ----------
+    config : LedgerConfig
+    run_id : str
+        The run's id, whose hash is the one before the first line.
+    names : sequence of str
+        The clients' names by number; empty where they have none.
+    """
+
+    def __init__(self, config: LedgerConfig, run_id: str, names: Sequence[str] = ()) -> None:
+        self.config = config
+        self.names = names
+        self.last_hash = _digest(run_id)
+        self.run_total = 0.0
+        self.client_totals: dict[int, float] = {}
+
+    def lines(self, record: RoundRecord) -> list[str]:
+        """Return the lines of a round, none where nothing is paid."""
+        places = range(len(record.selected)) if pays(record) else ()
+        return [self._line(record, place) for place in places]
+
+    def accepts(self, line: str) -> bool:
+        """Go on after a line that was written before and whose record is lost, if it is a line."""
+        try:
+            [known] = parse_lines([line])
+        except (ValueError, csv.Error):
+            return False
+        self.client_totals[known.client] = known.client_total
+        self.run_total, self.last_hash = known.run_total, known.hash
+        return True
+
+    def _line(self, record: RoundRecord, place: int) -> str:
+        assert record.contributions is not None
+        client, factor = record.selected[place], self.config.factor
+        gamma = record.decay_factor if record.decay_factors is None else record.decay_factors[place]
+        omega, claimed = record.contributions[place], record.local_epochs[place]
+        credited = float(claimed) if record.credited is None else record.credited[place]
+        gross = factor * (gamma * omega * credited)
+        fine = factor * record.fines.get(client, 0.0)
+        net = gross - fine
+        self.client_totals[client] = self.client_totals.get(client, 0.0) + net
+        self.run_total += net
+        cells = (
+            str(record.round),
+            str(client),
+            _cell(self.names[client] if client < len(self.names) else ""),
+            repr(float(gamma)),
+            repr(float(omega)),
+            str(claimed),
+            repr(float(credited)),
+            _cell(self.config.currency),
+            repr(float(gross)),
+            repr(float(fine)),
+            repr(float(net)),
+            _cell(_reason(record, client)),
+            repr(float(self.client_totals[client])),
+            repr(float(self.run_total)),
+        )
+        content = ",".join(cells)
+        self.last_hash = _digest(self.last_hash + content)
+        return f"{content},{self.last_hash}"
+
+
+def pays(record: RoundRecord) -> bool:
+    """Return whether clients are paid in a round, which is where contributions are measured."""
+    return record.contributions is not None
+
+
+def check_ledger(
+    text: str,
+    writer: LedgerWriter,
+    records: Iterable[RoundRecord],
+    last_round: int,
+    *,
+    ended: bool,
+    where: str = LEDGER,
+) -> list[str]:
+    """Return the lines up to a round, without the header, if they are as they were written.
+
+    Parameters
+    ----------
+    text : str
+        The file.
+    writer : LedgerWriter
+        A new one, which has made the returned lines afterwards.
+    records : iterable of RoundRecord
+        Those that can be read, up to that round; lines of rounds without one are checked by their
+        hashes alone.
+    last_round : int
+        The last round that counts.
+    ended : bool
+        Whether there must be nothing more. While a run goes on, or after it was killed, what
+        stands behind its last record is left out.
+    where : str
+        What the file is called in messages.
+
+    Raises
+    ------
+    RunError
+        If a line is not as it was written; the first one is named.
+    """
+    known = list(records)
+    recorded = {record.round for record in known}
+    waiting = deque(record for record in known if pays(record) and record.selected)
+    *rows, torn = text.split("\n")
+    if rows[:1] != [LEDGER_HEADER]:
+        _refuse(where, 1, "it is not the header of a ledger")
+    expected: deque[str] = deque()
+    kept: list[str] = []
+    before, current = writer.last_hash, 0
+    for number, row in enumerate(rows[1:], start=FIRST_LINE):
+        content, _, own_hash = row.rpartition(",")
+        told, follows = _round_of(row), own_hash == _digest(before + content)
+        settled = not expected and not waiting
+        if settled and not ended and not (follows and told <= last_round):
+            break
+        if waiting and not expected and told == waiting[0].round:
+            current = told
+            expected.extend(writer.lines(waiting.popleft()))
+        if not follows:
+            _refuse(where, number, "its hash does not follow from the lines before it")
+        if expected:
+            if row != expected.popleft():
+                _refuse(where, number, f"the record of round {current} says something else")
+        elif told in recorded or not current <= told <= (
+            waiting[0].round if waiting else last_round
+        ):
+            _refuse(where, number, "no record of a round has it at this place")
+        elif not writer.accepts(row):
+            _refuse(where, number, "it is not a line of a ledger")
+        kept.append(row)
+        before, current = own_hash, told
+    if expected or waiting:
+        missing = current if expected else waiting[0].round
+        _refuse(where, len(kept) + FIRST_LINE, f"a payment of round {missing} is missing")
+    if torn and ended:
+        _refuse(where, len(rows) + 1, "it is cut off")
+    return kept
+
+
+def parse_lines(rows: Iterable[str]) -> list[LedgerLine]:
+    """Return the cells of lines that were checked before."""
+    return [
+        LedgerLine(*(parse(cell) for parse, cell in zip(_PARSERS, cells, strict=True)))
+        for cells in csv.reader(rows)
+    ]
+
+
+def _refuse(where: str, number: int, why: str) -> NoReturn:
+    raise RunError(f"{where}, line {number}, is not as it was written: {why}; restore the file.")
+
+
+def _reason(record: RoundRecord, client: int) -> str:
+    """Return what explains an amount: why a client was flagged, failed or did not work."""
+    parts = []
+    if client in record.flags:
+        parts.append(f"{FLAGGED}{record.flags[client]}")
+    if client in record.failed:
+        parts.append(f"failed: {record.failed[client]}")
+    elif client in record.abstained:
+        parts.append("abstained")
+    return printable("; ".join(parts), MOST_REASON)
+
+
+def _cell(text: str) -> str:
+    """Return a text as a cell of a CSV file, on one line."""
+    plain = printable(text, MOST_REASON)
+    quote = '"'
+    return f"{quote}{plain.replace(quote, 2 * quote)}{quote}" if set(plain) & {",", '"'} else plain
+
+
+def _round_of(row: str) -> int:
+    """Return the round that a line begins with, -1 if it begins with none."""
+    digits = row[:LARGEST_ROUND_DIGITS].partition(",")[0]
+    return int(digits) if digits.isascii() and digits.isdigit() else -1
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:LEDGER_HASH_DIGITS]
