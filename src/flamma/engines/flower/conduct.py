@@ -58,7 +58,7 @@ def no_others(client: int) -> tuple[Images, Ints]:
 
 
 @dataclass(frozen=True, eq=False)
-class Conduct:
+class ClientConduct:
     """How one client behaves, and what it needs for that.
 
     Attributes
@@ -83,19 +83,21 @@ class Conduct:
     samples_of: Samples = no_others
 
 
-def site_conduct(behaviour: Behaviour, memory: Memory) -> Conduct:
+def site_conduct(behaviour: Behaviour, memory: Memory) -> ClientConduct:
     """Return how a deployed site behaves; the server has no say in it."""
-    return Conduct(behaviour, NotesInMemory(memory), introduces=type(behaviour) is not Behaviour)
+    return ClientConduct(
+        behaviour, NotesInMemory(memory), introduces=type(behaviour) is not Behaviour
+    )
 
 
-def simulated_conduct(text: str, client: int, samples_of: Samples, memory: Memory) -> Conduct:
+def simulated_conduct(text: str, client: int, samples_of: Samples, memory: Memory) -> ClientConduct:
     """Return how a client of a simulation behaves, as the configuration says."""
     behaviours, groups = _assigned(text)
     if client not in behaviours:
-        return Conduct()
+        return ClientConduct()
     behaviour, folder = behaviours[client], os.environ.get(NOTES_VARIABLE)
     notes = NotesInFiles(Path(folder)) if folder else NotesInMemory(memory)
-    return Conduct(behaviour, notes, groups[id(behaviour)], samples_of=samples_of)
+    return ClientConduct(behaviour, notes, groups[id(behaviour)], samples_of=samples_of)
 
 
 @lru_cache(maxsize=1)

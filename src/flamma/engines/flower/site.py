@@ -15,7 +15,7 @@ import numpy as np
 
 from flamma.clients.behaviours import Encounter, Introduction
 from flamma.clients.costs import CostedClients, true_costs
-from flamma.engines.flower.conduct import Conduct, Memory
+from flamma.engines.flower.conduct import ClientConduct, Memory
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import read_configuration
 from flamma.engines.outcomes import late, means, one_line
@@ -91,14 +91,14 @@ class Site:
         server.
     memory : mutable mapping
         What lasts from one message to the next.
-    conduct : Conduct
+    conduct : ClientConduct
         How it behaves; honestly by default.
     """
 
     data: ClientData
     text: str
     memory: Memory
-    conduct: Conduct = field(default_factory=Conduct)
+    conduct: ClientConduct = field(default_factory=ClientConduct)
 
     @property
     def config(self) -> Config:
