@@ -110,7 +110,10 @@ def audit(
             if cell.folder in honest
             for counterfactual in _planned(cell, honest[cell.folder], clients, tried)
         ]
-        second = [counterfactual.job for counterfactual in planned]
+        # A client that is audited under two names has one run.
+        second = list({c.job.folder: c.job for c in planned}.values())
+        rounds = rounds_first + sum(job.config.rounds for job in second)
+        whole = replace(whole, rounds=rounds, runs=len(first) + len(second))
         failed |= do_jobs(second, folder, processes, _within(whole, on_progress), data_dir)
         found = {c: _finding(c, folder) for c in planned if str(c.job.folder) not in failed}
         if not found:

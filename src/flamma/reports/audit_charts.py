@@ -20,7 +20,7 @@ FULL_COLOUR = 1.0
 SMALLEST_RANGE = 1.0
 """Changes of accuracy are coloured as if at least one of them was of this size."""
 
-ROW_PIXELS, CHART_PIXELS = 34, 210
+ROW_PIXELS, CHART_PIXELS = 25, 110
 """The height of a heat map: for each row, and for all that is around them."""
 
 CHANGES = (
@@ -34,7 +34,7 @@ CHANGES = (
 
 def gains_map(case: AuditedCase, name: str) -> Charts:
     """Return the heat map of gains, with the changes of accuracies as further views."""
-    rows = [[case.of(subject, d) for d in case.deviations] for subject in case.subjects]
+    rows = [[case.of(subject, d) for subject in case.subjects] for d in case.deviations]
     views = [_view(case, rows, _gain, _gain_text, "gain, share of honest utility", "bad", "gain")]
     for attribute, label, unit, more_is in CHANGES:
 
@@ -102,14 +102,9 @@ def _view(
     }
     clients = [_client(subject) for subject in case.subjects]
     layout = axes(
-        "deviation",
-        "",
-        x_type="category",
-        y_type="category",
-        y_autorange="reversed",
-        x_tickangle=-40,
+        "client", "deviation", x_type="category", y_type="category", y_autorange="reversed"
     )
-    return View([heatmap(case.deviations, clients, values, unit, **more)], layout, label)
+    return View([heatmap(clients, case.deviations, values, unit, **more)], layout, label)
 
 
 def _hover(

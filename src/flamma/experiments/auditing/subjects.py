@@ -19,7 +19,7 @@ ROLES: Mapping[str, Callable[[int], int]] = {
 
 
 def choose_subjects(given: Sequence[str | int] | None, costs: Floats) -> dict[str, int]:
-    """Return the clients that are audited, by what they are called; each client once.
+    """Return the clients that are audited, by what they are called; one may have two names.
 
     Raises
     ------
@@ -48,5 +48,5 @@ def choose_subjects(given: Sequence[str | int] | None, costs: Floats) -> dict[st
                 f"there is no client {quoted(name)} to audit: use a number from 0 to "
                 f"{costs.size - 1}, all, {', '.join(list(ROLES)[:-1])} or {list(ROLES)[-1]}."
             )
-        found |= {n: c for n, c in chosen.items() if c not in found.values()}
+        found |= chosen
     return found
