@@ -41,7 +41,7 @@ class Tilted(FedAvg):
             return state
         highest = max(r.loss for r in reports)  # taken off, so that exp cannot overflow
         weights = [r.samples * np.exp(self.tilt * (r.loss - highest)) for r in reports]
-        return replace(state, params=self.average(reports, weights))
+        return replace(state, params=self.average(reports, weights, answers.reference))
 
 
 def site(number: int, samples: int) -> tuple[np.ndarray, np.ndarray]:

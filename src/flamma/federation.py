@@ -10,6 +10,7 @@ from typing import Generic, Protocol
 
 import numpy as np
 
+from flamma.aggregators import SERVER_UPDATE
 from flamma.clients.behaviours import TrueClients
 from flamma.clients.faults import Faults
 from flamma.game import certify, client_utility, server_utility
@@ -31,6 +32,9 @@ class Clients(Protocol):
 
     def validate(self, params: Params) -> tuple[float, float]:
         """Score the model on the server's validation set: loss, and accuracy in percent."""
+
+    def train_server(self, params: Params, task: LocalTask) -> Params:
+        """Return the trainable weights after training on the server's validation set."""
 
     @property
     def inspect(self) -> Callable[[Params, Sequence[LocalTask]], list[Report]] | None:
@@ -79,20 +83,27 @@ class Federation(Generic[S]):
     def rounds(self, state: S) -> Iterator[Finished[S]]:
         """Go on from a state until the plan's last round, yielding every finished round."""
         warmup: Warmup | None = None
-        clients = self.truth.population.clients
-        validate = self.clients.validate if self.strategy.needs_validation else None
+        strategy, clients = self.strategy, self.clients
+        population = self.truth.population
+        validate = clients.validate if strategy.wants_validation else None
+        train_server = clients.train_server if strategy.in_need_of(SERVER_UPDATE) else None
         while state.round < self.strategy.plan.rounds:
             started, number = time.perf_counter(), state.round + 1
-            present = np.flatnonzero(self.faults.available(self.seed, number, clients))
+            present = np.flatnonzero(self.faults.available(self.seed, number, population.clients))
             offer = self.strategy.offer(state, present, stream(self.seed, "select", number))
             offered = time.perf_counter()
             reports = self._answers(state.params, offer)
             trained = time.perf_counter()
-            state, record = self.strategy.aggregate(
-                state, offer, reports, validate, self._inspect(state.params)
+            state, record = strategy.aggregate(
+                state,
+                offer,
+                reports,
+                validate,
+                train_server=train_server,
+                inspect=self._inspect(state.params),
             )
             record = self._true(self._counted(record, state), offer)
-            record = certified(record, offer, self.truth.population.costs)
+            record = certified(record, offer, population.costs)
             if number == 0:
                 warmup = self._warmup(offer, record, state, time.perf_counter() - started)
                 continue
@@ -134,7 +145,12 @@ class Federation(Generic[S]):
         """Return the record with what clients really did, where some need not tell the truth."""
         if not self.truth.behaviours:
             return record
-        done = [self.truth.effort(terms, offer.selected) for terms in offer.terms]
+        struck = self.faults.strike(self.seed, offer.round, offer.selected)  # these did nothing
+        present = tuple(client for client in offer.selected if client not in struck)
+        done = [
+            self.truth.effort(terms, present) if terms.client in present else None
+            for terms in offer.terms
+        ]
         efforts = zip(done, record.local_epochs, strict=True)
         return replace(record, efforts=tuple(float(t * t if e is None else e) for e, t in efforts))
 

@@ -17,6 +17,9 @@ Params = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+MOST_SAMPLES = 2**40
+"""The most samples that a client can say it has."""
+
 
 @dataclass(frozen=True)
 class Layout:

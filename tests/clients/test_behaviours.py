@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 import pytest
@@ -38,17 +39,32 @@ def test_by_list_by_number_and_by_share():
 
 
 def test_the_seed_draws_them_and_nobody_has_two():
-    table = {"lazy": {"clients": 0.5}, "honest": {"clients": 5}}
+    table = {"lazy": {"clients": 0.5}, "lazier": {"name": "lazy", "clients": 5, "share": 0.1}}
     first, again = assigned(table), assigned(table)
     assert first == again
-    assert len(first) == 10
+    assert sorted(own.share for own in first.values()) == [0.1] * 5 + [0.5] * 5
     draws = {tuple(sorted(assigned({"lazy": {"clients": 3}}, seed=s))) for s in range(5)}
     assert len(draws) > 1
+
+
+def test_who_is_assigned_honest_is_honest_and_not_drawn_again():
+    table = {"honest": {"clients": 7}, "lazy": {"clients": 3}}
+    assert len(assigned(table)) == 3
+    with pytest.raises(ConfigError, match="4 clients of 3 left"):
+        assigned({"honest": {"clients": 7}, "lazy": {"clients": 4}})
 
 
 @pytest.mark.parametrize(
     ("table", "says"),
     [
+        ({"cost-liar": {"clients": 1, "factor": -1}}, "behaviours.cost-liar: factor must be a p"),
+        ({"x": {"name": "epoch-faker", "clients": 1, "done": 0}}, "behaviours.x: done must be at"),
+        ({"free-rider": {"clients": 1, "claimed": 0}}, 'claimed must be "honest", "most" or at l'),
+        ({"free-rider": {"clients": 1, "claimed": "all"}}, "behaviours.free-rider.claimed must be"),
+        ({"free-rider": {"clients": 1, "sends": "love"}}, "behaviours.free-rider.sends must be"),
+        ({"part-trainer": {"clients": 1, "share": 0}}, "share must lie above 0"),
+        ({"dropper": {"clients": 1, "rate": 1.1}}, "rate must lie in [0, 1]"),
+        ({"free-ridr": {"clients": 1}}, "did you mean free-rider?"),
         (3, "behaviours must be a table"),
         ({"lazy": 3}, "says which clients"),
         ({"lazy": {}}, "says which clients"),
@@ -63,8 +79,15 @@ def test_the_seed_draws_them_and_nobody_has_two():
     ],
 )
 def test_what_cannot_be_assigned_is_refused(table, says):
-    with pytest.raises(ConfigError, match=says.replace("?", r"\?")):
+    with pytest.raises(ConfigError, match=re.escape(says)):
         assigned(table)
+
+
+def test_a_configuration_refuses_at_once_what_cannot_be_assigned():
+    with pytest.raises(ConfigError, match="11 clients of 10 left"):
+        make_config({"data": {"clients": 10}, "behaviours": {"lazy": {"clients": 11}}})
+    with pytest.raises(ConfigError, match=r"put behaviour = \{name = \.\.\.\} into the site.toml"):
+        make_config({"engine": "deployment", "behaviours": {"lazy": {"clients": 1}}})
 
 
 def test_a_configuration_with_behaviours_reads_back_the_same():

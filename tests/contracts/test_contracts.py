@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flamma.aggregators import AGGREGATORS
+from flamma.clients.behaviours import BEHAVIOURS
 from flamma.clients.costs import COSTS
 from flamma.contributions import CONTRIBUTIONS
 from flamma.data.splits import SPLITS
@@ -12,9 +13,11 @@ from flamma.metrics import METRICS
 from flamma.strategies import STRATEGIES
 from flamma.testing import (
     AggregatorContract,
+    BehaviourContract,
     ContributionContract,
     CostContract,
     MetricContract,
+    RewardContract,
     SplitContract,
     StrategyContract,
 )
@@ -34,6 +37,10 @@ class TestStrategies(StrategyContract):
     entry = each_of(name for name in STRATEGIES if not STRATEGIES[name].pools_data)
 
 
+class TestBehaviours(BehaviourContract):
+    entry = each_of(BEHAVIOURS)
+
+
 class TestSplits(SplitContract):
     entry = each_of(SPLITS)
 
@@ -43,7 +50,18 @@ class TestCosts(CostContract):
 
 
 class TestContributions(ContributionContract):
-    entry = each_of(CONTRIBUTIONS)
+    entry = each_of(["distance"])  # the paper's, under which doing nothing pays
+
+
+class TestRewards(RewardContract):
+    entry = each_of(name for name in CONTRIBUTIONS if name != "distance")
+
+
+class TestRewardsOfNewUpdates(RewardContract):
+    """These also pay little for the update of the round before."""
+
+    entry = each_of(["cosine-rescaled", "distance-earned", "cgsv", "gradient-shapley"])
+    cheats = ("idle", "noise", "repeat")
 
 
 class TestAggregators(AggregatorContract):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import numpy as np
 import pyarrow as arrow
@@ -11,6 +12,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
+from flamma.clients.behaviours import BEHAVIOURS
 from flamma.data.build import build_federation
 from flamma.data.cache import CACHE_RECORD
 from flamma.data.site_data import CACHE_FOLDER, CACHED_ARRAYS, load_site
@@ -76,6 +78,35 @@ def test_a_slice_is_what_a_run_on_one_machine_gives_that_client(tmp_path):
     np.testing.assert_array_equal(found.y, data.train_y[own])
     np.testing.assert_array_equal(found.held_x, data.held_x[held])
     np.testing.assert_array_equal(found.held_y, data.held_y[held])
+
+
+def test_a_behaviour_is_a_name_or_a_table_and_honest_by_default(tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text(SLICE)
+    assert load_site(path).behaviour == BEHAVIOURS["honest"]()
+    path.write_text('behaviour = "sign-flip"\n' + SLICE)
+    assert load_site(path).behaviour == BEHAVIOURS["sign-flip"]()
+    path.write_text(SLICE + '\n[behaviour]\nname = "part-trainer"\nshare = 0.25\n')
+    assert load_site(path).behaviour == BEHAVIOURS["part-trainer"](share=0.25)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('"free-ridr"', "unknown behaviour 'free-ridr': did you mean free-rider?"),
+        ('{name = "dropper", rat = 1}', "did you mean rate?"),
+        ('{name = "dropper", rate = 2}', "behaviour: rate must lie in [0, 1], not 2."),
+        ('{name = "dropper", rate = "often"}', "behaviour.rate must be"),
+        ("{rate = 0.5}", "behaviour.name must be"),
+        ("3", "behaviour must be a name or a table"),
+    ],
+)
+def test_an_impossible_behaviour_is_refused_in_one_sentence(tmp_path, line, says):
+    path = tmp_path / "site.toml"
+    path.write_text(f"behaviour = {line}\n" + SLICE)
+    with pytest.raises(DataError, match=re.escape(says)) as refused:
+        load_site(path)
+    assert str(refused.value).startswith(f"{path}: ")
 
 
 def test_a_slice_by_any_split_is_that_of_a_run(tmp_path):

@@ -88,7 +88,7 @@ def test_what_goes_wrong_at_sites_is_recorded_and_the_run_goes_on(trial, tmp_pat
 
 
 def test_sites_with_data_of_their_own(trial, tmp_path):
-    """Two with arrays, one with a folder of pictures, one with a cost that it keeps to itself."""
+    """Two with arrays, one with pictures, one with a cost of its own, two that are not honest."""
     places = [trial.folder / "sites" / f"site{k}" for k in range(3)]
     texts = [(place / "site.toml").read_text() for place in places]
     rng = np.random.default_rng(0)
@@ -102,7 +102,11 @@ def test_sites_with_data_of_their_own(trial, tmp_path):
     sources = ["npz = 'own.npz'", "npz = 'own.npz'\nheld_out = 0.5", "folder = 'pictures'"]
     try:
         for number, (place, source) in enumerate(zip(places, sources, strict=True)):
-            cost = ("", "cost = 0.3\n", "cost = 0.2\ntell_cost = true\n")[number]
+            cost = (
+                'behaviour = "free-rider"\n',
+                'cost = 0.3\nbehaviour = {name = "data-inflater", factor = 2}\n',
+                "cost = 0.2\ntell_cost = true\n",
+            )[number]
             (place / "site.toml").write_text(f'name = "site{number}"\n{cost}[data]\n{source}\n')
         out = tmp_path / "run"
         run = trial.begin(out, *TINY, "--rounds", 2, "--set", "data.dataset=own")
@@ -114,10 +118,11 @@ def test_sites_with_data_of_their_own(trial, tmp_path):
     with open(out / "population.csv", newline="") as file:
         table = list(csv.DictReader(file))
     assert [row["name"] for row in table] == ["site0", "site1", "site2"]
-    assert [row["samples"] for row in table] == ["24", "15", "19"]
+    assert [row["samples"] for row in table] == ["24", "30", "19"]  # the second has 15
     assert [row["held_out"] for row in table] == ["6", "15", "5"]
     assert [row["cost"] for row in table][1:] == ["nan", "0.2"]  # the second did not tell
     assert not any(record.failed for record in rounds(out))
+    assert all(record.efforts is None for record in rounds(out))  # nobody knows
 
 
 def test_a_site_without_a_registered_key_does_not_get_in(trial, tmp_path):

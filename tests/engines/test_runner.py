@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -201,6 +202,42 @@ def test_scores_equal_a_loop_over_clients(held, test, processes):
 def test_without_a_validation_set_there_is_nothing_to_say():
     with ClientRunner(federation([4]), make("logistic"), seed=0) as runner:
         assert all(map(math.isnan, runner.validate(runner.initial_params)))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_server_trains_on_its_validation_set_with_a_stream_of_its_own(processes):
+    data = federation([4, 4], validation=23)
+    [task] = tasks([-1], round=5, epochs=3)
+    build = make("mlp", hidden=[6])
+    with ClientRunner(data, build, seed=9, processes=processes, trainer="torch") as runner:
+        params = runner.initial_params
+        found = runner.train_server(params, task)
+        assert found.tobytes() == runner.train_server(params, task).tobytes()
+        assert found.tobytes() != runner.train_server(params, replace(task, round=6)).tobytes()
+        assert params.tobytes() == runner.initial_params.tobytes()
+    trainer = TorchTrainer(build, batch_size=32)
+    with one_thread():
+        expected, _ = trainer.train(
+            params, data.validation_x, data.validation_y, task, stream(9, "server", 5)
+        )
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_the_servers_training_returns_what_is_trained():
+    data = federation([4], shape=(1, 16, 16), validation=12)
+    build = make("resnet18", shape=(1, 16, 16), width=0.01, norm="batch")
+    with ClientRunner(data, build, seed=0) as runner:
+        found = runner.train_server(runner.initial_params, *tasks([-1]))
+        assert found.size == runner.layout.trainable_size < runner.layout.size
+        assert np.isfinite(found).all()
+
+
+def test_without_a_validation_set_the_server_cannot_train():
+    with (
+        ClientRunner(federation([4]), make("logistic"), seed=0) as runner,
+        pytest.raises(FlammaError, match="no validation set to train on"),
+    ):
+        runner.train_server(runner.initial_params, *tasks([-1]))
 
 
 def test_the_runner_starts_from_the_models_weights_and_leaves_the_model_alone():

@@ -79,6 +79,19 @@ def test_any_strategy_by_name_takes_a_model_with_batch_norm(app, name):
     assert scores[3]["accuracy_variance"] == strategy.history[-1].metric("accuracy_variance")
 
 
+@pytest.mark.parametrize("aggregator", ["median", "norm-clipping", "multi-krum"])
+def test_robust_aggregators_work_in_an_app_of_ones_own(app, aggregator):
+    strategy = FlowerStrategy("fedavg", 3, learning_rate=0.1, epochs=2, aggregator=aggregator)
+    result, _ = started(app, strategy)
+    assert all(record.failed == {} for record in strategy.history)
+    assert np.isfinite(result.evaluate_metrics_clientapp[3]["loss"])
+
+
+def test_an_aggregator_that_trains_on_the_server_is_refused_there():
+    with pytest.raises(FlammaError, match="the aggregator fltrust trains on the server's own data"):
+        FlowerStrategy("fedavg", per_round=3, aggregator="fltrust")
+
+
 def test_the_game_is_played_and_the_costs_are_revealed(app):
     strategy = FlammaStrategy(per_round=3, learning_rate=0.1, decay_start=0.2)
     result, _ = started(app, strategy, rounds=6)

@@ -20,6 +20,7 @@ STUBBED = (
     "flamma.experiments.run.run",
     "flamma.experiments.compare.compare",
     "flamma.experiments.tune.tune",
+    "flamma.experiments.laboratory.study_contributions",
 )
 """The work itself; everything before it is done, the configuration and its checks included."""
 

@@ -24,7 +24,7 @@ from flamma.flower.answers import read_metrics, read_update
 from flamma.flower.client import EPOCHS_METRIC, INTRODUCTION_RECORD, LOSS_METRIC, SAMPLES_METRIC
 from flamma.flower.handshake import read_introduction
 from flamma.flower.named_arrays import NamedArrays
-from flamma.types import Report, Terms
+from flamma.types import MOST_SAMPLES, Report, Terms
 
 SIZE = 9
 PARAMS = np.linspace(-1, 1, SIZE, dtype=np.float32)
@@ -72,7 +72,7 @@ def originals():
 def valid_report(report):
     assert type(report.client) is int
     assert report.client == 3
-    assert report.samples == 40
+    assert 0 <= report.samples <= MOST_SAMPLES  # the strategy refuses more than were told
     assert type(report.epochs) is int
     assert abs(report.epochs) <= 2**31
     assert 0 <= report.seconds < math.inf

@@ -23,6 +23,7 @@ from flamma.strategies.flamma import Flamma
 from flamma.strategies.flamma_adaptive import FlammaAdaptive
 from flamma.strategies.flamma_plus import FlammaPlus, levelled
 from flamma.strategies.incentive import Incentive
+from flamma.strategies.knowledge import known_costs
 from flamma.strategies.mifa import Mifa
 from flamma.strategies.qffl import QFFL
 from flamma.types import Plan, Population, Profile, Report, Terms
@@ -293,7 +294,7 @@ def test_revealed_costs_close_in_on_the_true_ones():
     seen = state.cost_upper < np.inf
     assert seen.sum() >= 4
     np.testing.assert_allclose(
-        strategy.known_costs(state, np.flatnonzero(seen)), true[seen], rtol=0.3
+        known_costs(state, np.flatnonzero(seen), strategy.prior_cost), true[seen], rtol=0.3
     )
 
 
@@ -482,7 +483,7 @@ def test_the_cost_of_who_does_not_tell_it_is_estimated_from_its_play():
     ]
     answers = [report(c, (1, 2), 10, epochs=e) for c, e in enumerate(epochs)]
     state, _ = strategy.aggregate(state, made, answers)
-    known = strategy.known_costs(state, np.arange(2))
+    known = known_costs(state, np.arange(2), strategy.prior_cost)
     assert known[0] == 0.1
     assert state.cost_lower[1] <= 0.25 <= state.cost_upper[1]
     assert known[1] != strategy.prior_cost

@@ -32,7 +32,18 @@ class Parser(argparse.ArgumentParser):
 
 def command_line() -> Parser:
     """Return the whole command line, without importing what the commands need."""
-    from flamma.cli import compare, data, deploy, game, ledger, listing, report, run, tune
+    from flamma.cli import (
+        compare,
+        contributions,
+        data,
+        deploy,
+        game,
+        ledger,
+        listing,
+        report,
+        run,
+        tune,
+    )
 
     parser = Parser(
         prog="flamma",
@@ -44,6 +55,7 @@ def command_line() -> Parser:
     compare.register(commands)
     run.register(commands)
     tune.register(commands)
+    contributions.register(commands)
     report.register(commands)
     ledger.register(commands)
     deploy.register(commands)

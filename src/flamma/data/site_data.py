@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import zipfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flamma
+from flamma.clients.behaviours import Behaviour
 from flamma.data.build import build_federation, held_out_mask
 from flamma.data.cache import cached_arrays, store_arrays
 from flamma.data.federated import Images
@@ -48,7 +49,8 @@ Parts = tuple[Images, Ints, Images, Ints]
 class SiteData:
     """A site's name, its cost if it gives one, and its training and held-out data.
 
-    ``tells_cost`` is whether the server may know the cost.
+    ``tells_cost`` is whether the server may know the cost. ``behaviour`` is honest but in a test
+    of one's own federation.
     """
 
     name: str
@@ -59,6 +61,7 @@ class SiteData:
     held_y: Ints
     classes: int
     tells_cost: bool = False
+    behaviour: Behaviour = field(default_factory=Behaviour)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -81,7 +84,7 @@ def load_site(path: str | Path) -> SiteData:
         parts, classes = _load(site)
     except (ConfigError, DataError) as error:
         raise DataError(f"{site.path}: {error}") from error
-    return SiteData(site.name, site.cost, *parts, classes, site.tells_cost)
+    return SiteData(site.name, site.cost, *parts, classes, site.tells_cost, site.behaviour)
 
 
 def _load(site: SiteFile) -> tuple[Parts, int]:

@@ -1,4 +1,4 @@
-"""A site's ``site.toml``: its name, its cost, and where its data are.
+"""A site's ``site.toml``: its name, its cost, its behaviour, and where its data are.
 
 A kind of source is a dataclass whose fields are the keys of the table ``[data]``. The file is
 checked here; the data are read by ``site_data``.
@@ -7,10 +7,11 @@ checked here; the data are read by ``site_data``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from flamma.clients.behaviours import BEHAVIOURS, Behaviour, make_behaviour
 from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES, choose_split
 from flamma.data.labels import MOST_CLASSES
 from flamma.data.pictures import PictureOptions
@@ -138,7 +139,8 @@ class SiteFile:
     """A checked ``site.toml``.
 
     ``kind`` is the key of :data:`SITE_SOURCES` by which the file names its data. ``tells_cost`` is
-    whether the server may know the site's cost.
+    whether the server may know the site's cost. ``behaviour`` is what the key of that name says,
+    honest without it.
     """
 
     path: Path
@@ -147,6 +149,7 @@ class SiteFile:
     tells_cost: bool
     kind: str
     source: SiteSource
+    behaviour: Behaviour = field(default_factory=Behaviour)
 
     def data_path(self) -> Path:
         """Return where the site's own data are.
@@ -177,6 +180,7 @@ class _Top:
     name: str = ""
     cost: float | None = None
     tell_cost: bool = False
+    behaviour: Any = "honest"
     data: Any = None
 
 
@@ -198,10 +202,12 @@ def read_site(path: Path) -> SiteFile:
             )
         if top.cost is not None and top.cost <= 0:
             raise DataError(f"cost must be positive, not {top.cost:g}.")
+        behaviour = make_behaviour(BEHAVIOURS.choose(top.behaviour, "behaviour"), "behaviour")
         kind, source = _source(top.data)
     except (ConfigError, DataError) as error:
         raise DataError(f"{path}: {error}") from error
-    return SiteFile(path.resolve(), top.name, top.cost, top.tell_cost, kind, source)
+    own = (path.resolve(), top.name, top.cost, top.tell_cost)
+    return SiteFile(*own, kind, source, behaviour)
 
 
 def _source(table: Any) -> tuple[str, SiteSource]:

@@ -25,8 +25,7 @@ class RationalClients:
 
     def play(self, params: Params, terms: Sequence[Terms]) -> list[Report]:
         """Let each client decide, train and report."""
-        selected = tuple(t.client for t in terms)
-        encounters = [self.truth.encounter(t, selected) for t in terms]
+        encounters = [self.truth.encounter(t) for t in terms]
         behaviours = [self.truth.behaviours.get(t.client, HONEST) for t in terms]
         tasks = [b.act(e) for b, e in zip(behaviours, encounters, strict=True)]
         reports = self.runner.train(params, tasks)
@@ -43,6 +42,10 @@ class RationalClients:
     def validate(self, params: Params) -> tuple[float, float]:
         """Score the model on the server's validation set."""
         return self.runner.validate(params)
+
+    def train_server(self, params: Params, task: LocalTask) -> Params:
+        """Return the trainable weights after training on the server's validation set."""
+        return self.runner.train_server(params, task)
 
     def inspect(self, params: Params, tasks: Sequence[LocalTask]) -> list[Report]:
         """Do clients' claimed work once more on their true data, as an inspector at the site."""

@@ -28,8 +28,9 @@ from flamma.engines.pool import CannotForkError, WorkerPool
 from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
 from flamma.processes import MOST_PROCESSES
+from flamma.seeding import stream
 from flamma.training.choose import AUTO, TrainerSettings, pick_trainer
-from flamma.training.jobs import Trainer, check_sgd
+from flamma.training.jobs import Trainer, TrainingJob, check_sgd
 from flamma.training.torch_trainer import pick_device
 from flamma.types import Ints, Layout, LocalTask, Params, Report, Scores
 
@@ -231,6 +232,26 @@ class ClientRunner:
         self._score(params, [VALIDATION])
         losses, right = self._executor.scores(VALIDATION)
         return mean_or_nan(losses), 100 * mean_or_nan(right)
+
+    def train_server(self, params: Params, task: LocalTask) -> Params:
+        """Return the trainable weights after training on the server's own validation set.
+
+        It does so in this process, with the random stream of the server and the round.
+
+        Raises
+        ------
+        FlammaError
+            If the validation set is empty.
+        """
+        if not self.data.validation_y.size:
+            raise FlammaError("the server has no validation set to train on.")
+        rng = stream(self._executor.seed, "server", task.round)
+        job = TrainingJob(task, self.data.validation_x, self.data.validation_y, rng)
+        with one_thread():
+            [(_, trained)] = self._executor.trainer.train_each(params, [job])
+        if trained.params is None:
+            raise FlammaError(f"the server cannot train: {trained.error}.") from trained.error
+        return trained.params[: self._layout.trainable_size].copy()
 
     def close(self) -> None:
         """End the worker processes."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from flamma.clients.behaviours import BehaviourAssignment, read_assignments
+from flamma.clients.behaviours import BehaviourAssignment, assign, read_assignments
 from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
 from flamma.data.build import choose_split
@@ -80,13 +80,21 @@ class Config:
         if not 0 <= self.training.momentum < 1:
             raise ConfigError("training.momentum must lie in [0, 1).")
         check_trainer(self.training.trainer)
-        if self.behaviours and not self.engine.controls_clients:
-            raise ConfigError("behaviours need the local engine, where all clients are ours.")
+        self._check_behaviours()
         if self.strategy.pools_data and not self.engine.controls_clients:
             raise ConfigError(
                 f"{self.strategy.name} trains on all clients' data in one place: use the local "
                 f"engine."
             )
+
+    def _check_behaviours(self) -> None:
+        """Refuse behaviours that cannot be assigned, or that the engine's clients do not take."""
+        if self.behaviours and not self.engine.gives_behaviours:
+            raise ConfigError(
+                f"clients of the engine {self.engine.name} do not take their behaviour from the "
+                f"table [behaviours]: put behaviour = {{name = ...}} into the site.toml of a site."
+            )
+        assign(self.behaviours, self.data.clients, self.seed)
 
     def with_settings(self, settings: Mapping[str, Any]) -> Config:
         """Return the configuration with dotted settings, such as ``engine.processes``, put in."""

@@ -69,8 +69,9 @@ class Engine(ABC):
     name, summary : str
         Its name in the registry, and one line about it.
     controls_clients : bool
-        Whether the clients are functions in our own processes: only then can their data be pooled
-        and their behaviour be chosen.
+        Whether the clients are functions in our own processes: only then can their data be pooled.
+    gives_behaviours : bool
+        Whether clients behave as the configuration's table ``[behaviours]`` says.
     clients_hold_data : bool
         Whether the clients bring the data, so that a run needs none.
     """
@@ -81,6 +82,7 @@ class Engine(ABC):
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     controls_clients: ClassVar[bool] = False
+    gives_behaviours: ClassVar[bool] = False
     clients_hold_data: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

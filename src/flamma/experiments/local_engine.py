@@ -17,6 +17,7 @@ class LocalEngine(Engine):
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "all clients on this machine's cores"
     controls_clients: ClassVar[bool] = True
+    gives_behaviours: ClassVar[bool] = True
 
     def execute(self, assignment: Assignment) -> None:
         """Begin a run, or go on with it, in this process and its workers."""
@@ -30,7 +31,7 @@ class LocalEngine(Engine):
 
 
 def _execute(assignment: Assignment) -> None:
-    from flamma.clients.behaviours import TrueClients, assign, told
+    from flamma.clients.behaviours import told
     from flamma.clients.behaviours.notes import NOTES, NotesInFiles
     from flamma.data.federated import pooled
     from flamma.engines.respond import RationalClients
@@ -47,6 +48,7 @@ def _execute(assignment: Assignment) -> None:
         check_validation,
         evaluated_clients,
         make_population,
+        true_clients,
     )
 
     check_room(assignment)
@@ -63,12 +65,10 @@ def _execute(assignment: Assignment) -> None:
             samples=lambda: (data.samples, np.diff(data.held_offsets)),
             seconds_per_epoch=lambda: seconds_per_epoch(data, runner),
         )
-        behaviours = assign(config.behaviours, population.clients, config.seed)
-        strategy = config.strategy
-        truth = TrueClients(population, behaviours, strategy.respond, config.seed)
+        truth = true_clients(config, population)
         world = World(
             clients=RationalClients(truth, runner, NotesInFiles(folder.path / NOTES)),
-            population=told(population, behaviours, strategy.best_report),
+            population=told(population, truth.behaviours, config.strategy.best_report),
             behaved=truth,
             initial_params=runner.initial_params,
             trainer=runner.trainer,

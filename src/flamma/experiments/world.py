@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flamma.clients.behaviours import TrueClients
+from flamma.clients.behaviours import TrueClients, assign
 from flamma.clients.costs import CostedClients, true_costs
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import Config
@@ -101,12 +101,19 @@ def make_population(
     return Population(train, told, trainable_size, held, names)
 
 
+def true_clients(config: Config, population: Population) -> TrueClients:
+    """Return who the clients really are, and which of them are not honest, as configured."""
+    behaviours = assign(config.behaviours, population.clients, config.seed)
+    return TrueClients(population, behaviours, config.strategy.respond, config.seed)
+
+
 def check_validation(config: Config, samples: int) -> None:
     """Refuse a strategy that needs a validation set where the server has none."""
-    if config.strategy.needs_validation and not samples:
+    who = config.strategy.in_need_of("needs_validation")
+    if who and not samples:
         raise ConfigError(
-            f"{config.strategy.name} scores updates on the server's own data: set "
-            f"data.validation_samples, or give the server a validation set."
+            f"{who} scores updates on the server's own data: set data.validation_samples, or give "
+            f"the server a validation set."
         )
 
 

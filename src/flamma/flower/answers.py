@@ -10,13 +10,13 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from flamma.engines.flower.codec import LARGEST_LOSS, MOST_SAMPLES
+from flamma.engines.flower.codec import LARGEST_LOSS
 from flamma.engines.flower.messages import MessageError
 from flamma.engines.flower.payload import read_reply, real_number
 from flamma.flower.client import EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC
 from flamma.flower.handshake import ConnectedClients
 from flamma.flower.named_arrays import NamedArrays
-from flamma.types import Report, Scores
+from flamma.types import MOST_SAMPLES, Report, Scores
 
 Record = TypeVar("Record", ArrayRecord, MetricRecord)
 

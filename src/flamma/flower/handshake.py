@@ -12,13 +12,12 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
-from flamma.engines.flower.codec import MOST_SAMPLES
 from flamma.engines.flower.messages import MessageError
 from flamma.engines.flower.payload import one_line_of, read_reply, real_number, take
 from flamma.errors import FlammaError
 from flamma.flower.client import INTRODUCTION_RECORD
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
-from flamma.types import Floats, Ints
+from flamma.types import MOST_SAMPLES, Floats, Ints
 
 NODE_POLL_SECONDS = 0.5
 """Seconds between two checks for nodes before the first round."""

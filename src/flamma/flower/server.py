@@ -15,6 +15,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 from numpy.typing import NDArray
 
+from flamma.aggregators import SERVER_UPDATE
 from flamma.engines.flower.inflation import SMALL_REPLY_BYTES, guarded
 from flamma.engines.flower.messages import MessageError
 from flamma.engines.flower.payload import TERMS_RECORD, pack_terms, read_reply
@@ -115,6 +116,11 @@ class FlowerStrategy(Strategy):
                 "engine": "flower",
             }
         )
+        if trains := self._config.strategy.in_need_of(SERVER_UPDATE):
+            raise FlammaError(
+                f"{trains} trains on the server's own data, which it cannot do in an app of your "
+                f"own: choose another."
+            )
         self._expected = clients or per_round
         self._trainable = trainable
         self._accuracy, self._loss = accuracy, loss
@@ -243,7 +249,7 @@ class FlowerStrategy(Strategy):
         nodes = wait_for_nodes(grid, self._expected, self._timeout)
         self._known = shake_hands(grid, nodes, self._timeout)
         self._config = self._config.with_settings({"rounds": rounds, "data.clients": len(nodes)})
-        if self._config.strategy.needs_validation and self._validate is None:
+        if self._config.strategy.wants_validation and self._validate is None:
             raise FlammaError(f"{self.name} needs validate=..., which scores arrays.")
         self._form = NamedArrays.of(arrays, self._trainable)
         params, self._whole = self._form.flatten(arrays)

@@ -28,7 +28,10 @@ from flamma.game.costs import RevealedCosts as RevealedCosts
 from flamma.game.costs import reveal_costs as reveal_costs
 from flamma.game.equilibrium import Equilibrium as Equilibrium
 from flamma.game.equilibrium import solve as solve
+from flamma.game.misreport import Misreport as Misreport
+from flamma.game.misreport import best_misreport as best_misreport
 from flamma.game.model import Game as Game
+from flamma.game.pricing import PricingRule as PricingRule
 from flamma.game.response import best_response as best_response
 from flamma.game.schedules import constant_decay as constant_decay
 from flamma.game.schedules import harmonic_decay as harmonic_decay

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.game.model import Game, Vector
-from flamma.game.pieces import pieces
+from flamma.game.pieces import Pieces, pieces
 from flamma.game.response import best_response
 from flamma.game.utilities import client_utility, server_utility, takes_part
 
@@ -81,7 +81,11 @@ def play(game: Game, decay_factor: float) -> Equilibrium:
 
 
 def _best_decay_factor(game: Game) -> float:
-    piece = pieces(game)
+    return best_of_pieces(pieces(game), game.decay_bounds[1])
+
+
+def best_of_pieces(piece: Pieces, gamma_max: float) -> float:
+    """Return the decay factor of the largest value; the last piece ends at γ_max."""
     # A piece that is not strictly concave rises: its coefficients are then both at least zero.
     gamma = piece.end.copy()
     np.divide(piece.linear, -2 * piece.quadratic, out=gamma, where=piece.quadratic < 0)
@@ -90,7 +94,6 @@ def _best_decay_factor(game: Game) -> float:
     best = int(np.argmax(value))
     scale = gamma[best] * (piece.linear[best] + abs(piece.quadratic[best]) * gamma[best])
     enough = value[best] - LEADER_TIE * scale
-    gamma_max = game.decay_bounds[1]
     if gamma_max * (piece.linear[-1] + piece.quadratic[-1] * gamma_max) >= enough:
         return gamma_max
     return float(np.max(gamma[value >= enough]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -68,7 +70,7 @@ def price_for(
         raise GameError("price_for needs a game, or contributions and costs.")
     else:
         game = Game(contributions, costs, 1, 0.0, epoch_bounds, whole_epochs, decay_bounds)
-    return _largest_price(game) / (share * check_round(rounds, "rounds"))
+    return largest_price(_FreeGame(game)) / (share * check_round(rounds, "rounds"))
 
 
 def constant_decay(decay_factor: float) -> float:
@@ -106,37 +108,69 @@ def harmonic_decay(round: int, mean_epochs: float, price: float = 1.0) -> float:
     return 1 / (1 + check_price(price) * (number + epochs))
 
 
-def _largest_price(free: Game) -> float:
-    """Return the largest λ (at t = 1) at which the upper decay bound is optimal.
+class Offers(Protocol):
+    """What the clients offer, S(γ) = Σ (ω_i + τ_i*), as the search for a price needs it."""
 
-    ``free`` is the game at price 0, in which the server's utility is γ S(γ).
-    """
-    gamma_min, gamma_max = free.decay_bounds
+    @property
+    def decay_bounds(self) -> tuple[float, float]:
+        """The range of γ."""
+
+    def value(self, gamma: float) -> float:
+        """Return γ S(γ)."""
+
+    def slope_below_top(self, top: float) -> float:
+        """Return the slope of γ S(γ) just below γ_max; infinite if it jumps there to ``top``."""
+
+    def best(self, influence_price: float) -> float:
+        """Return the γ that maximises γ S(γ) - λ t γ²."""
+
+
+def largest_price(offers: Offers) -> float:
+    """Return the largest λ (at t = 1) at which the upper decay bound is optimal."""
+    gamma_min, gamma_max = offers.decay_bounds
     if gamma_min == gamma_max:
         raise GameError("decay_bounds leave the decay factor no room: there is no price to find.")
-    top = _offer(free, gamma_max)
+    top = offers.value(gamma_max)
     if top == 0:
         raise GameError("no client takes part at any decay factor: there is no price to find.")
 
     def ratio(gamma: float) -> float:
-        return (top - _offer(free, gamma)) / (gamma_max * gamma_max - gamma * gamma)
+        return (top - offers.value(gamma)) / (gamma_max * gamma_max - gamma * gamma)
 
-    price = min(_slope_below_top(free, top) / (2 * gamma_max), ratio(gamma_min))
-    while (gamma := solve(free.replace(price=price)).decay_factor) < gamma_max:
+    price = min(offers.slope_below_top(top) / (2 * gamma_max), ratio(gamma_min))
+    while (gamma := offers.best(price)) < gamma_max:
         # Slightly lower, so that rounding does not make another γ better at t0 itself.
         price = min(ratio(gamma), price * (1 - 1e-13))
     return price
 
 
-def _offer(free: Game, gamma: float) -> float:
-    return float(server_utility(free, gamma, best_response(free, gamma)))
+@dataclass(frozen=True)
+class _FreeGame:
+    """A game at price 0 and round 1, in which the server's utility is γ S(γ)."""
+
+    game: Game
+
+    @property
+    def decay_bounds(self) -> tuple[float, float]:
+        return self.game.decay_bounds
+
+    def value(self, gamma: float) -> float:
+        return float(server_utility(self.game, gamma, best_response(self.game, gamma)))
+
+    def slope_below_top(self, top: float) -> float:
+        gamma_max = self.game.decay_bounds[1]
+        piece = pieces(self.game)
+        below = np.flatnonzero(piece.start < gamma_max * (1 - 2 * FOLLOWER_TIE))
+        if not below.size:  # the lower bound is that close
+            return math.inf
+        last = int(below[-1])
+        return slope_at_top(float(piece.linear[last]), float(piece.quadratic[last]), gamma_max, top)
+
+    def best(self, influence_price: float) -> float:
+        return solve(self.game.replace(price=influence_price)).decay_factor
 
 
-def _slope_below_top(free: Game, top: float) -> float:
-    """Return the slope of γ S(γ) just below γ_max; infinite if it jumps there."""
-    gamma_max = free.decay_bounds[1]
-    piece = pieces(free)
-    last = int(np.flatnonzero(piece.start < gamma_max * (1 - 2 * FOLLOWER_TIE))[-1])
-    linear, quadratic = float(piece.linear[last]), float(piece.quadratic[last])
+def slope_at_top(linear: float, quadratic: float, gamma_max: float, top: float) -> float:
+    """Return the slope at γ_max of the last piece; infinite if γ S(γ) jumps from it to ``top``."""
     jumps = top > gamma_max * (linear + quadratic * gamma_max) * (1 + 1e-9)
     return math.inf if jumps else linear + 2 * quadratic * gamma_max

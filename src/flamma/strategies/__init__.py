@@ -20,6 +20,7 @@ STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
         "mifa": "flamma.strategies.mifa:Mifa",
         "flamma": "flamma.strategies.flamma:Flamma",
         "flamma-plus": "flamma.strategies.flamma_plus:FlammaPlus",
+        "flamma-honest": "flamma.strategies.flamma_honest:FlammaHonest",
         "flamma-adaptive": "flamma.strategies.flamma_adaptive:FlammaAdaptive",
         "central": "flamma.strategies.central:Central",
     },

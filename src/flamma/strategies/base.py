@@ -9,20 +9,28 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Generic, TypeVar, get_origin
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Generic, get_args, get_origin
 
 import numpy as np
 
-from flamma.aggregators import AGGREGATORS
+from flamma.aggregators import AGGREGATORS, Reference, aggregated, check_aggregator
 from flamma.clients.behaviours.contract import BestReport
-from flamma.game import Game
 from flamma.game.model import MOST_EPOCHS as MOST_EPOCHS
 from flamma.numerics import log
 from flamma.options import convert, options_of
 from flamma.records import RoundRecord
 from flamma.registry import Choice
+from flamma.strategies.exchange import Answers as Answers
+from flamma.strategies.exchange import Inspect as Inspect
+from flamma.strategies.exchange import Offer as Offer
+from flamma.strategies.exchange import S as S
+from flamma.strategies.exchange import Screened as Screened
+from flamma.strategies.exchange import State as State
+from flamma.strategies.exchange import Validate as Validate
+from flamma.strategies.exchange import one_each, well_formed_report
+from flamma.strategies.server_training import TrainServer, server_task, update_by
 from flamma.types import (
     Floats,
     Ints,
@@ -38,85 +46,6 @@ from flamma.types import (
 MOST_EXPONENT = 300.0
 """Powers of losses are taken as they are if they lie within e to plus and minus this."""
 
-Validate = Callable[[Params], tuple[float, float]]
-"""Scores weights on the server's own validation set: (loss, accuracy in percent)."""
-
-Inspect = Callable[[Sequence[LocalTask]], list[Report]]
-"""Does clients' claimed work of this round once more, at the client and on its true data."""
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """What a strategy remembers between rounds: arrays, numbers and rows only, so it can be saved.
-
-    ``round`` is the last finished round, -1 before a warm-up.
-    """
-
-    params: Params
-    round: int
-    samples: Ints
-
-
-S = TypeVar("S", bound=State)
-
-
-@dataclass(frozen=True, eq=False)
-class Offer:
-    """Who is selected, in client order, on which terms, and the game the server has solved.
-
-    ``effective`` are the contributions that selection went by, and ``measure`` is what measured
-    them; both only where there is a game. ``decay_factor`` is the game's own, whatever the terms
-    offer each client. ``inspected`` are the clients whose answers will be inspected, which they
-    are not told.
-    """
-
-    round: int
-    terms: tuple[Terms, ...]
-    decay_factor: float = 1.0
-    game: Game | None = None
-    effective: tuple[float, ...] | None = None
-    measure: str | None = None
-    inspected: tuple[int, ...] = ()
-
-    @property
-    def decay_factors(self) -> tuple[float, ...] | None:
-        """Each selected client's decay factor, None where all have the game's."""
-        each = tuple(terms.decay_factor for terms in self.terms)
-        return None if set(each) <= {self.decay_factor} else each
-
-    @property
-    def selected(self) -> tuple[int, ...]:
-        """The selected clients, in order."""
-        return tuple(terms.client for terms in self.terms)
-
-
-@dataclass(frozen=True, eq=False)
-class Screened:
-    """What a strategy makes of answers before it uses them, one for each selected client.
-
-    ``credited``, ``fines`` and ``flags`` are as in a record.
-    """
-
-    answers: tuple[Report, ...]
-    credited: tuple[float, ...] | None = None
-    fines: Mapping[int, float] = field(default_factory=dict)
-    flags: Mapping[int, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """What came back in a round: the usable reports in client order, and who abstained.
-
-    ``validate`` scores weights on the server's validation set; None where there is none.
-    ``screened`` has what was found out about the answers, those that are not usable too.
-    """
-
-    offer: Offer
-    accepted: tuple[Report, ...]
-    abstained: tuple[int, ...]
-    validate: Validate | None = None
-    screened: Screened | None = None
-
 
 @dataclass(frozen=True)
 class Strategy(ABC, Generic[S]):
@@ -125,7 +54,8 @@ class Strategy(ABC, Generic[S]):
     Parameters
     ----------
     aggregator : name or table
-        How the server combines accepted models: ``mean``, or another registered aggregator.
+        How the server combines accepted models: ``mean``, a robust one such as ``median`` or
+        ``trimmed-mean``, or another registered aggregator.
     """
 
     plan: Plan
@@ -145,6 +75,27 @@ class Strategy(ABC, Generic[S]):
                 object.__setattr__(
                     self, option.name, convert(value, option.annotation, option.name)
                 )
+        check_aggregator(self.aggregator, self.plan.per_round)
+
+    @property
+    def wants_validation(self) -> bool:
+        """Whether the server needs a validation set, by the strategy or what was chosen for it."""
+        return bool(self.in_need_of("needs_validation"))
+
+    def in_need_of(self, what: str) -> str:
+        """Return the name of what has this attribute set, empty if nothing has.
+
+        That is the strategy itself, or a component that was chosen for it from a registry, such
+        as its aggregator.
+        """
+        if getattr(self, what, False):
+            return self.name
+        for option in options_of(type(self)).values():
+            chosen: Any = getattr(self, option.name)
+            for registry in get_args(option.annotation)[1:] if isinstance(chosen, Choice) else ():
+                if getattr(registry[chosen.name], what, False):
+                    return f"the {registry.kind} {chosen.name}"
+        return ""
 
     @property
     def best_report(self) -> BestReport | None:
@@ -194,6 +145,7 @@ class Strategy(ABC, Generic[S]):
         offer: Offer,
         reports: Sequence[Report],
         validate: Validate | None = None,
+        train_server: TrainServer | None = None,
         inspect: Inspect | None = None,
     ) -> tuple[S, RoundRecord]:
         """Return the state after the round, and the record of what happened in it.
@@ -206,14 +158,21 @@ class Strategy(ABC, Generic[S]):
         introduced = bool((state.samples > 1).any())
         told = state.samples if introduced else np.full_like(state.samples, 2**62)
         well_formed = tuple(
-            _well_formed(report, state.params.size, self.epoch_range(terms), told[report.client])
-            for report, terms in zip(_one_each(offer, reports), offer.terms, strict=True)
+            well_formed_report(
+                report, state.params.size, self.epoch_range(terms), told[report.client]
+            )
+            for report, terms in zip(one_each(offer, reports), offer.terms, strict=True)
         )
         screened = self.screen(state, offer, well_formed, inspect)
         answers = screened.answers
         accepted = tuple(r for r in answers if r.params is not None)
         abstained = tuple(r.client for r in answers if r.abstained)
-        after = self.combine(state, Answers(offer, accepted, abstained, validate, screened))
+        reference = Reference(state.params)
+        if train_server is not None and accepted:
+            task = server_task(self.plan, offer.terms, accepted)
+            reference = Reference(state.params, update_by(train_server, state.params, task))
+        came_back = Answers(offer, accepted, abstained, validate, reference, screened)
+        after = self.combine(state, came_back)
         contributions = tuple(terms.contribution for terms in offer.terms)
         record = RoundRecord(
             round=offer.round,
@@ -235,13 +194,20 @@ class Strategy(ABC, Generic[S]):
     def combine(self, state: S, answers: Answers) -> S:
         """Return the next state; without accepted reports the weights stay as they are."""
 
-    def average(self, accepted: Sequence[Report], weights: Sequence[float]) -> Params:
-        """Return Σ p_k w_k with p in proportion to the weights, by the chosen aggregator."""
+    def average(
+        self,
+        accepted: Sequence[Report],
+        weights: Sequence[float],
+        reference: Reference | None = None,
+    ) -> Params:
+        """Return Σ p_k w_k with p in proportion to the weights, by the chosen aggregator.
+
+        Aggregators that work on updates need the ``reference`` of the answers.
+        """
         total = math.fsum(weights)
         shares = np.array([weight / total for weight in weights])
-        combine = AGGREGATORS.bind(self.aggregator)
-        combined: Floats = combine([model_of(report) for report in accepted], shares)
-        return combined.astype(np.float32)
+        models = [model_of(report) for report in accepted]
+        return aggregated(self.aggregator, models, shares, reference).astype(np.float32)
 
 
 def uniform_choice(available: Ints, count: int, rng: np.random.Generator) -> Ints:
@@ -277,42 +243,3 @@ def model_of(report: Report) -> Params:
     """Return the model of an accepted report."""
     assert report.params is not None
     return report.params
-
-
-def _one_each(offer: Offer, reports: Sequence[Report]) -> list[Report]:
-    """Return one report for each selected client, in order; a failed one where none was sent."""
-    by_client: dict[int, Report] = {}
-    for report in sorted(reports, key=lambda r: r.client):
-        by_client.setdefault(report.client, report)
-    missing = "no answer"
-    return [
-        by_client.get(c) or Report(c, params=None, samples=0, epochs=0, failure=missing)
-        for c in offer.selected
-    ]
-
-
-def _well_formed(report: Report, size: int, epochs: tuple[int, int], told: int) -> Report:
-    """Return the report as it is, or without its weights and with the reason.
-
-    A failed or refused report has done no epochs that count.
-    """
-    reason = ""
-    fewest, most = epochs
-    if report.failure:
-        return replace(report, params=None, epochs=0)
-    if report.params is None:
-        return replace(report, epochs=0)
-    if report.params.shape != (size,) or report.params.dtype != np.float32:
-        reason = f"refused: {report.params.dtype} weights of shape {report.params.shape}"
-    elif not np.isfinite(report.params).all():
-        reason = "refused: weights that are not finite"
-    elif report.samples <= 0:
-        reason = f"refused: {report.samples} samples"
-    elif report.samples > told:
-        reason = f"refused: {report.samples} samples of a client that had {told}"
-    elif not fewest <= report.epochs <= most:
-        allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        reason = f"refused: {report.epochs} epochs where {allowed} were on offer"
-    elif report.loss < 0:
-        reason = f"refused: a loss of {report.loss:g}"
-    return replace(report, params=None, epochs=0, failure=reason) if reason else report

@@ -42,7 +42,7 @@ class Averaging(Strategy[S]):
         reports = answers.accepted
         if not reports:
             return state
-        return replace(state, params=self.average(reports, data_shares(reports)))
+        return replace(state, params=self.average(reports, data_shares(reports), answers.reference))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from flamma.strategies.base import MOST_EPOCHS, Offer, Strategy
-from flamma.strategies.flamma import Flamma, FlammaState
+from flamma.strategies.flamma import Flamma
+from flamma.strategies.knowledge import FlammaState
 from flamma.types import Ints, LocalTask, Profile, Terms
 
 

@@ -8,60 +8,31 @@ and the default is what its words suggest.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
-from flamma.contributions import CONTRIBUTIONS, Update
+from flamma.contributions import CONTRIBUTIONS
 from flamma.errors import StrategyError
-from flamma.game import Game, best_response, price_for, solve
-from flamma.game.costs import cost_interval, middle_cost
-from flamma.game.model import LARGEST_COST, SMALLEST_COST, check_epoch_bounds
+from flamma.game import Game, best_response, solve
+from flamma.game.budget import affordable
+from flamma.game.model import check_epoch_bounds
+from flamma.game.pricing import PricingRule
 from flamma.numerics import gumbel, log
 from flamma.registry import Choice
 from flamma.strategies.base import (
     Answers,
     Offer,
-    State,
     Strategy,
     data_shares,
     largest,
     model_of,
     uniform_choice,
 )
-from flamma.types import Floats, Ints, LocalTask, Params, Population, Profile, Report, Terms
-
-
-@dataclass(frozen=True, eq=False)
-class FlammaState(State):
-    """What the server knows of every client.
-
-    Attributes
-    ----------
-    trainable_size : int
-        How many of the weights count in a distance.
-    contributions : ndarray
-        ω as of the last refresh, what the game is played with.
-    effective : ndarray
-        ω decayed by every selection since the last refresh, what selection goes by.
-    measured : ndarray
-        ω as of the client's last report.
-    costs : ndarray
-        c as given to the server; NaN where it must go by the revealed bounds.
-    cost_lower, cost_upper : ndarray
-        What the clients' play has revealed of their costs.
-    """
-
-    trainable_size: int
-    contributions: Floats
-    effective: Floats
-    measured: Floats
-    costs: Floats
-    cost_lower: Floats
-    cost_upper: Floats
-
+from flamma.strategies.knowledge import FlammaState, known_costs, observed
+from flamma.strategies.measured import measured_contributions
+from flamma.types import Ints, LocalTask, Params, Population, Profile, Terms
 
 F = TypeVar("F", bound=FlammaState)
 
@@ -104,6 +75,16 @@ class GameStrategy(Strategy[F], Generic[F]):
         What measures ω: ``distance``, the closeness of a client's model to the new global one;
         ``cosine``, of the angle between the client's move and the global one, which does not
         reward doing little; or another registered measure.
+    pricing : {"common", "others"}
+        Whether all selected clients are offered the decay factor of their common game, as in the
+        paper, or each one that of the game of all other clients known. Then what a client reports
+        or shows of its cost does not move its own offer.
+    normalise_epochs : bool
+        Whether updates are divided by the epochs done (FedNova), so that those who work more do
+        not count for more.
+    budget : float, optional
+        The most that all clients may earn in all rounds, in units of utility. Each offer is lowered
+        so far that even the most epochs cost no more than its share.
     """
 
     decay_start: float = 0.3
@@ -119,6 +100,9 @@ class GameStrategy(Strategy[F], Generic[F]):
     prior_cost: float = 0.1
     server_epochs: Literal["whole", "continuous"] = "whole"
     contribution: Annotated[Choice, CONTRIBUTIONS] = Choice("distance")
+    pricing: Literal["common", "others"] = "common"
+    normalise_epochs: bool = False
+    budget: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,6 +115,8 @@ class GameStrategy(Strategy[F], Generic[F]):
                 raise StrategyError(f"{option} must lie in [0, 1], not {value:g}.")
         if self.price is not None and not 0 <= self.price < math.inf:
             raise StrategyError(f"price must be at least 0, not {self.price:g}.")
+        if self.budget is not None and not 0 <= self.budget < math.inf:
+            raise StrategyError(f"budget must be at least 0, not {self.budget:g}.")
         if self.refresh_every < 1 or self.warmup_iterations < 0 or not self.prior_cost > 0:
             raise StrategyError(
                 "refresh_every must be at least 1, warmup_iterations at least 0 and prior_cost "
@@ -163,10 +149,12 @@ class GameStrategy(Strategy[F], Generic[F]):
         chosen = self.select(state, available, rng)
         game = self.game(state, chosen, number)
         gamma = solve(game).decay_factor
-        scale = gamma if self.decay_acts_on == "step" else 1.0
+        steps = self.decay_acts_on == "step"
         terms = (
-            Terms(int(client), number, gamma, float(omega), step_scale=scale)
-            for client, omega in zip(chosen, game.contributions, strict=True)
+            Terms(int(client), number, own, float(omega), step_scale=own if steps else 1.0)
+            for client, own, omega in zip(
+                chosen, self.offered(state, chosen, number, gamma), game.contributions, strict=True
+            )
         )
         effective = tuple(state.effective[chosen].tolist())
         return Offer(number, tuple(terms), gamma, game, effective, self.contribution.name)
@@ -187,22 +175,19 @@ class GameStrategy(Strategy[F], Generic[F]):
         """Aggregate (line 14), measure contributions, rotate the selected, refresh when due."""
         offer, accepted, before = answers.offer, answers.accepted, state.params
         if accepted:
-            state = self.step(state, offer, accepted)
+            state = self.step(state, self.normalised(answers, before))
         selected = np.array(offer.selected, dtype=np.int64)
-        measured, measure = state.measured.copy(), CONTRIBUTIONS.bind(self.contribution)
-        for report in accepted:
-            local, old, new = (
-                params[: state.trainable_size]
-                for params in (model_of(report), before, state.params)
-            )
-            measured[report.client] = measure(Update(local, old, new))
+        measured = measured_contributions(
+            self.contribution, answers, before, state.params, state.trainable_size, state.measured
+        )
         state = replace(state, measured=measured)
         if offer.game is not None:
-            factor = offer.decay_factor if self.rotation == "gamma" else float(self.rotation)
+            own = np.array([terms.decay_factor for terms in offer.terms])
             effective = state.effective.copy()
-            effective[selected] *= factor
+            effective[selected] *= own if self.rotation == "gamma" else float(self.rotation)
             effective[list(answers.abstained)] = 0.0  # asked again after the next refresh
-            state = self.observe(replace(state, effective=effective), answers)
+            state = replace(state, effective=effective)
+            state = observed(state, answers, self.epoch_bounds)
         if offer.round % self.refresh_every == 0:
             state = replace(state, contributions=measured, effective=measured)
         return state
@@ -220,43 +205,66 @@ class GameStrategy(Strategy[F], Generic[F]):
 
     def game(self, state: F, chosen: Ints, number: int) -> Game:
         """Return the game that the selected clients play this round, as the server knows it."""
-        omega, costs = state.contributions[chosen], self.known_costs(state, chosen)
-        floor = self.decay_floor
-        if isinstance(floor, str):
-            with np.errstate(divide="ignore"):
-                entry = self.epoch_bounds[0] * costs / omega
-            floor = float(np.max(entry[entry <= 1], initial=0.0))
-        game = Game(
-            omega,
-            costs,
-            number,
+        omega, costs = state.contributions[chosen], known_costs(state, chosen, self.prior_cost)
+        return self.rule(self.starts(state)).game(omega, costs, number)
+
+    def offered(self, state: F, chosen: Ints, number: int, gamma: float) -> list[float]:
+        """Return the decay factor that each selected client is offered; γ is the game's."""
+        if self.pricing == "common":
+            factors = np.full(chosen.size, gamma)
+        else:
+            everybody = np.arange(state.contributions.size)
+            costs = known_costs(state, everybody, self.prior_cost)
+            rule = self.rule(self.starts(state))
+            factors = rule.decay_factors(state.contributions, costs, number, chosen)
+        if self.budget is not None:
+            factors *= affordable(
+                factors,
+                state.contributions[chosen],
+                self.epoch_bounds[1],
+                budget=self.budget,
+                rounds=self.plan.rounds,
+                per_round=self.plan.per_round,
+            )
+        return [float(factor) for factor in factors]
+
+    def rule(self, decay_start: float) -> PricingRule:
+        """Return how decay factors follow from contributions and costs."""
+        return PricingRule(
+            rule=self.pricing,
+            decay_floor=self.decay_floor,
+            price=self.price,
+            decay_start=decay_start,
+            rounds=self.plan.rounds,
             epoch_bounds=self.epoch_bounds,
             whole_epochs=self.server_epochs == "whole",
-            decay_bounds=(floor, 1),
         )
-        works = best_response(game, 1.0).any()
-        if self.price is not None:
-            return game.replace(price=self.price)
-        if floor == 1 or not works:  # γ has no room, or nothing to act on
-            return game.replace(price=0.0)
-        return game.replace(price=price_for(self.starts(state), self.plan.rounds, game))
 
     def starts(self, state: F) -> float:
         """Return the share of the rounds at which γ leaves 1."""
         return self.decay_start
 
-    def known_costs(self, state: F, clients: Ints) -> Floats:
-        """Return these clients' costs as the server knows them: given, revealed, or assumed."""
-        given = state.costs[clients]
-        revealed = middle_cost(state.cost_lower[clients], state.cost_upper[clients])
-        estimate = np.where(np.isfinite(revealed), revealed, self.prior_cost)
-        known = np.where(np.isnan(given), estimate, given)
-        return np.clip(known, SMALLEST_COST, LARGEST_COST)
-
-    def step(self, state: F, offer: Offer, accepted: Sequence[Report]) -> F:
+    def step(self, state: F, answers: Answers) -> F:
         """Return the state with the new global model."""
-        params = self.average(accepted, data_shares(accepted))
-        return replace(state, params=self.damped(state.params, params, offer))
+        accepted = answers.accepted
+        params = self.average(accepted, data_shares(accepted), answers.reference)
+        return replace(state, params=self.damped(state.params, params, answers.offer))
+
+    def normalised(self, answers: Answers, received: Params) -> Answers:
+        """Return the answers with their updates divided by the epochs done, times their mean."""
+        accepted = answers.accepted
+        if not self.normalise_epochs or any(report.epochs < 1 for report in accepted):
+            return answers
+        shares = data_shares(accepted)
+        mean = math.fsum(
+            share * report.epochs for share, report in zip(shares, accepted, strict=True)
+        ) / math.fsum(shares)
+        scaled = (
+            replace(report, params=received + np.float32(mean / report.epochs) * move)
+            for report in accepted
+            for move in (model_of(report) - received,)
+        )
+        return replace(answers, accepted=tuple(scaled))
 
     def damped(self, before: Params, target: Params, offer: Offer) -> Params:
         """Return the target, or only γ of the way to it if the decay acts on the server's step."""
@@ -264,24 +272,6 @@ class GameStrategy(Strategy[F], Generic[F]):
             return target
         moved = before + np.float32(offer.decay_factor) * (target - before)
         return moved.astype(np.float32, copy=False)
-
-    def observe(self, state: F, answers: Answers) -> F:
-        """Narrow the bounds on the costs of those whose epochs were seen."""
-        played = {r.client: r.epochs for r in answers.accepted} | dict.fromkeys(
-            answers.abstained, 0
-        )
-        if not np.isnan(state.costs).any() or not played:
-            return state
-        offer = answers.offer
-        omega = {terms.client: terms.contribution for terms in offer.terms}
-        clients = np.array(sorted(played))
-        pull = offer.decay_factor * np.array([omega[c] for c in clients])
-        epochs = np.array([float(played[c]) for c in clients])
-        at_least, at_most, _ = cost_interval(pull, epochs, self.epoch_bounds, whole=True)
-        lower, upper = state.cost_lower.copy(), state.cost_upper.copy()
-        lower[clients] = np.maximum(lower[clients], at_least)
-        upper[clients] = np.minimum(upper[clients], at_most)
-        return replace(state, cost_lower=lower, cost_upper=upper)
 
 
 @dataclass(frozen=True)

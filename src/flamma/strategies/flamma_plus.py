@@ -7,7 +7,6 @@ decay sets in, clients that the model serves badly weigh more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Generic, Literal, TypeVar
 
@@ -15,11 +14,12 @@ import numpy as np
 
 from flamma.errors import StrategyError
 from flamma.numerics import power, total
-from flamma.strategies.base import Offer, loss_unit
-from flamma.strategies.flamma import FlammaState, GameStrategy
+from flamma.strategies.base import Answers, Offer, loss_unit
+from flamma.strategies.flamma import GameStrategy
+from flamma.strategies.knowledge import FlammaState
 from flamma.strategies.memory import Remembering, check_memory, empty_memory, recall
 from flamma.strategies.rows import RowFormat
-from flamma.types import Floats, Ints, Params, Population, Report
+from flamma.types import Floats, Ints, Params, Population
 
 SMALLEST_LOSS = 1e-3
 """Below it a loss weighs as this one does, so that no client's weight is 0."""
@@ -99,8 +99,9 @@ class MemoryStrategy(GameStrategy[M], Generic[M]):
         """Whether clients must tell the loss of the model they receive."""
         return self.levelling > 0
 
-    def step(self, state: M, offer: Offer, accepted: Sequence[Report]) -> M:
+    def step(self, state: M, answers: Answers) -> M:
         """Remember what was sent this round and step by all that is remembered."""
+        offer, accepted = answers.offer, answers.accepted
         losses = state.losses.copy()
         for report in accepted:
             if np.isfinite(report.loss):
@@ -110,14 +111,19 @@ class MemoryStrategy(GameStrategy[M], Generic[M]):
             state,
             accepted,
             offer.round,
+            answers.reference,
             fading=self.memory,
             persistence=self.persistence,
-            weights=levelled(state.samples, losses, self.levelling * (1 - offer.decay_factor)),
+            weights=self.weights(state.samples, losses, offer.decay_factor),
         )
         params = self.damped(state.params, recalled.params, offer)
         return replace(
             state, params=params, kept=recalled.kept, heard=recalled.heard, losses=losses
         )
+
+    def weights(self, samples: Ints, losses: Floats, decay_factor: float) -> Floats:
+        """Return how much each client counts, up to a common factor."""
+        return levelled(samples, losses, self.levelling * (1 - decay_factor))
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,7 @@ class FlammaPlus(MemoryStrategy[MemoryState]):
         return self.first_memory(params, population)
 
 
-def levelled(samples: Ints, losses: Floats, exponent: float) -> Floats:
+def levelled(samples: Ints | Floats, losses: Floats, exponent: float) -> Floats:
     """Return data size times loss^exponent; who has told no loss counts as having their mean."""
     told = np.isfinite(losses)
     if exponent == 0 or not told.any():

@@ -84,13 +84,13 @@ class Incentive(Averaging[IncentiveState]):
             return state
         if validate is None:
             raise StrategyError("incentive needs a validation set: set data.validation_samples.")
-        shares = data_shares(accepted)
-        together = validate(self.average(accepted, shares))[0]
+        shares, reference = data_shares(accepted), answers.reference
+        together = validate(self.average(accepted, shares, reference))[0]
         gains = []
         for k in range(len(accepted)):
             others = [*accepted[:k], *accepted[k + 1 :]]
             rest = [*shares[:k], *shares[k + 1 :]]
-            without = self.average(others, rest) if others else state.params
+            without = self.average(others, rest, reference) if others else state.params
             gains.append(validate(without)[0] - together)
         average = state.gain.copy()
         for report, gain in zip(accepted, gains, strict=True):
@@ -101,5 +101,5 @@ class Incentive(Averaging[IncentiveState]):
             share * max(gain, 0.0) if np.isfinite(gain) else 0.0
             for share, gain in zip(shares, gains, strict=True)
         ]
-        params = self.average(accepted, weights if sum(weights) > 0 else shares)
+        params = self.average(accepted, weights if sum(weights) > 0 else shares, reference)
         return replace(state, params=params, gain=average)

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from flamma.aggregators import AGGREGATORS, weighted_mean
+from flamma.aggregators import AGGREGATORS, Reference, aggregated, weighted_mean
 from flamma.errors import StrategyError
 from flamma.numerics import total
 from flamma.strategies.base import State, Strategy, data_shares, model_of
@@ -114,6 +114,7 @@ def recall(
     state: Remembering,
     accepted: Sequence[Report],
     number: int,
+    reference: Reference | None,
     *,
     fading: float,
     persistence: float,
@@ -124,6 +125,9 @@ def recall(
     q is in proportion to the weights, by default the data sizes. What is not trained, such as a
     running variance, is the mean of this round's reports: an old difference could take it below
     zero. What has faded away is left out.
+
+    An aggregator other than the mean combines the rows of all clients heard from, not this round's
+    alone, so that what an attacker has sent is held down as long as it is remembered.
     """
     clients = [report.client for report in accepted]
     heard = state.heard.copy()
@@ -143,11 +147,14 @@ def recall(
     if _streams(strategy):
         pull = kept.weighted_sum(remembered, faded)
     else:
-        pull = AGGREGATORS.bind(strategy.aggregator)(kept.matrix(remembered), faded)
+        # A client that has changed nothing since the received model w has the row (1 - κ) w.
+        still = np.float64(1 - persistence) * state.params
+        at_rows = None if reference is None else replace(reference, received=still)
+        pull = aggregated(strategy.aggregator, kept.matrix(remembered), faded, at_rows)
     params = (stays * state.params + pull).astype(np.float32)
     carried = slice(state.trainable_size, None)
     if state.trainable_size < params.size:
-        params[carried] = strategy.average(accepted, data_shares(accepted))[carried]
+        params[carried] = strategy.average(accepted, data_shares(accepted), reference)[carried]
     return Recalled(params, kept, heard)
 
 

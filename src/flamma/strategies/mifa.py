@@ -60,6 +60,7 @@ class Mifa(Averaging[Remembering]):
             state,
             answers.accepted,
             answers.offer.round,
+            answers.reference,
             fading=self.memory,
             persistence=self.persistence,
         )

@@ -5,16 +5,19 @@ Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from flamma.aggregators import AGGREGATORS, Reference, aggregated, weighted_mean
 from flamma.errors import StrategyError
-from flamma.numerics import dot, power
+from flamma.numerics import dot, power, total
 from flamma.strategies.base import Answers, State, data_shares, loss_unit, model_of
 from flamma.strategies.fedavg import Averaging
-from flamma.types import Params, Population, Terms
+from flamma.types import Params, Population, Report, Terms
 
 SMALLEST_LOSS_SHIFT = 1e-10
 """Added to every loss, so that a power of 0 is defined."""
@@ -33,7 +36,9 @@ class QFFL(Averaging[QFFLState]):
 
     L = 1/η, g_k = L (w - w_k), Δ_k = F_k^q g_k, h_k = q F_k^(q-1) ‖g_k‖² + L F_k^q. With q = 0
     this is the plain mean of the models, whatever the data sizes. What is not trained, such as a
-    batch norm's running means, has no gradient: it becomes the mean by data size.
+    batch norm's running means, has no gradient: it becomes the mean by data size. With an
+    aggregator other than ``mean``, its centre of the models, with weights F_k^q, takes the place of
+    every w_k.
 
     Parameters
     ----------
@@ -72,11 +77,32 @@ class QFFL(Averaging[QFFLState]):
         unit = loss_unit([report.loss + SMALLEST_LOSS_SHIFT for report in usable], self.q)
         losses = [(report.loss + SMALLEST_LOSS_SHIFT) / unit for report in usable]
         weights, slopes = (power(losses, exponent).tolist() for exponent in (self.q, self.q - 1))
-        for report, weight, slope in zip(usable, weights, slopes, strict=True):
-            gradient = lipschitz * (received - model_of(report)[trained])
+        models = self._models(usable, weights, answers.reference, state.trainable_size)
+        for model, weight, slope in zip(models, weights, slopes, strict=True):
+            gradient = lipschitz * (received - model)
             step += weight * gradient
             scale += self.q * slope * dot(gradient, gradient) / unit
             scale += lipschitz * weight
-        params = self.average(usable, data_shares(usable))
+        params = self.average(usable, data_shares(usable), answers.reference)
         params[trained] = (received - step / scale).astype(np.float32)
         return replace(state, params=params)
+
+    def _models(
+        self,
+        reports: Sequence[Report],
+        weights: Sequence[float],
+        reference: Reference | None,
+        size: int,
+    ) -> list[NDArray[np.floating]]:
+        """Return the trained weights that each client counts with: its own, under the mean.
+
+        Any other aggregator's centre stands for all of them. The length of one client's gradient
+        could otherwise make the step as small as it likes.
+        """
+        own: list[NDArray[np.floating]] = [model_of(report)[:size] for report in reports]
+        if AGGREGATORS[self.aggregator.name] is weighted_mean:
+            return own
+        if reference is not None:
+            reference = reference.of_trained(size)
+        sums = aggregated(self.aggregator, own, np.array(weights), reference)
+        return [sums / total(weights)] * len(own)

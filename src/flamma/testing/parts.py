@@ -9,18 +9,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from flamma.aggregators import AGGREGATORS
+from flamma.aggregators import AGGREGATORS, Reference, aggregated
 from flamma.clients.costs import COSTS, CostedClients, true_costs
-from flamma.contributions import CONTRIBUTIONS, Update
 from flamma.data.splits import SPLITS, Pool, split_owners
 from flamma.metrics import METRICS, ScoreMetric, evaluate
 from flamma.records import RoundRecord
 from flamma.registry import Choice, Registry
 from flamma.seeding import stream
-from flamma.types import Scores
+from flamma.types import Params, Scores
 
 
-class _PartContract:
+class PartContract:
     """What the suites share: an entry by name, with options if it needs any."""
 
     name: str = ""
@@ -33,7 +32,7 @@ class _PartContract:
         return self.registry.choose({"name": self.name, **self.options}, "entry")
 
 
-class SplitContract(_PartContract):
+class SplitContract(PartContract):
     """The tests that a split passes."""
 
     registry = SPLITS
@@ -57,7 +56,7 @@ class SplitContract(_PartContract):
         np.testing.assert_array_equal(first, second)
 
 
-class CostContract(_PartContract):
+class CostContract(PartContract):
     """The tests that a kind of costs passes."""
 
     registry = COSTS
@@ -78,31 +77,7 @@ class CostContract(_PartContract):
         )
 
 
-class ContributionContract(_PartContract):
-    """The tests that a contribution measure passes."""
-
-    registry = CONTRIBUTIONS
-
-    def test_a_contribution_lies_between_0_and_1(self) -> None:
-        """Whatever the update, and even where nothing has moved."""
-        measure = CONTRIBUTIONS.bind(self.choice)
-        for seed in range(20):
-            rng = stream(seed, "update")
-            vectors = [rng.normal(size=30).astype(np.float32) * 10**seed for _ in range(3)]
-            assert 0 <= measure(Update(*vectors)) <= 1
-        zero = np.zeros(30, dtype=np.float32)
-        assert 0 <= measure(Update(zero, zero, zero)) <= 1
-
-    def test_an_update_is_not_changed(self) -> None:
-        """A measure only reads."""
-        vectors = [stream(k, "update").normal(size=30).astype(np.float32) for k in range(3)]
-        before = [vector.copy() for vector in vectors]
-        CONTRIBUTIONS.bind(self.choice)(Update(*vectors))
-        for vector, copy in zip(vectors, before, strict=True):
-            np.testing.assert_array_equal(vector, copy)
-
-
-class AggregatorContract(_PartContract):
+class AggregatorContract(PartContract):
     """The tests that an aggregator passes."""
 
     registry = AGGREGATORS
@@ -112,16 +87,22 @@ class AggregatorContract(_PartContract):
         vector = stream(0, "vector").normal(size=20).astype(np.float32)
         weights = np.array([0.2, 0.3, 0.1])
         for vectors in ([vector] * 3, np.stack([vector] * 3)):
-            combined = AGGREGATORS.bind(self.choice)(vectors, weights)
+            combined = aggregated(self.choice, vectors, weights, _reference(vector))
             np.testing.assert_allclose(combined, 0.6 * vector.astype(np.float64), rtol=1e-6)
 
     def test_it_is_finite_and_of_the_same_size(self) -> None:
         """The result is a vector in double precision."""
         vectors = stream(1, "vectors").normal(size=(5, 20)).astype(np.float32)
-        combined = AGGREGATORS.bind(self.choice)(list(vectors), np.full(5, 0.2))
+        combined = aggregated(self.choice, list(vectors), np.full(5, 0.2), _reference(vectors[0]))
         assert combined.shape == (20,)
         assert combined.dtype == np.float64
         assert np.isfinite(combined).all()
+
+
+def _reference(server_update: Params) -> Reference:
+    """Return what updates are measured from: zero, and an update of the server's own."""
+    own = server_update.astype(np.float64)
+    return Reference(np.zeros(own.size, dtype=np.float32), lambda: own)
 
 
 class MetricContract:

@@ -96,6 +96,26 @@ def test_batch_norms_go_through_every_strategy(tmp_path, name):
     assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
 
 
+@pytest.mark.parametrize("name", ["fedavg", "flamma-plus"])
+@pytest.mark.parametrize("aggregator", ["trimmed-mean", "fltrust"])
+def test_robust_aggregators_give_what_they_give_on_the_local_engine(tmp_path, name, aggregator):
+    config = tables(strategy={"name": name, "aggregator": aggregator})
+    ours = served(tmp_path / "flower", config)
+    assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
+    plain = run(config, out=tmp_path / "mean", engine__name="local", strategy__aggregator="mean")
+    assert plain.params_sha256 != ours.params_sha256
+
+
+def test_an_aggregator_that_needs_a_validation_set_is_refused_without_one(tmp_path):
+    data = SMALL["data"] | {"validation_samples": 0}
+    config = tables(strategy={"name": "fedavg", "aggregator": "fltrust"}, data=data)
+    expected = "the aggregator fltrust scores updates on the server's own data: set data.validation"
+    with pytest.raises(ConfigError, match=expected):
+        served(tmp_path / "flower", config)
+    with pytest.raises(ConfigError, match=expected):
+        run(config, out=tmp_path / "local", engine__name="local")
+
+
 def test_only_the_clients_that_were_drawn_are_asked_to_evaluate(tmp_path):
     grid = LoopGrid(partitions(CLIENTS))
     config = tables("fedavg", evaluation={"clients": 2})

@@ -32,7 +32,20 @@ SMALL = {
     "training": {"learning_rate": 0.1, "epochs": 2},
     "costs": {"kind": "lognormal", "value": 0.05},
 }
-SAME = ("selected", "failed", "abstained", "decay_factor", "local_epochs")
+SAME = ("selected", "failed", "abstained", "decay_factor", "local_epochs", "efforts")
+LIARS = {
+    "loss-inflater": {"clients": [0]},
+    "part-trainer": {"clients": [1]},
+    "label-flip": {"clients": [2]},
+    "data-inflater": {"clients": [3]},
+    "epoch-faker": {"clients": [4]},
+}
+SHIRKERS = {
+    "free-rider": {"clients": [0], "sends": "repeat"},
+    "cost-liar": {"clients": [1]},
+    "sybil": {"clients": [2, 3]},
+    "dropper": {"clients": [4], "rate": 0.2},
+}
 
 
 def leftovers():
@@ -59,9 +72,11 @@ def assert_same(ours, theirs):
         assert one.metric("accuracy") == other.metric("accuracy")
 
 
-@pytest.mark.parametrize(("name", "trainer"), [("qffl", "torch"), ("fedavg", "auto")])
-def test_it_gives_what_the_local_engine_gives(tmp_path, name, trainer):
-    tables = {**SMALL, "strategy": {"name": name}}
+@pytest.mark.parametrize(
+    ("name", "trainer", "behaviours"), [("qffl", "torch", LIARS), ("fedavg", "auto", {})]
+)
+def test_it_gives_what_the_local_engine_gives(tmp_path, name, trainer, behaviours):
+    tables = {**SMALL, "strategy": {"name": name}, "behaviours": behaviours}
     local = run(tables, out=tmp_path / "local", training__trainer=trainer)
     told = []
     ours = run(
@@ -102,7 +117,7 @@ def begun(command, place, rounds):
 
 
 def test_interrupted_and_killed_it_leaves_nothing_behind_and_goes_on_to_the_same_bits(tmp_path):
-    tables = {**SMALL, "rounds": 40, "strategy": {"name": "flamma"}}
+    tables = {**SMALL, "rounds": 40, "strategy": {"name": "flamma"}, "behaviours": SHIRKERS}
     local = run(tables, out=tmp_path / "local")
     place, file = tmp_path / "flower", tmp_path / "config.toml"
     file.write_text(make_config(tables).as_toml(), encoding="utf-8")

@@ -7,6 +7,7 @@ fields are its options.
 
 from flamma.clients.behaviours.assignment import BehaviourAssignment as BehaviourAssignment
 from flamma.clients.behaviours.assignment import assign as assign
+from flamma.clients.behaviours.assignment import make_behaviour as make_behaviour
 from flamma.clients.behaviours.assignment import read_assignments as read_assignments
 from flamma.clients.behaviours.catalogue import BEHAVIOURS as BEHAVIOURS
 from flamma.clients.behaviours.contract import Behaviour as Behaviour

@@ -66,15 +66,17 @@ def read_assignments(table: Any) -> tuple[BehaviourAssignment, ...]:
 def assign(
     assignments: tuple[BehaviourAssignment, ...], clients: int, seed: int
 ) -> dict[int, Behaviour]:
-    """Return the behaviour of every client that has one of its own; the others are honest.
+    """Return the behaviour of every client that is not honest.
 
     Where a number or a share of clients is asked for, they are drawn by the seed, never one that
-    has a behaviour already.
+    has a behaviour already. Clients that are assigned ``honest`` are like those that are not
+    assigned anything, but no later entry draws them.
 
     Raises
     ------
     ConfigError
-        If there are not so many clients, or a client is given two behaviours.
+        If there are not so many clients, a client is given two behaviours, or an option has an
+        impossible value.
     """
     found: dict[int, Behaviour] = {}
     for number, assignment in enumerate(assignments):
@@ -86,7 +88,7 @@ def assign(
                 raise ConfigError(f"behaviours.{name} is for {count} clients of {free.size} left.")
             rng = stream(seed, "behaviours", number)
             who = tuple(sorted(rng.choice(free, size=count, replace=False).tolist()))
-        behaviour = BEHAVIOURS.bind(assignment.behaviour)()
+        behaviour = make_behaviour(assignment.behaviour, f"behaviours.{name}")
         for client in who:
             if not 0 <= client < clients or client in found:
                 raise ConfigError(
@@ -94,4 +96,19 @@ def assign(
                     f"behaviour already."
                 )
             found[client] = behaviour
-    return found
+    return {client: own for client, own in found.items() if type(own) is not Behaviour}
+
+
+def make_behaviour(choice: Choice, where: str) -> Behaviour:
+    """Return a behaviour with its options.
+
+    Raises
+    ------
+    ConfigError
+        If an option has an impossible value; ``where`` says in which table.
+    """
+    try:
+        made: Behaviour = BEHAVIOURS.bind(choice)()
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    return made

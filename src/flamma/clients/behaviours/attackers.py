@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flamma.clients.behaviours.contract import Behaviour, Encounter, Notes
-from flamma.clients.behaviours.liars import check_positive, noise_of
+from flamma.clients.behaviours.parts import check_positive, moved, noise_of, update_of
 from flamma.numerics import norm
 from flamma.types import DataUse, LocalTask, Params, Report
 
@@ -29,7 +29,7 @@ class SignFlip(Behaviour):
 
     def send(self, report: Report, encounter: Encounter, received: Params, notes: Notes) -> Report:
         """Turn the update around."""
-        return moved(report, received, -self.factor)
+        return multiplied(report, received, -self.factor)
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,20 @@ class ScaledUpdate(Behaviour):
     ----------
     factor : float
         How many times as long it is.
+    colluding : bool
+        Whether the clients of this entry share the factor, so that each stands out less.
     """
 
     factor: float = 10.0
+    colluding: bool = False
 
     def __post_init__(self) -> None:
         check_positive("factor", self.factor)
 
     def send(self, report: Report, encounter: Encounter, received: Params, notes: Notes) -> Report:
         """Stretch the update."""
-        return moved(report, received, self.factor)
+        sharing = len(encounter.group) if self.colluding and encounter.group else 1
+        return multiplied(report, received, self.factor / sharing)
 
 
 @dataclass(frozen=True)
@@ -83,13 +87,15 @@ class GaussianNoise(Behaviour):
         """Replace the update by noise."""
         if report.params is None:
             return report
-        length = self.factor * norm(report.params - received)
+        length = self.factor * norm(update_of(report.params, received))
         noise = noise_of(encounter, received, length, shared=self.colluding)
-        return replace(report, params=received + noise)
+        return replace(report, params=moved(received, noise))
 
 
-def moved(report: Report, received: Params, factor: float) -> Report:
+def multiplied(report: Report, received: Params, factor: float) -> Report:
     """Return a report whose update is multiplied with a factor."""
     if report.params is None:
         return report
-    return replace(report, params=received + np.float32(factor) * (report.params - received))
+    with np.errstate(over="ignore", invalid="ignore"):
+        move = np.float32(factor) * update_of(report.params, received)
+    return replace(report, params=moved(received, move))

@@ -6,6 +6,7 @@ from flamma.clients.behaviours.contract import Behaviour
 from flamma.registry import Registry
 
 LIARS = "flamma.clients.behaviours.liars"
+SHIRKERS = "flamma.clients.behaviours.shirkers"
 ATTACKERS = "flamma.clients.behaviours.attackers"
 
 BEHAVIOURS: Registry[type[Behaviour]] = Registry(
@@ -15,13 +16,13 @@ BEHAVIOURS: Registry[type[Behaviour]] = Registry(
         "honest": Behaviour,
         "cost-liar": f"{LIARS}:CostLiar",
         "imitator": f"{LIARS}:Imitator",
-        "free-rider": f"{LIARS}:FreeRider",
-        "epoch-faker": f"{LIARS}:EpochFaker",
-        "part-trainer": f"{LIARS}:PartTrainer",
         "data-inflater": f"{LIARS}:DataInflater",
         "loss-inflater": f"{LIARS}:LossInflater",
-        "sybil": f"{LIARS}:Sybil",
-        "dropper": f"{LIARS}:Dropper",
+        "free-rider": f"{SHIRKERS}:FreeRider",
+        "epoch-faker": f"{SHIRKERS}:EpochFaker",
+        "part-trainer": f"{SHIRKERS}:PartTrainer",
+        "sybil": f"{SHIRKERS}:Sybil",
+        "dropper": f"{SHIRKERS}:Dropper",
         "sign-flip": f"{ATTACKERS}:SignFlip",
         "scaled-update": f"{ATTACKERS}:ScaledUpdate",
         "label-flip": f"{ATTACKERS}:LabelFlip",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.seeding import stream
 from flamma.types import LocalTask, Params, Population, Profile, Report, Terms
 
@@ -47,14 +48,15 @@ class Introduction:
     ----------
     profile : Profile
         The truth about itself.
-    population : Population
-        The truth about all clients, for a liar that knows more than it should.
+    population : Population, optional
+        The truth about all clients, for a liar that knows more than it should; None at a site,
+        which knows only itself.
     best_report : callable, optional
         The strategy's; None where costs play no role.
     """
 
     profile: Profile
-    population: Population
+    population: Population | None = None
     best_report: BestReport | None = None
 
 
@@ -75,7 +77,8 @@ class Encounter:
     group : tuple of int
         The clients that have the same behaviour from the same entry, in order; they may collude.
     selected : tuple of int
-        All clients of the round; empty where a client cannot know.
+        All clients of the round, when :meth:`Behaviour.effort` is asked; empty before that, for a
+        client is not told who else was selected.
     """
 
     terms: Terms
@@ -89,6 +92,10 @@ class Encounter:
     def honest(self) -> LocalTask:
         """What an honest client of this profile does."""
         return self.respond(self.terms, self.profile)
+
+    def at_cost(self, factor: float) -> LocalTask:
+        """Return what an honest client would do whose cost is this multiple of the true one."""
+        return self.respond(self.terms, with_cost(self.profile, self.profile.cost * factor))
 
     @property
     def warms_up(self) -> bool:
@@ -105,7 +112,9 @@ class Encounter:
 class Behaviour:
     """An honest client; others override what they do differently.
 
-    All three moments must depend on their arguments alone, so that a run can be repeated.
+    All three moments must depend on their arguments alone, so that a run can be repeated. Numbers
+    of a model are to be added up by :mod:`flamma.numerics`, and random numbers to be drawn from
+    :meth:`Encounter.rng`, so that every machine gets the same bits.
     """
 
     def tell(self, introduction: Introduction) -> Profile:
@@ -126,3 +135,8 @@ class Behaviour:
     def effort(self, task: LocalTask, encounter: Encounter) -> float:
         """Return what the client's cost is multiplied with: epochs squared times share of data."""
         return task.data.share * task.epochs**2
+
+
+def with_cost(profile: Profile, cost: float) -> Profile:
+    """Return the profile with another cost, the nearest one that a game can have."""
+    return replace(profile, cost=float(np.clip(cost, SMALLEST_COST, LARGEST_COST)))

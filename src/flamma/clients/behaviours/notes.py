@@ -15,7 +15,10 @@ NOTES = "notes"
 
 
 class NotesInFiles(Notes):
-    """Notes in a folder, which is made with the first one: a file for each client and round."""
+    """Notes in a folder, which is made with the first one: a file for each client and round.
+
+    They are never removed: a behaviour that writes one in every round fills the disk.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -25,7 +28,7 @@ class NotesInFiles(Notes):
         """Keep a vector."""
         self.folder.mkdir(parents=True, exist_ok=True)
         content = note.astype("<f4", copy=False).tobytes()
-        write_atomically(self.folder / f"{client}-{round}.f4", content, durable=False)
+        write_atomically(self.folder / f"{client}-{round}.f4", content)
 
     def read(self, client: int, round: int) -> Params | None:  # noqa: A002
         """Return the client's last note of an earlier round, None if there is none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from flamma.clients.behaviours.contract import (
     Behaviour,
@@ -27,13 +28,16 @@ def told(
     best_report: BestReport | None = None,
 ) -> Population:
     """Return the population as the clients report it to the server."""
-    if population.costs is None or not behaviours:
+    if not behaviours:
         return population
-    samples, costs = population.samples.copy(), population.costs.copy()
+    samples = population.samples.copy()
+    costs = None if population.costs is None else population.costs.copy()
     for client, behaviour in behaviours.items():
         true = profile_of(population, client)
         said = behaviour.tell(Introduction(true, population, best_report))
-        samples[client], costs[client] = said.samples, said.cost
+        samples[client] = said.samples
+        if costs is not None:
+            costs[client] = said.cost
     return replace(population, samples=samples, costs=costs)
 
 
@@ -58,18 +62,33 @@ class TrueClients:
     respond: Respond | None = None
     seed: int = 0
 
-    def encounter(self, terms: Terms, selected: tuple[int, ...] = ()) -> Encounter:
+    def encounter(self, terms: Terms) -> Encounter:
         """Return an offer as its client sees it."""
         assert self.respond is not None
         profile = profile_of(self.population, terms.client)
-        mine = self.behaviours.get(terms.client)
-        group = tuple(c for c, other in self.behaviours.items() if other is mine)
-        return Encounter(terms, profile, self.respond, self.seed, group, selected)
+        group = self._groups.get(id(self.behaviours.get(terms.client)), ())
+        return Encounter(terms, profile, self.respond, self.seed, group)
 
     def effort(self, terms: Terms, selected: tuple[int, ...]) -> float | None:
         """Return the effort of a client that is not honest; None if it does what it reports."""
         behaviour = self.behaviours.get(terms.client)
         if behaviour is None or self.respond is None:
             return None
-        encounter = self.encounter(terms, selected)
-        return behaviour.effort(behaviour.act(encounter), encounter)
+        encounter = self.encounter(terms)
+        task = behaviour.act(encounter)
+        return behaviour.effort(task, replace(encounter, selected=selected))
+
+    @cached_property
+    def _groups(self) -> dict[int, tuple[int, ...]]:
+        return groups_of(self.behaviours)
+
+
+def groups_of(behaviours: Mapping[int, Behaviour]) -> dict[int, tuple[int, ...]]:
+    """Return the clients that have each behaviour, in order, by its identity.
+
+    All clients of one entry of ``[behaviours]`` have one and the same object.
+    """
+    groups: dict[int, list[int]] = {}
+    for client, behaviour in sorted(behaviours.items()):
+        groups.setdefault(id(behaviour), []).append(client)
+    return {key: tuple(clients) for key, clients in groups.items()}

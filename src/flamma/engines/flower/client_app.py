@@ -7,17 +7,21 @@ for in every round. torch is imported only if the model is trained with it.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from flamma.engines.flower.codec import pack_answer, pack_profile, read_order
+from flamma.engines.flower.conduct import simulated_conduct, site_conduct
 from flamma.engines.flower.messages import MessageError, Order
 from flamma.engines.flower.payload import read_configuration
 from flamma.engines.flower.site import ClientData, SimulatedClientData, Site, check_address
 from flamma.engines.outcomes import one_line
-from flamma.types import Params, Terms
+from flamma.types import Ints, Params, Terms
+
+if TYPE_CHECKING:
+    from flamma.data.federated import Images
 
 MEMORY_RECORD = "flamma.memory"
 """The record of the context that lasts from one message of a run to the next."""
@@ -80,13 +84,21 @@ def carry_out_order(site: Site, order: Order, terms: Terms | None, params: Param
 
 def find_site(order: Order, context: Context) -> tuple[Site, int | None]:
     """Return the client that this process is, and its number if it is one of a simulation."""
-    where = context.node_config.get("site")
+    where, memory = context.node_config.get("site"), load_memory(context)
     if where is not None:
         from flamma.data.site_data import load_site
 
-        return Site(load_site(str(where)), order.config, load_memory(context)), None
+        data = load_site(str(where))
+        return Site(data, order.config, memory, site_conduct(data.behaviour, memory)), None
     number = int(context.node_config["partition-id"])
-    return Site(_partition(order.config, number), order.config, load_memory(context)), number
+    own = _partition(order.config, number)
+
+    def samples_of(client: int) -> tuple[Images, Ints]:
+        other = _partition(order.config, client)
+        return other.x, other.y
+
+    conduct = simulated_conduct(order.config, number, samples_of, memory)
+    return Site(own, order.config, memory, conduct), number
 
 
 def load_memory(context: Context) -> dict[str, Any]:

@@ -16,7 +16,17 @@ from flamma.engines.flower.messages import MessageError, Order, Score
 from flamma.engines.flower.payload import read_reply
 from flamma.engines.flower.roster import Request, Roster, exchange
 from flamma.engines.runner import ClientRunner
-from flamma.types import Ints, Params, Population, Report, Scores, Scoring, Terms
+from flamma.types import (
+    Floats,
+    Ints,
+    LocalTask,
+    Params,
+    Population,
+    Report,
+    Scores,
+    Scoring,
+    Terms,
+)
 
 NOT_CONNECTED = "not connected"
 Found = TypeVar("Found", Report, Score)
@@ -48,11 +58,14 @@ class GridClients:
     runner : ClientRunner
         The server's own: evaluates on the test and validation sets.
     population : Population
-        What the clients said at the beginning; an answer that says otherwise is refused.
+        What the clients said at the beginning.
     wait : float
         Seconds that the server waits for the answers of a round.
     evaluated : ndarray, optional
         The clients that score models, if not all do.
+    own_costs : ndarray, optional
+        The costs that clients are told in their orders, by default those that they told: in a
+        simulation clients play by their true costs, whatever they told.
     """
 
     roster: Roster
@@ -61,6 +74,7 @@ class GridClients:
     population: Population
     wait: float
     evaluated: Ints | None = None
+    own_costs: Floats | None = None
     _pending: _Evaluation | None = field(default=None, init=False)
 
     def play(self, params: Params, terms: Sequence[Terms]) -> list[Report]:
@@ -84,6 +98,10 @@ class GridClients:
     def validate(self, params: Params) -> tuple[float, float]:
         """Score the model on the server's validation set."""
         return self.runner.validate(params)
+
+    def train_server(self, params: Params, task: LocalTask) -> Params:
+        """Return the trainable weights after training on the server's validation set."""
+        return self.runner.train_server(params, task)
 
     def _ask(
         self, params: Params, terms: Sequence[Terms], evaluate: bool
@@ -116,7 +134,7 @@ class GridClients:
     def _content(
         self, client: int, terms: Terms | None, params: Params, evaluate: bool
     ) -> RecordDict:
-        costs = self.population.costs
+        costs = self.population.costs if self.own_costs is None else self.own_costs
         order = replace(
             self.order,
             client=client,

@@ -26,7 +26,7 @@ from flamma.engines.flower.payload import (
     take,
 )
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
-from flamma.types import Params, Report, Terms
+from flamma.types import MOST_SAMPLES, Params, Report, Terms
 
 PROTOCOL_VERSION = 3
 ORDER_RECORD, WEIGHTS_RECORD = "flamma.order", "flamma.weights"
@@ -38,8 +38,6 @@ MAX_CONFIG_LENGTH = 100_000
 
 MOST_FEATURES = 2**26
 """Numbers of one sample: a picture of three channels with sides of 4096 has fewer."""
-
-MOST_SAMPLES = 2**40
 
 LARGEST_LOSS = 1e12
 """A loss above this is refused, unless it is infinite: powers of it would overflow."""
@@ -146,15 +144,17 @@ def pack_answer(
 def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size: int) -> Report:
     """Return what a client reports on its training.
 
-    Whether its epochs are allowed is up to the strategy.
+    Whether its epochs and samples are allowed is up to the strategy.
 
     Parameters
     ----------
     content : RecordDict
         What arrived.
-    name, terms, samples, size
-        What the report must agree with: the client that was asked, its terms, its number of
-        training samples, and the number of weights.
+    name, terms, size
+        What the report must agree with: the client that was asked, its terms, and the number of
+        weights.
+    samples : int
+        How many training samples the client said it has, for a report of a failure.
 
     Raises
     ------
@@ -171,8 +171,8 @@ def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size
     if failure:
         reason = one_line_of(failure) or "it failed"
         return Report(terms.client, None, samples, 0, seconds=seconds, failure=reason)
-    if own != samples:
-        raise MessageError(f"it says that it has {own} samples, before it had {samples}")
+    if not 0 <= own <= MOST_SAMPLES:
+        raise MessageError(f"it says that it has {own} samples")
     if abs(epochs) > 2**31:
         raise MessageError("it says that it did more epochs than there are numbers for")
     if LARGEST_LOSS < loss < math.inf:
@@ -180,7 +180,7 @@ def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size
     params = read_params(content, size) if WEIGHTS_RECORD in content else None
     if params is None and epochs != 0:
         raise MessageError(f"it says that it did {epochs} epochs, but sent no weights")
-    return Report(terms.client, params, samples, epochs, loss, seconds)
+    return Report(terms.client, params, own, epochs, loss, seconds)
 
 
 def read_score(content: RecordDict, name: str, held_out: int) -> Score:

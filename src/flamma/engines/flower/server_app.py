@@ -11,6 +11,7 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from flamma.clients.behaviours import told
 from flamma.data.federated import FederatedData
 from flamma.engines.flower.clients import GridClients
 from flamma.engines.flower.handover import no_data, server_part
@@ -28,6 +29,7 @@ from flamma.experiments.world import (
     evaluated_clients,
     make_population,
     read_population,
+    true_clients,
 )
 from flamma.types import Floats, Ints
 
@@ -94,6 +96,11 @@ def serve(
         raise ConfigError(
             f"there are {len(names)} sites, but data.clients is {config.data.clients}."
         )
+    if names and config.behaviours:
+        raise ConfigError(
+            "sites do not take their behaviour from the table [behaviours]: put behaviour = "
+            "{name = ...} into the site.toml of a site."
+        )
     folder.lock()
     try:
         if trainer := folder.read_json(ABOUT).get("trainer"):
@@ -133,11 +140,23 @@ class _Server:
             # A client is alone on its machine, so there is nothing to stack.
             trainer = "torch" if runner.trainer == "stacked" else runner.trainer
             order = Order(_for_clients(config), trainer=trainer, classes=held.classes)
+            # What sites told may be a lie or not; in a simulation it is the truth, which the
+            # strategy is not to see.
+            truth = None if self.names else true_clients(config, population)
+            if truth is not None:
+                population = told(population, truth.behaviours, config.strategy.best_report)
             world = World(
                 clients=GridClients(
-                    roster, order, runner, population, self.wait, evaluated_clients(config)
+                    roster,
+                    order,
+                    runner,
+                    population,
+                    self.wait,
+                    evaluated_clients(config),
+                    own_costs=None if truth is None else truth.population.costs,
                 ),
                 population=population,
+                behaved=truth,
                 initial_params=runner.initial_params,
                 trainer=trainer,
                 class_counts=None if self.names or data is None else class_counts(data),

@@ -24,6 +24,8 @@ from typing import IO, ClassVar
 
 import psutil
 
+from flamma.clients.behaviours.notes import NOTES
+from flamma.engines.flower.conduct import NOTES_VARIABLE
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.engines.flower.handover import DATA_VARIABLE, hand_over
 from flamma.errors import ConfigError, MissingExtraError, RunError
@@ -50,6 +52,7 @@ class FlowerSimulation(NetworkEngine):
 
     name: ClassVar[str] = "flower"
     summary: ClassVar[str] = "Flower's simulation, with clients in Ray's processes"
+    gives_behaviours: ClassVar[bool] = True
 
     def execute(self, assignment: Assignment) -> None:
         """Begin a run, or go on with it, in Flower's simulation.
@@ -104,7 +107,8 @@ def _child(
     """Start the process that simulates, and make sure that it ends with all it started."""
     command = [sys.executable, "-m", "flamma.engines.flower.simulator"]
     arguments = [str(home), str(folder.path.absolute()), client_app, str(os.getpid())]
-    own = {"FLWR_HOME": str(home), DATA_VARIABLE: str(home / "data")}
+    notes = str(folder.path.absolute() / NOTES)
+    own = {"FLWR_HOME": str(home), DATA_VARIABLE: str(home / "data"), NOTES_VARIABLE: notes}
     child = subprocess.Popen(
         [*command, *arguments],
         env=os.environ | OFFLINE_ENVIRONMENT | own,

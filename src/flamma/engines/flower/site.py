@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from flamma.clients.behaviours import Encounter, Introduction
 from flamma.clients.costs import CostedClients, true_costs
+from flamma.engines.flower.conduct import Conduct, Memory
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import read_configuration
 from flamma.engines.outcomes import late, means, one_line
 from flamma.errors import ConfigError
 from flamma.experiments.config import Config
 from flamma.seeding import stream
-from flamma.training.jobs import TooSlow, Trained, Trainer, TrainingJob
+from flamma.training.jobs import TooSlow, Trained, Trainer, TrainingJob, used_samples
 from flamma.training.lanes import LanesTrainer, available
 from flamma.types import Floats, Ints, LocalTask, Params, Profile, Report, Terms
 
@@ -33,9 +34,6 @@ MEASURED = "measured"
 
 SHORTEST_EPOCH_SECONDS = 1e-9
 """What an epoch takes at least, so that a measured cost is positive on any clock."""
-
-Memory = MutableMapping[str, Any]
-"""What a client keeps from one message to the next: its measured cost, and a lanes plan."""
 
 
 class ClientData(Protocol):
@@ -82,7 +80,7 @@ class SimulatedClientData:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A client that knows its data and its cost, and responds with what is best for itself.
+    """A client that knows its data and its cost, and does what is best for itself or what it likes.
 
     Parameters
     ----------
@@ -93,11 +91,14 @@ class Site:
         server.
     memory : mutable mapping
         What lasts from one message to the next.
+    conduct : Conduct
+        How it behaves; honestly by default.
     """
 
     data: ClientData
     text: str
     memory: Memory
+    conduct: Conduct = field(default_factory=Conduct)
 
     @property
     def config(self) -> Config:
@@ -109,11 +110,14 @@ class Site:
         own = self.data
         has_cost = own.cost is not None or self.config.costs.name == MEASURED
         tells = has_cost and own.tells_cost and order.wants_cost
+        said = Profile(order.client, self.cost(order) if tells else math.nan, int(own.y.size))
+        if self.conduct.introduces:
+            said = self.conduct.behaviour.tell(Introduction(said))
         return SiteProfile(
             own.name,
-            samples=int(own.y.size),
+            samples=said.samples,
             held_out=int(own.held_y.size),
-            cost=self.cost(order) if tells else math.nan,
+            cost=said.cost,
             own_cost=has_cost,
             shape=tuple(own.shape),
             classes=own.classes,
@@ -121,22 +125,16 @@ class Site:
         )
 
     def play(self, order: Order, terms: Terms, params: Params) -> Report:
-        """Respond to terms, and train; an exception becomes the report's failure."""
-        begin, samples = time.monotonic(), int(self.data.y.size)
+        """Respond to terms, train and report; an exception becomes the report's failure."""
+        begin, samples, conduct = time.monotonic(), int(self.data.y.size), self.conduct
         try:
-            profile = Profile(terms.client, self.cost(order), samples)
-            task = self.config.strategy.respond(terms, profile)
-            if task.abstains:
-                return Report(terms.client, None, samples, epochs=0)
-            trained = self._train(order, task, params)
+            profile, respond = self._profile(order, terms), self.config.strategy.respond
+            encounter = Encounter(terms, profile, respond, self.config.seed, conduct.group)
+            report = self._report(order, conduct.behaviour.act(encounter), params)
+            return conduct.behaviour.send(report, encounter, params, conduct.notes)
         except Exception as error:  # the server is told, and the round goes on without it
-            trained = Trained(None, seconds=time.monotonic() - begin, error=error)
-        if trained.params is None:
-            reason, seconds = self._reason(trained.error), trained.seconds
-            return Report(terms.client, None, samples, 0, seconds=seconds, failure=reason)
-        return Report(
-            terms.client, trained.params, samples, task.epochs, trained.loss, trained.seconds
-        )
+            seconds = time.monotonic() - begin
+            return Report(terms.client, None, samples, 0, seconds=seconds, failure=one_line(error))
 
     def score(self, order: Order, params: Params) -> Score:
         """Evaluate weights on the held-out data."""
@@ -151,7 +149,8 @@ class Site:
 
         It is the client's own cost if it has one, else the one in the order. Where costs are
         measured and the order has none, an epoch is timed. The order repeats what a client
-        measured and told before, which is how a cost outlasts an interrupted run.
+        measured and told before, which is how a cost outlasts an interrupted run; a client that
+        may have lied does not go by that.
 
         Raises
         ------
@@ -160,9 +159,10 @@ class Site:
         """
         if self.data.cost is not None:
             return self.data.cost
-        if math.isfinite(order.cost):
+        measured = self.config.costs.name == MEASURED
+        if math.isfinite(order.cost) and not (measured and self.conduct.introduces):
             return order.cost
-        if self.config.costs.name != MEASURED:
+        if not measured:
             name, kind = self.data.name, self.config.costs.name
             raise ConfigError(f"{name} was not told its cost of the kind {kind}.")
         known: float | None = self.memory.get("cost")
@@ -180,10 +180,32 @@ class Site:
             seconds = self._train(order, task, params).seconds
         return np.array([max(seconds, SHORTEST_EPOCH_SECONDS)])
 
+    def _profile(self, order: Order, terms: Terms) -> Profile:
+        return Profile(terms.client, self.cost(order), int(self.data.y.size))
+
+    def _report(self, order: Order, task: LocalTask, params: Params) -> Report:
+        """Do a task, and report it honestly."""
+        client, samples = task.client, int(self.data.y.size)
+        if task.abstains:
+            return Report(client, None, samples, epochs=0)
+        begin = time.monotonic()
+        try:
+            trained = self._train(order, task, params)
+        except Exception as error:
+            trained = Trained(None, seconds=time.monotonic() - begin, error=error)
+        if trained.params is None:
+            reason, seconds = self._reason(trained.error), trained.seconds
+            return Report(client, None, samples, 0, seconds=seconds, failure=reason)
+        return Report(client, trained.params, samples, task.epochs, trained.loss, trained.seconds)
+
     def _train(self, order: Order, task: LocalTask, params: Params) -> Trained:
-        own, limit = self.data, self.config.engine.time_limit or None
-        rng = stream(self.config.seed, "train", task.round, task.client)
-        job = TrainingJob(task, own.x, own.y, rng)
+        limit = self.config.engine.time_limit or None
+        owner = task.client if task.data.owner is None else task.data.owner
+        own = self.data.x, self.data.y
+        x, y = own if owner == task.client else self.conduct.samples_of(owner)
+        classes = order.classes or self.data.classes
+        rng = stream(self.config.seed, "train", task.round, owner)
+        job = TrainingJob(task, *used_samples(task.data, x, y, classes), rng)
         [(_, trained)] = self._trainer(order).train_each(params, [job], limit)
         return trained
 

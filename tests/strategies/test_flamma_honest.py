@@ -1,0 +1,222 @@
+"""FLamma-honest: no gain by any report of a cost, and claims are checked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from flamma.errors import StrategyError
+from flamma.experiments.run import run
+from flamma.strategies.flamma_honest import FlammaHonest
+from flamma.strategies.plausibility import capped_losses, capped_samples, looks_like, pace_of
+from flamma.types import Plan, Population, Report, Terms
+
+PLAN = Plan(rounds=20, per_round=3, epochs=3, learning_rate=0.1, batch_size=10)
+SIZE = 6
+
+
+def population(clients=5):
+    samples = np.full(clients, 40)
+    return Population(samples, np.full(clients, 0.1), trainable_size=SIZE)
+
+
+def first_round(**options):
+    strategy = FlammaHonest(PLAN, warmup_iterations=0, **options)
+    state = strategy.init(np.zeros(SIZE, dtype=np.float32), population())
+    return strategy, state, strategy.offer(state, np.arange(5), np.random.default_rng(0))
+
+
+def answer(client, length=1.0, **changes):
+    params = np.zeros(SIZE, dtype=np.float32)
+    params[client % SIZE] = length
+    return replace(Report(client, params, samples=40, epochs=4, loss=1.0), **changes)
+
+
+def honest_inspector(tasks):
+    return [answer(task.client, epochs=task.epochs) for task in tasks]
+
+
+def test_first_answers_are_inspected_and_then_some():
+    strategy, state, offer = first_round(inspection_rate=0.2)
+    assert offer.inspected == offer.selected
+    answers = [answer(c) for c in offer.selected]
+    state, record = strategy.aggregate(state, offer, answers, inspect=honest_inspector)
+    assert record.flags == record.failed == record.fines == {}
+    later = [
+        strategy.offer(state, np.array(offer.selected), np.random.default_rng(seed)).inspected
+        for seed in range(200)
+    ]
+    share = sum(map(len, later)) / (3 * len(later))
+    assert 0.15 < share < 0.25
+    assert first_round(inspection_rate=0.0)[2].inspected == ()
+
+
+@pytest.mark.parametrize(
+    ("lie", "says"),
+    [
+        ({"params": np.full(SIZE, 2, dtype=np.float32)}, "not that of 4 epochs on its data"),
+        ({"epochs": 5, "params": np.zeros(SIZE, dtype=np.float32)}, "not that of 5 epochs"),
+        ({"loss": 1.5}, "its loss is 1, not 1.5"),
+    ],
+)
+def test_who_is_caught_pays_and_is_not_asked_again(lie, says):
+    strategy, state, offer = first_round(inspection_rate=0.1)
+    liar, *others = offer.selected
+    answers = [answer(liar, **lie), *map(answer, others)]
+    state, record = strategy.aggregate(state, offer, answers, inspect=honest_inspector)
+    assert says in record.flags[liar]
+    assert says in record.failed[liar]
+    place = offer.selected.index(liar)
+    assert record.credited[place] == 0
+    earned = offer.terms[place].decay_factor * offer.terms[place].contribution
+    epochs = looks_like(answers[0].epochs, math.inf, np.zeros(0), math.nan)
+    if "params" not in lie or lie["params"].any():
+        assert record.fines[liar] == pytest.approx(9 * earned * epochs)
+    assert record.payment(place) == -record.fines[liar]
+    assert not state.params[liar]  # its update was not used
+    for seed in range(20):
+        drawn = strategy.offer(state, np.arange(5), np.random.default_rng(seed))
+        assert liar not in drawn.selected
+
+
+def test_more_samples_than_there_are_is_caught():
+    strategy, state, offer = first_round()
+
+    def inspector(tasks):
+        return [replace(answer(task.client), samples=30) for task in tasks]
+
+    answers = [answer(c) for c in offer.selected]
+    _, record = strategy.aggregate(state, offer, answers, inspect=inspector)
+    assert set(record.flags.values()) == {"inspected: it has 30 samples, not 40"}
+
+
+def test_an_inspector_that_fails_accuses_no_one():
+    strategy, state, offer = first_round()
+
+    def inspector(tasks):
+        return [Report(task.client, None, 40, 0, failure="late") for task in tasks]
+
+    answers = [answer(c, length=float(3 + c)) for c in offer.selected]
+    _, record = strategy.aggregate(state, offer, answers, inspect=inspector)
+    assert record.failed == record.fines == {}
+
+
+def test_what_was_earned_unchecked_is_forfeited():
+    strategy, state, offer = first_round(inspection_rate=0.1)
+    answers = [answer(c) for c in offer.selected]
+    state, _ = strategy.aggregate(state, offer, answers, inspect=honest_inspector)
+    liar = offer.selected[0]
+    unchecked = state.unchecked.copy()
+    unchecked[liar] = 7.0
+    state = replace(state, unchecked=unchecked)
+    again = replace(offer, round=2, inspected=(liar,))
+    answers[0] = answer(liar, params=np.full(SIZE, 9, dtype=np.float32))
+    _, record = strategy.aggregate(state, again, answers, inspect=honest_inspector)
+    place = again.selected.index(liar)
+    terms = again.terms[place]
+    assert record.fines[liar] == pytest.approx(9 * terms.decay_factor * terms.contribution * 4 + 7)
+
+
+def test_short_updates_are_credited_with_what_they_look_like():
+    strategy, state, offer = first_round(inspection_rate=0.0)
+    short = offer.selected[0]
+    answers = [answer(c, length=0.01 if c == short else 1.0) for c in offer.selected]
+    _, record = strategy.aggregate(state, offer, answers)
+    place = offer.selected.index(short)
+    assert record.credited[place] < 0.1
+    assert "4 epochs claimed look like" in record.flags[short]
+    assert record.payment(place) < 0.1 * record.payment((place + 1) % 3)
+
+
+def test_pace_grows_less_than_in_proportion_to_the_steps():
+    received = np.zeros(SIZE, dtype=np.float32)
+    terms = Terms(0, 1, step_scale=0.5)
+    one = pace_of(answer(0, epochs=1), terms, received, 10)
+    four = pace_of(answer(0, epochs=4), terms, received, 10)
+    assert one / four == pytest.approx(4**0.7)
+    assert math.isnan(pace_of(answer(0, epochs=0), terms, received, 10))
+
+
+def test_paces_are_compared_with_others_and_with_ones_own():
+    usual = np.array([1.0, 1.2, 0.9])
+    assert looks_like(5, 0.5, usual, math.nan) == 5
+    assert looks_like(5, 0.1, usual, math.nan) < 1.5
+    assert looks_like(5, 0.1, usual, 0.1) < 1.5  # having always done little is no excuse
+    assert looks_like(5, 0.5, np.array([0.5]), 4.0) < 3  # one other client is too few to tell
+    assert looks_like(5, 0.1, np.zeros(0), math.nan) == 5
+
+
+def test_claims_of_data_and_losses_are_capped():
+    assert capped_samples(np.array([10, 20, 10**9]), 3).tolist() == [10, 20, 60]
+    losses = np.array([np.nan, 1.0, 2.0, 1000.0])
+    np.testing.assert_array_equal(capped_losses(losses), [np.nan, 1, 2, 2])
+    np.testing.assert_array_equal(capped_losses(np.array([5.0, np.nan])), [5, np.nan])
+
+
+@pytest.mark.parametrize(
+    "options", [{"inspection_rate": 1.5}, {"fine": -1.0}, {"weight_cap": 0.5}, {"budget": -1.0}]
+)
+def test_impossible_options_are_refused(options):
+    with pytest.raises(StrategyError):
+        FlammaHonest(PLAN, **options)
+
+
+def tables(**changes):
+    return {
+        "rounds": 6,
+        "per_round": 3,
+        "data": {"clients": 6, "train_samples": 300, "split": "shards"},
+        "model": "logistic",
+        "strategy": {"name": "flamma-honest", "warmup_iterations": 2},
+        "costs": {"kind": "lognormal", "value": 0.1, "spread": 0.5},
+        **changes,
+    }
+
+
+def hash_of(done):
+    return [(r.selected, r.decay_factors, r.local_epochs, r.contributions) for r in done.history]
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    return run(tables(), out=tmp_path_factory.mktemp("honest") / "run")
+
+
+@pytest.mark.parametrize("factor", [1e-6, 0.3, 7.0])
+def test_no_report_of_a_cost_changes_anything(tmp_path, honest, factor):
+    lying = {"cost-liar": {"clients": [2], "factor": factor}}
+    lie = run(tables(behaviours=lying), out=tmp_path / "lie")
+    assert hash_of(lie) == hash_of(honest)
+    assert (lie.path / "clients.csv").read_bytes() == (honest.path / "clients.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"free-rider": {"clients": [2]}},
+        {"free-rider": {"clients": [2], "sends": "repeat"}},
+        {"epoch-faker": {"clients": [2], "claimed": 10}},
+        {"part-trainer": {"clients": [2]}},
+        {"data-inflater": {"clients": [2]}},
+        {"loss-inflater": {"clients": [2]}},
+        {"gaussian-noise": {"clients": [2]}},
+    ],
+)
+def test_who_cheats_is_caught_the_first_time(tmp_path, lie):
+    done = run(tables(behaviours=lie), out=tmp_path / "lie")
+    asked = [r for r in done.history if 2 in r.selected]
+    assert 2 in asked[0].flags
+    assert 2 in asked[0].fines
+    assert len(asked) == 1
+    assert not any(set(r.flags) - {2} for r in done.history)
+
+
+def test_a_budget_is_kept(tmp_path, honest):
+    spent = sum(r.payment(k) for r in honest.history for k in range(3))
+    strategy = {"name": "flamma-honest", "warmup_iterations": 2, "budget": spent}
+    kept = run(tables(strategy=strategy), out=tmp_path / "kept")
+    total = sum(r.payment(k) for r in kept.history for k in range(3))
+    assert 0 < total < spent
