@@ -125,6 +125,12 @@ def test_numbers_read_back_exactly():
             assert (line.client_total, line.run_total) == (client_totals[line.client], total)
 
 
+def test_a_flag_that_is_also_the_failure_is_told_once():
+    record = a_record(flags={0: "caught", 2: "slow"}, failed={0: "caught", 2: "late"})
+    reasons = [line.reason for line in parse_lines(LedgerWriter(LedgerConfig(), "").lines(record))]
+    assert reasons == ["flagged: caught", "flagged: slow; failed: late"]
+
+
 def test_a_reason_of_many_lines_stays_on_one():
     lines = LedgerWriter(LedgerConfig(), "run").lines(a_record(failed={0: "a\nb\x1b[2J\u2028c"}))
     assert len("".join(lines).splitlines()) == 1
@@ -399,6 +405,15 @@ def test_a_budget_shows_what_is_left_or_by_how_much_it_is_exceeded(tmp_path, cap
     net = accounts_of(run_ledger(done), done.history, 36).net
     assert main(["ledger", str(path)]) == 0
     assert f"The budget of 1 is exceeded by {net - 1:.6g}." in capsys.readouterr().out
+
+
+def test_a_run_keeps_its_budget_and_says_that_it_binds(tmp_path, capsys):
+    done = run(SMALL, out=tmp_path / "run", ledger__budget=36.0, ledger__factor=3.0)
+    accounts = accounts_of(run_ledger(done), done.history, 8)
+    assert 0 < accounts.net <= 36.0
+    assert accounts.capped > 0
+    assert main(["ledger", str(tmp_path / "run")]) == 0
+    assert f"it capped {accounts.capped} of 8 offers" in capsys.readouterr().out
 
 
 def test_offers_at_their_share_of_the_budget_are_counted():

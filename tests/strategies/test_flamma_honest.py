@@ -156,9 +156,7 @@ def test_claims_of_data_and_losses_are_capped():
     np.testing.assert_array_equal(capped_losses(np.array([5.0, np.nan])), [5, np.nan])
 
 
-@pytest.mark.parametrize(
-    "options", [{"inspection_rate": 1.5}, {"fine": -1.0}, {"weight_cap": 0.5}, {"budget": -1.0}]
-)
+@pytest.mark.parametrize("options", [{"inspection_rate": 1.5}, {"fine": -1.0}, {"weight_cap": 0.5}])
 def test_impossible_options_are_refused(options):
     with pytest.raises(StrategyError):
         FlammaHonest(PLAN, **options)
@@ -216,7 +214,6 @@ def test_who_cheats_is_caught_the_first_time(tmp_path, lie):
 
 def test_a_budget_is_kept(tmp_path, honest):
     spent = sum(r.payment(k) for r in honest.history for k in range(3))
-    strategy = {"name": "flamma-honest", "warmup_iterations": 2, "budget": spent}
-    kept = run(tables(strategy=strategy), out=tmp_path / "kept")
+    kept = run(tables(ledger={"budget": spent}), out=tmp_path / "kept")
     total = sum(r.payment(k) for r in kept.history for k in range(3))
     assert 0 < total < spent

@@ -59,7 +59,7 @@ class Accounts:
     lines : int
         Payments, which are also the offers that were made.
     capped : int
-        Offers that would have been larger without the budget, or just as large.
+        Offers whose pay for the most epochs is just a share of the budget.
     last_hash : str
         The hash of the last line.
     """
@@ -233,11 +233,11 @@ def _capped(ledger: Ledger, records: Sequence[RoundRecord], payments: int) -> in
         for record in records
         if record.game is not None and record.game.epoch_bounds is not None
     }
-    share = budget / payments * (1 - AT_THE_CAP)
-    return sum(
-        line.decay_factor * line.contribution * most.get(line.round, 0.0) >= share
-        for line in ledger.lines
+    share = budget / payments
+    offered = (
+        line.decay_factor * line.contribution * most.get(line.round, 0.0) for line in ledger.lines
     )
+    return sum(math.isclose(offer, share, rel_tol=AT_THE_CAP) for offer in offered)
 
 
 def _free_riding(record: RoundRecord, costs: Floats | None) -> tuple[Floats, Floats]:

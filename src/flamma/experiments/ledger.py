@@ -260,10 +260,10 @@ def _refuse(where: str, number: int, why: str) -> NoReturn:
 
 def _reason(record: RoundRecord, client: int) -> str:
     """Return what explains an amount: why a client was flagged, failed or did not work."""
-    parts = []
-    if client in record.flags:
-        parts.append(f"{FLAGGED}{record.flags[client]}")
-    if client in record.failed:
+    parts, flag = [], record.flags.get(client)
+    if flag is not None:
+        parts.append(f"{FLAGGED}{flag}")
+    if client in record.failed and record.failed[client] != flag:
         parts.append(f"failed: {record.failed[client]}")
     elif client in record.abstained:
         parts.append("abstained")

@@ -25,6 +25,7 @@ from flamma.reports.document import (
     notice,
     number_text,
 )
+from flamma.reports.ledger_section import ledger_section
 from flamma.reports.metric_text import fact
 from flamma.reports.reading import RunView, read_run
 from flamma.strategies import label_of
@@ -97,6 +98,7 @@ def _sections(run: RunView) -> list[Section]:
         )
         parts += _game_sections(run)
         parts.append(_participation(run))
+        parts += ledger_section(run)
         parts += audit_sections(run.path, run.problems)
     if run.population.samples.size:
         parts.append(

@@ -83,9 +83,6 @@ class GameStrategy(Strategy[F], Generic[F]):
     normalise_epochs : bool
         Whether updates are divided by the epochs done (FedNova), so that those who work more do
         not count for more.
-    budget : float, optional
-        The most that all clients may earn in all rounds, in units of utility. Each offer is lowered
-        so far that even the most epochs cost no more than its share.
     """
 
     decay_start: float = 0.3
@@ -103,7 +100,6 @@ class GameStrategy(Strategy[F], Generic[F]):
     contribution: Annotated[Choice, CONTRIBUTIONS] = Choice("distance")
     pricing: Literal["common", "others"] = "common"
     normalise_epochs: bool = False
-    budget: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,8 +112,6 @@ class GameStrategy(Strategy[F], Generic[F]):
                 raise StrategyError(f"{option} must lie in [0, 1], not {value:g}.")
         if self.price is not None and not 0 <= self.price < math.inf:
             raise StrategyError(f"price must be at least 0, not {self.price:g}.")
-        if self.budget is not None and not 0 <= self.budget < math.inf:
-            raise StrategyError(f"budget must be at least 0, not {self.budget:g}.")
         if self.refresh_every < 1 or self.warmup_iterations < 0 or not self.prior_cost > 0:
             raise StrategyError(
                 "refresh_every must be at least 1, warmup_iterations at least 0 and prior_cost "
@@ -218,12 +212,12 @@ class GameStrategy(Strategy[F], Generic[F]):
             costs = known_costs(state, everybody, self.prior_cost)
             rule = self.rule(self.starts(state))
             factors = rule.decay_factors(state.contributions, costs, number, chosen)
-        if self.budget is not None:
+        if self.plan.budget is not None:
             factors *= affordable(
                 factors,
                 state.contributions[chosen],
                 self.epoch_bounds[1],
-                budget=self.budget,
+                budget=self.plan.budget,
                 rounds=self.plan.rounds,
                 per_round=self.plan.per_round,
             )
