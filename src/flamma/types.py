@@ -83,7 +83,12 @@ class Population:
 
 @dataclass(frozen=True)
 class Terms:
-    """What the server offers one selected client; a few numbers, so it travels anywhere."""
+    """What the server offers one client; a few numbers, so it travels anywhere.
+
+    ``evaluates`` asks for the loss of the received model and for no training. ``loss_bound`` and
+    ``tilt`` change what is minimised; see :class:`LocalTask`. ``wants_trained_loss`` asks for the
+    loss of the model that the client trained, in place of that of the received one.
+    """
 
     client: int
     round: int
@@ -94,6 +99,10 @@ class Terms:
     epochs: int | None = None
     iterations: int | None = None
     wants_loss: bool = False
+    evaluates: bool = False
+    loss_bound: float = math.inf
+    tilt: float = 0.0
+    wants_trained_loss: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,7 +146,18 @@ class LocalTask:
     """What a client has decided to do: epochs over its data, or a number of mini-batches.
 
     ``iterations``, where given, counts mini-batches and replaces ``epochs``. A task of 0 epochs
-    means that the client abstains.
+    means that the client abstains, unless it ``evaluates``: then it only tells its loss.
+
+    Parameters
+    ----------
+    loss_bound : float
+        M, where the mean loss ℓ of a mini-batch is replaced by -M log(1 - ℓ / M): its gradient is
+        multiplied by M / (M - ℓ), and by M / ε from ℓ = M - ε on. Infinity leaves it as it is.
+    tilt : float
+        t, where the mean loss is replaced by (1/t) log mean exp(t ℓ_j) over the samples j of the
+        mini-batch; 0 leaves it as it is.
+    wants_trained_loss : bool
+        Whether the loss that is told is that of the trained model, not of the received one.
     """
 
     client: int
@@ -148,11 +168,86 @@ class LocalTask:
     proximal: float = 0.0
     wants_loss: bool = False
     data: DataUse = OWN_DATA
+    evaluates: bool = False
+    loss_bound: float = math.inf
+    tilt: float = 0.0
+    wants_trained_loss: bool = False
 
     @property
     def abstains(self) -> bool:
         """Whether there is nothing to do."""
-        return self.epochs == 0 and self.iterations is None
+        return self.epochs == 0 and self.iterations is None and not self.evaluates
+
+
+@dataclass(frozen=True, eq=False)
+class TaskVectors:
+    """The vectors that a training needs besides the common received weights.
+
+    Parameters
+    ----------
+    received : Params, optional
+        What this client received in place of the common weights: where the proximal term pulls.
+    start : Params, optional
+        Where the training starts, and whose loss is told, if not at what was received.
+    correction : Params, optional
+        Added to the gradient of every mini-batch; as long as the trainable weights.
+    """
+
+    received: Params | None = None
+    start: Params | None = None
+    correction: Params | None = None
+
+
+NO_VECTORS = TaskVectors()
+"""What most trainings need."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClientVectors:
+    """The vectors at hand when a client prepares its training, and after it.
+
+    Attributes
+    ----------
+    received : Params
+        The model it received.
+    extra : Params or None
+        What the server sends all clients besides, such as a control variate.
+    kept : Params or None
+        What it has kept since its last training; None if it has nothing.
+    trainable_size : int
+        How many of the weights are trained.
+    """
+
+    received: Params
+    extra: Params | None
+    kept: Params | None
+    trainable_size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Download:
+    """What the server sends to clients besides their terms.
+
+    Attributes
+    ----------
+    params : Params
+        The global model.
+    extra : Params, optional
+        A vector for all of them besides, as long as the trainable weights.
+    model_for : callable, optional
+        Returns the model of one client, where each has one of its own in place of the global one.
+    scores_kept : bool
+        Whether clients evaluate the model that they keep themselves, if they have one.
+    """
+
+    params: Params
+    extra: Params | None = None
+    model_for: Callable[[int], Params] | None = None
+    scores_kept: bool = False
+
+    def model(self, client: int) -> Params:
+        """Return the model that a client receives."""
+        return self.params if self.model_for is None else self.model_for(client)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,8 +255,10 @@ class Report:
     """What comes back from a client.
 
     ``failure`` says why there is nothing to use (late, unavailable, an error, a bad update); an
-    abstaining client has neither params nor a failure. ``loss`` is that of the *received* model
-    on the client's training data, NaN if it was not asked for.
+    abstaining client has neither params nor a failure, nor has one that only evaluates. ``loss`` is
+    that of the *received* model on the client's training data (of the trained one if the terms say
+    so), NaN if it was not asked for. ``starts_anew`` is whether the client had kept nothing from an
+    earlier round, where the strategy lets clients keep something.
     """
 
     client: int
@@ -171,6 +268,7 @@ class Report:
     loss: float = math.nan
     seconds: float = 0.0
     failure: str = ""
+    starts_anew: bool = False
 
     @property
     def abstained(self) -> bool:
