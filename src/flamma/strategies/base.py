@@ -247,6 +247,7 @@ class Strategy(ABC, Generic[S]):
             credited=screened.credited,
             fines=screened.fines,
             flags=flags,
+            inspected=screened.inspected,
         )
         return replace(after, round=offer.round), record
 

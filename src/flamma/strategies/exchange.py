@@ -65,8 +65,8 @@ class Offer:
 
     ``effective`` are the contributions that selection went by, and ``measure`` is what measured
     them; both only where there is a game. ``decay_factor`` is the game's own, whatever the terms
-    offer each client. ``inspected`` are the clients whose answers will be inspected, which they
-    are not told.
+    offer each client. ``inspected`` are the clients whose answers will be inspected in any case,
+    which they are not told.
     """
 
     round: int
@@ -94,13 +94,14 @@ class Offer:
 class Screened:
     """What a strategy makes of answers before it uses them, one for each selected client.
 
-    ``credited``, ``fines`` and ``flags`` are as in a record.
+    ``credited``, ``fines``, ``flags`` and ``inspected`` are as in a record.
     """
 
     answers: tuple[Report, ...]
     credited: tuple[float, ...] | None = None
     fines: Mapping[int, float] = field(default_factory=dict)
     flags: Mapping[int, str] = field(default_factory=dict)
+    inspected: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
