@@ -1,11 +1,11 @@
 """What the server gives up by offering each client the decay factor of the game of the others.
 
-Random games: contributions uniform in 0.6..0.95, costs 0.1 exp(0.5 N), a round from 35 to 100 of 100
-drawn evenly, decay from round 30 on. The loss is the server's utility at the common equilibrium less
-that under the rule ``others``, as a share of what the clients give it at the common equilibrium,
-γ Σ (ω + τ). In the rows with a given price, that price is the one derived in the common game.
-``exponent`` is the slope of log loss over log n, by least squares through the mean and through the
-median losses; a negative loss is a gain, and its size is fitted.
+Random games: contributions uniform in 0.6..0.95, costs 0.1 exp(0.5 N), a round from 35 to 100 of
+100 drawn evenly, decay from round 30 on. The loss is the server's utility at the common equilibrium
+less that under the rule ``others``, as a share of what the clients give it at the common
+equilibrium, γ Σ (ω + τ). In the rows with a given price, that price is the one derived in the
+common game. ``exponent`` is the slope of log loss over log n, by least squares through the mean and
+through the median losses; a negative loss is a gain, and its size is fitted.
 
     python benchmarks/price_of_honesty.py [--games 300] [--table docs/results/price-of-honesty.json]
 """

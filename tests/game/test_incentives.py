@@ -84,7 +84,7 @@ def test_whoever_is_paid_more_for_an_epoch_gains_more(exact, one, other):
 @settings(max_examples=250)
 @given(situations(), st.lists(st.floats(-9, 9), min_size=1, max_size=4), st.data())
 def test_truth_is_dominant_whatever_the_others_say(situation, powers, data):
-    rule, omega, costs, _, asked, place, _ = situation
+    rule, _, costs, _, asked, place, _ = situation
     own = asked[place % asked.size]
     seed = data.draw(st.integers(0, 2**32))
     told = costs * np.exp(2 * np.random.default_rng(seed).normal(size=costs.size))
