@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import ConfigError, FlammaError
+from flamma.seeding import stream
 from flamma.types import DataUse, Ints, LocalTask, Params
 
 Floats32 = NDArray[np.float32]
@@ -79,6 +80,12 @@ def used_samples(use: DataUse, x: Floats32, y: Ints, classes: int) -> tuple[Floa
         count = use.samples_of(y.size)
         x, y = x[:count], y[:count]
     return x, (classes - 1 - y if use.flips_labels else y)
+
+
+def training_stream(seed: int, task: LocalTask) -> np.random.Generator:
+    """Return the random stream that shuffles the samples of a task."""
+    purpose = "train-own" if task.is_own else "train"
+    return stream(seed, purpose, task.round, task.owner)
 
 
 def batches_of(job: TrainingJob, batch_size: int) -> Iterator[Ints]:
