@@ -19,7 +19,7 @@ from flamma.errors import StrategyError
 from flamma.registry import Choice
 from flamma.strategies.base import Answers, Inspect, Offer, Screened, Strategy
 from flamma.strategies.flamma_plus import MemoryState, MemoryStrategy, levelled
-from flamma.strategies.inspection import difference, narrowed, proven_epochs
+from flamma.strategies.inspection import difference, with_verified, proven_epochs
 from flamma.strategies.plausibility import (
     RECENT_ROUNDS,
     capped_losses,
@@ -177,7 +177,7 @@ class FlammaHonest(MemoryStrategy[HonestState]):
                 unchecked=unchecked,
                 inspections=inspections,
                 suspended=suspended,
-                largest_costs=narrowed(
+                largest_costs=with_verified(
                     state.largest_costs, offer.terms, verified, self.epoch_bounds
                 ),
             )

@@ -38,7 +38,7 @@ def proven_epochs(terms: Terms, largest_cost: float, epoch_bounds: tuple[int, in
     return int(best_response(game, terms.decay_factor)[0])
 
 
-def narrowed(
+def with_verified(
     largest_costs: Floats,
     terms: Sequence[Terms],
     verified: Mapping[int, int],
