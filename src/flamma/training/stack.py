@@ -141,8 +141,9 @@ class StackedModel:
         self._returned = len(layout.names) - trainable
         self._tensors = {name: tensor.detach() for name, tensor in tensors.items()}
 
-    def start(self, members: Sequence[StackedClient], common: Params) -> Stack:
+    def start(self, members: Sequence[StackedClient]) -> Stack:
         """Return a stack of clients; the model's present weights are the common received ones."""
+        common = self.model.view()
         for member, after in zip(members, np.cumsum([m.job.y.size for m in members]), strict=True):
             member.offset = int(after) - member.job.y.size
         device = self.model.device
@@ -170,10 +171,9 @@ class StackedModel:
         """
         weights = [part.detach().requires_grad_() for part in stack.weights]
         others = [part.clone() for part in stack.others]
-        losses, shares = self._losses(stack, weights, others)
+        losses = self._losses(stack, weights, others)
         # One client's loss depends on its own weights only, so the sum has everyone's gradient.
-        objectives = losses * self._weights(stack, losses.detach(), shares)
-        gradients = torch.autograd.grad(objectives.sum(), weights, materialize_grads=True)
+        gradients = torch.autograd.grad(losses.sum(), weights, materialize_grads=True)
         with torch.no_grad():
             self._update(stack, gradients)
             for before, after in zip(stack.others, others, strict=True):
@@ -192,10 +192,10 @@ class StackedModel:
         x = np.zeros((PROBE_SAMPLES, *shape), dtype=np.float32)
         job = TrainingJob(task, x, np.zeros(PROBE_SAMPLES, np.int64), np.random.default_rng(0))
         client = StackedClient(0, job, math.nan, iter(()), batch=np.arange(PROBE_SAMPLES))
-        stack = self.start([client], self.model.view())
+        stack = self.start([client])
         weights = [part.detach().requires_grad_() for part in stack.weights]
         state = [*weights, *stack.others]
-        saved = saved_bytes(lambda: self._losses(stack, weights, stack.others)[0], state)
+        saved = saved_bytes(lambda: self._losses(stack, weights, stack.others), state)
         vectors = 4 if self.momentum else 3
         trained = vectors * sum(part.nbytes for part in weights)
         others = 2 * sum(part.nbytes for part in stack.others)
@@ -209,15 +209,13 @@ class StackedModel:
         vectors: Floats32 = flat.cpu().numpy()
         return vectors
 
-    def _losses(
-        self, stack: Stack, weights: list[Tensor], others: list[Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """Return the loss of every sample of the mini-batches, and its share in its client's."""
+    def _losses(self, stack: Stack, weights: list[Tensor], others: list[Tensor]) -> Tensor:
+        """Return the loss of every sample of the mini-batches, times its weight."""
         chosen, shares = self._mini_batches(stack.members)
         samples = stack.samples.index_select(0, chosen.flatten())
         samples = samples.view(*chosen.shape, *samples.shape[1:])
         losses: Tensor = vmap(self._loss)(weights, others, samples, stack.labels[chosen])
-        return losses, shares
+        return losses * self._weights(stack, losses.detach(), shares)
 
     def _weights(self, stack: Stack, losses: Tensor, shares: Tensor) -> Tensor:
         """Return the weight of every sample's gradient, in the scale of the precision."""

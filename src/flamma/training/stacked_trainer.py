@@ -166,7 +166,7 @@ class StackedTrainer(TorchTrainer):
         while True:
             count = self._fitting(members)
             try:
-                return self._stacked.start(members[:count], self._common)
+                return self._stacked.start(members[:count])
             except Exception as error:
                 if count == 1 or not out_of_memory(error):
                     raise

@@ -107,6 +107,7 @@ class Trainer {
     void check_task(const Job& job) const {
         require(job.trained != nullptr && job.vector == params(), WRONG_ARGUMENT);
         require(job.loss_bound > 0.0 && std::isfinite(job.tilt), WRONG_ARGUMENT);  // no NaN
+        require(job.tilt == 0.0 || job.loss_bound == INFINITY, WRONG_ARGUMENT);
     }
 
     // A piece of an order may be empty only if it is the last.
