@@ -23,8 +23,8 @@ LARGEST_COUNT = 2**63 - 1
 BOUND_MARGIN = 0.2
 """How far below its bound M a loss stops to increase its own weight, which is M / ε from there on.
 
-It is the ε of PropFair (Zhang et al., Proportional fairness in federated learning, TMLR 2023),
-whose logarithm is continued by a line; a loss of M or more would have none otherwise.
+It plays the part of ε in PropFair (Zhang et al., Proportional fairness in federated learning,
+TMLR 2023), where the logarithm is continued by a line: a loss of M or more would have none.
 """
 
 
@@ -163,23 +163,25 @@ def check_job(job: TrainingJob, size: int, trainable_size: int) -> None:
         whole = isinstance(count, numbers.Integral) and 0 <= count <= LARGEST_COUNT
         if not whole and not (name == "iterations" and count is None):
             raise FlammaError(f"{name} must be a whole number from 0 to 2^63 - 1.")
-    for name, rate in (
-        ("step size", task.learning_rate),
-        ("proximal weight", task.proximal),
-        ("bound of the loss", task.loss_bound),
-        ("tilt of the loss", task.tilt),
-    ):
-        # A whole number beyond all floats would raise where it is converted.
-        if isinstance(rate, int) and abs(rate) > LARGEST_COUNT:
-            raise FlammaError(f"the {name} is too large.")
-    _check_transforms(task)
+    _check_size("step size", task.learning_rate)
+    _check_size("proximal weight", task.proximal)
+    if task.tilt != 0 or task.loss_bound != math.inf:
+        _check_transforms(task)
     if not job.y.size and not task.abstains:
         raise FlammaError(f"client {task.client} has no training data.")
     if job.vectors is not NO_VECTORS:
         _check_vectors(job.vectors, size, trainable_size)
 
 
+def _check_size(name: str, rate: float) -> None:
+    # A whole number beyond all floats would raise where it is converted.
+    if isinstance(rate, int) and abs(rate) > LARGEST_COUNT:
+        raise FlammaError(f"the {name} is too large.")
+
+
 def _check_transforms(task: LocalTask) -> None:
+    _check_size("bound of the loss", task.loss_bound)
+    _check_size("tilt of the loss", task.tilt)
     if not task.loss_bound > 0:
         raise FlammaError(f"the bound of the loss must be above 0, not {task.loss_bound:g}.")
     if not math.isfinite(task.tilt):

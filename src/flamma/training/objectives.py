@@ -25,7 +25,8 @@ def objective(logits: Tensor, labels: Tensor, task: LocalTask) -> Tensor:
     losses = cross_entropy(logits, labels, reduction="none")
     shares = torch.full_like(losses, 1 / losses.numel())
     [weights] = sample_weights(losses.detach()[None], shares[None], [task])
-    return (losses * weights).sum()
+    total: Tensor = (losses * weights).sum()
+    return total
 
 
 def sample_weights(losses: Tensor, shares: Tensor, tasks: Sequence[LocalTask]) -> Tensor:
