@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from flamma.engines.executor import one_thread
 from flamma.models import FlatModel, build_model
 from flamma.training import StackedTrainer, TorchTrainer
 from flamma.training.jobs import BOUND_MARGIN, TrainingJob
@@ -30,10 +31,8 @@ needs_lanes = pytest.mark.skipif(not available(), reason="lanes are not compiled
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with one_thread():
+        yield
 
 
 def made(kind, model="logistic", shape=SHAPE, momentum=0.0, **options):
