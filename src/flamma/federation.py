@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,19 +16,29 @@ from flamma.clients.behaviours import TrueClients
 from flamma.clients.faults import Faults
 from flamma.game import certify, client_utility, server_utility
 from flamma.metrics import evaluate
-from flamma.records import RoundGame, RoundRecord, Warmup
+from flamma.records import RoundGame, RoundRecord, Survey, Warmup
 from flamma.seeding import stream
 from flamma.strategies.base import Inspect, Offer, S, Strategy
-from flamma.types import Floats, LocalTask, Params, Report, Scores, Scoring, Terms
+from flamma.types import (
+    Download,
+    Floats,
+    Ints,
+    LocalTask,
+    Params,
+    Report,
+    Scores,
+    Scoring,
+    Terms,
+)
 
 
 class Clients(Protocol):
     """Where the clients are, near or behind a network: they answer terms, and evaluate a model."""
 
-    def play(self, params: Params, terms: Sequence[Terms]) -> list[Report]:
+    def play(self, download: Download, terms: Sequence[Terms]) -> list[Report]:
         """Let each client respond to its terms and train; return what comes back."""
 
-    def evaluate(self, params: Params) -> Scoring:
+    def evaluate(self, download: Download) -> Scoring:
         """Begin to score the model on every client's held-out data and on the test set."""
 
     def validate(self, params: Params) -> tuple[float, float]:
@@ -90,9 +101,10 @@ class Federation(Generic[S]):
         while state.round < self.strategy.plan.rounds:
             started, number = time.perf_counter(), state.round + 1
             present = np.flatnonzero(self.faults.available(self.seed, number, population.clients))
+            state, survey = self._surveyed(state, present)
             offer = self.strategy.offer(state, present, stream(self.seed, "select", number))
             offered = time.perf_counter()
-            reports = self._answers(state.params, offer)
+            reports = self._answers(strategy.download(state), offer)
             trained = time.perf_counter()
             state, record = strategy.aggregate(
                 state,
@@ -102,13 +114,13 @@ class Federation(Generic[S]):
                 train_server=train_server,
                 inspect=self._inspect(state.params),
             )
-            record = self._true(self._counted(record, state), offer)
+            record = self._true(self._counted(record, state, survey), offer)
             record = certified(record, offer, population.costs)
             if number == 0:
                 warmup = self._warmup(offer, record, state, time.perf_counter() - started)
                 continue
             begun = time.perf_counter()
-            scoring = self.clients.evaluate(state.params) if self._due(number) else None
+            scoring = clients.evaluate(strategy.download(state)) if self._due(number) else None
             ended = time.perf_counter()
             record = replace(
                 record,
@@ -128,18 +140,41 @@ class Federation(Generic[S]):
     def _due(self, number: int) -> bool:
         return number % self.evaluate_every == 0 or number == self.strategy.plan.rounds
 
-    def _answers(self, params: Params, offer: Offer) -> list[Report]:
+    def _surveyed(self, state: S, present: Ints) -> tuple[S, Survey | None]:
+        """Return the state that knows the losses it asked for, and who was asked."""
+        number = state.round + 1
+        asked = self.strategy.survey(state, present, stream(self.seed, "survey", number))
+        if not asked.size:
+            return state, None
+        terms = (Terms(int(c), number, wants_loss=True, evaluates=True) for c in asked)
+        reports = self._answers(self.strategy.download(state), Offer(number, tuple(terms)))
+        answers = map(evaluated, sorted(reports, key=lambda report: report.client))
+        losses, failed = {}, {}
+        for report in answers:
+            if report.failure:
+                failed[report.client] = report.failure
+            else:
+                losses[report.client] = report.loss
+        return self.strategy.hear(state, losses), Survey(int(asked.size), failed)
+
+    def _answers(self, download: Download, offer: Offer) -> list[Report]:
         """Let the clients play, except those whom simulated faults keep from answering."""
         struck = self.faults.strike(self.seed, offer.round, offer.selected)
         kept = [terms for terms in offer.terms if terms.client not in struck]
         lost = [Report(c, None, 0, 0, failure=reason) for c, reason in struck.items()]
-        return [*self.clients.play(params, kept), *lost]
+        return [*self.clients.play(download, kept), *lost]
 
-    def _counted(self, record: RoundRecord, state: S) -> RoundRecord:
-        """Return the record with its traffic."""
+    def _counted(self, record: RoundRecord, state: S, survey: Survey | None) -> RoundRecord:
+        """Return the record with its traffic: vectors of weights, not the few numbers beside."""
         answered = len(record.selected) - len(record.failed) - len(record.abstained)
-        size = state.params.nbytes
-        return replace(record, bytes_up=answered * size, bytes_down=len(record.selected) * size)
+        download, asked = self.strategy.download(state), 0 if survey is None else survey.asked
+        down, up = traffic(download)
+        return replace(
+            record,
+            survey=survey,
+            bytes_up=answered * up,
+            bytes_down=(len(record.selected) + asked) * down,
+        )
 
     def _true(self, record: RoundRecord, offer: Offer) -> RoundRecord:
         """Return the record with what clients really did, where some need not tell the truth."""
@@ -163,6 +198,19 @@ class Federation(Generic[S]):
             if terms.client not in record.failed and (own := int(state.samples[terms.client]))
         )
         return Warmup(record.failed, record.bytes_up, record.bytes_down, seconds, epochs)
+
+
+def evaluated(report: Report) -> Report:
+    """Return the answer of a client that was asked for its loss; one without a loss has failed."""
+    if report.failure or (math.isfinite(report.loss) and report.loss >= 0):
+        return report
+    return replace(report, failure=f"refused: a loss of {report.loss:g}")
+
+
+def traffic(download: Download) -> tuple[int, int]:
+    """Return the bytes of weights that one client receives, and those that it sends back."""
+    size = download.params.nbytes
+    return size + (0 if download.extra is None else download.extra.nbytes), size
 
 
 def certified(record: RoundRecord, offer: Offer, costs: Floats | None) -> RoundRecord:

@@ -37,11 +37,14 @@ class Evaluation:
     sample : int or None
         How many clients were drawn for the evaluation, and the metrics are over these alone; None
         where all clients were evaluated.
+    personal : bool
+        Whether clients scored models of their own, rather than the global one.
     """
 
     metrics: Mapping[str, float | None]
     unscored: Mapping[int, str] = field(default_factory=dict)
     sample: int | None = None
+    personal: bool = False
 
     def __getitem__(self, name: str) -> float | None:
         return self.metrics.get(name)
@@ -85,6 +88,17 @@ class Warmup:
     bytes_down: int
     seconds: float
     epochs: float
+
+
+@dataclass(frozen=True)
+class Survey:
+    """How many clients were asked for their loss before the offer, and which gave none.
+
+    What that took is in the traffic of the round.
+    """
+
+    asked: int
+    failed: Mapping[int, str]
 
 
 @dataclass(frozen=True)
@@ -136,6 +150,7 @@ class RoundRecord:
     seconds_evaluate: float = 0.0
     seconds: float = 0.0
     warmup: Warmup | None = None
+    survey: Survey | None = None
     scores_checksum: str | None = None
     run: str | None = None
 

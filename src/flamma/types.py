@@ -159,6 +159,8 @@ class LocalTask:
         mini-batch; 0 leaves it as it is.
     wants_trained_loss : bool
         Whether the loss that is told is that of the trained model, not of the received one.
+    is_own : bool
+        Whether the client trains for itself, with mini-batches of their own.
     """
 
     client: int
@@ -173,11 +175,17 @@ class LocalTask:
     loss_bound: float = math.inf
     tilt: float = 0.0
     wants_trained_loss: bool = False
+    is_own: bool = False
 
     @property
     def abstains(self) -> bool:
         """Whether there is nothing to do."""
         return self.epochs == 0 and self.iterations is None and not self.evaluates
+
+    @property
+    def owner(self) -> int:
+        """The client whose data are used."""
+        return self.client if self.data.owner is None else self.data.owner
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,6 +241,8 @@ class Download:
     ----------
     params : Params
         The global model.
+    round : int
+        The last finished round.
     extra : Params, optional
         A vector for all of them besides, as long as the trainable weights.
     model_for : callable, optional
@@ -242,6 +252,7 @@ class Download:
     """
 
     params: Params
+    round: int = 0
     extra: Params | None = None
     model_for: Callable[[int], Params] | None = None
     scores_kept: bool = False
@@ -284,6 +295,8 @@ class Scores:
     Accuracies are in percent; ``samples`` are the held-out samples of each client. A client that
     gave no score has NaN, and ``missing`` says why. ``clients`` has the numbers of the clients in
     order where only a sample of them was evaluated; without it, entry ``i`` is client ``i``.
+    ``personal`` is whether each client scored a model of its own; the test set is scored by the
+    global one.
     """
 
     accuracy: Floats
@@ -293,6 +306,7 @@ class Scores:
     test_loss: float
     missing: Mapping[int, str] = field(default_factory=dict)
     clients: Ints | None = None
+    personal: bool = False
 
 
 Scoring = Callable[[], Scores]

@@ -44,7 +44,7 @@ def test_qffl_stays_finite_whatever_its_power_and_the_losses(q, losses):
 def test_qffl_gives_the_same_step_with_and_without_a_unit(monkeypatch):
     strategy = STRATEGIES["qffl"](PLAN, q=3.0)
     plain = played(strategy, (1.0, 2.0, 3.0))
-    monkeypatch.setattr("flamma.strategies.base.MOST_EXPONENT", 0.0)
+    monkeypatch.setattr("flamma.strategies.common.MOST_EXPONENT", 0.0)
     np.testing.assert_allclose(played(strategy, (1.0, 2.0, 3.0)), plain, rtol=1e-6)
 
 

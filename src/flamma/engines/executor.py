@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from flamma.data.federated import FederatedData, Images
 from flamma.engines.outcomes import training_report
-from flamma.seeding import stream
 from flamma.shared import shared_zeros
-from flamma.training.jobs import Trainer, TrainingJob, used_samples
+from flamma.training.jobs import Trainer, TrainingJob, training_stream, used_samples
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
 from flamma.types import NO_VECTORS, Ints, LocalTask, Params, Report, TaskVectors
 
@@ -155,10 +154,10 @@ class Executor:
 
     def _training_job(self, job: LocalTask | VectorTask) -> TrainingJob:
         task, vectors = job if isinstance(job, VectorTask) else (job, NO_VECTORS)
-        owner = task.client if task.data.owner is None else task.data.owner
+        owner = task.owner
         start, stop = self.data.train_offsets[owner : owner + 2]
         own = self.data.train_x[start:stop], self.data.train_y[start:stop]
-        rng = stream(self.seed, "train", task.round, owner)
+        rng = training_stream(self.seed, task)
         return TrainingJob(task, *used_samples(task.data, *own, self.data.classes), rng, vectors)
 
 

@@ -237,6 +237,26 @@ class ClientRunner:
             clients=self._evaluated,
         )
 
+    def evaluate_each(self, params: Params, model: Callable[[int], Params]) -> Scores:
+        """Return the scores of each client's own model on its held-out data.
+
+        The test set is scored by ``params``. Clients are scored one after the other, in this
+        process.
+        """
+        common = self.evaluate(params)
+        clients = range(self.data.clients) if self._evaluated is None else self._evaluated
+        accuracy, loss = common.accuracy.copy(), common.loss.copy()
+        with one_thread():
+            for place, client in enumerate(clients):
+                accuracy[place], loss[place] = self._own_score(model(int(client)), place)
+        return replace(common, accuracy=accuracy, loss=loss, personal=True)
+
+    def _own_score(self, params: Params, place: int) -> tuple[float, float]:
+        x, y = self._executor.scored[HELD]
+        where = slice(*self._held_offsets[place : place + 2].tolist())
+        losses, right = self._executor.trainer.predict(params, x[where], y[where])
+        return 100 * mean_or_nan(right), mean_or_nan(losses)
+
     def validate(self, params: Params) -> tuple[float, float]:
         """Return the loss and the accuracy in percent on the server's own validation set.
 

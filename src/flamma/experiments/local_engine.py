@@ -32,8 +32,9 @@ class LocalEngine(Engine):
 
 def _execute(assignment: Assignment) -> None:
     from flamma.clients.behaviours import told
-    from flamma.clients.behaviours.notes import NOTES, NotesInFiles
+    from flamma.clients.behaviours.notes import KEPT, NOTES, NotesInFiles
     from flamma.data.federated import pooled
+    from flamma.engines.client_side import ClientSide
     from flamma.engines.respond import RationalClients
     from flamma.experiments.room import check_room
     from flamma.experiments.session import carry_out
@@ -66,8 +67,10 @@ def _execute(assignment: Assignment) -> None:
             seconds_per_epoch=lambda: seconds_per_epoch(data, runner),
         )
         truth = true_clients(config, population)
+        kept = NotesInFiles(folder.path / KEPT)
+        side = ClientSide(config.strategy, runner.layout.trainable_size, kept)
         world = World(
-            clients=RationalClients(truth, runner, NotesInFiles(folder.path / NOTES)),
+            clients=RationalClients(truth, runner, NotesInFiles(folder.path / NOTES), side),
             population=told(population, truth.behaviours, config.strategy.best_report),
             behaved=truth,
             initial_params=runner.initial_params,

@@ -43,4 +43,4 @@ def evaluate(scores: Scores) -> Evaluation:
                 warnings.warn(f"the metric {name} failed: {error}", stacklevel=2)
                 values[name] = None
     sample = None if scores.clients is None else int(scores.clients.size)
-    return Evaluation(values, dict(sorted(scores.missing.items())), sample)
+    return Evaluation(values, dict(sorted(scores.missing.items())), sample, scores.personal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from flamma.errors import ConfigError
@@ -26,6 +27,24 @@ STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
     },
 )
 """All strategies by name."""
+
+
+FAMILIES: Mapping[str, str] = {
+    "reference": "what the others are compared with",
+    "flamma": "the Stackelberg game",
+    "fairness": "fairness by weights",
+    "optimisation": "optimisation under skew",
+    "selection": "who takes part",
+    "incentive": "incentives and rewards",
+    "personal": "a model for each client",
+    "other": "from other packages",
+}
+"""The families of strategies, and what each is about."""
+
+
+def in_family(family: str) -> list[str]:
+    """Return the names of the strategies of a family, in the order of the registry."""
+    return [name for name in STRATEGIES if STRATEGIES[name].family == family]
 
 
 def label_of(name: str) -> str:

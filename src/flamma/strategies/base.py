@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Generic, get_args, get_origin
 
@@ -18,21 +18,27 @@ import numpy as np
 from flamma.aggregators import AGGREGATORS, Reference, aggregated, check_aggregator
 from flamma.clients.behaviours.contract import BestReport
 from flamma.game.model import MOST_EPOCHS as MOST_EPOCHS
-from flamma.numerics import log
 from flamma.options import convert, options_of
 from flamma.records import RoundRecord
 from flamma.registry import Choice
+from flamma.strategies.common import data_shares as data_shares
+from flamma.strategies.common import largest as largest
+from flamma.strategies.common import loss_unit as loss_unit
+from flamma.strategies.common import model_of as model_of
+from flamma.strategies.common import uniform_choice as uniform_choice
 from flamma.strategies.exchange import Answers as Answers
 from flamma.strategies.exchange import Inspect as Inspect
+from flamma.strategies.exchange import KeepingState as KeepingState
 from flamma.strategies.exchange import Offer as Offer
 from flamma.strategies.exchange import S as S
 from flamma.strategies.exchange import Screened as Screened
 from flamma.strategies.exchange import State as State
 from flamma.strategies.exchange import Validate as Validate
-from flamma.strategies.exchange import one_each, well_formed_report
+from flamma.strategies.exchange import lost_what_they_kept, one_each, well_formed_report
 from flamma.strategies.server_training import TrainServer, server_task, update_by
 from flamma.types import (
-    Floats,
+    ClientVectors,
+    Download,
     Ints,
     LocalTask,
     Params,
@@ -40,11 +46,9 @@ from flamma.types import (
     Population,
     Profile,
     Report,
+    TaskVectors,
     Terms,
 )
-
-MOST_EXPONENT = 300.0
-"""Powers of losses are taken as they are if they lie within e to plus and minus this."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,20 @@ class Strategy(ABC, Generic[S]):
     aggregator : name or table
         How the server combines accepted models: ``mean``, a robust one such as ``median`` or
         ``trimmed-mean``, or another registered aggregator.
+
+    Attributes
+    ----------
+    name, label, summary : str
+        In configurations, in tables, and in one line.
+    family : str
+        One of :data:`flamma.strategies.FAMILIES`.
+    needs_validation : bool
+        Whether the server needs a validation set.
+    pools_data : bool
+        Whether all data are brought to one place: a ceiling, not a competitor.
+    clients_keep : bool
+        Whether clients keep a vector from one training to the next. The state is then a
+        :class:`KeepingState`.
     """
 
     plan: Plan
@@ -64,8 +82,10 @@ class Strategy(ABC, Generic[S]):
     name: ClassVar[str] = ""
     label: ClassVar[str] = ""
     summary: ClassVar[str] = ""
+    family: ClassVar[str] = "other"
     needs_validation: ClassVar[bool] = False
     pools_data: ClassVar[bool] = False
+    clients_keep: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         # From Python a name alone will do, as in a configuration.
@@ -106,21 +126,57 @@ class Strategy(ABC, Generic[S]):
     def init(self, params: Params, population: Population) -> S:
         """Return the state before the first round."""
 
+    def survey(self, state: S, available: Ints, rng: np.random.Generator) -> Ints:
+        """Return whose loss of the current model is asked for before the offer: here nobody's."""
+        return np.zeros(0, dtype=np.int64)
+
+    def hear(self, state: S, losses: Mapping[int, float]) -> S:
+        """Return the state that knows the losses of those surveyed who answered."""
+        return state
+
     @abstractmethod
     def offer(self, state: S, available: Ints, rng: np.random.Generator) -> Offer:
         """Select among the available clients and say on which terms."""
 
+    def download(self, state: S) -> Download:
+        """Return what clients receive besides their terms, and evaluate: here the global model."""
+        return Download(state.params, state.round)
+
     def respond(self, terms: Terms, profile: Profile) -> LocalTask:
         """Decide, on the client, what it does: here the epochs that the plan fixes."""
+        planned = self.plan.epochs if terms.epochs is None else terms.epochs
         return LocalTask(
             client=terms.client,
             round=terms.round,
-            epochs=self.plan.epochs if terms.epochs is None else terms.epochs,
+            epochs=0 if terms.evaluates else planned,
             iterations=terms.iterations,
             learning_rate=self.plan.learning_rate * terms.step_scale,
             proximal=terms.proximal,
             wants_loss=terms.wants_loss,
+            evaluates=terms.evaluates,
+            loss_bound=terms.loss_bound,
+            tilt=terms.tilt,
+            wants_trained_loss=terms.wants_trained_loss,
         )
+
+    def prepare(self, task: LocalTask, vectors: ClientVectors) -> TaskVectors:
+        """Return, on the client, where its training starts and what corrects its gradients.
+
+        The ``received`` vector of the result is not looked at.
+        """
+        return TaskVectors()
+
+    def own_task(self, task: LocalTask) -> LocalTask | None:
+        """Return, on the client, what it trains for itself after a task; here nothing.
+
+        That training starts from what it has kept, from the received model if that is nothing, and
+        its result is what it keeps. The proximal term pulls to the received model.
+        """
+        return None
+
+    def keep(self, task: LocalTask, vectors: ClientVectors, trained: Params) -> Params | None:
+        """Return, on the client, what it keeps after a training; None for what it has kept."""
+        return None
 
     def epoch_range(self, terms: Terms) -> tuple[int, int]:
         """Return the fewest and the most epochs that a client may report with its weights.
@@ -173,6 +229,10 @@ class Strategy(ABC, Generic[S]):
             reference = Reference(state.params, update_by(train_server, state.params, task))
         came_back = Answers(offer, accepted, abstained, validate, reference, screened)
         after = self.combine(state, came_back)
+        flags = dict(screened.flags)
+        if isinstance(after, KeepingState):
+            flags = lost_what_they_kept(after, accepted) | flags
+            after = after.having_heard(accepted)
         contributions = tuple(terms.contribution for terms in offer.terms)
         record = RoundRecord(
             round=offer.round,
@@ -182,13 +242,20 @@ class Strategy(ABC, Generic[S]):
             decay_factor=offer.decay_factor,
             local_epochs=tuple(r.epochs for r in answers),
             contributions=None if any(map(math.isnan, contributions)) else contributions or None,
-            epochs_total=sum(r.epochs for r in answers),
+            epochs_total=sum(r.epochs + self._own_epochs(r) for r in answers),
             decay_factors=offer.decay_factors,
             credited=screened.credited,
             fines=screened.fines,
-            flags=screened.flags,
+            flags=flags,
         )
         return replace(after, round=offer.round), record
+
+    def _own_epochs(self, report: Report) -> int:
+        """Return the epochs that a client trained for itself beside those that it reports."""
+        if report.params is None:
+            return 0
+        own = self.own_task(LocalTask(report.client, 0, report.epochs, self.plan.learning_rate))
+        return 0 if own is None else own.epochs
 
     @abstractmethod
     def combine(self, state: S, answers: Answers) -> S:
@@ -208,38 +275,3 @@ class Strategy(ABC, Generic[S]):
         shares = np.array([weight / total for weight in weights])
         models = [model_of(report) for report in accepted]
         return aggregated(self.aggregator, models, shares, reference).astype(np.float32)
-
-
-def uniform_choice(available: Ints, count: int, rng: np.random.Generator) -> Ints:
-    """Return ``count`` of the available clients (all if there are fewer), in order."""
-    return np.sort(rng.choice(available, size=min(count, available.size), replace=False))
-
-
-def largest(values: Floats, count: int, rng: np.random.Generator) -> Ints:
-    """Return the places of the ``count`` largest values, ties broken at random."""
-    bar = np.partition(values, values.size - count)[values.size - count]
-    above = np.flatnonzero(values > bar)
-    ties = np.flatnonzero(values == bar)
-    return np.concatenate((above, rng.choice(ties, count - above.size, replace=False)))
-
-
-def data_shares(accepted: Sequence[Report]) -> list[float]:
-    """Return each report's number of training samples, the weights of FedAvg."""
-    return [float(report.samples) for report in accepted]
-
-
-def loss_unit(losses: Sequence[float], power: float) -> float:
-    """Return what to divide losses by before they are raised to a power and compared.
-
-    It is 1, or the largest loss where the power of that would leave the range of floats: the
-    weights that follow are the same but for a common factor, and stay finite whatever a client
-    says its loss is.
-    """
-    most = max(losses)
-    return 1.0 if abs(max(1.0, power) * float(log(most))) < MOST_EXPONENT else most
-
-
-def model_of(report: Report) -> Params:
-    """Return the model of an accepted report."""
-    assert report.params is not None
-    return report.params

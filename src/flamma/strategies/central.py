@@ -22,6 +22,7 @@ class Central(Strategy[State]):
     name: ClassVar[str] = "central"
     label: ClassVar[str] = "Central (ceiling)"
     summary: ClassVar[str] = "not federated: the pooled data, as the ceiling"
+    family: ClassVar[str] = "reference"
     pools_data: ClassVar[bool] = True
 
     def init(self, params: Params, population: Population) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,31 @@ class State:
 
 
 S = TypeVar("S", bound=State)
+
+
+@dataclass(frozen=True, eq=False)
+class KeepingState(State):
+    """The state of a strategy whose clients keep something from round to round.
+
+    ``answered`` is 1 for every client that was heard from, and so has kept something.
+    """
+
+    answered: Ints
+
+    def having_heard(self, accepted: Sequence[Report]) -> Self:
+        """Return the state that knows of these answers."""
+        answered = self.answered.copy()
+        answered[[report.client for report in accepted]] = 1
+        return replace(self, answered=answered)
+
+
+def lost_what_they_kept(state: KeepingState, accepted: Sequence[Report]) -> dict[int, str]:
+    """Return a flag for every client that should have kept something and has nothing."""
+    return {
+        report.client: "it had lost what it kept, and started anew"
+        for report in accepted
+        if report.starts_anew and state.answered[report.client]
+    }
 
 
 @dataclass(frozen=True, eq=False)

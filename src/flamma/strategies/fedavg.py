@@ -52,6 +52,7 @@ class FedAvg(Averaging[State]):
     name: ClassVar[str] = "fedavg"
     label: ClassVar[str] = "FedAvg"
     summary: ClassVar[str] = "random clients, fixed epochs, mean by data size"
+    family: ClassVar[str] = "reference"
 
     def init(self, params: Params, population: Population) -> State:
         """Start with the given weights."""

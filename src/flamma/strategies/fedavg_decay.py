@@ -24,6 +24,7 @@ class FedAvgDecay(Flamma):
     name: ClassVar[str] = "fedavg-decay"
     label: ClassVar[str] = "FedAvg + decay"
     summary: ClassVar[str] = "FedAvg whose step decays as FLamma's does"
+    family: ClassVar[str] = "optimisation"
 
     selection: Literal["top", "sample", "uniform"] = "uniform"
 

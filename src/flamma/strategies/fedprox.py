@@ -26,6 +26,7 @@ class FedProx(FedAvg):
     name: ClassVar[str] = "fedprox"
     label: ClassVar[str] = "FedProx"
     summary: ClassVar[str] = "FedAvg with a proximal term (mu) in the local loss"
+    family: ClassVar[str] = "optimisation"
 
     mu: float = 0.1
 

@@ -288,6 +288,7 @@ class Flamma(GameStrategy[FlammaState]):
     name: ClassVar[str] = "flamma"
     label: ClassVar[str] = "FLamma"
     summary: ClassVar[str] = "the paper's: a Stackelberg game sets decay factor and epochs"
+    family: ClassVar[str] = "flamma"
 
     def init(self, params: Params, population: Population) -> FlammaState:
         """Start with full contributions."""

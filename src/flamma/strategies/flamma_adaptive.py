@@ -59,6 +59,7 @@ class FlammaAdaptive(MemoryStrategy[AdaptiveState]):
     name: ClassVar[str] = "flamma-adaptive"
     label: ClassVar[str] = "FLamma-adaptive"
     summary: ClassVar[str] = "FLamma-plus that raises its price when fairness stalls"
+    family: ClassVar[str] = "flamma"
 
     tolerance: float = 0.05
     raise_by: float = 1.25

@@ -82,6 +82,7 @@ class FlammaHonest(MemoryStrategy[HonestState]):
     name: ClassVar[str] = "flamma-honest"
     label: ClassVar[str] = "FLamma-honest"
     summary: ClassVar[str] = "FLamma-plus for clients that may lie: offers without one's own say"
+    family: ClassVar[str] = "flamma"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -133,6 +133,7 @@ class FlammaPlus(MemoryStrategy[MemoryState]):
     name: ClassVar[str] = "flamma-plus"
     label: ClassVar[str] = "FLamma-plus"
     summary: ClassVar[str] = "FLamma with a memory of every client's last answer"
+    family: ClassVar[str] = "flamma"
 
     def init(self, params: Params, population: Population) -> MemoryState:
         """Start without having heard from any client."""

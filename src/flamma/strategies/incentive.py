@@ -48,6 +48,7 @@ class Incentive(Averaging[IncentiveState]):
     name: ClassVar[str] = "incentive"
     label: ClassVar[str] = "Incentivization"
     summary: ClassVar[str] = "marginal contribution decides selection and weight (reconstruction)"
+    family: ClassVar[str] = "incentive"
     needs_validation: ClassVar[bool] = True
 
     memory: float = 0.5

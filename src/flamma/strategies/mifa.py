@@ -35,6 +35,7 @@ class Mifa(Averaging[Remembering]):
     name: ClassVar[str] = "mifa"
     label: ClassVar[str] = "FedAvg + memory"
     summary: ClassVar[str] = "FedAvg with a memory of every client's last update"
+    family: ClassVar[str] = "optimisation"
 
     memory: float = 1.0
     persistence: float = 1.0

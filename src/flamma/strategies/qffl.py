@@ -49,6 +49,7 @@ class QFFL(Averaging[QFFLState]):
     name: ClassVar[str] = "qffl"
     label: ClassVar[str] = "q-FFL"
     summary: ClassVar[str] = "q-FFL: clients with a larger loss weigh more (q)"
+    family: ClassVar[str] = "fairness"
 
     q: float = 0.5
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import ConfigError, FlammaError
+from flamma.seeding import stream
 from flamma.types import NO_VECTORS, DataUse, Ints, LocalTask, Params, TaskVectors
 
 Floats32 = NDArray[np.float32]
@@ -111,6 +112,12 @@ def batch_count(task: LocalTask, samples: int, batch_size: int) -> int:
     if task.evaluates:
         return 0
     return task.epochs * -(-samples // batch_size) if task.iterations is None else task.iterations
+
+
+def training_stream(seed: int, task: LocalTask) -> np.random.Generator:
+    """Return the random stream that shuffles the samples of a task."""
+    purpose = "train-own" if task.is_own else "train"
+    return stream(seed, purpose, task.round, task.owner)
 
 
 def batches_of(job: TrainingJob, batch_size: int) -> Iterator[Ints]:

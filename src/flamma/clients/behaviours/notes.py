@@ -14,6 +14,10 @@ NOTES = "notes"
 """The folder of a run directory with what clients kept from one round to another."""
 
 
+KEPT = "kept"
+"""The folder with what strategies let clients keep, such as control variates or own models."""
+
+
 class NotesInFiles(Notes):
     """Notes in a folder, which is made with the first one: a file for each client and round.
 

@@ -17,6 +17,7 @@ from flamma.engines.flower.payload import read_reply
 from flamma.engines.flower.roster import Request, Roster, exchange
 from flamma.engines.runner import ClientRunner
 from flamma.types import (
+    Download,
     Floats,
     Ints,
     LocalTask,
@@ -77,17 +78,18 @@ class GridClients:
     own_costs: Floats | None = None
     _pending: _Evaluation | None = field(default=None, init=False)
 
-    def play(self, params: Params, terms: Sequence[Terms]) -> list[Report]:
+    def play(self, download: Download, terms: Sequence[Terms]) -> list[Report]:
         """Let each client respond to its terms and train; send a waiting evaluation along."""
         pending, self._pending = self._pending, None
+        params = download.params
         if pending is None or pending.params is not params:
             return self._ask(params, terms, evaluate=False)[0]
         reports, pending.answers = self._ask(params, terms, evaluate=True)
         return reports
 
-    def evaluate(self, params: Params) -> Scoring:
+    def evaluate(self, download: Download) -> Scoring:
         """Score the model on every client's held-out data and on the test set."""
-        evaluation = self._pending = _Evaluation(params)
+        evaluation = self._pending = _Evaluation(download.params)
         return lambda: self._scores(evaluation)
 
     @property

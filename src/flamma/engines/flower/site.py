@@ -21,8 +21,14 @@ from flamma.engines.flower.payload import read_configuration
 from flamma.engines.outcomes import late, means, one_line
 from flamma.errors import ConfigError
 from flamma.experiments.config import Config
-from flamma.seeding import stream
-from flamma.training.jobs import TooSlow, Trained, Trainer, TrainingJob, used_samples
+from flamma.training.jobs import (
+    TooSlow,
+    Trained,
+    Trainer,
+    TrainingJob,
+    training_stream,
+    used_samples,
+)
 from flamma.training.lanes import LanesTrainer, available
 from flamma.types import Floats, Ints, LocalTask, Params, Profile, Report, Terms
 
@@ -200,11 +206,10 @@ class Site:
 
     def _train(self, order: Order, task: LocalTask, params: Params) -> Trained:
         limit = self.config.engine.time_limit or None
-        owner = task.client if task.data.owner is None else task.data.owner
         own = self.data.x, self.data.y
-        x, y = own if owner == task.client else self.conduct.samples_of(owner)
+        x, y = own if task.owner == task.client else self.conduct.samples_of(task.owner)
         classes = order.classes or self.data.classes
-        rng = stream(self.config.seed, "train", task.round, owner)
+        rng = training_stream(self.config.seed, task)
         job = TrainingJob(task, *used_samples(task.data, x, y, classes), rng)
         [(_, trained)] = self._trainer(order).train_each(params, [job], limit)
         return trained

@@ -1,0 +1,87 @@
+"""What a client does with vectors before and after its training, as the strategy says.
+
+It is the same on this machine, in a simulation and at a site.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from flamma.clients.behaviours import Notes
+from flamma.strategies.base import Strategy
+from flamma.types import (
+    NO_VECTORS,
+    ClientVectors,
+    Download,
+    LocalTask,
+    Params,
+    Report,
+    TaskVectors,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ClientSide:
+    """What clients do as the strategy says, and what they keep from one training to the next.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        Of the run.
+    trainable_size : int
+        How many of the weights are trained.
+    kept : Notes
+        Where clients keep their vectors.
+    """
+
+    strategy: Strategy[Any]
+    trainable_size: int
+    kept: Notes = field(default_factory=Notes)
+
+    def is_plain(self, download: Download) -> bool:
+        """Whether clients need nothing but the common weights."""
+        only_model = download.extra is None and download.model_for is None
+        return only_model and not self.strategy.clients_keep
+
+    def vectors(self, task: LocalTask, received: Params, extra: Params | None) -> ClientVectors:
+        """Return what a client has at hand before it trains."""
+        kept = self.kept.read(task.client, task.round) if self.strategy.clients_keep else None
+        return ClientVectors(received, extra, kept, self.trainable_size)
+
+    def prepared(self, task: LocalTask, vectors: ClientVectors, common: Params) -> TaskVectors:
+        """Return what the training of a task needs besides the common weights."""
+        own = None if vectors.received is common else vectors.received
+        if task.evaluates or task.abstains:
+            return NO_VECTORS if own is None else TaskVectors(received=own)
+        return replace(self.strategy.prepare(task, vectors), received=own)
+
+    def own_training(
+        self, task: LocalTask, vectors: ClientVectors, common: Params
+    ) -> tuple[LocalTask, TaskVectors] | None:
+        """Return what a client trains for itself after a task, None if nothing."""
+        own = self.strategy.own_task(task)
+        if own is None:
+            return None
+        own = replace(own, is_own=True, wants_loss=False)
+        received = None if vectors.received is common else vectors.received
+        return own, TaskVectors(received=received, start=vectors.kept)
+
+    def settle(
+        self, task: LocalTask, vectors: ClientVectors, report: Report, own: Params | None = None
+    ) -> Report:
+        """Keep what the client keeps after a training; return its report.
+
+        ``own`` is what it trained for itself.
+        """
+        if not self.strategy.clients_keep or report.params is None:
+            return report
+        kept = self.strategy.keep(task, vectors, report.params) if own is None else own
+        if kept is not None:
+            self.kept.write(task.client, task.round, kept)
+        return replace(report, starts_anew=vectors.kept is None)
+
+    def model_of(self, client: int, download: Download) -> Params:
+        """Return the model that a client evaluates: its own where it has one."""
+        kept = self.kept.read(client, download.round + 1) if download.scores_kept else None
+        return download.model(client) if kept is None else kept
