@@ -19,7 +19,7 @@ from flamma.errors import StrategyError
 from flamma.registry import Choice
 from flamma.strategies.base import Answers, Inspect, Offer, Screened, Strategy
 from flamma.strategies.flamma_plus import MemoryState, MemoryStrategy, levelled
-from flamma.strategies.inspection import difference, with_verified, proven_epochs
+from flamma.strategies.inspection import difference, proven_epochs, with_verified
 from flamma.strategies.plausibility import (
     RECENT_ROUNDS,
     capped_losses,
