@@ -53,8 +53,8 @@ class AdaFed(ByUnitGradients):
             raise StrategyError(f"gamma must lie in [0, 10], not {self.gamma:g}.")
         if AGGREGATORS[self.aggregator.name] is not weighted_mean:
             raise StrategyError(
-                f"adafed solves for one direction that suits all clients and has no use for the "
-                f"aggregator {self.aggregator.name}: use mean, which it must be."
+                f"adafed solves for one direction from all gradients, and the aggregator "
+                f"{self.aggregator.name} has nothing to combine: leave it at mean."
             )
 
     def terms(self, client: int, round: int) -> Terms:  # noqa: A002

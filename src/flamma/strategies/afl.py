@@ -81,20 +81,26 @@ class Afl(Averaging[MixtureState]):
         told = {client: loss for client, loss in losses.items() if np.isfinite(loss)}
         if not told:
             return state
-        clients, count = list(told), state.mixture.size
-        values, mass = np.array(list(told.values())), total(state.mixture)
-        # A common number added to all losses changes nothing; so nothing here can overflow upward.
+        mass = total(state.mixture)
         with np.errstate(over="ignore"):
-            if self.participation == "all":
-                offsets = np.full(count, total((values - values.max()) / values.size))
-                offsets[clients] = values - values.max()
-            else:
-                offsets = np.full(count, -values.max() * (count / values.size))
-                offsets[clients] = (values - values.max()) * (count / values.size)
-            moved = state.mixture + self.step * mass * offsets
+            moved = state.mixture + self.step * mass * self._below_largest(told, state.mixture.size)
         # What lies a whole mass below the largest entry, which is not negative, becomes 0 anyway.
         mixture = project_to_simplex(np.maximum(moved, -2 * mass), mass)
         return replace(state, mixture=mixture)
+
+    def _below_largest(self, told: Mapping[int, float], clients: int) -> Floats:
+        """Return everybody's loss less the largest, which changes no projection.
+
+        So nothing can overflow but to minus infinity, whatever clients say.
+        """
+        values = np.array(list(told.values()))
+        below = values - values.max()
+        rest, factor = total(below / values.size), 1.0
+        if self.participation == "partial":
+            rest, factor = -values.max(), clients / values.size
+        everybody = np.full(clients, rest)
+        everybody[list(told)] = below
+        return factor * everybody
 
     def offer(self, state: MixtureState, available: Ints, rng: np.random.Generator) -> Offer:
         """Draw clients uniformly among those that weigh something, or by what they weigh."""
@@ -113,8 +119,7 @@ class Afl(Averaging[MixtureState]):
 
     def _offer(self, state: MixtureState, chosen: Ints) -> Offer:
         number = state.round + 1
-        terms = tuple(self.terms(int(client), number) for client in chosen)
-        return Offer(number, terms, weights=tuple(state.mixture[chosen].tolist()))
+        return Offer(number, tuple(self.terms(int(client), number) for client in chosen))
 
     def combine(self, state: MixtureState, answers: Answers) -> MixtureState:
         """Take the mean of the models by the mixture; it stays where no weight has answered."""

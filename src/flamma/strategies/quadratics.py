@@ -35,7 +35,8 @@ def project_to_simplex(values: Floats, mass: float) -> Floats:
     ordered = -np.sort(-values, kind="stable")
     thresholds = (np.cumsum(ordered) - mass) / np.arange(1, values.size + 1)
     theta = thresholds[np.flatnonzero(ordered > thresholds)[-1]]
-    return np.maximum(values - theta, 0.0)
+    nearest: Floats = np.maximum(values - theta, 0.0)
+    return nearest
 
 
 def least_norm_weights(gram: Floats, start: Floats, reach: float) -> Floats:
@@ -61,7 +62,7 @@ def least_norm_weights(gram: Floats, start: Floats, reach: float) -> Floats:
     for _ in range(MOST_EXCHANGES):
         up = int(np.argmin(np.where(weights < upper, slopes, np.inf)))
         down = int(np.argmax(np.where(weights > lower, slopes, -np.inf)))
-        # Where all weights are at a bound, one of the two is at its own, and there is no room.
+        # Where no weight may grow, or none may shrink, any one is found, and it has no room.
         room = min(upper[up] - weights[up], weights[down] - lower[down])
         gap = slopes[down] - slopes[up]
         if not (gap > GAP_TOLERANCE and room > 0):
