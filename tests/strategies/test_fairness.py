@@ -144,6 +144,7 @@ def test_who_is_asked():
 
 def test_clients_are_drawn_by_the_mixture_without_bias():
     # Chances min(1, c w) with sum 2: client 3 for certain, the others 1/10 to 5/10.
+    # What is drawn counts w / chance, and so w on average.
     weights = np.array([1.0, 4.0, 5.0, 30.0])
     chances = inclusion_probabilities(weights, 2)
     np.testing.assert_allclose(chances, [0.1, 0.4, 0.5, 1.0])
@@ -153,8 +154,18 @@ def test_clients_are_drawn_by_the_mixture_without_bias():
     for number in range(rounds):
         made = strategy.offer(state, np.arange(4), stream(0, "select", number))
         assert len(made.selected) == 2
-        sums[list(made.selected)] += made.weights
+        drawn = list(made.selected)
+        sums[drawn] += weights[drawn] / made.probabilities
     np.testing.assert_allclose(sums / rounds, weights, rtol=0.15)
+
+
+def test_who_is_drawn_counts_its_weight_by_its_chance():
+    strategy = Afl(PLAN, participation="partial")
+    mixture = np.array([1.0, 4.0, 5.0, 30.0])
+    state = replace(started(strategy, (10, 10, 10, 10)), mixture=mixture)
+    made = Offer(1, (Terms(1, 1), Terms(3, 1)), probabilities=(0.4, 1.0))
+    moved, _ = strategy.aggregate(state, made, [report(1, (4, 0)), report(3, (0, 4))])
+    np.testing.assert_allclose(moved.params, vector(1, 3), rtol=1e-6)  # 4 / 0.4 of 40, and 30
 
 
 def test_systematic_samples_have_the_size_and_the_chances():

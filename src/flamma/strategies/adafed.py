@@ -14,12 +14,12 @@ import numpy as np
 from flamma.aggregators import AGGREGATORS, weighted_mean
 from flamma.errors import StrategyError
 from flamma.numerics import power, weighted_sum
+from flamma.strategies.base import with_losses
 from flamma.strategies.gradients import (
     ByUnitGradients,
     GradientState,
     Moves,
     inner_products,
-    with_losses,
 )
 from flamma.strategies.qffl import SMALLEST_LOSS_SHIFT
 from flamma.strategies.quadratics import weights_of_rates

@@ -114,8 +114,8 @@ class Afl(Averaging[MixtureState]):
         mixture = state.mixture[weighing]
         chances = inclusion_probabilities(mixture, self.plan.per_round)
         places = systematic_sample(chances, rng)
-        weights = mixture[places] / chances[places]
-        return replace(self._offer(state, weighing[places]), weights=tuple(weights.tolist()))
+        drawn = tuple(chances[places].tolist())
+        return replace(self._offer(state, weighing[places]), probabilities=drawn)
 
     def _offer(self, state: MixtureState, chosen: Ints) -> Offer:
         number = state.round + 1
@@ -123,13 +123,12 @@ class Afl(Averaging[MixtureState]):
 
     def combine(self, state: MixtureState, answers: Answers) -> MixtureState:
         """Take the mean of the models by the mixture; it stays where no weight has answered."""
-        offer = answers.offer
-        weights = offer.weights or tuple(state.mixture[list(offer.selected)].tolist())
-        each = dict(zip(offer.selected, weights, strict=True))
-        own = [each[report.client] for report in answers.accepted]
-        if not sum(own) > 0:
+        offer, accepted = answers.offer, answers.accepted
+        chances = dict(zip(offer.selected, offer.probabilities or (), strict=False))
+        weights = [float(state.mixture[r.client]) / chances.get(r.client, 1.0) for r in accepted]
+        if not sum(weights) > 0:
             return state
-        return replace(state, params=self.average(answers.accepted, own, answers.reference))
+        return replace(state, params=self.average(accepted, weights, answers.reference))
 
 
 def inclusion_probabilities(weights: Floats, count: int) -> Floats:

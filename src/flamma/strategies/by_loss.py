@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from flamma.strategies.base import Answers, State
+from flamma.strategies.base import Answers, State, with_losses
 from flamma.strategies.fedavg import FedAvg
-from flamma.strategies.gradients import with_losses
 from flamma.types import Report, Terms
 
 

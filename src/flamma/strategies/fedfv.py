@@ -16,8 +16,8 @@ from flamma.aggregators import aggregated
 from flamma.aggregators.updates import ROUNDING_LENGTH
 from flamma.errors import StrategyError
 from flamma.numerics import dot, norm
-from flamma.strategies.base import Answers, data_shares, model_of
-from flamma.strategies.gradients import ByGradients, Moves, with_losses
+from flamma.strategies.base import Answers, data_shares, model_of, with_losses
+from flamma.strategies.gradients import ByGradients, Moves
 from flamma.strategies.memory import CHECKPOINT_ROUNDS, Remembering
 from flamma.strategies.rows import Rows
 from flamma.types import Floats, Ints, Params, Population, Report, Terms

@@ -33,11 +33,6 @@ class GradientState(State):
 G = TypeVar("G", bound=GradientState)
 
 
-def with_losses(accepted: Sequence[Report]) -> list[Report]:
-    """Return the reports that have a usable loss."""
-    return [report for report in accepted if np.isfinite(report.loss)]
-
-
 @dataclass(frozen=True, eq=False)
 class Moves:
     """How far each client has moved the trained weights, -g_k, in the order of the reports.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from flamma.aggregators import AGGREGATORS, Reference, aggregated, weighted_mean
 from flamma.errors import StrategyError
 from flamma.numerics import dot, power, total
-from flamma.strategies.base import Answers, data_shares, loss_unit, model_of
+from flamma.strategies.base import Answers, data_shares, loss_unit, model_of, with_losses
 from flamma.strategies.fedavg import Averaging
 from flamma.strategies.gradients import GradientState
 from flamma.types import Params, Population, Report, Terms
@@ -62,7 +62,7 @@ class QFFL(Averaging[GradientState]):
 
     def combine(self, state: GradientState, answers: Answers) -> GradientState:
         """Take the q-FedAvg step; a client without a usable loss is left out of it."""
-        usable = [report for report in answers.accepted if np.isfinite(report.loss)]
+        usable = with_losses(answers.accepted)
         if not usable:
             return state
         trained = slice(state.trainable_size)

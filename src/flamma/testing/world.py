@@ -56,7 +56,7 @@ class LittleWorld:
         trained: Params = (params + way * (target - params)).astype(np.float32)
         return trained[:TRAINABLE]
 
-    def loss(self, client: int, params: Params) -> float:
+    def client_loss(self, client: int, params: Params) -> float:
         """Return a client's loss: the mean squared distance to its target."""
         return float(np.mean((params - self.targets[client]) ** 2))
 
@@ -67,7 +67,7 @@ class LittleWorld:
         )
         target = self.targets[task.client]
         trained = (params + way * (target - params)).astype(np.float32)
-        loss = self.loss(task.client, params)
+        loss = self.client_loss(task.client, params)
         return Report(task.client, trained, 10 + task.client, task.epochs, loss)
 
     def answers(self, strategy: Strategy[Any], state: State, offer: Offer) -> list[Report]:
@@ -93,7 +93,9 @@ class LittleWorld:
             return state
         assert set(asked) <= set(who.tolist())
         download = strategy.download(state)
-        heard: State = strategy.hear(state, {c: self.loss(c, download.model(c)) for c in asked})
+        heard: State = strategy.hear(
+            state, {c: self.client_loss(c, download.model(c)) for c in asked}
+        )
         return heard
 
     def offer(
