@@ -389,7 +389,7 @@ def test_adafed_is_the_published_direction(gamma):
         moves = rng.normal(size=(4, 7)).astype(np.float32)
         losses = rng.uniform(0.2, 3, size=4)
         told = [report(k, m, loss) for k, (m, loss) in enumerate(zip(moves, losses, strict=True))]
-        strategy = AdaFed(replace(PLAN, per_round=4), gamma=gamma)
+        strategy = AdaFed(replace(PLAN, per_round=4), gamma=gamma, server_step=1.0)
         state = started(strategy, (10,) * 4, (0,) * 7, trainable_size=7)
         units = [m / np.linalg.norm(m) for m in moves.astype(float)]
         expected = published_adafed(units, losses / losses.max(), gamma)
@@ -400,13 +400,15 @@ def test_adafed_by_hand():
     # Unit gradients (1, 0) and (0, 1), losses 4 and 2: d = (0.8, 0.4), twice the rate for twice
     # the loss, and ⟨d, (1, 0)⟩ = ‖d‖² = 0.8.
     told = [report(0, (3, 0), 4.0), report(1, (0, 5), 2.0)]
-    found = after(AdaFed(PLAN), told).params
+    found = after(AdaFed(PLAN, server_step=1.0), told).params
     np.testing.assert_allclose(found, vector(0.8, 0.4), rtol=1e-6)
-    fair = after(AdaFed(PLAN, gamma=0.0), told).params
-    np.testing.assert_array_equal(fair, vector(0.5, 0.5))
+    fair = after(AdaFed(PLAN, gamma=0.0, server_step=0.5), told).params
+    np.testing.assert_array_equal(fair, vector(0.25, 0.25))
     # Parallel gradients cannot differ in their rates: that of the larger loss counts.
     told = [report(0, (0, 3), 4.0), report(1, (0, 5), 2.0)]
-    np.testing.assert_allclose(after(AdaFed(PLAN), told).params, vector(0, 1), rtol=1e-6)
+    np.testing.assert_allclose(
+        after(AdaFed(PLAN, server_step=1.0), told).params, vector(0, 1), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ class AdaFed(ByUnitGradients):
     summary: ClassVar[str] = "a common direction along which larger losses fall faster (gamma)"
     family: ClassVar[str] = "fairness"
 
+    server_step: float = 0.5
     gamma: float = 1.0
 
     def __post_init__(self) -> None:

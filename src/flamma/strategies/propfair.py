@@ -23,7 +23,8 @@ class PropFair(FedAvg):
     Parameters
     ----------
     loss_bound : float
-        M, the loss that counts as worthless.
+        M, the loss that counts as worthless. The smaller, the longer are the steps of clients with
+        large losses: small bounds want a small step size.
     """
 
     name: ClassVar[str] = "propfair"
@@ -31,7 +32,7 @@ class PropFair(FedAvg):
     summary: ClassVar[str] = "FedAvg with the local loss -M log(1 - loss / M)"
     family: ClassVar[str] = "fairness"
 
-    loss_bound: float = 5.0
+    loss_bound: float = 10.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
