@@ -66,7 +66,8 @@ class Offer:
     ``effective`` are the contributions that selection went by, and ``measure`` is what measured
     them; both only where there is a game. ``decay_factor`` is the game's own, whatever the terms
     offer each client. ``inspected`` are the clients whose answers will be inspected in any case,
-    which they are not told.
+    which they are not told. ``probabilities`` are those with which each selected client was drawn,
+    where what its answer counts depends on them.
     """
 
     round: int
@@ -76,6 +77,7 @@ class Offer:
     effective: tuple[float, ...] | None = None
     measure: str | None = None
     inspected: tuple[int, ...] = ()
+    probabilities: tuple[float, ...] | None = None
 
     @property
     def decay_factors(self) -> tuple[float, ...] | None:
