@@ -34,7 +34,7 @@ def test_every_strategy_of_ours_is_in_a_family_of_its_own_choice():
     members = [name for family in FAMILIES for name in in_family(family)]
     assert sorted(members) == sorted(STRATEGIES)
     assert not in_family("other")
-    assert in_family("reference") == ["fedavg", "central"]
+    assert {"fedavg", "central"} <= set(in_family("reference"))
 
 
 @pytest.mark.usefixtures("foreign")
@@ -45,14 +45,15 @@ def test_strategies_of_other_packages_have_a_family_too():
 
 
 def test_a_family_stands_for_its_members_where_it_is_named():
-    expected = ("qffl", "fedavg", "central", *in_family("selection"))
+    expected = ("qffl", *in_family("reference"), *in_family("selection"))
     assert strategies_named(["qffl", "reference", "selection"]) == expected
     assert strategies_named(["family:selection"]) == tuple(in_family("selection"))
 
 
 def test_a_member_that_is_named_itself_keeps_its_place():
-    assert strategies_named(["reference", "fedavg"]) == ("central", "fedavg")
-    assert strategies_named(["fedavg", "family:reference", "reference"]) == ("fedavg", "central")
+    others = tuple(name for name in in_family("reference") if name != "fedavg")
+    assert strategies_named(["reference", "fedavg"]) == (*others, "fedavg")
+    assert strategies_named(["fedavg", "family:reference", "reference"]) == ("fedavg", *others)
 
 
 def test_a_name_given_twice_stays_twice():

@@ -76,8 +76,8 @@ def strategies_named(names: Sequence[str], labels: Container[str] = ()) -> tuple
 
     Examples
     --------
-    >>> strategies_named(["reference", "qffl"])
-    ('fedavg', 'central', 'qffl')
+    >>> strategies_named(["qffl", "selection"])[:3]
+    ('qffl', 'power-of-choice', 'oort')
     >>> strategies_named(["incentive"])
     ('incentive',)
     """

@@ -101,25 +101,24 @@ def read_source(
     changes = dict(settings or {})
     if seeds is not None and seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}.")
-    if suite := _suite_of(given):
-        return _of_suite(suite, changes, seeds, strategies)
+    if isinstance(given, str | Path):
+        given = _suite_at(given) or Path(given)
+    if isinstance(given, Suite):
+        return _of_suite(given, changes, seeds, strategies)
     if strategies:
         raise ConfigError(
             "only a suite has several strategies to choose from: name one, or say --strategy."
         )
-    if given is None or isinstance(given, Config | Mapping):
-        tables = given.as_tables() if isinstance(given, Config) else given or DEFAULT_AUDIT
-        return _of_tables(tables, changes, seeds)
-    path = Path(given)
-    if path.is_dir():
-        return _of_run(path, changes, seeds)
-    return _of_tables(read_config(path), changes, seeds, path.stem)
+    if isinstance(given, Path):
+        if given.is_dir():
+            return _of_run(given, changes, seeds)
+        return _of_tables(read_config(given), changes, seeds, given.stem)
+    tables = given.as_tables() if isinstance(given, Config) else given or DEFAULT_AUDIT
+    return _of_tables(tables, changes, seeds)
 
 
-def _suite_of(given: str | Path | Suite | Config | Mapping[str, Any] | None) -> Suite | None:
-    """Return the suite that is given by itself, its name or its file; None if it is none."""
-    if given is None or isinstance(given, Suite | Config | Mapping):
-        return given if isinstance(given, Suite) else None
+def _suite_at(given: str | Path) -> Suite | None:
+    """Return the suite of a name or a file; None for a configuration or a run."""
     if given in suite_names():
         return read_suite(given)
     path = Path(given)
