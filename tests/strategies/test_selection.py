@@ -365,7 +365,7 @@ def test_maxfl_stays_where_nobody_can_be_won():
 
 
 def test_a_warm_up_of_epochs_is_counted():
-    """Seven epochs of five clients that answer, and none of those that fail or have no data."""
+    """Seven epochs of each of five clients that answer, and none of the three that do not."""
     strategy = MaxFL(PLAN, warmup_epochs=7)
     state = begun(strategy)
     offer = strategy.offer(state, EVERYBODY, stream(0, "select"))
