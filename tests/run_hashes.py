@@ -42,6 +42,8 @@ STRATEGIES = {
     "flamma-adaptive": {"name": "flamma-adaptive", "contribution": "cosine", "refresh_every": 1},
     "qffl": {"name": "qffl", "q": 0.7},
     "incentive": {"name": "incentive"},
+    "oort": {"name": "oort", "exploration": 0.3, "pacer_window": 1},
+    "maxfl": {"name": "maxfl", "warmup_epochs": 1},
     "mifa": {"name": "mifa", "aggregator": {"name": "geometric-median", "iterations": 5}},
     "fedavg": {"name": "fedavg", "aggregator": "fltrust"},
     "afl": {"name": "afl", "step": 0.1, "participation": "partial"},

@@ -193,8 +193,8 @@ class Federation(Generic[S]):
         """Return what the warm-up took; its work in epochs, to be counted with the rest."""
         batch = self.strategy.plan.batch_size
         epochs = sum(
-            (terms.iterations or 0) * min(batch, own) / own
-            for terms in offer.terms
+            done if terms.iterations is None else terms.iterations * min(batch, own) / own
+            for terms, done in zip(offer.terms, record.local_epochs, strict=True)
             if terms.client not in record.failed and (own := int(state.samples[terms.client]))
         )
         return Warmup(record.failed, record.bytes_up, record.bytes_down, seconds, epochs)

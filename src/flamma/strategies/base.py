@@ -26,6 +26,7 @@ from flamma.strategies.common import largest as largest
 from flamma.strategies.common import loss_unit as loss_unit
 from flamma.strategies.common import model_of as model_of
 from flamma.strategies.common import uniform_choice as uniform_choice
+from flamma.strategies.common import weighted_choice as weighted_choice
 from flamma.strategies.common import with_losses as with_losses
 from flamma.strategies.exchange import Answers as Answers
 from flamma.strategies.exchange import Inspect as Inspect
@@ -72,6 +73,8 @@ class Strategy(ABC, Generic[S]):
         Whether the server needs a validation set.
     pools_data : bool
         Whether all data are brought to one place: a ceiling, not a competitor.
+    selects_fewer : bool
+        Whether a round may have fewer clients than planned though more are available.
     clients_keep : bool
         Whether clients keep a vector from one training to the next. The state is then a
         :class:`KeepingState`.
@@ -86,6 +89,7 @@ class Strategy(ABC, Generic[S]):
     family: ClassVar[str] = "other"
     needs_validation: ClassVar[bool] = False
     pools_data: ClassVar[bool] = False
+    selects_fewer: ClassVar[bool] = False
     clients_keep: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

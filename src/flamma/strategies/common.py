@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flamma.numerics import log
+from flamma.numerics import gumbel, log
 from flamma.types import Floats, Ints, Params, Report
 
 MOST_EXPONENT = 300.0
@@ -24,6 +24,18 @@ def largest(values: Floats, count: int, rng: np.random.Generator) -> Ints:
     above = np.flatnonzero(values > bar)
     ties = np.flatnonzero(values == bar)
     return np.concatenate((above, rng.choice(ties, count - above.size, replace=False)))
+
+
+def weighted_choice(available: Ints, weights: Floats, count: int, rng: np.random.Generator) -> Ints:
+    """Return ``count`` of the available clients (all if there are fewer), in order.
+
+    They are drawn without replacement, each draw in proportion to the weights of those left: the
+    largest of log(weight) + Gumbel noise. Clients without weight come last, in any order.
+    """
+    if not min(count, available.size):
+        return available[:0]
+    keys = log(weights) + gumbel(rng, available.size)
+    return np.sort(available[largest(keys, min(count, available.size), rng)])
 
 
 def data_shares(accepted: Sequence[Report]) -> list[float]:
