@@ -66,7 +66,9 @@ class Offer:
     ``effective`` are the contributions that selection went by, and ``measure`` is what measured
     them; both only where there is a game. ``decay_factor`` is the game's own, whatever the terms
     offer each client. ``inspected`` are the clients whose answers will be inspected, which they
-    are not told.
+    are not told. ``probabilities`` are those with which each was drawn, where clients are drawn
+    independently of each other, and ``payments`` what each earns by a usable answer, where that is
+    fixed before it works; both have one entry for each of the terms.
     """
 
     round: int
@@ -76,6 +78,8 @@ class Offer:
     effective: tuple[float, ...] | None = None
     measure: str | None = None
     inspected: tuple[int, ...] = ()
+    probabilities: tuple[float, ...] | None = None
+    payments: tuple[float, ...] | None = None
 
     @property
     def decay_factors(self) -> tuple[float, ...] | None:
