@@ -24,8 +24,11 @@ from flamma.errors import GameError
 from flamma.game.model import LARGEST_COST, SMALLEST_COST, Vector
 from flamma.numerics import power, total
 
-BISECTIONS = 200
-"""How often an interval is halved; it ends earlier when nothing lies between its ends."""
+BISECTIONS = 1200
+"""How often an interval is halved at most: until nothing lies between two doubles, however large."""
+
+PROBABILITY_BISECTIONS = 64
+"""How often an interval of probabilities is halved."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +189,7 @@ def best_participation(game: ParticipationGame, prices: ArrayLike) -> Vector:
     price = np.asarray(prices, dtype=np.float64)
     pull = game.value * game.noises
     low, high = np.full(price.shape, game.least), np.ones(price.shape)
-    for _ in range(BISECTIONS):
+    for _ in range(PROBABILITY_BISECTIONS):
         middle = (low + high) / 2
         more = price - 2 * game.costs * middle + pull / np.square(middle) >= 0
         low, high = np.where(more, middle, low), np.where(more, high, middle)
