@@ -111,7 +111,7 @@ class ParticipationCertificate:
         The most that a client would gain by another probability.
     leader_gap : float
         How much less noise there could be at most within the same spending, as a share of
-        the noise; by the Lagrange dual, which no solution can beat.
+        that at even odds, Σ d; by the Lagrange dual, which no solution can beat.
     overspent : float
         What is spent beyond the budget; at most 0 where it is kept.
     """
@@ -153,32 +153,61 @@ def solve_participation(
     """
     if budget is None and expected is None:
         raise GameError("prices need a budget, or an expected number of clients.")
-    roots = power(game.noises / game.costs / 4, 1 / 3)
+    curve = _Curve.of(game)
 
-    def chosen(exchange: float) -> Vector:
-        pull = power(np.maximum(exchange - game.value, 0.0), 1 / 3)
-        return np.clip(roots * pull, game.least, 1.0)
-
-    def fits(exchange: float) -> bool:
-        q = chosen(exchange)
+    def fits(root: float) -> bool:
+        q = curve.probabilities(root)
         return total(q) <= (expected or 0.0) if budget is None else game.spending(q) <= budget
 
-    low, high = 0.0, float(np.max(game.value + 4 * game.costs / game.noises)) * (1 + 1e-9)
+    low, high = 0.0, curve.most
     if not fits(low):
         if budget is None:
-            return _at(game, chosen(low), low)
+            return curve.at(low)
         raise GameError(
-            f"the budget must be at least {game.spending(chosen(low)):.4g}, which the least "
-            f"probability of {game.least:g} costs: raise it, or lower that."
+            f"the budget must be at least {game.spending(curve.probabilities(low)):.4g}, which the "
+            f"least probability of {game.least:g} costs: raise it, or lower that."
         )
     if fits(high):
-        return _at(game, chosen(high), high)
+        return curve.at(high)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
         if not low < middle < high:
             break
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return _at(game, chosen(low), low)
+    return curve.at(low)
+
+
+@dataclass(frozen=True, eq=False)
+class _Curve:
+    """The optima of all budgets, by s with 1/λ = min κ + s³: then q = (d / 4c)^⅓ (1/λ - κ)^⅓."""
+
+    game: ParticipationGame
+    base: float
+    roots: Vector
+
+    @classmethod
+    def of(cls, game: ParticipationGame) -> _Curve:
+        return cls(game, float(np.min(game.value)), power(game.noises / game.costs / 4, 1 / 3))
+
+    @property
+    def most(self) -> float:
+        """From here on everybody takes part for certain."""
+        game = self.game
+        cube = float(np.max(4 * game.costs / game.noises + game.value)) - self.base
+        return float(power(cube, 1 / 3)) * (1 + 1e-9)
+
+    def probabilities(self, root: float) -> Vector:
+        """Return q; where all have the same κ no further root need be taken."""
+        pull: float | Vector = root
+        if self.game.value.ndim:
+            gap = root * root * root + self.base - self.game.value
+            pull = power(np.maximum(gap, 0.0), 1 / 3)
+        return np.clip(self.roots * pull, self.game.least, 1.0)
+
+    def at(self, root: float) -> Participation:
+        """Return the optimum with its prices."""
+        q = self.probabilities(root)
+        return Participation(q, self.game.prices(q), self.base + root * root * root)
 
 
 def best_participation(game: ParticipationGame, prices: ArrayLike) -> Vector:
@@ -210,13 +239,9 @@ def certify_participation(
     bound = _dual(game, 1 / found.exchange, spent) if found.exchange > 0 else noise
     return ParticipationCertificate(
         follower_gap=float(np.max(best - _utility(game, prices, q), initial=0.0)),
-        leader_gap=(noise - bound) / noise if noise > 0 else 0.0,
+        leader_gap=(noise - bound) / total(game.noises),
         overspent=-math.inf if budget is None else spent - budget,
     )
-
-
-def _at(game: ParticipationGame, probabilities: Vector, exchange: float) -> Participation:
-    return Participation(probabilities, game.prices(probabilities), exchange)
 
 
 def _utility(game: ParticipationGame, prices: Vector, probabilities: Vector) -> Vector:
