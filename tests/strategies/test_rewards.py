@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -25,7 +26,7 @@ from flamma.strategies.fedavg import FedAvg
 from flamma.strategies.fli import FLI
 from flamma.strategies.own_models import hyperbolic_tangent, magnitude_ranks
 from flamma.strategies.pricing import Pricing
-from flamma.testing.world import LittleWorld
+from flamma.testing.world import TRAINABLE, LittleWorld
 from flamma.types import Plan, Population, Profile, Report, Terms
 
 PLAN = Plan(rounds=20, per_round=3, epochs=3, learning_rate=0.5, batch_size=8)
@@ -267,21 +268,38 @@ def test_the_priced_step_by_hand():
 
 
 def test_the_priced_step_has_no_bias():
+    """Over all sixteen sets that may be drawn, the mean of the step is that of everybody."""
+    world = LittleWorld.make(4, costs=np.geomspace(0.02, 1.0, 4))
+    strategy = Pricing(replace(PLAN, per_round=2))
+    state = world.begin(strategy)
+    chances = strategy.priced(state, world.all_clients).probabilities
+    assert chances.sum() == pytest.approx(2)
+    assert np.ptp(chances) > 0.3
+    mean, trained = np.zeros(TRAINABLE), slice(TRAINABLE)
+    for drawn in itertools.product([False, True], repeat=4):
+        clients = np.flatnonzero(drawn)
+        made = offer(
+            *clients, probabilities=tuple(chances[clients]), payments=(0.0,) * clients.size
+        )
+        after, _ = strategy.aggregate(state, made, world.answers(strategy, state, made))
+        likely = np.prod(np.where(drawn, chances, 1 - chances))
+        mean += likely * (after.params.astype(np.float64) - state.params)[trained]
+    everybody = FedAvg(replace(PLAN, per_round=4))
+    whole, _ = world.play_round(everybody, world.begin(everybody))
+    np.testing.assert_allclose(mean, (whole.params - state.params)[trained], rtol=1e-4, atol=1e-6)
+
+
+def test_clients_are_drawn_as_likely_as_they_choose():
     world = LittleWorld.make(6, costs=np.geomspace(0.02, 1.0, 6))
     strategy = Pricing(PLAN)
     state = world.begin(strategy)
     found = strategy.priced(state, world.all_clients)
-    assert found.probabilities.sum() == pytest.approx(3)
-    assert np.ptp(found.probabilities) > 0.1
-    steps = []
-    for seed in range(3000):
+    counts = np.zeros(6)
+    for seed in range(400):
         made = world.offer(strategy, state, seed)
-        after, _ = strategy.aggregate(state, made, world.answers(strategy, state, made))
-        steps.append(after.params.astype(np.float64) - state.params)
-    everybody = FedAvg(replace(PLAN, per_round=6))
-    whole, _ = world.play_round(everybody, world.begin(everybody))
-    error = np.mean(steps, axis=0) - (whole.params - state.params)
-    assert (np.abs(error) < 5 * np.std(steps, axis=0) / math.sqrt(3000)).all()
+        counts[list(made.selected)] += 1
+        np.testing.assert_array_equal(made.payments, found.prices[list(made.selected)])
+    np.testing.assert_allclose(counts / 400, found.probabilities, atol=0.1)
 
 
 def test_priced_clients_would_choose_nothing_else():

@@ -92,9 +92,7 @@ def make_population(
         if len(known[2]) != config.data.clients:
             raise RunError(f"{POPULATION} has another number of clients than config.toml.")
         train, held, costs = known
-        return Population(
-            train, costs, layout.trainable_size, held, names, layout.trainable_sizes
-        )
+        return Population(train, costs, layout.trainable_size, held, names, layout.trainable_sizes)
     train, held = samples()
     told = np.full(train.size, np.inf) if own_costs is None else own_costs()
     if np.isinf(told).any():

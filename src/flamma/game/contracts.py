@@ -97,8 +97,8 @@ def optimal_menu(
     increase with cost. The cheapest payments then make the dearest type just willing, and every
     other just indifferent to the item of the next dearer one:
     R_j = c_j τ_j² + Σ_(i > j) (c_i - c_(i-1)) τ_i². Put into the profit, a unit of the work of type
-    j costs ψ_j = c_j + (c_j - c_(j-1)) (p_1 + .. + p_(j-1)) / p_j. Where ψ does not increase, several
-    types get one item. All non-increasing choices of whole epochs are searched, by dynamic
+    j costs ψ_j = c_j + (c_j - c_(j-1)) (p_1 + .. + p_(j-1)) / p_j. Where ψ does not increase,
+    several types get one item. All non-increasing choices of whole epochs are searched, by dynamic
     programming, so the result is the best one.
 
     Parameters

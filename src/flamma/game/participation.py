@@ -25,7 +25,7 @@ from flamma.game.model import LARGEST_COST, SMALLEST_COST, Vector
 from flamma.numerics import power, total
 
 BISECTIONS = 1200
-"""How often an interval is halved at most: until nothing lies between two doubles, however large."""
+"""How often an interval is halved at most: until no double lies between its ends."""
 
 PROBABILITY_BISECTIONS = 64
 """How often an interval of probabilities is halved."""
@@ -225,7 +225,8 @@ def best_participation(game: ParticipationGame, prices: ArrayLike) -> Vector:
     # Of the two ends, and of what the bisection found, the best: a bound is never just missed.
     candidates = np.stack([np.full(price.shape, game.least), np.ones(price.shape), high])
     utilities = _utility(game, price, candidates)
-    return np.take_along_axis(candidates, np.argmax(utilities, axis=0)[np.newaxis], axis=0)[0]
+    best: Vector = candidates[np.argmax(utilities, axis=0), np.arange(price.size)]
+    return best
 
 
 def certify_participation(

@@ -1,5 +1,6 @@
-"""A model for each client on the server, which receives the larger a share of every step the
-better its reputation is: what CGSV and CFFL have in common.
+"""A model for each client on the server: what CGSV and CFFL have in common.
+
+The better a client's reputation is, the larger is its model's share of every step.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ GRADIENT_RANGE = 10.0
 sets its price by the size of what it sends."""
 
 LEAST_SIZE = 1e-6
-"""What a_n G_n counts as at least, beside the largest one: a client without data has a price too."""
+"""What a_n G_n counts as at least, as a share of the largest one."""
 
 
 @dataclass(frozen=True, eq=False)
