@@ -13,10 +13,10 @@ import numpy as np
 from flamma.contributions import CONTRIBUTIONS
 from flamma.errors import StrategyError
 from flamma.game.budget import payment_share
-from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.numerics import total
 from flamma.registry import Choice
 from flamma.strategies.base import Answers, State
+from flamma.strategies.common import check_prior_cost, round_costs
 from flamma.strategies.fedavg import Averaging
 from flamma.strategies.measured import measured_contributions
 from flamma.types import Floats, Params, Population
@@ -88,22 +88,18 @@ class FLI(Averaging[FLIState]):
         for option in ("round_budget", "contribution_weight"):
             if not 0 <= getattr(self, option) < np.inf:
                 raise StrategyError(f"{option} must be at least 0, not {getattr(self, option):g}.")
-        if not SMALLEST_COST <= self.prior_cost <= LARGEST_COST:
-            raise StrategyError(f"prior_cost must be positive, not {self.prior_cost:g}.")
+        check_prior_cost(self.prior_cost)
 
     def init(self, params: Params, population: Population) -> FLIState:
         """Start without regret."""
-        n = population.clients
-        told = np.full(n, np.nan) if population.costs is None else population.costs
-        costs = np.where(np.isfinite(told), told, self.prior_cost) * float(self.plan.epochs) ** 2
-        zeros = np.zeros(n)
+        zeros = np.zeros(population.clients)
         return FLIState(
             params,
             0,
             population.samples,
             population.trainable_size,
-            np.minimum(costs, LARGEST_COST),
-            np.ones(n),
+            round_costs(population, self.plan.epochs, self.prior_cost),
+            np.ones(population.clients),
             zeros,
             zeros,
             zeros,

@@ -14,10 +14,11 @@ import numpy as np
 
 from flamma.errors import GameError, StrategyError
 from flamma.game.budget import payment_share
-from flamma.game.model import LARGEST_COST, SMALLEST_COST
+from flamma.game.model import LARGEST_COST
 from flamma.game.participation import Participation, ParticipationGame, solve_participation
 from flamma.numerics import norm, total
 from flamma.strategies.base import Answers, Offer, State, data_shares, model_of
+from flamma.strategies.common import check_prior_cost, round_costs
 from flamma.strategies.fedavg import Averaging
 from flamma.types import Floats, Ints, Params, Population, Report
 
@@ -90,18 +91,18 @@ class Pricing(Averaging[PricingState]):
             raise StrategyError(f"least must lie in (0, 1], not {self.least:g}.")
         if not 0 <= self.value <= LARGEST_COST:
             raise StrategyError(f"value must be at least 0, not {self.value:g}.")
-        if not SMALLEST_COST <= self.prior_cost <= LARGEST_COST:
-            raise StrategyError(f"prior_cost must be positive, not {self.prior_cost:g}.")
+        check_prior_cost(self.prior_cost)
 
     def init(self, params: Params, population: Population) -> PricingState:
         """Start with nothing known of gradients."""
-        n = population.clients
-        told = np.full(n, np.nan) if population.costs is None else population.costs
-        costs = np.where(np.isfinite(told), told, self.prior_cost) * float(self.plan.epochs) ** 2
-        held = np.clip(costs, SMALLEST_COST, LARGEST_COST)
-        unknown = np.full(n, np.nan)
         return PricingState(
-            params, 0, population.samples, population.trainable_size, held, unknown, 0.0
+            params,
+            0,
+            population.samples,
+            population.trainable_size,
+            round_costs(population, self.plan.epochs, self.prior_cost),
+            gradients=np.full(population.clients, np.nan),
+            spent=0.0,
         )
 
     def offer(self, state: PricingState, available: Ints, rng: np.random.Generator) -> Offer:
