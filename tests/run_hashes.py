@@ -42,6 +42,9 @@ STRATEGIES = {
     "flamma-adaptive": {"name": "flamma-adaptive", "contribution": "cosine", "refresh_every": 1},
     "qffl": {"name": "qffl", "q": 0.7},
     "incentive": {"name": "incentive"},
+    "cgsv": {"name": "cgsv"},
+    "cffl": {"name": "cffl"},
+    "pricing": {"name": "pricing", "value": 0.05},
     "mifa": {"name": "mifa", "aggregator": {"name": "geometric-median", "iterations": 5}},
     "fedavg": {"name": "fedavg", "aggregator": "fltrust"},
 }

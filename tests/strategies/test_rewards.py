@@ -345,6 +345,21 @@ def test_a_budget_is_never_exceeded(budget):
                 assert paid > 30.0
 
 
+def test_robust_aggregators_serve_steps_of_another_length_too():
+    reports = [report(0, (6, 0)), report(1, (6, 3)), report(2, (600, 0))]
+    priced = Pricing(PLAN, aggregator="median")
+    state = priced.init(vector(0, 0), population(size=2))
+    made = offer(0, 1, 2, probabilities=(1.0, 1.0, 1.0), payments=(0.0, 0.0, 0.0))
+    equal = [replace(r, samples=10) for r in reports]
+    alike = replace(state, samples=np.full(3, 10))
+    after, _ = priced.aggregate(alike, made, equal)
+    np.testing.assert_allclose(after.params, (6, 0), rtol=1e-6)
+    agreeing = CGSV(PLAN, aggregator="median", length=1.0)
+    state = agreeing.init(vector(0, 0), population(size=2))
+    after, _ = agreeing.aggregate(state, offer(0, 1, 2), reports)
+    np.testing.assert_allclose(after.params, (1, 0), atol=1e-6)
+
+
 # Contracts
 
 
