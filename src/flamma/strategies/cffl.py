@@ -27,6 +27,9 @@ from flamma.strategies.own_models import (
 )
 from flamma.types import Download, Floats, Ints, Params, Population, Report
 
+MOST_STEEPNESS = 100.0
+"""Beyond this the smallest lead takes all."""
+
 
 @dataclass(frozen=True)
 class CFFL(Averaging[OwnModels]):
@@ -117,10 +120,6 @@ class CFFL(Averaging[OwnModels]):
         risen = hyperbolic_sine(self.steepness * (self.memory * before + (1 - self.memory) * now))
         shares: Floats = risen / total(risen)
         return np.where(shares < self.threshold / shares.size, 0.0, shares)
-
-
-MOST_STEEPNESS = 100.0
-"""Beyond this a single lead would take all, and the largest sines leave the range of floats."""
 
 
 def hyperbolic_sine(x: Floats) -> Floats:
