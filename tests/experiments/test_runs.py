@@ -47,10 +47,7 @@ def test_every_strategy_runs_and_records(tmp_path, name):
     selected = 1 if STRATEGIES[name].pools_data else 3
     for record in done.history:
         assert len(record.selected) == len(record.local_epochs)
-        if STRATEGIES[name].selects_fewer:
-            assert 1 <= len(record.selected) <= selected
-        else:
-            assert len(record.selected) == selected
+        assert len(record.selected) == selected or STRATEGIES[name].varies_selection
         assert not record.failed
         assert 0 <= record.metric("accuracy") <= 100
         assert record.metric("accuracy_variance") >= 0

@@ -36,7 +36,7 @@ class AdaFL(Averaging[State]):
     label: ClassVar[str] = "AdaFL (growing number)"
     summary: ClassVar[str] = "FedAvg with few clients at first and more later"
     family: ClassVar[str] = "selection"
-    selects_fewer: ClassVar[bool] = True
+    varies_selection: ClassVar[bool] = True
 
     first_share: float = 0.2
     grown_at: float = 0.8

@@ -73,11 +73,11 @@ class Strategy(ABC, Generic[S]):
         Whether the server needs a validation set.
     pools_data : bool
         Whether all data are brought to one place: a ceiling, not a competitor.
-    selects_fewer : bool
-        Whether a round may have fewer clients than planned though more are available.
     clients_keep : bool
         Whether clients keep a vector from one training to the next. The state is then a
         :class:`KeepingState`.
+    varies_selection : bool
+        Whether the number of selected clients is not always that of the plan.
     """
 
     plan: Plan
@@ -89,8 +89,8 @@ class Strategy(ABC, Generic[S]):
     family: ClassVar[str] = "other"
     needs_validation: ClassVar[bool] = False
     pools_data: ClassVar[bool] = False
-    selects_fewer: ClassVar[bool] = False
     clients_keep: ClassVar[bool] = False
+    varies_selection: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         # From Python a name alone will do, as in a configuration.
@@ -253,8 +253,24 @@ class Strategy(ABC, Generic[S]):
             fines=screened.fines,
             flags=flags,
             inspected=screened.inspected,
+            payments=self.payments(after, came_back),
         )
         return replace(after, round=offer.round), record
+
+    def payments(self, state: S, answers: Answers) -> tuple[float, ...] | None:
+        """Return what each selected client is paid, by the state after the round.
+
+        Here it is what the offer has fixed, for usable answers alone. None means γ ω τ where there
+        is a game, and nothing where there is none.
+        """
+        promised = answers.offer.payments
+        if promised is None:
+            return None
+        usable = {report.client for report in answers.accepted}
+        return tuple(
+            amount if client in usable else 0.0
+            for client, amount in zip(answers.offer.selected, promised, strict=True)
+        )
 
     def _own_epochs(self, report: Report) -> int:
         """Return the epochs that a client trained for itself beside those that it reports."""

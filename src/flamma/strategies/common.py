@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flamma.errors import StrategyError
+from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.numerics import gumbel, log
-from flamma.types import Floats, Ints, Params, Report
+from flamma.types import Floats, Ints, Params, Population, Report
 
 MOST_EXPONENT = 300.0
 """Powers of losses are taken as they are if they lie within e to plus and minus this."""
@@ -63,3 +65,20 @@ def model_of(report: Report) -> Params:
     """Return the model of an accepted report."""
     assert report.params is not None
     return report.params
+
+
+def check_prior_cost(cost: float) -> None:
+    """Refuse what cannot be the cost of a client that does not tell its own."""
+    if not SMALLEST_COST <= cost <= LARGEST_COST:
+        raise StrategyError(f"prior_cost must be positive, not {cost:g}.")
+
+
+def round_costs(population: Population, epochs: int, prior: float) -> Floats:
+    """Return what a round of so many epochs costs each client, as far as the server knows.
+
+    A client that does not tell its cost per squared epoch is taken to have the prior one.
+    """
+    unknown = np.full(population.clients, np.nan)
+    told = unknown if population.costs is None else population.costs
+    costs = np.where(np.isfinite(told), told, prior) * float(epochs) ** 2
+    return np.clip(costs, SMALLEST_COST, LARGEST_COST)
