@@ -1,6 +1,6 @@
 """What attackers do to the mean and to robust aggregators, and what these cost without attackers.
 
-Embedded digits, 20 clients that all take part, two one-class shards each. A tenth, two and three
+Embedded digits, a perceptron, 20 clients that all take part, two one-class shards each. A tenth, two and three
 tenths of the clients flip the sign of their update, stretch it, train on wrong labels, or send
 noise; FedAvg and FLamma-plus under the mean and under every robust aggregator, each ready for three
 tenths. Then no attackers, and one class a client: a robust mean takes those for attackers who are
@@ -88,7 +88,7 @@ class Cell:
             "per_round": CLIENTS,
             "seed": self.seed,
             "data": {"dataset": "digits", "clients": CLIENTS, "split": self.split},
-            "model": "lenet5",
+            "model": "mlp",
             "training": {"learning_rate": STEPS.get(self.strategy, 0.05)},
             "costs": {"kind": "constant", "value": 0.1},
             "strategy": {"name": self.strategy, "aggregator": aggregator},
