@@ -76,7 +76,11 @@ class ClientSide:
         """
         if not self.strategy.clients_keep or report.params is None:
             return report
-        kept = self.strategy.keep(task, vectors, report.params) if own is None else own
+        if own is None:
+            done = replace(vectors, samples=report.samples)
+            kept = self.strategy.keep(task, done, report.params)
+        else:
+            kept = own
         if kept is not None:
             self.kept.write(task.client, task.round, kept)
         return replace(report, starts_anew=vectors.kept is None)

@@ -74,6 +74,8 @@ class Strategy(ABC, Generic[S]):
     clients_keep : bool
         Whether clients keep a vector from one training to the next. The state is then a
         :class:`KeepingState`.
+    sends_models : bool
+        Whether models travel between the server and the clients, and so count as traffic.
     """
 
     plan: Plan
@@ -86,6 +88,7 @@ class Strategy(ABC, Generic[S]):
     needs_validation: ClassVar[bool] = False
     pools_data: ClassVar[bool] = False
     clients_keep: ClassVar[bool] = False
+    sends_models: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         # From Python a name alone will do, as in a configuration.

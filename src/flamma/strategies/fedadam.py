@@ -1,0 +1,94 @@
+"""FedAdam: FedAvg whose server takes the steps of Adam.
+
+Reddi et al., "Adaptive Federated Optimization", ICLR 2021, Algorithm 2. As there, moments are not
+corrected for their start, and the second one starts at τ².
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from flamma.strategies.base import Answers, data_shares
+from flamma.strategies.fedavg import Averaging
+from flamma.strategies.server_steps import (
+    StepState,
+    check_fraction,
+    check_positive,
+    stepped,
+    change,
+)
+from flamma.types import Floats, Params, Population
+
+
+@dataclass(frozen=True, eq=False)
+class MomentsState(StepState):
+    """``first`` and ``second`` are the moments m and v, as long as the trainable weights."""
+
+    first: Floats
+    second: Floats
+
+
+@dataclass(frozen=True)
+class AdaptiveServer(Averaging[MomentsState]):
+    """m ← β₁ m + (1 - β₁) D, w ← w + η_s m / (√v + τ), with D = Σ p_k u_k and p by data size.
+
+    Variants say how v follows D².
+
+    Parameters
+    ----------
+    server_rate : float
+        η_s, the server's step size.
+    beta_1 : float
+        β₁, how much of the first moment stays.
+    beta_2 : float
+        β₂, how much of the second moment stays.
+    tau : float
+        τ, how little adaptive it is: the larger, the more alike all weights' steps are.
+    """
+
+    family: ClassVar[str] = "optimisation"
+
+    server_rate: float = 0.01
+    beta_1: float = 0.9
+    beta_2: float = 0.99
+    tau: float = 0.001
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fraction(beta_1=self.beta_1, beta_2=self.beta_2)
+        check_positive(server_rate=self.server_rate, tau=self.tau)
+
+    def init(self, params: Params, population: Population) -> MomentsState:
+        """Start with m = 0 and v = τ²."""
+        size = population.trainable_size
+        second = np.full(size, self.tau * self.tau)
+        return MomentsState(params, 0, population.samples, size, np.zeros(size), second)
+
+    def second_moment(self, before: Floats, squares: Floats) -> Floats:
+        """Return v after a round whose mean update has these squares D²: here Adam's."""
+        return self.beta_2 * before + (1 - self.beta_2) * squares
+
+    def combine(self, state: MomentsState, answers: Answers) -> MomentsState:
+        """Follow the moments of the mean update."""
+        reports = answers.accepted
+        if not reports:
+            return state
+        mean = self.average(reports, data_shares(reports), answers.reference)
+        update = change(state.params, mean, state.trainable_size)
+        first: Floats = self.beta_1 * state.first + (1 - self.beta_1) * update
+        second = self.second_moment(state.second, np.square(update))
+        step: Floats = self.server_rate * first / (np.sqrt(second) + self.tau)
+        params = stepped(state.params, mean, step)
+        return replace(state, params=params, first=first, second=second)
+
+
+@dataclass(frozen=True)
+class FedAdam(AdaptiveServer):
+    """The server's step is Adam's: v ← β₂ v + (1 - β₂) D²."""
+
+    name: ClassVar[str] = "fedadam"
+    label: ClassVar[str] = "FedAdam"
+    summary: ClassVar[str] = "FedAvg with Adam on the server"

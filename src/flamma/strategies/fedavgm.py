@@ -1,0 +1,72 @@
+"""FedAvgM: FedAvg whose server has momentum.
+
+Hsu et al., "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+Classification", 2019.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from flamma.strategies.base import Answers, data_shares
+from flamma.strategies.fedavg import Averaging
+from flamma.strategies.server_steps import (
+    StepState,
+    check_fraction,
+    check_positive,
+    stepped,
+    change,
+)
+from flamma.types import Floats, Params, Population
+
+
+@dataclass(frozen=True, eq=False)
+class MomentumState(StepState):
+    """``velocity`` is the server's v, as long as the trainable weights."""
+
+    velocity: Floats
+
+
+@dataclass(frozen=True)
+class FedAvgM(Averaging[MomentumState]):
+    """v ← β v + Σ p_k u_k, w ← w + η_s v, p by data size; β = 0 and η_s = 1 are FedAvg.
+
+    Parameters
+    ----------
+    momentum : float
+        β, the momentum of the server.
+    server_rate : float
+        η_s, the server's step size.
+    """
+
+    name: ClassVar[str] = "fedavgm"
+    label: ClassVar[str] = "FedAvgM"
+    summary: ClassVar[str] = "FedAvg with momentum on the server"
+    family: ClassVar[str] = "optimisation"
+
+    momentum: float = 0.9
+    server_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fraction(momentum=self.momentum)
+        check_positive(server_rate=self.server_rate)
+
+    def init(self, params: Params, population: Population) -> MomentumState:
+        """Start without velocity."""
+        size = population.trainable_size
+        return MomentumState(params, 0, population.samples, size, np.zeros(size))
+
+    def combine(self, state: MomentumState, answers: Answers) -> MomentumState:
+        """Add the mean update to the velocity, and move with it."""
+        reports = answers.accepted
+        if not reports:
+            return state
+        mean = self.average(reports, data_shares(reports), answers.reference)
+        update = change(state.params, mean, state.trainable_size)
+        velocity: Floats = self.momentum * state.velocity + update
+        params = stepped(state.params, mean, self.server_rate * velocity)
+        return replace(state, params=params, velocity=velocity)
