@@ -15,10 +15,10 @@ from flamma.strategies.base import Answers, data_shares
 from flamma.strategies.fedavg import Averaging
 from flamma.strategies.server_steps import (
     StepState,
+    change,
     check_fraction,
     check_positive,
     stepped,
-    change,
 )
 from flamma.types import Floats, Params, Population
 

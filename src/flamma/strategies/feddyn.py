@@ -12,7 +12,7 @@ import numpy as np
 
 from flamma.strategies.base import Answers, KeepingState
 from flamma.strategies.fedavg import Averaging
-from flamma.strategies.server_steps import check_positive, stepped, change
+from flamma.strategies.server_steps import change, check_positive, stepped
 from flamma.types import (
     ClientVectors,
     Floats,

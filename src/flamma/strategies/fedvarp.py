@@ -16,7 +16,7 @@ from flamma.strategies.base import Answers, data_shares, model_of
 from flamma.strategies.fedavg import Averaging
 from flamma.strategies.memory import Remembering, combined_rows, empty_memory
 from flamma.strategies.rows import RowFormat
-from flamma.strategies.server_steps import check_positive, stepped, change
+from flamma.strategies.server_steps import change, check_positive, stepped
 from flamma.types import Floats, Ints, Params, Population
 
 

@@ -15,11 +15,11 @@ from flamma.aggregators import aggregated
 from flamma.strategies.base import Answers, KeepingState
 from flamma.strategies.fedavg import Averaging
 from flamma.strategies.server_steps import (
+    change,
     check_positive,
     gradient_weight,
     scaled_models,
     stepped,
-    change,
 )
 from flamma.types import (
     ClientVectors,
