@@ -47,4 +47,5 @@ def walked(
 def own_losses(side: ClientSide, download: Download, targets: Params) -> Floats:
     """Return each client's loss of the model that it evaluates."""
     models = [side.model_of(client, download) for client in range(len(targets))]
-    return np.sum(np.square(np.stack(models) - targets, dtype=np.float64), axis=1)
+    losses: Floats = np.sum(np.square(np.stack(models) - targets, dtype=np.float64), axis=1)
+    return losses
