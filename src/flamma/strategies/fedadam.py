@@ -16,8 +16,8 @@ from flamma.strategies.fedavg import Averaging
 from flamma.strategies.server_steps import (
     StepState,
     change,
-    check_fraction,
-    check_positive,
+    require_fraction,
+    require_positive,
     stepped,
 )
 from flamma.types import Floats, Params, Population
@@ -58,8 +58,8 @@ class AdaptiveServer(Averaging[MomentsState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fraction(beta_1=self.beta_1, beta_2=self.beta_2)
-        check_positive(server_rate=self.server_rate, tau=self.tau)
+        require_fraction(beta_1=self.beta_1, beta_2=self.beta_2)
+        require_positive(server_rate=self.server_rate, tau=self.tau)
 
     def init(self, params: Params, population: Population) -> MomentsState:
         """Start with m = 0 and v = τ²."""

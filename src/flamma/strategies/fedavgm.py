@@ -16,8 +16,8 @@ from flamma.strategies.fedavg import Averaging
 from flamma.strategies.server_steps import (
     StepState,
     change,
-    check_fraction,
-    check_positive,
+    require_fraction,
+    require_positive,
     stepped,
 )
 from flamma.types import Floats, Params, Population
@@ -52,8 +52,8 @@ class FedAvgM(Averaging[MomentumState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fraction(momentum=self.momentum)
-        check_positive(server_rate=self.server_rate)
+        require_fraction(momentum=self.momentum)
+        require_positive(server_rate=self.server_rate)
 
     def init(self, params: Params, population: Population) -> MomentumState:
         """Start without velocity."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from flamma.strategies.base import Answers, KeepingState
 from flamma.strategies.fedavg import Averaging
-from flamma.strategies.server_steps import change, check_positive, stepped
+from flamma.strategies.server_steps import change, require_positive, stepped
 from flamma.types import (
     ClientVectors,
     Floats,
@@ -54,7 +54,7 @@ class FedDyn(Averaging[DynamicState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(alpha=self.alpha)
+        require_positive(alpha=self.alpha)
 
     def init(self, params: Params, population: Population) -> DynamicState:
         """Start with h = 0, and clients with h_k = 0."""

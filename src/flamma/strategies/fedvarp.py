@@ -11,13 +11,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from flamma.aggregators import aggregated
 from flamma.numerics import total
 from flamma.strategies.base import Answers, data_shares, model_of
 from flamma.strategies.fedavg import Averaging
-from flamma.strategies.memory import Remembering, combined_rows, empty_memory
+from flamma.strategies.memory import Remembering, combined_rows, empty_memory, streams_rows
 from flamma.strategies.rows import RowFormat
-from flamma.strategies.server_steps import change, check_positive, stepped
-from flamma.types import Floats, Ints, Params, Population
+from flamma.strategies.server_steps import change, require_positive, stepped
+from flamma.types import Floats, Params, Population
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class FedVarp(Averaging[Remembering]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(server_rate=self.server_rate)
+        require_positive(server_rate=self.server_rate)
 
     def init(self, params: Params, population: Population) -> Remembering:
         """Start with no update of any client."""
@@ -59,13 +60,10 @@ class FedVarp(Averaging[Remembering]):
         reports, size = answers.accepted, state.trainable_size
         if not reports:
             return state
-        clients = np.array([report.client for report in reports])
-        shares = data_shares(reports)
-        mean = self.average(reports, shares, answers.reference)
-        everybody = np.arange(state.samples.size)
-        of_all = self._mean_row(state, everybody, state.samples.astype(np.float64), answers)
-        of_these = self._mean_row(state, clients, np.array(shares), answers)
-        update = change(state.params, mean, size) + (of_all - of_these)
+        mean = self.average(reports, data_shares(reports), answers.reference)
+        stand_ins = self._of_all(state, answers) - self._of_these(state, answers, mean)
+        update = change(state.params, mean, size) + stand_ins
+        clients = [report.client for report in reports]
         received = state.params[:size]
         updates = (model_of(report)[:size] - received for report in reports)
         heard = state.heard.copy()
@@ -73,20 +71,37 @@ class FedVarp(Averaging[Remembering]):
         return replace(
             state,
             params=stepped(state.params, mean, self.server_rate * update),
-            kept=state.kept.updated(clients.tolist(), updates, np.zeros(0, dtype=np.int64)),
+            kept=state.kept.updated(clients, updates, np.zeros(0, dtype=np.int64)),
             heard=heard,
         )
 
-    def _mean_row(
-        self, state: Remembering, clients: Ints, samples: Floats, answers: Answers
-    ) -> Floats:
-        """Return the mean of clients' last updates by data size; that of strangers is 0."""
-        known = state.kept.slots[clients] >= 0
-        size = state.trainable_size
+    def _of_all(self, state: Remembering, answers: Answers) -> Floats:
+        """Return Σ q_i y_i over all clients."""
+        known = state.kept.known
+        still = np.zeros(state.trainable_size)
+        if not known.size:
+            return still
+        weights = (state.samples / total(state.samples))[known]
+        reference = answers.reference
+        reference = None if reference is None else reference.of_trained(still.size)
+        return combined_rows(self, state.kept, known, weights, still, reference)
+
+    def _of_these(self, state: Remembering, answers: Answers, mean: Params) -> Floats:
+        """Return Σ p_k y_k over those who answered.
+
+        Under another aggregator than the mean it is the difference that taking y_k off each model
+        makes: rows alone may be those of few clients, liars among them.
+        """
+        reports, kept, size = answers.accepted, state.kept, state.trainable_size
+        clients = np.array([report.client for report in reports])
+        shares = np.array(data_shares(reports)) / total(data_shares(reports))
+        known = kept.slots[clients] >= 0
         if not known.any():
             return np.zeros(size)
-        weights = (samples / total(samples))[known]
-        reference = answers.reference
-        reference = None if reference is None else reference.of_trained(size)
-        still = np.zeros(size)
-        return combined_rows(self, state.kept, clients[known], weights, still, reference)
+        if streams_rows(self):
+            return kept.weighted_sum(clients[known], shares[known])
+        models = [model_of(report).astype(np.float64) for report in reports]
+        for place, row in zip(np.flatnonzero(known), kept.each(clients[known]), strict=True):
+            models[place][:size] -= row
+        without = aggregated(self.aggregator, models, shares, answers.reference)
+        return mean[:size] - without[:size]

@@ -102,7 +102,7 @@ def empty_memory(
     if fading < 1:
         rounds = min(rounds, oldest_age(fading, empty) + 1)
     most = clients if warms_up else min(clients, rounds * per_round)
-    if not _streams(strategy):
+    if not streams_rows(strategy):
         check_matrix(most, size)
     replaced = min(most, CHECKPOINT_ROUNDS * per_round)
     rows = Rows.empty(clients, size, kept_as, most + 3 * replaced)
@@ -167,7 +167,7 @@ def combined_rows(
     ``still`` is the row of a client that has changed nothing. The mean takes memory for one row at
     a time, the other aggregators for all of them.
     """
-    if _streams(strategy):
+    if streams_rows(strategy):
         return kept.weighted_sum(clients, weights)
     at_rows = None if reference is None else replace(reference, received=still)
     return aggregated(strategy.aggregator, kept.matrix(clients), weights, at_rows)
@@ -202,7 +202,7 @@ def oldest_age(fading: float, rows: Rows) -> int:
     return int(age + 1e-6)  # a whole number stays one however logarithms are rounded
 
 
-def _streams(strategy: Strategy[Any]) -> bool:
+def streams_rows(strategy: Strategy[Any]) -> bool:
     """Return whether rows can be aggregated one by one."""
     return AGGREGATORS[strategy.aggregator.name] is weighted_mean
 

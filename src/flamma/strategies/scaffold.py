@@ -16,8 +16,8 @@ from flamma.strategies.base import Answers, KeepingState
 from flamma.strategies.fedavg import Averaging
 from flamma.strategies.server_steps import (
     change,
-    check_positive,
     gradient_weight,
+    require_positive,
     scaled_models,
     stepped,
 )
@@ -63,7 +63,7 @@ class Scaffold(Averaging[ControlState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(server_rate=self.server_rate)
+        require_positive(server_rate=self.server_rate)
 
     def init(self, params: Params, population: Population) -> ControlState:
         """Start with c = 0, and clients with c_k = 0."""

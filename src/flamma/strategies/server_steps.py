@@ -76,7 +76,7 @@ def gradient_weight(plan: Plan, samples: int, epochs: int, iterations: int | Non
     return (steps - faded) / (1 - momentum)
 
 
-def check_positive(**options: float) -> None:
+def require_positive(**options: float) -> None:
     """Refuse options that are not above 0.
 
     Raises
@@ -89,7 +89,7 @@ def check_positive(**options: float) -> None:
             raise StrategyError(f"{name} must be above 0, not {value:g}.")
 
 
-def check_fraction(**options: float) -> None:
+def require_fraction(**options: float) -> None:
     """Refuse options that are not at least 0 and below 1.
 
     Raises
