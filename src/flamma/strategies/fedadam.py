@@ -11,14 +11,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from flamma.strategies.base import Answers, data_shares
-from flamma.strategies.fedavg import Averaging
 from flamma.strategies.server_steps import (
+    ServerOptimiser,
     StepState,
-    change,
     require_fraction,
     require_positive,
-    stepped,
 )
 from flamma.types import Floats, Params, Population
 
@@ -32,7 +29,7 @@ class MomentsState(StepState):
 
 
 @dataclass(frozen=True)
-class AdaptiveServer(Averaging[MomentsState]):
+class AdaptiveServer(ServerOptimiser[MomentsState]):
     """m ← β₁ m + (1 - β₁) D, w ← w + η_s m / (√v + τ), with D = Σ p_k u_k and p by data size.
 
     Variants say how v follows D².
@@ -71,18 +68,12 @@ class AdaptiveServer(Averaging[MomentsState]):
         """Return v after a round whose mean update has these squares D²: here Adam's."""
         return self.beta_2 * before + (1 - self.beta_2) * squares
 
-    def combine(self, state: MomentsState, answers: Answers) -> MomentsState:
+    def step(self, state: MomentsState, update: Floats) -> tuple[Floats, MomentsState]:
         """Follow the moments of the mean update."""
-        reports = answers.accepted
-        if not reports:
-            return state
-        mean = self.average(reports, data_shares(reports), answers.reference)
-        update = change(state.params, mean, state.trainable_size)
         first: Floats = self.beta_1 * state.first + (1 - self.beta_1) * update
         second = self.second_moment(state.second, np.square(update))
         step: Floats = self.server_rate * first / (np.sqrt(second) + self.tau)
-        params = stepped(state.params, mean, step)
-        return replace(state, params=params, first=first, second=second)
+        return step, replace(state, first=first, second=second)
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from flamma.strategies.base import Answers, data_shares
-from flamma.strategies.fedavg import Averaging
 from flamma.strategies.server_steps import (
+    ServerOptimiser,
     StepState,
-    change,
     require_fraction,
     require_positive,
-    stepped,
 )
 from flamma.types import Floats, Params, Population
 
@@ -31,7 +28,7 @@ class MomentumState(StepState):
 
 
 @dataclass(frozen=True)
-class FedAvgM(Averaging[MomentumState]):
+class FedAvgM(ServerOptimiser[MomentumState]):
     """v ← β v + Σ p_k u_k, w ← w + η_s v, p by data size; β = 0 and η_s = 1 are FedAvg.
 
     Parameters
@@ -60,13 +57,7 @@ class FedAvgM(Averaging[MomentumState]):
         size = population.trainable_size
         return MomentumState(params, 0, population.samples, size, np.zeros(size))
 
-    def combine(self, state: MomentumState, answers: Answers) -> MomentumState:
+    def step(self, state: MomentumState, update: Floats) -> tuple[Floats, MomentumState]:
         """Add the mean update to the velocity, and move with it."""
-        reports = answers.accepted
-        if not reports:
-            return state
-        mean = self.average(reports, data_shares(reports), answers.reference)
-        update = change(state.params, mean, state.trainable_size)
         velocity: Floats = self.momentum * state.velocity + update
-        params = stepped(state.params, mean, self.server_rate * velocity)
-        return replace(state, params=params, velocity=velocity)
+        return self.server_rate * velocity, replace(state, velocity=velocity)

@@ -6,14 +6,17 @@ running variance of a batch norm, has no update: it becomes the mean of what cli
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from flamma.errors import StrategyError
 from flamma.numerics import power
-from flamma.strategies.base import State, model_of
+from flamma.strategies.base import Answers, State, data_shares, model_of
+from flamma.strategies.fedavg import Averaging
 from flamma.types import Floats, Params, Plan, Report
 
 
@@ -22,6 +25,27 @@ class StepState(State):
     """``trainable_size`` is how many of the weights are trained, and so have an update."""
 
     trainable_size: int
+
+
+Stepping = TypeVar("Stepping", bound=StepState)
+
+
+@dataclass(frozen=True)
+class ServerOptimiser(Averaging[Stepping]):
+    """What strategies share whose server makes a step of its own from the mean update."""
+
+    @abstractmethod
+    def step(self, state: Stepping, update: Floats) -> tuple[Floats, Stepping]:
+        """Return the server's step after a mean update, and the state that remembers it."""
+
+    def combine(self, state: Stepping, answers: Answers) -> Stepping:
+        """Take the mean of the updates by data size, and the step that follows from it."""
+        reports = answers.accepted
+        if not reports:
+            return state
+        mean = self.average(reports, data_shares(reports), answers.reference)
+        step, after = self.step(state, change(state.params, mean, state.trainable_size))
+        return replace(after, params=stepped(state.params, mean, step))
 
 
 def stepped(received: Params, mean: Params, step: Floats) -> Params:
