@@ -99,7 +99,7 @@ def options():
 @pytest.mark.parametrize(("momentum", "rate"), [(0.9, 1.0), (0.5, 0.7), (0.0, 0.5)])
 def test_fedavgm_is_that_of_flower(momentum, rate):
     theirs = by_flower(flower.FedAvgM(server_momentum=momentum, server_learning_rate=rate))
-    ours = by_ours(FedAvgM(PLAN, momentum=momentum, server_rate=rate))
+    ours = by_ours(FedAvgM(PLAN, server_momentum=momentum, server_rate=rate))
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 

@@ -65,7 +65,7 @@ def params_of(states):
     ("strategy", "samples"),
     [
         (FedNova(PLAN), EQUAL),  # as many steps each
-        (FedAvgM(PLAN, momentum=0.0), SAMPLES),
+        (FedAvgM(PLAN, server_momentum=0.0), SAMPLES),
         (FedVarp(everybody()), SAMPLES),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_client_that_lost_what_it_kept_is_flagged(strategy):
 
 def test_fedavgm_by_hand():
     # v = (2, 4), w = (1, 2); then the mean is (2, 2), u = (1, 0): v = (2, 2), w = (2, 3).
-    strategy = FedAvgM(replace(PLAN, epochs=1), momentum=0.5, server_rate=0.5)
+    strategy = FedAvgM(replace(PLAN, epochs=1), server_momentum=0.5, server_rate=0.5)
     state = one_round(strategy, (0, 0), [(2, 4), (2, 4)], [10, 30])
     np.testing.assert_array_equal(state.params, vector(1, 2))
     state = one_round(strategy, (0, 0), [(5, 2), (1, 2)], [10, 30], state=state)
@@ -278,7 +278,7 @@ def test_a_step_to_the_mean_is_the_mean_however_far_apart_they_are():
         (Scaffold, {"server_rate": 0.0}),
         (FedDyn, {"alpha": 0.0}),
         (FedDyn, {"alpha": float("nan")}),
-        (FedAvgM, {"momentum": 1.0}),
+        (FedAvgM, {"server_momentum": 1.0}),
         (FedAvgM, {"server_rate": -1.0}),
         (FedAdam, {"beta_1": -0.1}),
         (FedAdam, {"beta_2": 1.0}),

@@ -33,7 +33,7 @@ class FedAvgM(ServerOptimiser[MomentumState]):
 
     Parameters
     ----------
-    momentum : float
+    server_momentum : float
         β, the momentum of the server.
     server_rate : float
         η_s, the server's step size.
@@ -44,12 +44,12 @@ class FedAvgM(ServerOptimiser[MomentumState]):
     summary: ClassVar[str] = "FedAvg with momentum on the server"
     family: ClassVar[str] = "optimisation"
 
-    momentum: float = 0.9
+    server_momentum: float = 0.9
     server_rate: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_fraction(momentum=self.momentum)
+        require_fraction(server_momentum=self.server_momentum)
         require_positive(server_rate=self.server_rate)
 
     def init(self, params: Params, population: Population) -> MomentumState:
@@ -59,5 +59,5 @@ class FedAvgM(ServerOptimiser[MomentumState]):
 
     def step(self, state: MomentumState, update: Floats) -> tuple[Floats, MomentumState]:
         """Add the mean update to the velocity, and move with it."""
-        velocity: Floats = self.momentum * state.velocity + update
+        velocity: Floats = self.server_momentum * state.velocity + update
         return self.server_rate * velocity, replace(state, velocity=velocity)
