@@ -22,7 +22,7 @@ from flamma.strategies.fedvarp import FedVarp
 from flamma.strategies.fedyogi import FedYogi
 from flamma.strategies.scaffold import Scaffold
 from flamma.strategies.server_steps import gradient_weight, stepped
-from flamma.types import Plan, Population, Report, Terms
+from flamma.types import LocalTask, Plan, Population, Report, Terms
 from quadratic_clients import (
     EVERYBODY,
     PLAN,
@@ -199,6 +199,18 @@ def test_a_client_that_lost_what_it_kept_is_flagged(strategy):
     before = set(np.concatenate(selected(3)).tolist())
     assert set(records[3].flags) == before & set(records[3].selected) != set()
     assert not any(record.flags for record in records[:3])
+
+
+def test_a_training_that_diverged_is_not_kept():
+    strategy = Scaffold(PLAN)
+    states, _, side = play(strategy, 1)
+    client = int(selected(1)[0][0])
+    before = side.kept.read(client, 2)
+    task = LocalTask(client, 2, 2, ETA)
+    vectors = side.vectors(task, states[-1].params, states[-1].control)
+    lost = Report(client, np.full(5, np.inf, np.float32), 8, 2)
+    side.settle(task, vectors, lost)
+    np.testing.assert_array_equal(side.kept.read(client, 3), before)
 
 
 def test_fedavgm_by_hand():
