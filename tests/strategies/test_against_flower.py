@@ -93,13 +93,13 @@ def adaptive(kind, second, corrected):
 
 def options():
     eta, beta_1, beta_2, tau = ADAPTIVE.values()
-    return {"server_rate": eta, "beta_1": beta_1, "beta_2": beta_2, "tau": tau}
+    return {"server_step": eta, "beta_1": beta_1, "beta_2": beta_2, "tau": tau}
 
 
 @pytest.mark.parametrize(("momentum", "rate"), [(0.9, 1.0), (0.5, 0.7), (0.0, 0.5)])
 def test_fedavgm_is_that_of_flower(momentum, rate):
     theirs = by_flower(flower.FedAvgM(server_momentum=momentum, server_learning_rate=rate))
-    ours = by_ours(FedAvgM(PLAN, server_momentum=momentum, server_rate=rate))
+    ours = by_ours(FedAvgM(PLAN, server_momentum=momentum, server_step=rate))
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 

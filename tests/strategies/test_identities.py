@@ -509,8 +509,10 @@ def test_an_aggregator_is_an_option_of_every_strategy():
     AGGREGATORS.add("largest", lambda vectors, weights: np.max(np.stack(vectors), axis=0) * 1.0)
     try:
         for name in STRATEGIES:
-            if name in ("qffl", "central", "fedadam", "fedyogi", "feddyn", "local"):
-                continue  # their weights come from gradients, one model, other steps, from none
+            # Their weights come from gradients, from one client or none, or by other steps.
+            others = ("fedmgda+", "adafed", "fedadam", "fedyogi", "feddyn", "local")
+            if name in ("qffl", "central", *others):
+                continue
             strategy = STRATEGIES[name](PLAN, aggregator="largest")
             state = replace(strategy.init(vector(0, 0), population()), round=0)
             reports = [report(0, (3, 0), 10, loss=1.0), report(1, (0, 4), 10, loss=1.0)]

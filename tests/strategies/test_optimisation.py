@@ -134,11 +134,11 @@ def test_iterations_count_as_steps():
     assert gradient_weight(PLAN, samples=30, epochs=9, iterations=5) == 5
 
 
-@pytest.mark.parametrize("server_rate", [1.0, 0.5])
-def test_scaffold_over_four_rounds(server_rate):
+@pytest.mark.parametrize("server_step", [1.0, 0.5])
+def test_scaffold_over_four_rounds(server_step):
     """Against Algorithm 1 of the paper, written down for quadratic losses."""
     w, c, own = START.astype(np.float64), np.zeros(5), np.zeros((4, 5))
-    states, _, side = play(Scaffold(PLAN, server_rate=server_rate), 4)
+    states, _, side = play(Scaffold(PLAN, server_step=server_step), 4)
     for number, chosen in enumerate(selected(4)):
         updates, moves = [], np.zeros(5)
         for k in chosen:
@@ -149,7 +149,7 @@ def test_scaffold_over_four_rounds(server_rate):
             moves += after - own[k]
             updates.append(v - w)
             own[k] = after
-        w, c = w + server_rate * np.mean(updates, axis=0), c + moves / 4
+        w, c = w + server_step * np.mean(updates, axis=0), c + moves / 4
         np.testing.assert_allclose(states[number].params, w, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(states[number].control, c, rtol=1e-4, atol=1e-5)
     for k in set(np.concatenate(selected(4))):
@@ -215,7 +215,7 @@ def test_a_training_that_diverged_is_not_kept():
 
 def test_fedavgm_by_hand():
     # v = (2, 4), w = (1, 2); then the mean is (2, 2), u = (1, 0): v = (2, 2), w = (2, 3).
-    strategy = FedAvgM(replace(PLAN, epochs=1), server_momentum=0.5, server_rate=0.5)
+    strategy = FedAvgM(replace(PLAN, epochs=1), server_momentum=0.5, server_step=0.5)
     state = one_round(strategy, (0, 0), [(2, 4), (2, 4)], [10, 30])
     np.testing.assert_array_equal(state.params, vector(1, 2))
     state = one_round(strategy, (0, 0), [(5, 2), (1, 2)], [10, 30], state=state)
@@ -225,7 +225,7 @@ def test_fedavgm_by_hand():
 @pytest.mark.parametrize("kind", [FedAdam, FedYogi])
 def test_the_adaptive_servers_over_three_rounds(kind):
     """Against Algorithm 2 of Reddi et al., in its own words."""
-    options = {"server_rate": 0.1, "beta_1": 0.8, "beta_2": 0.7, "tau": 0.01}
+    options = {"server_step": 0.1, "beta_1": 0.8, "beta_2": 0.7, "tau": 0.01}
     w, m, v = START.astype(np.float64), 0.0, 0.01**2
     states, _, _ = play(kind(PLAN, **options), 3)
     for number, chosen in enumerate(selected(3)):
@@ -241,16 +241,16 @@ def test_the_adaptive_servers_over_three_rounds(kind):
         np.testing.assert_allclose(states[number].params, w, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("server_rate", [1.0, 0.7])
-def test_fedvarp_over_five_rounds(server_rate):
+@pytest.mark.parametrize("server_step", [1.0, 0.7])
+def test_fedvarp_over_five_rounds(server_step):
     """Against Algorithm 2 of the paper, with means by data size."""
     w, last = START.astype(np.float64), np.zeros((4, 5))
-    states, _, _ = play(FedVarp(PLAN, server_rate=server_rate), 5)
+    states, _, _ = play(FedVarp(PLAN, server_step=server_step), 5)
     for number, chosen in enumerate(selected(5)):
         ways = 1 - (1 - ETA) ** STEPS[chosen]
         updates = ways[:, None] * (TARGETS[chosen] - w)
         fresh = np.average(updates - last[chosen], axis=0, weights=SAMPLES[chosen])
-        w = w + server_rate * (fresh + np.average(last, axis=0, weights=SAMPLES))
+        w = w + server_step * (fresh + np.average(last, axis=0, weights=SAMPLES))
         last[chosen] = updates
         np.testing.assert_allclose(states[number].params, w, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(np.asarray(states[-1].kept), last, rtol=1e-4, atol=1e-6)
@@ -287,15 +287,15 @@ def test_a_step_to_the_mean_is_the_mean_however_far_apart_they_are():
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        (Scaffold, {"server_rate": 0.0}),
+        (Scaffold, {"server_step": 0.0}),
         (FedDyn, {"alpha": 0.0}),
         (FedDyn, {"alpha": float("nan")}),
         (FedAvgM, {"server_momentum": 1.0}),
-        (FedAvgM, {"server_rate": -1.0}),
+        (FedAvgM, {"server_step": -1.0}),
         (FedAdam, {"beta_1": -0.1}),
         (FedAdam, {"beta_2": 1.0}),
         (FedYogi, {"tau": 0.0}),
-        (FedVarp, {"server_rate": 0.0}),
+        (FedVarp, {"server_step": 0.0}),
     ],
 )
 def test_options_out_of_range_are_named(kind, options):

@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from flamma.strategies.gradients import GradientState
 from flamma.strategies.server_steps import (
     ServerOptimiser,
-    StepState,
     require_fraction,
     require_positive,
 )
@@ -21,7 +21,7 @@ from flamma.types import Floats, Params, Population
 
 
 @dataclass(frozen=True, eq=False)
-class MomentsState(StepState):
+class MomentsState(GradientState):
     """``first`` and ``second`` are the moments m and v, as long as the trainable weights."""
 
     first: Floats
@@ -36,7 +36,7 @@ class AdaptiveServer(ServerOptimiser[MomentsState]):
 
     Parameters
     ----------
-    server_rate : float
+    server_step : float
         η_s, the server's step size.
     beta_1 : float
         β₁, how much of the first moment stays.
@@ -48,7 +48,7 @@ class AdaptiveServer(ServerOptimiser[MomentsState]):
 
     family: ClassVar[str] = "optimisation"
 
-    server_rate: float = 0.01
+    server_step: float = 0.01
     beta_1: float = 0.9
     beta_2: float = 0.99
     tau: float = 0.001
@@ -56,7 +56,7 @@ class AdaptiveServer(ServerOptimiser[MomentsState]):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_fraction(beta_1=self.beta_1, beta_2=self.beta_2)
-        require_positive(server_rate=self.server_rate, tau=self.tau)
+        require_positive(server_step=self.server_step, tau=self.tau)
 
     def init(self, params: Params, population: Population) -> MomentsState:
         """Start with m = 0 and v = τ²."""
@@ -72,7 +72,7 @@ class AdaptiveServer(ServerOptimiser[MomentsState]):
         """Follow the moments of the mean update."""
         first: Floats = self.beta_1 * state.first + (1 - self.beta_1) * update
         second = self.second_moment(state.second, np.square(update))
-        step: Floats = self.server_rate * first / (np.sqrt(second) + self.tau)
+        step: Floats = self.server_step * first / (np.sqrt(second) + self.tau)
         return step, replace(state, first=first, second=second)
 
 

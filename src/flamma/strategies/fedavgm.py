@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from flamma.strategies.gradients import GradientState
 from flamma.strategies.server_steps import (
     ServerOptimiser,
-    StepState,
     require_fraction,
     require_positive,
 )
@@ -21,7 +21,7 @@ from flamma.types import Floats, Params, Population
 
 
 @dataclass(frozen=True, eq=False)
-class MomentumState(StepState):
+class MomentumState(GradientState):
     """``velocity`` is the server's v, as long as the trainable weights."""
 
     velocity: Floats
@@ -35,7 +35,7 @@ class FedAvgM(ServerOptimiser[MomentumState]):
     ----------
     server_momentum : float
         β, the momentum of the server.
-    server_rate : float
+    server_step : float
         η_s, the server's step size.
     """
 
@@ -45,12 +45,12 @@ class FedAvgM(ServerOptimiser[MomentumState]):
     family: ClassVar[str] = "optimisation"
 
     server_momentum: float = 0.9
-    server_rate: float = 1.0
+    server_step: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_fraction(server_momentum=self.server_momentum)
-        require_positive(server_rate=self.server_rate)
+        require_positive(server_step=self.server_step)
 
     def init(self, params: Params, population: Population) -> MomentumState:
         """Start without velocity."""
@@ -60,4 +60,4 @@ class FedAvgM(ServerOptimiser[MomentumState]):
     def step(self, state: MomentumState, update: Floats) -> tuple[Floats, MomentumState]:
         """Add the mean update to the velocity, and move with it."""
         velocity: Floats = self.server_momentum * state.velocity + update
-        return self.server_rate * velocity, replace(state, velocity=velocity)
+        return self.server_step * velocity, replace(state, velocity=velocity)

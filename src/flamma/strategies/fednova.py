@@ -15,12 +15,13 @@ from flamma.aggregators import aggregated
 from flamma.numerics import total
 from flamma.strategies.base import Answers, data_shares
 from flamma.strategies.fedavg import Averaging
-from flamma.strategies.server_steps import StepState, gradient_weight, scaled_models
+from flamma.strategies.gradients import GradientState
+from flamma.strategies.server_steps import gradient_weight, scaled_models
 from flamma.types import Floats, Params, Population
 
 
 @dataclass(frozen=True)
-class FedNova(Averaging[StepState]):
+class FedNova(Averaging[GradientState]):
     """w ← w + (Σ p_k a_k) Σ p_k u_k / a_k, with a_k the gradients in client k's update.
 
     That is the mean of the models that clients would have sent had each done the same, effective
@@ -33,11 +34,11 @@ class FedNova(Averaging[StepState]):
     summary: ClassVar[str] = "FedAvg with updates divided by the local steps they took"
     family: ClassVar[str] = "optimisation"
 
-    def init(self, params: Params, population: Population) -> StepState:
+    def init(self, params: Params, population: Population) -> GradientState:
         """Start with the given weights."""
-        return StepState(params, 0, population.samples, population.trainable_size)
+        return GradientState(params, 0, population.samples, population.trainable_size)
 
-    def combine(self, state: StepState, answers: Answers) -> StepState:
+    def combine(self, state: GradientState, answers: Answers) -> GradientState:
         """Take the mean of the models at an equal number of steps."""
         reports = answers.accepted
         if not reports:

@@ -30,7 +30,7 @@ class FedVarp(Averaging[Remembering]):
 
     Parameters
     ----------
-    server_rate : float
+    server_step : float
         η_s, the server's step size.
     rows : {"auto", "float32", "float16"}
         How updates are kept on disk; ``auto`` is float32 up to 256 MiB for all clients, else
@@ -42,12 +42,12 @@ class FedVarp(Averaging[Remembering]):
     summary: ClassVar[str] = "FedAvg where the last updates of absent clients stand in for them"
     family: ClassVar[str] = "optimisation"
 
-    server_rate: float = 1.0
+    server_step: float = 1.0
     rows: RowFormat = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(server_rate=self.server_rate)
+        require_positive(server_step=self.server_step)
 
     def init(self, params: Params, population: Population) -> Remembering:
         """Start with no update of any client."""
@@ -70,7 +70,7 @@ class FedVarp(Averaging[Remembering]):
         heard[clients] = answers.offer.round
         return replace(
             state,
-            params=stepped(state.params, mean, self.server_rate * update),
+            params=stepped(state.params, mean, self.server_step * update),
             kept=state.kept.updated(clients, updates, np.zeros(0, dtype=np.int64)),
             heard=heard,
         )

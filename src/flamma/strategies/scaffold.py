@@ -49,7 +49,7 @@ class Scaffold(Averaging[ControlState]):
 
     Parameters
     ----------
-    server_rate : float
+    server_step : float
         η_g, the server's step size.
     """
 
@@ -59,11 +59,11 @@ class Scaffold(Averaging[ControlState]):
     family: ClassVar[str] = "optimisation"
     clients_keep: ClassVar[bool] = True
 
-    server_rate: float = 1.0
+    server_step: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(server_rate=self.server_rate)
+        require_positive(server_step=self.server_step)
 
     def init(self, params: Params, population: Population) -> ControlState:
         """Start with c = 0, and clients with c_k = 0."""
@@ -94,7 +94,7 @@ class Scaffold(Averaging[ControlState]):
             return state
         equal = [1.0] * len(reports)
         mean = self.average(reports, equal, answers.reference)
-        step = self.server_rate * change(state.params, mean, size)
+        step = self.server_step * change(state.params, mean, size)
         # The models after a single step each tell the mean gradient, by any aggregator.
         single = [1 / gradient_weight(self.plan, r.samples, r.epochs) for r in reports]
         models = scaled_models(reports, state.params, single, size)

@@ -6,6 +6,7 @@ running variance of a batch norm, has no update: it becomes the mean of what cli
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,19 +16,12 @@ import numpy as np
 
 from flamma.errors import StrategyError
 from flamma.numerics import power
-from flamma.strategies.base import Answers, State, data_shares, model_of
+from flamma.strategies.base import Answers, data_shares, model_of
 from flamma.strategies.fedavg import Averaging
+from flamma.strategies.gradients import GradientState
 from flamma.types import Floats, Params, Plan, Report
 
-
-@dataclass(frozen=True, eq=False)
-class StepState(State):
-    """``trainable_size`` is how many of the weights are trained, and so have an update."""
-
-    trainable_size: int
-
-
-Stepping = TypeVar("Stepping", bound=StepState)
+Stepping = TypeVar("Stepping", bound=GradientState)
 
 
 @dataclass(frozen=True)
@@ -101,7 +95,7 @@ def gradient_weight(plan: Plan, samples: int, epochs: int, iterations: int | Non
 
 
 def require_positive(**options: float) -> None:
-    """Refuse options that are not above 0.
+    """Refuse options that are not above 0, or not finite.
 
     Raises
     ------
@@ -109,7 +103,7 @@ def require_positive(**options: float) -> None:
         Naming the option.
     """
     for name, value in options.items():
-        if not value > 0:
+        if not 0 < value < math.inf:
             raise StrategyError(f"{name} must be above 0, not {value:g}.")
 
 
