@@ -168,7 +168,7 @@ class Federation(Generic[S]):
         """Return the record with its traffic: vectors of weights, not the few numbers beside."""
         answered = len(record.selected) - len(record.failed) - len(record.abstained)
         download, asked = self.strategy.download(state), 0 if survey is None else survey.asked
-        down, up = traffic(download)
+        down, up = traffic(download) if self.strategy.sends_models else (0, 0)
         return replace(
             record,
             survey=survey,

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from flamma.clients.behaviours import Notes
 from flamma.strategies.base import Strategy
 from flamma.types import (
@@ -72,12 +74,17 @@ class ClientSide:
     ) -> Report:
         """Keep what the client keeps after a training; return its report.
 
-        ``own`` is what it trained for itself.
+        ``own`` is what it trained for itself. After a training that diverged it keeps what it had:
+        numbers that are not finite would end all that it does later.
         """
         if not self.strategy.clients_keep or report.params is None:
             return report
-        kept = self.strategy.keep(task, vectors, report.params) if own is None else own
-        if kept is not None:
+        if own is None:
+            done = replace(vectors, samples=report.samples)
+            kept = self.strategy.keep(task, done, report.params)
+        else:
+            kept = own
+        if kept is not None and np.isfinite(kept).all():
             self.kept.write(task.client, task.round, kept)
         return replace(report, starts_anew=vectors.kept is None)
 

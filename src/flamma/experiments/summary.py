@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flamma.metrics import METRICS, EqualWorkMetric, ScoreMetric, usable
+from flamma.metrics import METRICS, ComparedMetric, ScoreMetric, usable
 from flamma.metrics.kinds import LAST_ROUNDS, mean_of
 from flamma.records import RoundRecord
 
@@ -84,7 +84,7 @@ def summarise_run(records: Sequence[RoundRecord], clients: int) -> Summary:
         metrics={
             name: metric.of_run(name, records, clients)
             for name, metric in known.items()
-            if not isinstance(metric, EqualWorkMetric)
+            if not isinstance(metric, ComparedMetric)
         },
         failures=sum(len(record.failed) for record in records),
         abstentions=sum(len(record.abstained) for record in records),

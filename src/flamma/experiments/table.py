@@ -13,13 +13,12 @@ import numpy as np
 
 import flamma
 from flamma.experiments.best import best_of, explain_marks
+from flamma.experiments.compared_metrics import CellRuns, compared_metrics
 from flamma.experiments.manifest import signed
-from flamma.experiments.run import Run
-from flamma.experiments.suite import Cell
-from flamma.experiments.summary import at_budget, sample_text
+from flamma.experiments.summary import sample_text
 from flamma.files import write_atomically
-from flamma.metrics import METRICS, EqualWorkMetric, shown_in
-from flamma.metrics.kinds import LAST_ROUNDS
+from flamma.metrics import METRICS, BesideLocalMetric, Metric, shown_in
+from flamma.metrics.kinds import LAST_ROUNDS, Place
 from flamma.numerics import total
 from flamma.strategies import competes, label_of
 
@@ -108,32 +107,17 @@ class Comparison:
 
 def compared(
     name: str,
-    runs: Sequence[tuple[Cell, Run]],
+    runs: CellRuns,
     failed: Mapping[str, str] | None = None,
     suite: str = "",
 ) -> Comparison:
-    """Return the comparison of finished runs.
-
-    Metrics of equal work are taken when a run has spent as many local epochs as the run of the
-    same dataset and split that spent the fewest in all, the ceiling left out.
-    """
+    """Return the comparison of finished runs."""
     summaries = [run.summary() for _, run in runs]
-    budgets: dict[tuple[str, str], float] = {}
-    for (cell, _), summary in zip(runs, summaries, strict=True):
-        where, spent = (cell.dataset, cell.split), summary["epochs_total"]
-        if competes(cell.strategy) and spent is not None:
-            budgets[where] = min(spent, budgets.get(where, spent))
+    metrics = compared_metrics(runs, summaries, shown_metrics())
     groups: dict[tuple[str, str, str], dict[int, dict[str, float | None]]] = {}
     hashes: dict[tuple[str, str, str], list[str]] = {}
     samples: dict[tuple[str, str, str], tuple[int, int]] = {}
-    for (cell, run), summary in zip(runs, summaries, strict=True):
-        budget = budgets.get((cell.dataset, cell.split), math.inf)
-        found = {
-            metric: at_budget(run.history, budget, kind.of)
-            if isinstance(kind := METRICS[metric], EqualWorkMetric)
-            else summary[metric]
-            for metric in shown_metrics()
-        }
+    for (cell, run), summary, found in zip(runs, summaries, metrics, strict=True):
         place = (cell.dataset, cell.split, cell.strategy)
         groups.setdefault(place, {})[cell.seed] = found
         hashes.setdefault(place, []).append(run.params_sha256 or "")
@@ -152,6 +136,15 @@ def compared(
         tuple(sorted(trainers)),
         flamma.__version__,
     )
+
+
+def told_by(rows: Sequence[Row], place: Place) -> dict[str, Metric]:
+    """Return the metrics of a place; those beside training alone only where a row has one."""
+    return {
+        name: metric
+        for name, metric in shown_in(place).items()
+        if not isinstance(metric, BesideLocalMetric) or any(name in row.mean for row in rows)
+    }
 
 
 def shown_metrics() -> list[str]:
@@ -209,9 +202,9 @@ def layout(comparison: Comparison, marks: Marks) -> list[tuple[str, list[str], l
     A metric is the mean over seeds ± the standard deviation, with the marks of the best.
     """
     tables = []
-    shown = shown_in("table")
     for dataset in dict.fromkeys(row.dataset for row in comparison.rows):
         rows = [row for row in comparison.rows if row.dataset == dataset]
+        shown = told_by(rows, "table")
         splits = list(dict.fromkeys(row.split for row in rows))
         header = ["Algorithm"]
         for split in splits:
@@ -248,7 +241,9 @@ def as_markdown(comparison: Comparison) -> str:
         rule = ["---"] + ["---:"] * (len(header) - 1)
         rows = [header, rule, *lines]
         parts.append(f"### {dataset}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
-    notes = " ".join([legend(), explain_marks("Bold", "Italics"), *comparison.sample_notes()])
+    notes = " ".join(
+        [legend(comparison.rows), explain_marks("Bold", "Italics"), *comparison.sample_notes()]
+    )
     return "\n\n".join([*parts, notes]) + "\n"
 
 
@@ -268,13 +263,25 @@ def short_hashes(row: Row) -> list[str]:
     return [digest[:SHORT_HASH_DIGITS] or "-" for digest in row.weights_sha256]
 
 
-def legend() -> str:
+def legend(rows: Sequence[Row]) -> str:
     """Return what the numbers of a table are."""
-    units = [f"{m.label} in {m.unit}" for m in shown_in("table").values() if m.unit]
+    told = told_by(rows, "table")
+    units = [f"{metric.label} in {metric.unit}" for metric in told.values() if metric.unit]
+    beside = [f" {note}" for note in notes_beside_local(told)]
     return (
         f"Mean over the last {LAST_ROUNDS} rounds, ± standard deviation over seeds; "
         f"{', '.join(units)}. Best: by differences paired over seeds, 95% confidence."
+        f"{''.join(beside)}"
     )
+
+
+def notes_beside_local(metrics: Mapping[str, Metric]) -> list[str]:
+    """Return a sentence for each of these metrics that is beside training alone."""
+    return [
+        f"{capitalised(metric.label)}: {metric.aggregation}."
+        for metric in metrics.values()
+        if isinstance(metric, BesideLocalMetric)
+    ]
 
 
 def _as_csv(comparison: Comparison) -> str:

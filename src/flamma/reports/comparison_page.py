@@ -64,7 +64,7 @@ def _facts(view: ComparisonView) -> Facts:
     """Return the best strategy of every panel, by each metric of the main table."""
     facts = []
     for dataset, split in view.panels:
-        for name, metric in tables.table_metrics().items():
+        for name, metric in tables.table_metrics(view.comparison.rows).items():
             best = view.comparison.best(dataset, split, name)
             extreme = "highest" if metric.better == "higher" else "lowest"
             title = f"{extreme} {metric.label}: {dataset}, {split}"

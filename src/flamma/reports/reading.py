@@ -16,10 +16,10 @@ from flamma.errors import FlammaError, RunError
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS, RunFolder
 from flamma.experiments.manifest import Manifest
 from flamma.experiments.population import read_columns, read_names, whole
+from flamma.experiments.scores import ScoreTable, read_score_table
 from flamma.experiments.summary import sample_of
 from flamma.metrics import METRICS
 from flamma.records import RoundRecord
-from flamma.reports.scores import ScoreTable, read_score_table
 from flamma.toml import parse_toml
 from flamma.types import Ints
 
