@@ -167,13 +167,13 @@ class Federation(Generic[S]):
     def _counted(self, record: RoundRecord, state: S, survey: Survey | None) -> RoundRecord:
         """Return the record with its traffic: vectors of weights, not the few numbers beside."""
         answered = len(record.selected) - len(record.failed) - len(record.abstained)
-        download, asked = self.strategy.download(state), 0 if survey is None else survey.asked
-        down, up = traffic(download)
+        asked = 0 if survey is None else survey.asked
+        down, up = traffic(self.strategy.download(state))
         return replace(
             record,
             survey=survey,
             bytes_up=answered * up,
-            bytes_down=(len(record.selected) + asked) * down,
+            bytes_down=len(record.selected) * down + asked * state.params.nbytes,
         )
 
     def _true(self, record: RoundRecord, offer: Offer) -> RoundRecord:
