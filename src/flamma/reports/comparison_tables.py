@@ -56,7 +56,7 @@ def main_table(comparison: Comparison, dataset: str) -> Table:
                 note = "paper: {:.2f} ± {:.2f}".format(*theirs[name]) if name in theirs else ""
                 cells.append(_cell(comparison, by_split.get(split), name, note))
         lines.append(cells)
-    notes = [*_table_notes(rows, printed), *comparison.sample_notes(dataset)]
+    notes = [*_table_notes(rows, printed), *comparison.evaluation_notes(dataset)]
     return Table(f"table-{dataset}", dataset, header, lines, notes)
 
 
@@ -78,7 +78,7 @@ def further_table(comparison: Comparison, dataset: str) -> Table:
         if row.dataset == dataset
     ]
     notes = [f"{capitalised(m.label)}: {m.aggregation}." for m in metrics.values()]
-    notes += comparison.sample_notes(dataset)
+    notes += comparison.evaluation_notes(dataset)
     return Table(f"further-{dataset}", dataset, header, lines, [" ".join(notes)])
 
 
@@ -108,7 +108,7 @@ def equal_work_tables(view: ComparisonView) -> list[Table]:
         f"Mean of the last {LAST_ROUNDS} rounds before a run has spent more local epochs than the "
         "run of the same data and split with the fewest spends in all."
     )
-    notes = [note, *view.comparison.sample_notes()]
+    notes = [note, *view.comparison.evaluation_notes()]
     return [Table("equal-work", "At equal work", header, lines, notes)]
 
 
