@@ -1,4 +1,4 @@
-"""Surveys, vectors beside the model, own downloads and kept vectors are the same on every engine."""
+"""Surveys, vectors beside the model, own downloads and kept vectors, the same on every engine."""
 
 from __future__ import annotations
 
