@@ -29,16 +29,16 @@ def check_own_app(strategy: Strategy[Any]) -> None:
             f"{trains} trains on the server's own data, which it cannot do in an app of your "
             f"own: choose another."
         )
-    if needed := needs_our_clients(strategy):
+    if needed := needs_our_clients(type(strategy)):
         raise FlammaError(
             f"{strategy.name} {needed}, which the clients of an app of your own cannot do: choose "
             f"another, or run it with flamma run --engine flower or flamma deploy."
         )
 
 
-def needs_our_clients(strategy: Strategy[Any]) -> str:
+def needs_our_clients(strategy: type[Strategy[Any]]) -> str:
     """Return what a strategy needs FLamma's own clients for, empty if they need not be ours."""
     for method, purpose in CLIENT_SIDE.items():
-        if getattr(type(strategy), method) is not getattr(Strategy, method):
+        if getattr(strategy, method) is not getattr(Strategy, method):
             return purpose
     return "lets clients keep a vector from round to round" if strategy.clients_keep else ""
