@@ -3,8 +3,9 @@
 A shim counts the operations by which a run reaches the disk: writes of open files, rows written in
 place, syncs, renames and removals, of the training and of the thread that writes checkpoints beside
 it; there is a checkpoint after every round. For each of them a process is forked that ends, without
-any clean-up, just before or just after it; half of a write may have reached the file by then. Another
-process resumes the run, and its weights and records must be those of the run that was left alone.
+any clean-up, just before or just after it; half of a write may have reached the file by then.
+Another process resumes the run, and its weights and records must be those of the run that was left
+alone.
 
     python tests/experiments/crash_points.py [--every N] [--rounds N] [--keeps]
 """

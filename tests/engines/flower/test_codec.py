@@ -119,8 +119,8 @@ def test_a_loss_that_was_asked_for_arrives_without_weights():
     told = codec.pack_answer("three", Report(3, None, 40, 0, 0.7, 1.5))
     read = codec.read_report(travelled(told), "three", terms, 40, 7)
     assert (read.params, read.loss, read.failure) == (None, 0.7, "")
+    weights = codec.pack_answer("three", Report(3, PARAMS, 40, 0, 0.7, 1.5))
     with pytest.raises(MessageError, match="asked for a loss, and sent weights"):
-        weights = codec.pack_answer("three", Report(3, PARAMS, 40, 0, 0.7, 1.5))
         codec.read_report(weights, "three", terms, 40, 7)
 
 
