@@ -10,7 +10,7 @@ import pytest
 import vector_strategies
 from flamma.cli import main
 from flamma.cli.live import round_line
-from flamma.experiments.published import read_table
+from flamma.experiments.published import parse_table
 from flamma.experiments.run import Run, run
 from flamma.experiments.suite import Cell
 from flamma.experiments.table import as_markdown, compared, write_tables
@@ -46,7 +46,7 @@ def test_show_says_it(runs, capsys, name):
     own = name == "own-downloads"
     assert ("of the clients' own models, not of the global one" in shown) == own
     sent = 2 * 4 * 7850 * 4  # in two rounds, to four clients
-    assert ("before selections: 8, for which 251.2 kB of weights were sent" in shown) != own
+    assert ("before selections: 8, for which 251 kB of weights were sent" in shown) != own
     main(["show", str(done.path), "--json"])
     told = json.loads(capsys.readouterr().out)
     found = [told[key] for key in ("personal", "surveyed", "bytes_surveys")]
@@ -70,7 +70,7 @@ def test_the_page_of_a_run_says_it(runs, name):
     if not own:
         value, note = facts["losses asked for"]
         assert value == "8"
-        assert note.startswith("before selections; 251.2 kB")
+        assert note.startswith("before selections; 251 kB")
 
 
 def test_a_comparison_says_it(runs):
@@ -89,4 +89,5 @@ def test_a_comparison_says_it(runs):
     assert said in tables["table-digits"].notes
     rows = csv.DictReader((place / "table.csv").read_text().splitlines())
     assert [row["own_models"] for row in rows] == ["yes", ""]
-    assert [row.personal for row in read_table(place).comparison.rows] == [True, False]
+    again = parse_table((place / "table.json").read_text())
+    assert [row.personal for row in again.rows] == [True, False]
