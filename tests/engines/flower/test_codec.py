@@ -9,8 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from engines.flower.misbehaving import TORN_HEADER
+from flamma.deploy.http_messages import MAX_REQUEST_BYTES
 from flamma.engines.flower import codec, payload
 from flamma.engines.flower.messages import (
     MessageError,
@@ -252,3 +254,15 @@ def test_a_configuration_that_cannot_be_read_is_refused_by_the_client():
     assert read_configuration("rounds = 4").rounds == 4
     with pytest.raises(FlammaError, match="is not valid TOML"):
         read_configuration("rounds = ")
+
+
+def test_a_second_vector_makes_a_message_longer_and_no_request_larger():
+    """Flower sends arrays in pieces, and the proxy of a deployment limits each request."""
+    model = np.zeros(3_000_000, dtype=np.float32)  # of 12 MB
+    largest = []
+    for extra in (None, model + 1):
+        order = replace(FULL_ORDER, trainable_size=model.size)
+        content = codec.pack_order(OrderContent(order, TERMS, model, extra))
+        pieces = get_all_nested_objects(content).values()
+        largest.append(max(len(piece.deflate()) for piece in pieces))
+    assert largest[0] == largest[1] < MAX_REQUEST_BYTES
