@@ -24,7 +24,7 @@ from flamma.options import Option, options_of
 from flamma.strategies import STRATEGIES
 
 HERE = Path(__file__).parent
-BLOCK = re.compile(r"(<!-- generated: ([\w.:-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- generated: ([\w.:+-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 EXTENDS = {"flamma-plus": "flamma", "flamma-adaptive": "flamma-plus", "fedavg-decay": "flamma"}
 """Strategies that have all options of another one, whose table they do not repeat."""
 EVERYWHERE = (

@@ -44,6 +44,8 @@ STRATEGIES = {
     "incentive": {"name": "incentive"},
     "mifa": {"name": "mifa", "aggregator": {"name": "geometric-median", "iterations": 5}},
     "fedavg": {"name": "fedavg", "aggregator": "fltrust"},
+    "afl": {"name": "afl", "step": 0.1, "participation": "partial"},
+    "adafed": {"name": "adafed"},
 }
 
 

@@ -217,8 +217,9 @@ def traffic(download: Download) -> tuple[int, int]:
 def certified(record: RoundRecord, offer: Offer, costs: Floats | None) -> RoundRecord:
     """Return the record with the game of the round, certified for the clients that answered.
 
-    Their true costs are used where they are known. Without a game, or without an answer, there is
-    nothing to certify.
+    Their true costs are used where they are known. Where clients have decay factors of their own,
+    each is measured by its own, and the leader's regret is what these cost the server against the
+    best common one. Without a game, or without an answer, there is nothing to certify.
     """
     game = offer.game
     answered = [k for k, c in enumerate(record.selected) if c not in record.failed]
@@ -246,9 +247,11 @@ def certified(record: RoundRecord, offer: Offer, costs: Floats | None) -> RoundR
         whole_epochs=True,  # what clients really play, whatever the server solved for
     )
     epochs = np.array(record.local_epochs)[answered]
-    gamma = record.decay_factor
+    own = record.decay_factors is not None
+    gamma = np.array(record.decay_factors)[answered] if own else np.array(record.decay_factor)
     utilities: list[float | None] = [None] * len(record.selected)
-    for k, utility in zip(answered, client_utility(played, gamma, epochs), strict=True):
+    worth = client_utility(played, gamma, epochs, one_each=own)
+    for k, utility in zip(answered, worth, strict=True):
         utilities[k] = float(utility)
     if record.credited or record.efforts or record.fines:
         for k, cost in zip(answered, played.costs, strict=True):
@@ -256,6 +259,6 @@ def certified(record: RoundRecord, offer: Offer, costs: Floats | None) -> RoundR
     return replace(
         record,
         certificate=certify(played, gamma, epochs),
-        server_utility=float(server_utility(played, gamma, epochs)),
+        server_utility=float(server_utility(played, gamma, epochs, one_each=own)),
         client_utilities=tuple(utilities),
     )

@@ -122,6 +122,8 @@ class RoundRecord:
         What clients have to pay, in units of utility.
     flags : mapping of int to str
         The clients whose answer looked wrong, and what did.
+    inspected : tuple of int
+        The clients whose work was done once more at the client, and compared.
     efforts : tuple of float
         The truth where clients may lie: what each one's cost is multiplied with, epochs done
         squared times the share of data. None where all did what they claim.
@@ -144,6 +146,7 @@ class RoundRecord:
     credited: tuple[float, ...] | None = None
     fines: Mapping[int, float] = field(default_factory=dict)
     flags: Mapping[int, str] = field(default_factory=dict)
+    inspected: tuple[int, ...] = ()
     efforts: tuple[float, ...] | None = None
     bytes_up: int = 0
     bytes_down: int = 0

@@ -152,7 +152,8 @@ class LocalTask:
     ----------
     loss_bound : float
         M, where the mean loss ℓ of a mini-batch is replaced by -M log(1 - ℓ / M): its gradient is
-        multiplied by M / (M - ℓ), and by M / ε from ℓ = M - ε on. Infinity leaves it as it is.
+        multiplied by M / (M - ℓ), and by M / ε from ℓ = M - ε on. Infinity leaves it as it is. A
+        task has a bound or a tilt, not both.
     tilt : float
         t, where the mean loss is replaced by (1/t) log mean exp(t ℓ_j) over the samples j of the
         mini-batch; 0 leaves it as it is.

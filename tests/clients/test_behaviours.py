@@ -58,7 +58,10 @@ def test_who_is_assigned_honest_is_honest_and_not_drawn_again():
     ("table", "says"),
     [
         ({"cost-liar": {"clients": 1, "factor": -1}}, "behaviours.cost-liar: factor must be a p"),
-        ({"x": {"name": "epoch-faker", "clients": 1, "done": 0}}, "behaviours.x: done must be at"),
+        (
+            {"x": {"name": "epoch-faker", "clients": 1, "done": 0}},
+            'behaviours.x: done must be "honest" or at least 1',
+        ),
         ({"free-rider": {"clients": 1, "claimed": 0}}, 'claimed must be "honest", "most" or at l'),
         ({"free-rider": {"clients": 1, "claimed": "all"}}, "behaviours.free-rider.claimed must be"),
         ({"free-rider": {"clients": 1, "sends": "love"}}, "behaviours.free-rider.sends must be"),

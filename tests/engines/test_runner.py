@@ -21,7 +21,7 @@ from flamma.models import FlatModel, build_model
 from flamma.seeding import stream
 from flamma.training import TorchTrainer
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
-from flamma.types import LocalTask
+from flamma.types import NO_VECTORS, LocalTask, TaskVectors
 
 IMAGES = (2, 16, 16)
 
@@ -82,6 +82,46 @@ def test_the_bits_do_not_depend_on_the_processes(make_model):
     assert results[0] == results[1] == results[2]
     assert torch.get_num_threads() == 2
     torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("trainer", ["lanes", "torch"])
+def test_vectors_reach_their_tasks_in_any_process(trainer):
+    data = federation([40, 9, 33, 8, 21])
+    rng, given = np.random.default_rng(1), tasks([3, 0, 2, 1, 4], proximal=0.5)
+    given[2] = replace(given[2], tilt=1.0, wants_trained_loss=True)
+    given[4] = replace(given[4], evaluates=True)
+
+    def draw():
+        return rng.standard_normal(CLASSES * (FEATURES + 1)).astype(np.float32)
+
+    own = [
+        TaskVectors(correction=draw()),
+        NO_VECTORS,
+        TaskVectors(received=draw(), start=draw()),
+        TaskVectors(draw(), draw(), draw()),
+        TaskVectors(start=draw()),
+    ]
+    results = []
+    for processes in (1, 2):
+        with ClientRunner(
+            data, make("logistic"), seed=5, batch_size=8, processes=processes, trainer=trainer
+        ) as runner:
+            params = runner.initial_params
+            reports = runner.train(params, given, own)
+            alone = [runner.train(params, [t], [v])[0] for t, v in zip(given, own, strict=True)]
+            [without] = runner.train(params, given[1:2])
+            with pytest.raises(ValueError, match="shorter"):
+                runner.train(params, given, own[1:])
+        assert not any(report.failure for report in reports)
+        trained = [None if r.params is None else r.params.tobytes() for r in reports]
+        assert trained[1] == without.params.tobytes()
+        assert trained == [None if r.params is None else r.params.tobytes() for r in alone]
+        results.append((trained, [repr(report.loss) for report in reports]))
+        evaluated = reports[4]
+        assert (evaluated.params, evaluated.epochs) == (None, 0)
+        assert math.isfinite(evaluated.loss)
+    assert results[0] == results[1]
+    assert len(set(results[0][0])) == 5
 
 
 def test_a_client_trains_with_its_own_stream():

@@ -53,7 +53,8 @@ def test_every_strategy_runs_and_records(tmp_path, name):
         assert (record.certificate is None) == (record.game is None)
         if record.certificate is not None:
             assert abs(record.certificate.follower_gap) < 1e-9
-            assert abs(record.certificate.leader_regret) < 1e-9
+            if name != "flamma-honest":  # whose server neither asks for costs nor plays for all
+                assert abs(record.certificate.leader_regret) < 1e-9
             assert record.certificate.individual_rationality_slack >= -1e-12
             assert record.game.measure in CONTRIBUTIONS
             assert record.game.decay_bounds[0] <= record.decay_factor <= 1

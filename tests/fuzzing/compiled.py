@@ -44,12 +44,15 @@ MEMORY = 2**24
 EXTREMES = [-(2**63), -(2**62), -(2**31), -1, 0, 2**31 - 1, 2**31, 2**32 + 1, 2**62, 2**63 - 1]
 
 SIZES = ["batch", "instructions", "memory", "times"]
-SIZES += ["more_params", "fewer_jobs", "rates"]
+SIZES += ["more_params", "fewer_jobs", "more_vector", "rates"]
 
 
 @dataclass(frozen=True)
 class Client:
-    """The data of a client; ``numbers`` are those of x beyond samples of the right size."""
+    """The data of a client; ``numbers`` are those of x beyond samples of the right size.
+
+    The bits of ``given`` are which vectors it has: received, start and correction.
+    """
 
     samples: int
     left: int
@@ -57,10 +60,11 @@ class Client:
     lowest: int = 0
     numbers: int = 0
     order_from: int = 0
+    given: int = 0
 
     def words(self) -> list[int]:
         first = [self.samples, self.numbers, self.left]
-        return [*first, self.lowest, self.highest, self.order_from]
+        return [*first, self.lowest, self.highest, self.order_from, self.given]
 
 
 @dataclass(frozen=True)
@@ -75,14 +79,18 @@ class Case:
     copies: int = 2  # of every client
     pieces: int = 1  # of every client's order
     wants_loss: int = 1
+    wants_trained_loss: int = 0
     more_params: int = 0
     fewer_jobs: int = 0
+    more_vector: int = 0  # numbers of the jobs' vectors beyond those of the net
     times: list[float] = field(default_factory=lambda: [10.0, math.inf])  # a call's, and the limit
-    rates: list[float] = field(default_factory=lambda: [0.1, 0.9, 0.01])
+    # The step size, momentum, proximal weight, bound of the loss and tilt.
+    rates: list[float] = field(default_factory=lambda: [0.1, 0.9, 0.01, math.inf, 0.0])
 
     def line(self) -> str:
         first = [self.instructions, self.batch, self.memory, self.copies, self.pieces]
-        more = [self.wants_loss, self.more_params, self.fewer_jobs, *self.times, *self.rates]
+        more = [self.wants_loss, self.wants_trained_loss, self.more_params, self.fewer_jobs]
+        more += [self.more_vector, *self.times, *self.rates]
         clients = [word for client in self.clients for word in client.words()]
         plan = [len(self.plan), *self.plan]
         return " ".join(map(str, [*first, *more, *plan, len(self.clients), *clients])) + "\n"
@@ -191,7 +199,9 @@ def sound_case(rng: random.Random) -> Case:
         samples = rng.choice([0, 1, 2, 5, 9, 20])
         order_from = rng.randint(0, samples)
         left = samples - order_from
-        clients.append(Client(samples, left, rng.randrange(classes), order_from=order_from))
+        highest, given = rng.randrange(classes), rng.choice([0, 0, rng.randrange(8)])
+        clients.append(Client(samples, left, highest, order_from=order_from, given=given))
+    bound, tilt = rng.choice([(math.inf, 0.0), (1.5, 0.0), (math.inf, 2.0), (math.inf, -1e300)])
     return Case(
         plan,
         clients,
@@ -200,8 +210,15 @@ def sound_case(rng: random.Random) -> Case:
         # Without samples the next piece would be empty too, for ever.
         pieces=rng.randint(1, 3) if all(client.left for client in clients) else 1,
         wants_loss=rng.randint(0, 1),
+        wants_trained_loss=rng.randint(0, 1),
         times=[rng.choice([0.0, 1e-4, 10.0]), rng.choice([0.0, 1e-3, math.inf])],
-        rates=[rng.choice([0.0, 0.01]), rng.choice([0.0, 0.9]), rng.choice([0.0, 0.1])],
+        rates=[
+            rng.choice([0.0, 0.01]),
+            rng.choice([0.0, 0.9]),
+            rng.choice([0.0, 0.1]),
+            bound,
+            tilt,
+        ],
     )
 
 
@@ -275,7 +292,7 @@ def _in_client(rng: random.Random, case: Case) -> Case:
 def _in_sizes(rng: random.Random, case: Case) -> Case:
     name = rng.choice(SIZES)
     if name == "rates":
-        wild = [rng.choice([1e38, -1.0, 3.0, float("inf"), float("nan")]) for _ in range(3)]
+        wild = [rng.choice([1e38, -1.0, 3.0, float("inf"), float("nan")]) for _ in range(5)]
         return replace(case, rates=wild)
     if name == "times":
         return replace(case, times=[rng.choice([-1.0, 0.0, math.nan, 1.0]) for _ in range(2)])

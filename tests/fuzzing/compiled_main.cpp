@@ -43,17 +43,18 @@ std::unique_ptr<T[]> array(int64_t length) {
 }
 
 struct Client {
-    int64_t samples, numbers, left, lowest, highest, order_from;
-    std::unique_ptr<float[]> x;
+    int64_t samples, numbers, left, lowest, highest, order_from, given;
+    std::unique_ptr<float[]> x, received, start, correction;
     std::unique_ptr<int64_t[]> y, order;
 
     void read() {
         samples = number(), numbers = number(), left = number();
-        lowest = number(), highest = number(), order_from = number();
+        lowest = number(), highest = number(), order_from = number(), given = number();
     }
 
-    // `numbers` is said as what there is beyond samples of the right size.
-    bool make(int64_t features) {
+    // `numbers` is said as what there is beyond samples of the right size, and the bits of `given`
+    // are which vectors there are.
+    bool make(int64_t features, int64_t vector) {
         if (samples > MOST || left > MOST || features > MOST || samples * features > MOST)
             return false;
         numbers += samples * features;
@@ -68,6 +69,13 @@ struct Client {
             y[i] = static_cast<int64_t>(static_cast<uint64_t>(lowest) + step);
         }
         for (int64_t i = 0; i < left; ++i) order[i] = order_from + i;
+        int64_t bit = 1;
+        for (auto* one : {&received, &start, &correction}) {
+            if (given & bit) *one = array<float>(vector);
+            for (int64_t i = 0; (given & bit) && i < vector; ++i)
+                (*one)[i] = 0.1f * std::cos(static_cast<float>(i * bit));
+            bit *= 2;
+        }
         return true;
     }
 
@@ -80,14 +88,16 @@ struct Client {
 };
 
 struct Case {
-    int64_t set, batch, memory, copies, pieces, wants_loss, more_params, fewer_jobs;
-    double seconds, limit, rates[3];
+    int64_t set, batch, memory, copies, pieces, wants_loss, wants_trained_loss;
+    int64_t more_params, fewer_jobs, more_vector;
+    double seconds, limit, rates[5];
     std::vector<int64_t> plan;
     std::vector<Client> clients;
 
     void read() {
         set = number(), batch = number(), memory = number(), copies = number();
-        pieces = number(), wants_loss = number(), more_params = number(), fewer_jobs = number();
+        pieces = number(), wants_loss = number(), wants_trained_loss = number();
+        more_params = number(), fewer_jobs = number(), more_vector = number();
         seconds = real(), limit = real();
         for (double& rate : rates) rate = real();
         for (int64_t words = number(); words > 0 && !ended; --words) plan.push_back(number());
@@ -115,18 +125,24 @@ struct Case {
         const auto params = array<float>(count);
         for (int64_t i = 0; i < count; ++i) params[i] = 0.1f * std::sin(static_cast<float>(i));
         tell("load", lanes_load(trainer, params.get(), count));
+        const int64_t vector = lanes_params(trainer) + more_vector;
         for (Client& client : clients)
-            if (!client.make(plan[0] * plan[1] * plan[2])) return tell("left out", 0);
+            if (!client.make(plan[0] * plan[1] * plan[2], vector)) return tell("left out", 0);
         const int64_t number = copies * static_cast<int64_t>(clients.size());
         const auto jobs = array<Job>(number);
         std::vector<std::unique_ptr<float[]>> trained;
         std::vector<int64_t> rest(static_cast<size_t>(number), pieces);
         for (int64_t i = 0; i < number; ++i) {
             const Client& client = clients[static_cast<size_t>(i) % clients.size()];
-            trained.push_back(array<float>(count));
-            jobs[i] = Job{client.x.get(), client.y.get(), nullptr, trained.back().get(),
-                          client.numbers, client.samples, 0, 0, 0, wants_loss, 0, 0.0, 0.0, 0.0,
-                          rates[0], rates[1], rates[2]};
+            trained.push_back(array<float>(vector));
+            Job& job = jobs[i];
+            job.x = client.x.get(), job.y = client.y.get(), job.trained = trained.back().get();
+            job.received = client.received.get(), job.start = client.start.get();
+            job.correction = client.correction.get(), job.vector = vector;
+            job.numbers = client.numbers, job.samples = client.samples;
+            job.wants_loss = wants_loss, job.wants_trained_loss = wants_trained_loss;
+            job.learning_rate = rates[0], job.momentum = rates[1], job.proximal = rates[2];
+            job.loss_bound = rates[3], job.tilt = rates[4];
             client.give_order(jobs[i], --rest[i]);
         }
         const int64_t given = number - fewer_jobs;
@@ -135,7 +151,7 @@ struct Case {
         if (begun == DONE) train(trainer, jobs.get(), given, rest);
         int64_t infinite = 0;
         for (const auto& weights : trained)
-            for (int64_t j = 0; j < count; ++j) infinite += !std::isfinite(weights[j]);
+            for (int64_t j = 0; j < vector; ++j) infinite += !std::isfinite(weights[j]);
         std::printf(" infinite %lld", static_cast<long long>(infinite));
         const Client& scored = clients[0];
         const auto losses = array<float>(scored.samples);

@@ -16,7 +16,8 @@ import pytest
 
 from browsing import until
 from flamma.errors import FlammaError
-from flamma.experiments.folder import RunFolder
+from flamma.experiments.folder import POPULATION, RunFolder
+from flamma.experiments.ledger_file import ledger_writer
 from flamma.reports.live import LiveServer
 from made_runs import made_config, made_record, made_run
 
@@ -27,7 +28,8 @@ def append(path, first, last):
     """Go on with a run, as the process that runs it does; also drops what is after ``first``."""
     config, rng = made_config(), np.random.default_rng(1)
     folder = RunFolder(path)
-    folder.open_at(first - 1)
+    writer = ledger_writer(config.ledger, folder.run_id, folder.text(POPULATION))
+    folder.open_at(first - 1, writer)
     for number in range(first, last + 1):
         folder.append(*made_record(config, number, np.full(8, 0.1), rng, trouble=False))
     folder.close()

@@ -99,7 +99,7 @@ def test_every_chart_of_a_run_has_marks(run_page):
         *("accuracy", "accuracy_variance", "client-accuracy", "client-final", "decay", "price"),
         *("contributions", "utilities", "rationality", "certificate", "server-utility"),
         *("participation", "epochs", "failures", "local-data", "leader-curve", "responses"),
-        *("payments", "paid-total"),
+        *("payments", "paid-total", "reports"),
     }
     assert min(found.values()) > 0, found
 

@@ -12,6 +12,8 @@ import pytest
 
 from flamma.cli import main
 from flamma.errors import MissingExtraError, RunError
+from flamma.experiments.folder import RunFolder
+from flamma.experiments.ledger_file import ledger_writer
 from flamma.experiments.manifest import signed
 from flamma.experiments.run import run
 from flamma.experiments.table import Row
@@ -251,6 +253,10 @@ def as_if_deployed(path):
     header = "client,samples,held_out,cost,name"
     text = "\n".join([header, *(",".join(row) for row in rows)]) + "\n"
     (path / "population.csv").write_text(text)
+    (path / "ledger.csv").unlink()  # it has the names of the clients
+    folder, config = RunFolder(path), made_config()
+    folder.open_at(config.rounds, ledger_writer(config.ledger, folder.run_id, text))
+    folder.close()
     return path
 
 

@@ -1,5 +1,6 @@
 // Trains a few clients with every instruction set there is and prints a hash of the weights and
 // scores, so that processors can be compared without Python.
+#include <cmath>
 #include <cstdio>
 #include <vector>
 
@@ -49,6 +50,9 @@ uint64_t trained(int set) {
     const int64_t count = lanes_params(net);
     std::vector<float> params(static_cast<size_t>(count));
     for (float& one : params) one = 0.4f * (next() - 0.5f);
+    std::vector<std::vector<float>> vectors(3, params);
+    for (auto& vector : vectors)
+        for (float& one : vector) one = 0.1f * (next() - 0.5f);
     std::vector<Client> clients(5);
     std::vector<Job> jobs;
     for (Client& client : clients) {
@@ -59,10 +63,17 @@ uint64_t trained(int set) {
         client.trained.resize(params.size());
         Job job{};
         job.x = client.x.data(), job.y = client.y.data(), job.order = client.order.data();
-        job.trained = client.trained.data();
+        job.trained = client.trained.data(), job.vector = count;
         job.numbers = static_cast<int64_t>(client.x.size()), job.samples = samples;
         job.left = static_cast<int64_t>(client.order.size()), job.wants_loss = 1;
         job.learning_rate = 0.1, job.momentum = 0.9, job.proximal = 0.01;
+        // Every client differs in what it minimises and in which vectors it has.
+        const size_t number = jobs.size();
+        job.loss_bound = number % 3 == 1 ? 2.0 : INFINITY, job.tilt = number % 3 == 2 ? 0.8 : 0.0;
+        job.wants_trained_loss = number % 2;
+        if (number > 0) job.correction = vectors[0].data();
+        if (number > 1) job.start = vectors[1].data();
+        if (number > 2) job.received = vectors[2].data();
         jobs.push_back(job);
     }
     lanes_begin(net, params.data(), count, jobs.data(), static_cast<int64_t>(jobs.size()));

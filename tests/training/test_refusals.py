@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+from torch import nn
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.models import FlatModel, build_model
 from flamma.training import TorchTrainer
 from flamma.training.lanes import LanesTrainer, available, library, why_not
+from flamma.types import TaskVectors
 from training.test_lanes import again, initial, job
 
 pytestmark = pytest.mark.skipif(not available(), reason=why_not())
@@ -54,6 +58,13 @@ def test_a_batch_longer_than_the_data_is_the_data(batch_size):
         ({"iterations": -5}, "iterations must be a whole number"),
         ({"learning_rate": 10**400}, "step size is too large"),
         ({"proximal": -(10**400)}, "proximal weight is too large"),
+        ({"tilt": 10**400}, "tilt of the loss is too large"),
+        ({"tilt": math.nan}, "tilt of the loss must be a finite number, not nan"),
+        ({"tilt": -math.inf}, "tilt of the loss must be a finite number, not -inf"),
+        ({"loss_bound": 10**400}, "bound of the loss is too large"),
+        ({"loss_bound": 0.0}, "bound of the loss must be above 0, not 0"),
+        ({"loss_bound": math.nan}, "bound of the loss must be above 0, not nan"),
+        ({"loss_bound": 2.0, "tilt": 1.0}, "tilted or bounded, not both"),
     ],
 )
 def test_a_task_that_no_trainer_can_do_is_the_failure_of_its_client(changes, message):
@@ -65,6 +76,39 @@ def test_a_task_that_no_trainer_can_do_is_the_failure_of_its_client(changes, mes
         assert isinstance(results[1].error, FlammaError)
         assert message in str(results[1].error)
         assert "no training data" in str(results[2].error)
+
+
+WEIGHTS = np.zeros(15, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "message"),
+    [
+        (TaskVectors(received=WEIGHTS[1:]), "received weights must be a vector of 15 float32"),
+        (TaskVectors(received=WEIGHTS.astype(np.float64)), "received weights must be a vector"),
+        (TaskVectors(start=WEIGHTS.reshape(3, 5)), "weights to start from must be a vector of 15"),
+        (TaskVectors(start=np.full(15, np.inf, np.float32)), "start from must be finite"),
+        (TaskVectors(correction=np.zeros(16, np.float32)), "correction of the gradient must be"),
+        (TaskVectors(correction=np.full(15, np.nan, np.float32)), "gradient must be finite"),
+    ],
+)
+def test_vectors_that_do_not_fit_the_model_are_the_failure_of_their_client(vectors, message):
+    for trainer in trainers(4):
+        jobs = [job(0, 5, (4,), 3), job(1, 5, (4,), 3)._replace(vectors=vectors)]
+        results = dict(trainer.train_each(WEIGHTS, jobs))
+        assert results[0].error is None
+        assert isinstance(results[1].error, FlammaError)
+        assert message in str(results[1].error)
+
+
+def test_a_correction_is_as_long_as_what_is_trained():
+    module = build_model(lambda *_: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)), (4,), 3, 1)
+    trainer = TorchTrainer(FlatModel(module), 4)
+    layout, params = trainer.model.layout, trainer.model.read()
+    for size, refused in ((layout.trainable_size, False), (layout.size, True)):
+        own = TaskVectors(correction=np.zeros(size, np.float32))
+        [(_, trained)] = trainer.train_each(params, [job(0, 8, (4,), 3)._replace(vectors=own)])
+        assert (trained.error is not None) == refused
 
 
 @pytest.mark.parametrize(

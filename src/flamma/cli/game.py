@@ -63,7 +63,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "honest, and what it gains by it at its true cost.",
     )
     add_audit_arguments(audit)
-    audit.set_defaults(run=run_audit)
+    audit.set_defaults(run=run_game_audit)
     for parser in (solve, path, audit):
         _add_game_arguments(parser, picture=parser is not audit)
 
@@ -152,7 +152,7 @@ def run_path(options: argparse.Namespace) -> None:
         _save(draw_path(game, path, names), options)
 
 
-def run_audit(options: argparse.Namespace) -> None:
+def run_game_audit(options: argparse.Namespace) -> None:
     """Run ``flamma game audit``."""
     names, game = _read_game(options, options.round)
     from flamma.cli.game_output import print_json

@@ -165,9 +165,9 @@ class Budget:
         return self._held.total()
 
     @contextmanager
-    def account(self, site: str) -> Iterator[Account]:
+    def account(self, site: str) -> Iterator[Allowance]:
         """Give back at the end what one request of a site has taken."""
-        account = Account(self, site)
+        account = Allowance(self, site)
         try:
             yield account
         finally:
@@ -186,7 +186,7 @@ class Budget:
         self._held[site] += size
 
 
-class Account:
+class Allowance:
     """What one request has taken of the budget."""
 
     def __init__(self, budget: Budget, site: str) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from flamma.deploy.admission import Account, BusyError, Headers
+from flamma.deploy.admission import Allowance, BusyError, Headers
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -37,7 +37,7 @@ async def until_disconnected(receive: Receive) -> None:
         pass
 
 
-async def read_body(headers: Headers, receive: Receive, account: Account) -> bytes:
+async def read_body(headers: Headers, receive: Receive, account: Allowance) -> bytes:
     """Return a request's body, unless it is too large, too slow, or there is no room for it."""
     _check_length(headers)
     parts: list[bytes] = []

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.deploy.admission import Account, Budget, Connections, SiteKeys
+from flamma.deploy.admission import Allowance, Budget, Connections, SiteKeys
 from flamma.deploy.hosts import ServerHost, read_server
 from flamma.deploy.http_messages import (
     DisconnectedError,
@@ -121,7 +121,7 @@ class Proxy:
             await send_answer(send, error.status, headers=[(b"connection", b"close")])
 
     async def _pass_on(
-        self, site: str, scope: Scope, receive: Receive, send: Send, account: Account
+        self, site: str, scope: Scope, receive: Receive, send: Send, account: Allowance
     ) -> None:
         import httpx
 

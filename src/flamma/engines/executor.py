@@ -15,7 +15,7 @@ from flamma.engines.outcomes import training_report
 from flamma.shared import shared_zeros
 from flamma.training.jobs import Trainer, TrainingJob, training_stream, used_samples
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
-from flamma.types import Ints, LocalTask, Params, Report
+from flamma.types import NO_VECTORS, Ints, LocalTask, Params, Report, TaskVectors
 
 JOB_WEIGHTS_BYTES = 2**25
 """Memory for the weights of one job, if it has more clients than are trained at once."""
@@ -32,7 +32,14 @@ class Span(NamedTuple):
     stop: int
 
 
-Tasks = tuple[LocalTask, ...]
+class VectorTask(NamedTuple):
+    """A task that needs vectors besides the common received weights."""
+
+    task: LocalTask
+    vectors: TaskVectors
+
+
+Tasks = tuple[LocalTask | VectorTask, ...]
 Job = Tasks | Span
 """Clients to train together, or samples to score."""
 
@@ -108,11 +115,11 @@ class Executor:
             self.score(job, params)
             return []
         reports: dict[int, Report] = {}
-        jobs = [self._training_job(task) for task in job]
+        jobs = [self._training_job(one) for one in job]
         for place, trained in self.trainer.train_each(params, jobs, self.time_limit):
-            if trained.params is not None:
+            task = jobs[place].task
+            if trained.params is not None and not task.evaluates:
                 weights[place] = trained.params
-            task = job[place]
             start, stop = self.data.train_offsets[task.client : task.client + 2]
             reports[place] = training_report(task, int(stop - start), trained, self.time_limit)
         return [reports[place] for place in range(len(job))]
@@ -145,12 +152,13 @@ class Executor:
             for start in range(0, size, length)
         ]
 
-    def _training_job(self, task: LocalTask) -> TrainingJob:
+    def _training_job(self, job: LocalTask | VectorTask) -> TrainingJob:
+        task, vectors = job if isinstance(job, VectorTask) else (job, NO_VECTORS)
         owner = task.owner
         start, stop = self.data.train_offsets[owner : owner + 2]
         own = self.data.train_x[start:stop], self.data.train_y[start:stop]
         rng = training_stream(self.seed, task)
-        return TrainingJob(task, *used_samples(task.data, *own, self.data.classes), rng)
+        return TrainingJob(task, *used_samples(task.data, *own, self.data.classes), rng, vectors)
 
 
 class SerialPool:

@@ -25,7 +25,7 @@ def training_report(
         client=task.client,
         params=None,
         samples=samples,
-        epochs=0 if failure else task.epochs,
+        epochs=0 if failure or task.evaluates else task.epochs,
         loss=trained.loss,
         seconds=trained.seconds,
         failure=failure,

@@ -19,6 +19,7 @@ from flamma.engines.executor import (
     OnDone,
     Result,
     SerialPool,
+    VectorTask,
     Weights,
     one_thread,
 )
@@ -32,7 +33,7 @@ from flamma.seeding import stream
 from flamma.training.choose import AUTO, TrainerSettings, pick_trainer
 from flamma.training.jobs import Trainer, TrainingJob, check_sgd
 from flamma.training.torch_trainer import pick_device
-from flamma.types import Ints, Layout, LocalTask, Params, Report, Scores
+from flamma.types import NO_VECTORS, Ints, Layout, LocalTask, Params, Report, Scores, TaskVectors
 
 HELD, TEST, VALIDATION = 0, 1, 2
 """The data sets that are scored, by their numbers in the executor."""
@@ -176,13 +177,21 @@ class ClientRunner:
         """How many processes train clients."""
         return self._pool.processes
 
-    def train(self, params: Params, tasks: Sequence[LocalTask]) -> list[Report]:
+    def train(
+        self,
+        params: Params,
+        tasks: Sequence[LocalTask],
+        vectors: Sequence[TaskVectors] | None = None,
+    ) -> list[Report]:
         """Return a report for every task, in the order of the tasks.
+
+        ``vectors``, where given, has what each task needs besides the common received weights
+        ``params``.
 
         A client that abstains is reported as such. What goes wrong at a client (it is late, it
         raises, its process dies, it has no data) is the ``failure`` of its report; weights that
         are not finite are returned as they are. The ``epochs`` of a report are those of the task,
-        0 if it failed.
+        0 if it failed. A client that only evaluates reports its loss and no weights.
         """
         samples = self.data.samples[np.array([task.client for task in tasks], dtype=np.int64)]
         reports: dict[int, Report] = {}
@@ -197,12 +206,16 @@ class ClientRunner:
                 if isinstance(result, str):
                     client, size = tasks[place].client, int(samples[place])
                     reports[place] = Report(client, None, size, epochs=0, failure=result)
-                elif result[row].failure:
+                elif result[row].failure or tasks[place].evaluates:
                     reports[place] = result[row]
                 else:
                     reports[place] = replace(result[row], params=weights[row].copy())
 
-        self._run(params, [tuple(tasks[place] for place in group) for group in groups], on_done)
+        given: Sequence[LocalTask | VectorTask] = tasks
+        if vectors is not None:
+            pairs = zip(tasks, vectors, strict=True)
+            given = [t if own is NO_VECTORS else VectorTask(t, own) for t, own in pairs]
+        self._run(params, [tuple(given[place] for place in group) for group in groups], on_done)
         return [reports[place] for place in range(len(tasks))]
 
     def evaluate(self, params: Params) -> Scores:
@@ -296,6 +309,8 @@ class ClientRunner:
 
         def work(place: int) -> int:
             task, own = tasks[place], int(samples[place])
+            if task.evaluates:
+                return own
             if task.iterations is None:
                 return task.epochs * own
             return task.iterations * min(self._executor.trainer.batch_size, own)

@@ -14,7 +14,7 @@ from flamma.contributions import RoundUpdates, measure_round
 from flamma.errors import RunError
 from flamma.experiments.config import Config
 from flamma.experiments.setup import build_data, build_runner
-from flamma.experiments.update_deviations import Situation, UpdateDeviation
+from flamma.experiments.update_deviations import RoundKnowledge, UpdateDeviation
 from flamma.registry import Choice
 from flamma.strategies.base import Offer
 from flamma.strategies.fedavg import FedAvg
@@ -157,7 +157,7 @@ class Deviator:
         received = played.before
         honest = [report.params for report in played.reports if report.params is not None]
         own = honest[self.client].astype(np.float64) - received
-        now = Situation(
+        now = RoundKnowledge(
             seed=self.seed,
             round=played.number,
             client=self.client,

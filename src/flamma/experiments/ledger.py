@@ -25,7 +25,7 @@ LEDGER_HASH_DIGITS = 16
 MOST_CURRENCY = 20
 """The most characters of the name of a currency."""
 
-MOST_REASON = 200
+MOST_PAYMENT_REASON = 200
 """The most characters of what is said about a payment."""
 
 FIRST_LINE = 2
@@ -267,12 +267,12 @@ def _reason(record: RoundRecord, client: int) -> str:
         parts.append(f"failed: {record.failed[client]}")
     elif client in record.abstained:
         parts.append("abstained")
-    return printable("; ".join(parts), MOST_REASON)
+    return printable("; ".join(parts), MOST_PAYMENT_REASON)
 
 
 def _cell(text: str) -> str:
     """Return a text as a cell of a CSV file, on one line."""
-    plain = printable(text, MOST_REASON)
+    plain = printable(text, MOST_PAYMENT_REASON)
     quote = '"'
     return f"{quote}{plain.replace(quote, 2 * quote)}{quote}" if set(plain) & {",", '"'} else plain
 

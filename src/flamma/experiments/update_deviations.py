@@ -16,7 +16,7 @@ IDLE_NOISE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Situation:
+class RoundKnowledge:
     """What a client knows that makes up its answer in a round, and its honest work.
 
     Attributes
@@ -48,36 +48,36 @@ class Situation:
         return noise
 
 
-def _free_rider(now: Situation) -> Floats:
+def _free_rider(now: RoundKnowledge) -> Floats:
     """Send the received model back with a little noise."""
     return IDLE_NOISE * norm(now.received) * now.noise()
 
 
-def _noise_sender(now: Situation) -> Floats:
+def _noise_sender(now: RoundKnowledge) -> Floats:
     """Add noise to the received model, as long as the others' updates are on average."""
     others = [w for client, w in enumerate(now.honest) if client != now.client]
     lengths = [norm(w - now.received) for w in others]
     return sum(lengths) / max(1, len(lengths)) * now.noise()
 
 
-def _repeater(now: Situation) -> Floats:
+def _repeater(now: RoundKnowledge) -> Floats:
     """Work in the first round, and send that update again in all others."""
     return now.last_move
 
 
-def _step_rider(now: Situation) -> Floats:
+def _step_rider(now: RoundKnowledge) -> Floats:
     """Take the last step of the global model once more, which every client knows for free."""
     step = now.received.astype(np.float64) - now.last_received
     return step if step.any() else _free_rider(now)
 
 
-def _duplicate(now: Situation) -> Floats:
+def _duplicate(now: RoundKnowledge) -> Floats:
     """Send what the next client sends."""
     other = now.honest[(now.client + 1) % len(now.honest)]
     return other.astype(np.float64) - now.received
 
 
-UpdateDeviation = Callable[[Situation], Floats]
+UpdateDeviation = Callable[[RoundKnowledge], Floats]
 """Returns what a client adds to the received model."""
 
 UPDATE_DEVIATIONS: dict[str, UpdateDeviation] = {

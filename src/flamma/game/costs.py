@@ -3,7 +3,8 @@
 A rational client that plays τ epochs at decay factor γ and contribution ω has a cost of about
 γ ω / (2 τ); rounding to whole epochs and the epoch bounds turn that into an interval. Several
 rounds narrow it. So the server can play the game without asking for costs. Asking would invite
-lying: a client that reports a lower cost raises γ to its own advantage.
+lying: a report that raises γ is to the client's own advantage. At a given price that is a lower
+cost; with a derived price, or a floor that keeps everybody at work, it is a higher one.
 """
 
 from __future__ import annotations

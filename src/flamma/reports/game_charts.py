@@ -220,7 +220,8 @@ def certificate(run: RunView) -> Charts:
                 "certificate",
                 "Distance from equilibrium",
                 "The most that a client, and the server, could have gained by another move: both "
-                "are 0 at an equilibrium. Values below "
+                "are 0 at an equilibrium. The server's move is one decay factor for all; where "
+                "clients are offered their own, its regret is what that costs it. Values below "
                 f"{UTILITY_ROUNDING:g} are rounding and drawn as 0.",
                 [View(traces, axes("round", "utility", **y_axis))],
             ),

@@ -50,7 +50,11 @@ def ledger_section(run: RunView) -> list[Section]:
     except FlammaError as error:
         run.problems.append(str(error).rstrip("."))
         return []
-    if ledger is None or not ledger.lines:
+    if ledger is None:
+        if "ledger" in run.config and any(record.contributions for record in run.rounds):
+            run.problems.append("ledger.csv is missing: what clients are owed is not shown")
+        return []
+    if not ledger.lines:
         return []
     payments = max(1, run.planned_rounds * _per_round(run))
     accounts = accounts_of(ledger, run.rounds, payments)

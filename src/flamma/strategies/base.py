@@ -26,6 +26,7 @@ from flamma.strategies.common import largest as largest
 from flamma.strategies.common import loss_unit as loss_unit
 from flamma.strategies.common import model_of as model_of
 from flamma.strategies.common import uniform_choice as uniform_choice
+from flamma.strategies.common import with_losses as with_losses
 from flamma.strategies.exchange import Answers as Answers
 from flamma.strategies.exchange import Inspect as Inspect
 from flamma.strategies.exchange import KeepingState as KeepingState
@@ -247,6 +248,7 @@ class Strategy(ABC, Generic[S]):
             credited=screened.credited,
             fines=screened.fines,
             flags=flags,
+            inspected=screened.inspected,
         )
         return replace(after, round=offer.round), record
 

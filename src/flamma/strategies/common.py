@@ -31,6 +31,11 @@ def data_shares(accepted: Sequence[Report]) -> list[float]:
     return [float(report.samples) for report in accepted]
 
 
+def with_losses(accepted: Sequence[Report]) -> list[Report]:
+    """Return the reports that have a usable loss."""
+    return [report for report in accepted if np.isfinite(report.loss)]
+
+
 def loss_unit(losses: Sequence[float], power: float) -> float:
     """Return what to divide losses by before they are raised to a power and compared.
 

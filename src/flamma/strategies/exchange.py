@@ -65,8 +65,9 @@ class Offer:
 
     ``effective`` are the contributions that selection went by, and ``measure`` is what measured
     them; both only where there is a game. ``decay_factor`` is the game's own, whatever the terms
-    offer each client. ``inspected`` are the clients whose answers will be inspected, which they
-    are not told.
+    offer each client. ``inspected`` are the clients whose answers will be inspected in any case,
+    which they are not told. ``probabilities`` are those with which each selected client was drawn,
+    where what its answer counts depends on them.
     """
 
     round: int
@@ -76,6 +77,7 @@ class Offer:
     effective: tuple[float, ...] | None = None
     measure: str | None = None
     inspected: tuple[int, ...] = ()
+    probabilities: tuple[float, ...] | None = None
 
     @property
     def decay_factors(self) -> tuple[float, ...] | None:
@@ -94,13 +96,14 @@ class Offer:
 class Screened:
     """What a strategy makes of answers before it uses them, one for each selected client.
 
-    ``credited``, ``fines`` and ``flags`` are as in a record.
+    ``credited``, ``fines``, ``flags`` and ``inspected`` are as in a record.
     """
 
     answers: tuple[Report, ...]
     credited: tuple[float, ...] | None = None
     fines: Mapping[int, float] = field(default_factory=dict)
     flags: Mapping[int, str] = field(default_factory=dict)
+    inspected: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

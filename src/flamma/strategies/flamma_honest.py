@@ -1,9 +1,8 @@
 """FLamma-honest: FLamma-plus for clients that may lie, so that honesty is best for them.
 
 What a client is offered depends on the others alone, its cost is never asked for, and what it
-claims to have done is compared with what it sent. What cannot be seen from an answer is inspected:
-training is the same to the last bit on every machine, so an inspector at the client can do the
-claimed work again and compare.
+claims to have done is compared with what it sent, and with what inspections have shown; see
+:mod:`flamma.strategies.inspection`.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ import numpy as np
 
 from flamma.contributions import CONTRIBUTIONS
 from flamma.errors import StrategyError
-from flamma.numerics import norm
 from flamma.registry import Choice
-from flamma.strategies.base import Answers, Inspect, Offer, Screened, Strategy, model_of
+from flamma.strategies.base import Answers, Inspect, Offer, Screened, Strategy
 from flamma.strategies.flamma_plus import MemoryState, MemoryStrategy, levelled
+from flamma.strategies.inspection import difference, proven_epochs, with_verified
 from flamma.strategies.plausibility import (
     RECENT_ROUNDS,
     capped_losses,
@@ -29,9 +28,6 @@ from flamma.strategies.plausibility import (
     pace_of,
 )
 from flamma.types import Floats, Ints, LocalTask, Params, Population, Profile, Report, Terms
-
-SAME_UPDATE = 1e-3
-"""How far an update may be from the inspector's, as a share of its length: torch rounds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +44,15 @@ class HonestState(MemoryState):
         What each client has earned since it was last inspected.
     suspended : ndarray
         1 for a client that was caught, which is not selected any more.
+    largest_costs : ndarray
+        The largest cost that explains the work that inspections have shown; infinite before.
     """
 
     pace: Floats
     inspections: Ints
     unchecked: Floats
     suspended: Ints
+    largest_costs: Floats
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,9 @@ class FlammaHonest(MemoryStrategy[HonestState]):
     Parameters
     ----------
     inspection_rate : float
-        How likely an answer is to be inspected; a client's first one always is. 0 for never.
+        How likely any answer is to be inspected; besides, a client's first one always is, and those
+        that claim more than inspections have shown, or look too short for what they claim. 0 for
+        no inspections at all.
     fine : "deterring" or float
         What a client that is caught pays, as a multiple of what it would have earned in the round,
         besides what it has earned since it was last inspected. ``deterring`` is (1 - a) / a at the
@@ -106,6 +107,7 @@ class FlammaHonest(MemoryStrategy[HonestState]):
             inspections=np.zeros(n, dtype=np.int64),
             unchecked=np.zeros(n),
             suspended=np.zeros(n, dtype=np.int64),
+            largest_costs=np.full(n, np.inf),
         )
 
     def select(self, state: HonestState, available: Ints, rng: np.random.Generator) -> Ints:
@@ -133,24 +135,26 @@ class FlammaHonest(MemoryStrategy[HonestState]):
         answers: tuple[Report, ...],
         inspect: Inspect | None,
     ) -> Screened:
-        """Credit the work that an answer looks like; refuse and fine what inspection disproves."""
+        """Inspect what is doubtful, refuse and fine what is disproved, credit what is plausible.
+
+        Where nobody can inspect, an answer is credited with the work that it looks like.
+        """
         if offer.game is None:
             return Screened(answers)
-        caught = self._caught(state, offer, answers, inspect)
-        credited, flags, fines, kept = [], dict(caught), {}, []
-        paces = self._paces(state, offer, answers)
+        plausible = self._plausible(state, offer, answers)
+        inspected = self._inspected(state, offer, answers, plausible, inspect)
+        credited, flags, fines, kept = [], {}, {}, []
         for terms, report in zip(offer.terms, answers, strict=True):
-            client = report.client
-            epochs = self._credited(state, offer, report, paces)
-            if client in caught:
-                fines[client] = self._fine(state, terms, epochs)
-                report = replace(report, params=None, epochs=0, failure=caught[client])
-                epochs = 0.0
-            elif epochs < report.epochs:
+            client, epochs = report.client, float(report.epochs)
+            if reason := inspected.get(client, ""):
+                flags[client], fines[client] = reason, self._fine(state, terms, plausible[client])
+                report, epochs = replace(report, params=None, epochs=0, failure=reason), 0.0
+            elif client not in inspected and plausible[client] < epochs:
+                epochs = plausible[client]
                 flags[client] = f"{report.epochs} epochs claimed look like {epochs:.2g}"
             credited.append(epochs)
             kept.append(report)
-        return Screened(tuple(kept), tuple(credited), fines, flags)
+        return Screened(tuple(kept), tuple(credited), fines, flags, tuple(inspected))
 
     def combine(self, state: HonestState, answers: Answers) -> HonestState:
         """Remember paces, inspections, earnings and who was caught."""
@@ -162,16 +166,20 @@ class FlammaHonest(MemoryStrategy[HonestState]):
                 unchecked[terms.client] += terms.decay_factor * terms.contribution * epochs
             for client, own in self._paces(state, offer, answers.accepted).items():
                 pace[client] = own
-            visited = list(offer.inspected)
+            visited = list(screened.inspected)
             inspections[visited] += 1
             unchecked[visited] = 0.0
             suspended[list(screened.fines)] = 1
+            verified = {r.client: r.epochs for r in answers.accepted if r.client in visited}
             state = replace(
                 state,
                 pace=pace,
                 unchecked=unchecked,
                 inspections=inspections,
                 suspended=suspended,
+                largest_costs=with_verified(
+                    state.largest_costs, offer.terms, verified, self.epoch_bounds
+                ),
             )
         return super().combine(state, answers)
 
@@ -191,42 +199,49 @@ class FlammaHonest(MemoryStrategy[HonestState]):
             if report.params is not None
         }
 
-    def _credited(
-        self, state: HonestState, offer: Offer, report: Report, paces: Mapping[int, float]
-    ) -> float:
-        """Return the epochs that a report is paid for."""
-        if report.params is None:
-            return 0.0
-        client = report.client
+    def _plausible(
+        self, state: HonestState, offer: Offer, answers: tuple[Report, ...]
+    ) -> dict[int, float]:
+        """Return the epochs that each answer looks like, at most those claimed."""
+        paces = self._paces(state, offer, answers)
         recent = (state.heard >= offer.round - RECENT_ROUNDS) & (state.heard > 0)
-        known = np.where(recent, state.pace, np.nan)
-        own = float(known[client])
-        for other, pace in paces.items():
-            known[other] = pace
-        known[client] = np.nan
-        return looks_like(report.epochs, paces[client], known[np.isfinite(known)], own)
+        earlier = np.where(recent, state.pace, np.nan)
+        found = {}
+        for report in answers:
+            known, own = earlier.copy(), float(earlier[report.client])
+            known[list(paces)] = list(paces.values())
+            known[report.client] = np.nan
+            others, pace = known[np.isfinite(known)], paces.get(report.client, 0.0)
+            found[report.client] = looks_like(report.epochs, pace, others, own)
+        return found
 
-    def _caught(
+    def _inspected(
         self,
         state: HonestState,
         offer: Offer,
         answers: tuple[Report, ...],
+        plausible: Mapping[int, float],
         inspect: Inspect | None,
     ) -> dict[int, str]:
-        """Return what the inspector found out about clients that did not do what they claim."""
+        """Return what inspections found wrong with answers; an empty text is nothing."""
         visited = [
             (self._claimed(terms, report), report)
             for terms, report in zip(offer.terms, answers, strict=True)
-            if report.client in offer.inspected and report.params is not None
+            if report.params is not None
+            and (
+                report.client in offer.inspected
+                or plausible[report.client] < report.epochs
+                or report.epochs
+                > proven_epochs(terms, state.largest_costs[report.client], self.epoch_bounds)
+            )
         ]
-        if inspect is None or not visited:
+        if inspect is None or self.inspection_rate == 0 or not visited:
             return {}
         found = inspect([task for task, _ in visited])
-        reasons = {
-            report.client: _difference(report, truth, state.params)
+        return {
+            report.client: difference(report, truth, state.params)
             for (_, report), truth in zip(visited, found, strict=True)
         }
-        return {client: reason for client, reason in reasons.items() if reason}
 
     def _claimed(self, terms: Terms, report: Report) -> LocalTask:
         """Return the work that a report says was done."""
@@ -238,17 +253,3 @@ class FlammaHonest(MemoryStrategy[HonestState]):
         factor = (1 - rate) / rate if isinstance(self.fine, str) else self.fine
         earned = terms.decay_factor * terms.contribution * epochs
         return factor * earned + float(state.unchecked[terms.client])
-
-
-def _difference(report: Report, truth: Report, received: Params) -> str:
-    """Return how a report differs from what the inspector got; empty if it does not."""
-    if truth.params is None:
-        return ""  # the inspector failed, not the client
-    if report.samples > truth.samples:
-        return f"inspected: it has {truth.samples} samples, not {report.samples}"
-    moved = norm(truth.params - received)
-    if norm(model_of(report) - truth.params) > SAME_UPDATE * moved:
-        return f"inspected: its update is not that of {report.epochs} epochs on its data"
-    if report.loss > truth.loss * (1 + SAME_UPDATE):
-        return f"inspected: its loss is {truth.loss:.4g}, not {report.loss:.4g}"
-    return ""

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from flamma.aggregators import AGGREGATORS, Reference, aggregated, weighted_mean
 from flamma.errors import StrategyError
 from flamma.numerics import total
-from flamma.strategies.base import State, Strategy, data_shares, model_of
+from flamma.strategies.base import Strategy, data_shares, model_of
+from flamma.strategies.gradients import GradientState
 from flamma.strategies.rows import RowFormat, Rows, check_matrix
 from flamma.types import Floats, Ints, Params, Report
 
@@ -51,13 +52,12 @@ REPORT_COPIES = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Remembering(State):
+class Remembering(GradientState):
     """A state with what every client last sent and the round of it (-1: never heard from).
 
     ``kept`` has a row w_i - κ r_i for every client heard from whose row has not faded away.
     """
 
-    trainable_size: int
     kept: Rows
     heard: Ints
 

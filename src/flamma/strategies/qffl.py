@@ -15,23 +15,17 @@ from numpy.typing import NDArray
 from flamma.aggregators import AGGREGATORS, Reference, aggregated, weighted_mean
 from flamma.errors import StrategyError
 from flamma.numerics import dot, power, total
-from flamma.strategies.base import Answers, State, data_shares, loss_unit, model_of
+from flamma.strategies.base import Answers, data_shares, loss_unit, model_of, with_losses
 from flamma.strategies.fedavg import Averaging
+from flamma.strategies.gradients import GradientState
 from flamma.types import Params, Population, Report, Terms
 
 SMALLEST_LOSS_SHIFT = 1e-10
 """Added to every loss, so that a power of 0 is defined."""
 
 
-@dataclass(frozen=True, eq=False)
-class QFFLState(State):
-    """``trainable_size`` is how many of the weights are trained, and so have a gradient."""
-
-    trainable_size: int
-
-
 @dataclass(frozen=True)
-class QFFL(Averaging[QFFLState]):
+class QFFL(Averaging[GradientState]):
     """Step by Σ Δ_k / Σ h_k, with F_k the loss of the *received* model on client k's data.
 
     L = 1/η, g_k = L (w - w_k), Δ_k = F_k^q g_k, h_k = q F_k^(q-1) ‖g_k‖² + L F_k^q. With q = 0
@@ -58,17 +52,17 @@ class QFFL(Averaging[QFFLState]):
         if not self.q >= 0:
             raise StrategyError(f"q must be at least 0, not {self.q:g}.")
 
-    def init(self, params: Params, population: Population) -> QFFLState:
+    def init(self, params: Params, population: Population) -> GradientState:
         """Start with the given weights."""
-        return QFFLState(params, 0, population.samples, population.trainable_size)
+        return GradientState(params, 0, population.samples, population.trainable_size)
 
     def terms(self, client: int, round: int) -> Terms:  # noqa: A002
         """Return FedAvg's terms, asking for the loss of the received model."""
         return replace(super().terms(client, round), wants_loss=True)
 
-    def combine(self, state: QFFLState, answers: Answers) -> QFFLState:
+    def combine(self, state: GradientState, answers: Answers) -> GradientState:
         """Take the q-FedAvg step; a client without a usable loss is left out of it."""
-        usable = [report for report in answers.accepted if np.isfinite(report.loss)]
+        usable = with_losses(answers.accepted)
         if not usable:
             return state
         trained = slice(state.trainable_size)

@@ -86,7 +86,8 @@ class StrategyContract:
             strategy, chosen = self.make(), []
             state = world.begin(strategy)
             while state.round < 6:
-                offer = world.offer(strategy, state, seed)
+                heard = world.hear(strategy, state, seed)
+                offer = world.offer(strategy, heard, seed)
                 by_contribution.append(offer.effective is not None)
                 chosen.append(offer.selected)
                 state, _ = world.play_round(strategy, state, seed)
@@ -166,6 +167,7 @@ class StrategyContract:
         strategy = self.make()
         state = world.begin(strategy)
         while state.round < 10:
+            state = world.hear(strategy, state)
             offer = world.offer(strategy, state)
             reports = world.answers(strategy, state, offer)[1:]
             state, record = strategy.aggregate(state, offer, reports, world.validate)
@@ -185,7 +187,7 @@ class StrategyContract:
     def test_a_client_that_was_not_asked_is_ignored(self, world: LittleWorld) -> None:
         """Reports of clients that were not selected, and second reports, change nothing."""
         strategy = self.make()
-        state = world.play(strategy, 3)
+        state = world.hear(strategy, world.play(strategy, 3))
         offer = world.offer(strategy, state)
         reports = world.answers(strategy, state, offer)
         stranger = next(c for c in range(world.clients) if c not in offer.selected)

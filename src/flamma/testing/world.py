@@ -56,6 +56,10 @@ class LittleWorld:
         trained: Params = (params + way * (target - params)).astype(np.float32)
         return trained[:TRAINABLE]
 
+    def client_loss(self, client: int, params: Params) -> float:
+        """Return a client's loss: the mean squared distance to its target."""
+        return float(np.mean((params - self.targets[client]) ** 2))
+
     def train(self, task: LocalTask, params: Params) -> Report:
         """Return the honest report of a client that does what its task says."""
         way = 1 - (1 - min(task.learning_rate, 0.9)) ** (
@@ -63,7 +67,7 @@ class LittleWorld:
         )
         target = self.targets[task.client]
         trained = (params + way * (target - params)).astype(np.float32)
-        loss = float(np.mean((params - target) ** 2))
+        loss = self.client_loss(task.client, params)
         return Report(task.client, trained, 10 + task.client, task.epochs, loss)
 
     def answers(self, strategy: Strategy[Any], state: State, offer: Offer) -> list[Report]:
@@ -79,10 +83,25 @@ class LittleWorld:
             )
         return reports
 
+    def hear(
+        self, strategy: Strategy[Any], state: State, seed: int = 0, available: Ints | None = None
+    ) -> State:
+        """Return the state that knows the losses its strategy asks for before the next offer."""
+        who = self.all_clients if available is None else available
+        asked = strategy.survey(state, who, stream(seed, "survey", state.round + 1)).tolist()
+        if not asked:
+            return state
+        assert set(asked) <= set(who.tolist())
+        download = strategy.download(state)
+        heard: State = strategy.hear(
+            state, {c: self.client_loss(c, download.model(c)) for c in asked}
+        )
+        return heard
+
     def offer(
         self, strategy: Strategy[Any], state: State, seed: int = 0, available: Ints | None = None
     ) -> Offer:
-        """Return the offer of the next round."""
+        """Return the offer of the next round, of a state that has heard what it asks for."""
         who = self.all_clients if available is None else available
         return strategy.offer(state, who, stream(seed, "select", state.round + 1))
 
@@ -95,6 +114,7 @@ class LittleWorld:
         change: Change | None = None,
     ) -> tuple[State, RoundRecord]:
         """Play one round; ``change`` may tamper with what comes back."""
+        state = self.hear(strategy, state, seed, available)
         offer = self.offer(strategy, state, seed, available)
         reports: Sequence[Report] = self.answers(strategy, state, offer)
         reports = reports if change is None else change(list(reports))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.seeding import stream
-from flamma.types import DataUse, Ints, LocalTask, Params
+from flamma.types import NO_VECTORS, DataUse, Ints, LocalTask, Params, TaskVectors
 
 Floats32 = NDArray[np.float32]
 
@@ -21,25 +21,45 @@ PrecisionName = Literal["float32", "bfloat16", "float16"]
 LARGEST_COUNT = 2**63 - 1
 """The largest number of samples, epochs or steps that the trainers can count."""
 
+BOUND_MARGIN = 0.2
+"""How far below its bound M a loss stops to increase its own weight, which is M / ε from there on.
+
+It plays the part of ε in PropFair (Zhang et al., Proportional fairness in federated learning,
+TMLR 2023), where the logarithm is continued by a line: a loss of M or more would have none.
+"""
+
 
 class TooSlow(Exception):  # noqa: N818 - the failure of a client, not an error of the user
     """A client's training took longer than the time limit."""
 
 
 class TrainingJob(NamedTuple):
-    """The training of one client: its task, its data, and the stream that shuffles them."""
+    """The training of one client: its task, its data, and the stream that shuffles them.
+
+    ``vectors`` has what the client trains with besides the weights that all clients received.
+    """
 
     task: LocalTask
     x: Floats32
     y: Ints
     rng: np.random.Generator
+    vectors: TaskVectors = NO_VECTORS
+
+    def received(self, common: Params) -> Params:
+        """Return the weights that the client received: its own, or those of all clients."""
+        return common if self.vectors.received is None else self.vectors.received
+
+    def start(self, common: Params) -> Params:
+        """Return the weights from which the client trains."""
+        return self.received(common) if self.vectors.start is None else self.vectors.start
 
 
 class Trained(NamedTuple):
     """The result of a job: the trained weights, or the error that ended the training.
 
-    ``loss`` is that of the received weights, NaN if the task did not want it. The memory of
-    ``params`` may be used again for the next job: copy it.
+    ``loss`` is that of the weights where the training started, or of the trained ones if the task
+    says so; NaN if it did not want any. The memory of ``params`` may be used again for the next
+    job: copy it.
     """
 
     params: Params | None
@@ -82,6 +102,18 @@ def used_samples(use: DataUse, x: Floats32, y: Ints, classes: int) -> tuple[Floa
     return x, (classes - 1 - y if use.flips_labels else y)
 
 
+def scores_start(task: LocalTask) -> bool:
+    """Return whether a task wants the loss of the weights from which it starts."""
+    return (task.wants_loss or task.evaluates) and not task.wants_trained_loss
+
+
+def batch_count(task: LocalTask, samples: int, batch_size: int) -> int:
+    """Return how many mini-batches a task takes of so many samples."""
+    if task.evaluates:
+        return 0
+    return task.epochs * -(-samples // batch_size) if task.iterations is None else task.iterations
+
+
 def training_stream(seed: int, task: LocalTask) -> np.random.Generator:
     """Return the random stream that shuffles the samples of a task."""
     purpose = "train-own" if task.is_own else "train"
@@ -90,10 +122,10 @@ def training_stream(seed: int, task: LocalTask) -> np.random.Generator:
 
 def batches_of(job: TrainingJob, batch_size: int) -> Iterator[Ints]:
     """Yield the samples of each mini-batch, shuffled anew for every epoch."""
-    samples, task = job.y.size, job.task
+    samples = job.y.size
     size = max(1, min(batch_size, samples))
     per_epoch = -(-samples // size)
-    left = task.epochs * per_epoch if task.iterations is None else task.iterations
+    left = batch_count(job.task, samples, size)
     while left > 0:
         order = job.rng.permutation(samples)[: left * size]
         for start in range(0, order.size, size):
@@ -117,22 +149,64 @@ def check_sgd(batch_size: int, momentum: float) -> None:
         raise ConfigError(f"momentum must be at least 0 and below 1, not {momentum:g}.")
 
 
-def check_job(job: TrainingJob) -> None:
+def check_job(job: TrainingJob, size: int, trainable_size: int) -> None:
     """Refuse a task that no trainer can do, such as one of a server that this client distrusts.
+
+    Parameters
+    ----------
+    job : TrainingJob
+        The task, its data and its vectors.
+    size, trainable_size : int
+        How many weights the model has, and how many of them are trained.
 
     Raises
     ------
     FlammaError
-        If a number is out of its range, or there are no data to train on.
+        If a number is out of its range, a vector does not fit the model, or there are no data to
+        train on.
     """
     task = job.task
     for name, count in (("epochs", task.epochs), ("iterations", task.iterations)):
         whole = isinstance(count, numbers.Integral) and 0 <= count <= LARGEST_COUNT
         if not whole and not (name == "iterations" and count is None):
             raise FlammaError(f"{name} must be a whole number from 0 to 2^63 - 1.")
-    for name, rate in (("step size", task.learning_rate), ("proximal weight", task.proximal)):
-        # A whole number beyond all floats would raise where it is converted.
-        if isinstance(rate, int) and abs(rate) > LARGEST_COUNT:
-            raise FlammaError(f"the {name} is too large.")
+    _check_size("step size", task.learning_rate)
+    _check_size("proximal weight", task.proximal)
+    if task.tilt != 0 or task.loss_bound != math.inf:
+        _check_transforms(task)
     if not job.y.size and not task.abstains:
         raise FlammaError(f"client {task.client} has no training data.")
+    if job.vectors is not NO_VECTORS:
+        _check_vectors(job.vectors, size, trainable_size)
+
+
+def _check_size(name: str, rate: float) -> None:
+    # A whole number beyond all floats would raise where it is converted.
+    if isinstance(rate, int) and abs(rate) > LARGEST_COUNT:
+        raise FlammaError(f"the {name} is too large.")
+
+
+def _check_transforms(task: LocalTask) -> None:
+    _check_size("bound of the loss", task.loss_bound)
+    _check_size("tilt of the loss", task.tilt)
+    if not task.loss_bound > 0:
+        raise FlammaError(f"the bound of the loss must be above 0, not {task.loss_bound:g}.")
+    if not math.isfinite(task.tilt):
+        raise FlammaError(f"the tilt of the loss must be a finite number, not {task.tilt:g}.")
+    if task.tilt and task.loss_bound < math.inf:
+        raise FlammaError("the loss can be tilted or bounded, not both: leave one of them out.")
+
+
+def _check_vectors(vectors: TaskVectors, size: int, trainable_size: int) -> None:
+    wanted = (
+        ("received weights", vectors.received, size),
+        ("weights to start from", vectors.start, size),
+        ("correction of the gradient", vectors.correction, trainable_size),
+    )
+    for name, vector, length in wanted:
+        if vector is None:
+            continue
+        if vector.shape != (length,) or vector.dtype != np.float32:
+            raise FlammaError(f"the {name} must be a vector of {length} float32 numbers.")
+        if not np.isfinite(vector).all():
+            raise FlammaError(f"the {name} must be finite numbers.")

@@ -15,8 +15,9 @@ from torch.nn.functional import cross_entropy
 from flamma.models.flat import FlatModel
 from flamma.training.jobs import Floats32, TrainingJob
 from flamma.training.memory import saved_bytes
+from flamma.training.objectives import sample_weights, transforms
 from flamma.training.precision import Precision
-from flamma.types import Ints, LocalTask
+from flamma.types import Ints, LocalTask, Params
 
 PROBE_SAMPLES = 8
 """The mini-batch by which the memory of activations is measured."""
@@ -34,6 +35,13 @@ class StackedClient:
     batches: Iterator[Ints]
     offset: int = 0
     batch: Ints = field(default_factory=lambda: NO_BATCH)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its samples and of the vectors that only it has."""
+        job = self.job
+        own = (job.x, job.y, job.vectors.received, job.vectors.correction)
+        return sum(array.nbytes for array in own if array is not None)
 
     def draw(self) -> bool:
         """Draw the next mini-batch unless one is waiting; return False if there are no more."""
@@ -53,6 +61,9 @@ class Stack:
     weights, velocity, others : list of Tensor
         The trained parts, their velocity (empty without momentum), and frozen parameters and
         buffers.
+    received, correction : list of Tensor
+        The trained parts of what each member received (empty if all received the same), and what
+        is added to its gradient (empty if nothing is).
     samples, labels : Tensor
         The data of all members, one after the other.
     seconds : float
@@ -65,6 +76,8 @@ class Stack:
     others: list[Tensor]
     samples: Tensor
     labels: Tensor
+    received: list[Tensor] = field(default_factory=list)
+    correction: list[Tensor] = field(default_factory=list)
     seconds: float = 0.0
 
     def __len__(self) -> int:
@@ -96,6 +109,8 @@ class Stack:
             weights=[change(part) for part in self.weights],
             velocity=[change(part) for part in self.velocity],
             others=[change(part) for part in self.others],
+            received=[change(part) for part in self.received],
+            correction=[change(part) for part in self.correction],
         )
 
 
@@ -127,18 +142,26 @@ class StackedModel:
         self._tensors = {name: tensor.detach() for name, tensor in tensors.items()}
 
     def start(self, members: Sequence[StackedClient]) -> Stack:
-        """Return a stack of clients that have received the model's present weights."""
+        """Return a stack of clients; the model's present weights are the common received ones."""
+        common = self.model.view()
         for member, after in zip(members, np.cumsum([m.job.y.size for m in members]), strict=True):
             member.offset = int(after) - member.job.y.size
         device = self.model.device
-        weights = [self._repeated(name, len(members)) for name in self._trained]
+        jobs = [member.job for member in members]
+        names = (*self._trained, *self._others)
+        starts = [job.start(common) for job in jobs]
+        own = self._parts(starts) if any(start is not common for start in starts) else []
+        parts = [*own, *(self._repeated(name, len(members)) for name in names[len(own) :])]
+        weights, others = parts[: len(self._trained)], parts[len(self._trained) :]
         return Stack(
             members,
             weights,
             [torch.zeros_like(part) for part in weights] if self.momentum else [],
-            [self._repeated(name, len(members)) for name in self._others],
-            torch.from_numpy(np.concatenate([m.job.x for m in members])).to(device),
-            torch.from_numpy(np.concatenate([m.job.y for m in members])).to(device),
+            others,
+            torch.from_numpy(np.concatenate([job.x for job in jobs])).to(device),
+            torch.from_numpy(np.concatenate([job.y for job in jobs])).to(device),
+            self._received(jobs, common),
+            self._corrections(jobs),
         )
 
     def step(self, stack: Stack) -> None:
@@ -187,25 +210,28 @@ class StackedModel:
         return vectors
 
     def _losses(self, stack: Stack, weights: list[Tensor], others: list[Tensor]) -> Tensor:
+        """Return the loss of every sample of the mini-batches, times its weight."""
         chosen, shares = self._mini_batches(stack.members)
         samples = stack.samples.index_select(0, chosen.flatten())
         samples = samples.view(*chosen.shape, *samples.shape[1:])
-        losses: Tensor = vmap(self._loss)(weights, others, samples, stack.labels[chosen], shares)
-        return losses
+        losses: Tensor = vmap(self._loss)(weights, others, samples, stack.labels[chosen])
+        return losses * self._weights(stack, losses.detach(), shares)
+
+    def _weights(self, stack: Stack, losses: Tensor, shares: Tensor) -> Tensor:
+        """Return the weight of every sample's gradient, in the scale of the precision."""
+        tasks = [member.job.task for member in stack.members]
+        if any(transforms(task) for task in tasks):
+            shares = sample_weights(losses, shares, tasks)
+        return shares * self.precision.loss_scale
 
     def _loss(
-        self,
-        weights: list[Tensor],
-        others: list[Tensor],
-        samples: Tensor,
-        labels: Tensor,
-        shares: Tensor,
+        self, weights: list[Tensor], others: list[Tensor], samples: Tensor, labels: Tensor
     ) -> Tensor:
         names = (*self._trained, *self._others)
         tensors = dict(zip(names, [*weights, *others], strict=True))
         with self.precision.autocast(self.model.device):
             logits: Tensor = functional_call(self.model.module, tensors, (samples,))
-        return (cross_entropy(logits.float(), labels, reduction="none") * shares).sum()
+        return cross_entropy(logits.float(), labels, reduction="none")
 
     def _mini_batches(self, members: Sequence[StackedClient]) -> tuple[Tensor, Tensor]:
         """Return which samples each member takes, and the weight of their losses.
@@ -219,7 +245,7 @@ class StackedModel:
             own = member.batch.size
             chosen[row] = member.offset + member.batch[0]
             chosen[row, :own] = member.offset + member.batch
-            shares[row, :own] = self.precision.loss_scale / own
+            shares[row, :own] = 1 / own
         device = self.model.device
         return torch.from_numpy(chosen).to(device), torch.from_numpy(shares).to(device)
 
@@ -236,10 +262,38 @@ class StackedModel:
                 step = step.div_(self.precision.loss_scale)
             if self.momentum:
                 step = stack.velocity[number].mul_(self.momentum).add_(step)
+            if stack.correction:
+                step.add_(stack.correction[number])
             if pulled:
-                received = self._tensors[self._trained[number]]
+                own = stack.received
+                received = own[number] if own else self._tensors[self._trained[number]]
                 step.add_((weights - received).mul_(proximal.view(per_client)))
             weights.sub_(step * rates.view(per_client))
+
+    def _received(self, jobs: Sequence[TrainingJob], common: Params) -> list[Tensor]:
+        if not any(job.task.proximal and job.vectors.received is not None for job in jobs):
+            return []
+        return self._parts([job.received(common) for job in jobs], len(self._trained))
+
+    def _corrections(self, jobs: Sequence[TrainingJob]) -> list[Tensor]:
+        corrections = [job.vectors.correction for job in jobs]
+        if all(one is None for one in corrections):
+            return []
+        zeros = np.zeros(self.model.layout.trainable_size, dtype=np.float32)
+        return self._parts(
+            [zeros if one is None else one for one in corrections], len(self._trained)
+        )
+
+    def _parts(self, vectors: Sequence[Params], count: int | None = None) -> list[Tensor]:
+        """Return the first parts of flat vectors of the layout, a row per vector."""
+        layout, rows = self.model.layout, torch.from_numpy(np.stack(vectors))
+        shapes, ends = layout.shapes[:count], np.cumsum(layout.sizes[:count]).tolist()
+        return [
+            rows[:, end - math.prod(shape) : end]
+            .reshape(len(vectors), *shape)
+            .to(self.model.device, copy=True)
+            for shape, end in zip(shapes, ends, strict=True)
+        ]
 
     def _repeated(self, name: str, count: int) -> Tensor:
         tensor = self._tensors[name]

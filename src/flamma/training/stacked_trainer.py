@@ -13,7 +13,15 @@ from torch import nn
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
-from flamma.training.jobs import TooSlow, Trained, TrainingJob, batches_of, check_job
+from flamma.training.jobs import (
+    TooSlow,
+    Trained,
+    TrainingJob,
+    batch_count,
+    batches_of,
+    check_job,
+    scores_start,
+)
 from flamma.training.memory import (
     FREE_MEMORY_SHARE,
     free_bytes,
@@ -90,6 +98,7 @@ class StackedTrainer(TorchTrainer):
         super().__init__(model, batch_size, momentum, device, precision)
         self.shape = tuple(shape)
         self._most, self._sharing = most, sharing
+        self._common = self.model.read()
         self._client_bytes = self._sample_bytes = 0
         self._classes = 1
         if reason := self._why_not():
@@ -108,13 +117,14 @@ class StackedTrainer(TorchTrainer):
         the iterator before you use the trainer again.
         """
         self.model.load(params)
+        self._common = params
         members = []
         for number, job in enumerate(jobs):
             try:
                 members.append(self._member(number, job))
             except Exception as error:  # the failure of this client alone
                 yield number, Trained(None, error=error)
-        members.sort(key=lambda member: -self._steps(member.job))
+        members.sort(key=lambda m: -batch_count(m.job.task, m.job.y.size, self.batch_size))
         while members:
             try:
                 stack = self._start(members)
@@ -180,10 +190,25 @@ class StackedTrainer(TorchTrainer):
     def _finished(self, stack: Stack, going: Sequence[bool], begin: float) -> Iterator[_Result]:
         rows = [row for row, goes in enumerate(going) if not goes]
         vectors = self._stacked.read(stack, rows)
-        seconds = time.monotonic() - begin
         for row, vector in zip(rows, vectors, strict=True):
             member = stack.members[row]
-            yield member.number, Trained(vector, member.loss, seconds)
+            try:
+                if member.job.task.wants_trained_loss:
+                    member.loss = self._loss_of(vector, member.job)
+                trained = Trained(vector, member.loss)
+            except Exception as error:  # the failure of this client alone
+                trained = Trained(None, error=error)
+            yield member.number, trained._replace(seconds=time.monotonic() - begin)
+
+    def _loss_of(self, weights: Params, job: TrainingJob) -> float:
+        """Return the loss of some weights on a client's samples; the model has the common ones."""
+        if not job.y.size:
+            return math.nan
+        try:
+            losses, _ = self.predict(weights, job.x, job.y)
+        finally:
+            self.model.load(self._common)
+        return float(np.mean(losses, dtype=np.float64))
 
     def _elapsed(self, begin: float, time_limit: float | None) -> float:
         if time_limit is not None and self.model.device.type == "cuda":
@@ -192,7 +217,7 @@ class StackedTrainer(TorchTrainer):
 
     def _member(self, number: int, job: TrainingJob) -> StackedClient:
         """Return a client that is ready to train, with its loss if the task wants it."""
-        check_job(job)
+        check_job(job, self.model.layout.size, self.model.layout.trainable_size)
         # A wrong label would abort the whole stack, and on a GPU the process.
         if job.x.shape != (job.y.size, *self.shape):
             raise FlammaError(
@@ -201,18 +226,13 @@ class StackedTrainer(TorchTrainer):
         if job.y.size and not (job.y.min() >= 0 and job.y.max() < self._classes):
             raise FlammaError(f"labels must be from 0 to {self._classes - 1}.")
         loss = math.nan
-        if job.task.wants_loss and job.y.size:
-            loss = float(np.mean(self.score_loaded(job.x, job.y)[0], dtype=np.float64))
+        if scores_start(job.task):
+            loss = self._loss_of(job.start(self._common), job)
         return StackedClient(number, job, loss, batches_of(job, self.batch_size))
-
-    def _steps(self, job: TrainingJob) -> int:
-        if job.task.iterations is not None:
-            return job.task.iterations
-        return job.task.epochs * -(-job.y.size // self.batch_size)
 
     def _fitting(self, members: Sequence[StackedClient]) -> int:
         """Return how many clients fit into the free memory, at least one."""
-        data = max((m.job.x.nbytes + m.job.y.nbytes for m in members), default=0)
+        data = max((member.nbytes for member in members), default=0)
         samples = max((m.job.y.size for m in members), default=SAMPLES_EXPECTED)
         activations = self._sample_bytes * min(self.batch_size, samples)
         each = max(1, self._client_bytes + activations + data)

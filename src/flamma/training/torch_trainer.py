@@ -24,7 +24,9 @@ from flamma.training.jobs import (
     batches_of,
     check_job,
     check_sgd,
+    scores_start,
 )
+from flamma.training.objectives import objective
 from flamma.training.precision import SINGLE_PRECISION, Precision
 from flamma.types import Ints, LocalTask, Params
 
@@ -50,9 +52,10 @@ class TorchTrainer:
 
     Notes
     -----
-    One mini-batch is w ← w - η v with v ← m v + ∇f(w) + μ (w - w_received), the gradient of
-    FedProx's local objective f(w) + μ/2 ||w - w_received||² (Li et al., Federated optimization
-    in heterogeneous networks, MLSys 2020).
+    One mini-batch is w ← w - η v with v ← m v + ∇f(w) + c + μ (w - w_received), where c is the
+    correction of the job, if it has one, and the rest the gradient of FedProx's local objective
+    f(w) + μ/2 ||w - w_received||² (Li et al., Federated optimization in heterogeneous networks,
+    MLSys 2020).
     """
 
     name = "torch"
@@ -114,22 +117,34 @@ class TorchTrainer:
         self, params: Params, job: TrainingJob, deadline: float | None = None
     ) -> float:
         """Do what :meth:`train` does, but leave the weights in the model."""
-        check_job(job)
-        task, x, y, rng = job
-        model = self.model
-        model.load(params)
-        loss = math.nan
-        if task.wants_loss:
-            loss = total(self.score_loaded(x, y)[0]) / y.size
+        layout = self.model.layout
+        check_job(job, layout.size, layout.trainable_size)
+        self.model.load(job.start(params))
+        loss = self._loaded_loss(job) if scores_start(job.task) else math.nan
+        if not job.task.evaluates:
+            self._descend(params, job, deadline)
+        if job.task.wants_trained_loss:
+            loss = self._loaded_loss(job)
+        if deadline is not None and time.monotonic() > deadline:
+            raise TooSlow
+        return loss
+
+    def _descend(self, params: Params, job: TrainingJob, deadline: float | None) -> None:
+        """Take the steps of a job from the weights that the model has now."""
+        task, model = job.task, self.model
         module, weights, gradient = model.module, model.weights, model.gradient
         received = difference = weights
         if task.proximal:
-            received, difference = weights.clone(), torch.empty_like(weights)
-        samples, labels = self._rows(self._tensor(x)), self._tensor(y)
+            # A copy, for the common weights may be the memory of this model.
+            received = self._tensor(job.received(params)[: weights.numel()]).clone()
+            difference = torch.empty_like(weights)
+        correction = job.vectors.correction
+        added = None if correction is None else self._tensor(correction)
+        samples, labels = self._rows(self._tensor(job.x)), self._tensor(job.y)
         scale = self.precision.loss_scale  # of the gradient too, hence of the velocity
         self._set_mode(training=True)
         gradient.zero_()
-        with _seeded(rng, model.device):
+        with _seeded(job.rng, model.device):
             for chosen in batches_of(job, self.batch_size):
                 if deadline is not None and time.monotonic() > deadline:
                     raise TooSlow
@@ -141,15 +156,14 @@ class TorchTrainer:
                     gradient.zero_()
                 with self.precision.autocast(model.device):
                     logits = module(self._images(samples.index_select(0, batch)))
-                loss_now = cross_entropy(logits.float(), labels.index_select(0, batch))
+                loss_now = objective(logits.float(), labels.index_select(0, batch), task)
                 torch.autograd.backward(loss_now if scale == 1 else loss_now * scale)
+                if added is not None:
+                    gradient.add_(added, alpha=scale)
                 if task.proximal:
                     torch.sub(weights, received, out=difference)
                     gradient.add_(difference, alpha=task.proximal * scale)
                 weights.sub_(gradient, alpha=task.learning_rate / scale)
-        if deadline is not None and time.monotonic() > deadline:
-            raise TooSlow
-        return loss
 
     def train_each(
         self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None
@@ -186,6 +200,11 @@ class TorchTrainer:
                 right[part] = (logits.argmax(1) == labels).cpu().numpy()
         # argmax of NaN logits is not a prediction.
         return losses, right & ~np.isnan(losses)
+
+    def _loaded_loss(self, job: TrainingJob) -> float:
+        """Return the loss of the weights that the model has now on a client's samples."""
+        losses, _ = self.score_loaded(job.x, job.y)
+        return total(losses) / job.y.size if job.y.size else math.nan
 
     def _set_mode(self, training: bool) -> None:
         # Setting the mode of all modules takes longer than a training step of a small model.

@@ -24,23 +24,42 @@ struct Job {
     const int64_t* y;
     const int64_t* order;  // the samples of all mini-batches, epoch after epoch
     float* trained;        // receives the weights
+    const float* received;    // the client's own received weights, null for the common ones
+    const float* start;       // where it starts, null for where it received
+    const float* correction;  // what is added to every gradient, null for nothing
+    int64_t vector;        // the length of `trained` and of each of these that is not null
     int64_t numbers;       // the length of x
     int64_t samples;       // the length of y, and so of an epoch
     int64_t left;          // the length of order from here on
     int64_t place;         // the samples of this epoch that are done
     int64_t more;          // whether another piece of the order follows
-    int64_t wants_loss;    // whether to score the received weights on the client's samples
+    int64_t wants_loss;    // whether to score the weights of the start on the client's samples
+    int64_t wants_trained_loss;  // whether to score the trained weights in their place
     int64_t state;         // of JobState, or a negative Status if the job was refused
     double loss;           // the mean of the scores
     double begun, seconds; // when it started, and how long it took
     double learning_rate, momentum, proximal;
+    double loss_bound, tilt;  // infinite and 0 for the mean loss
 };
 
 enum JobState : int64_t { WAITING = 0, TRAINING = 1, NEEDS_ORDER = 2, FINISHED = 3, LATE = 4 };
 
-// How the client in a seat trains.
-struct Rates {
+// What a client minimises: the mean loss of a mini-batch; with a finite bound M, -M log(1 - l / M)
+// of that mean l; with a tilt t other than 0, log(mean exp(t l)) / t of the samples' losses l.
+struct Objective {
+    double loss_bound, tilt;
+
+    bool plain() const { return tilt == 0.0 && !(loss_bound < __builtin_inf()); }
+};
+
+// How the client in a seat trains. The length of every vector is that of the net.
+struct Seating {
+    const float* weights;
+    const float* velocity;    // zero if null
+    const float* received;    // where the proximal term pulls
+    const float* correction;  // none if null
     float learning_rate, momentum, proximal;
+    Objective objective;
 };
 
 // A mini-batch: the samples order[0], ..., order[size - 1] of x and y. An idle seat has size 0.
@@ -70,7 +89,7 @@ class Machine {
     virtual int64_t classes() const = 0;
     // The weights that all clients received.
     virtual void receive(const float* params) = 0;
-    virtual void put(int seat, const float* params, const float* velocity, Rates rates) = 0;
+    virtual void put(int seat, const Seating& client) = 0;
     virtual void take(int seat, float* params, float* velocity) const = 0;
     // One step of SGD in every seat. Samples and labels must be known to be in range.
     virtual void step(const Batch* batches) = 0;

@@ -61,7 +61,7 @@ inline void Net::shape(const int64_t* plan) {
 template <class F>
 void Net::fixed_blocks(F f) {
     // With room for the rest of the last vector.
-    for (auto* block : {&weights_, &velocity_, &received_, &scored_})
+    for (auto* block : {&weights_, &velocity_, &received_, &correction_, &scored_})
         f(*block, plus(times(params_, SEATS), W));
     f(nothing_, features_);
     f(image_gradient_,
@@ -102,6 +102,9 @@ inline void Net::allocate() {
     fixed_blocks([this](auto& block, int64_t size) { fixed_ = plus(fixed_, block.bytes(size)); });
     require(fixed_ <= memory_, TOO_LARGE);
     fixed_blocks([](auto& block, int64_t size) { block.resize(size); });
+    // Unlike 0, this changes no bit of what it is added to.
+    for (int64_t j = 0; j < params_ * SEATS; ++j) correction_[j] = -0.0f;
+    for (Objective& objective : objective_) objective = Objective{INFINITY, 0.0};
 }
 
 inline void Net::set_taps() {
@@ -140,27 +143,37 @@ inline void spread(const float* params, int64_t count, float* to) {
         for (int seat = 0; seat < SEATS; ++seat) to[j * SEATS + seat] = params[j];
 }
 
-inline void Net::receive(const float* params) { spread(params, params_, received_.get()); }
+inline void Net::receive(const float* params) {
+    spread(params, params_, received_.get());
+    for (const float*& centre : centre_) centre = params;
+}
 
 inline void Net::load(const float* params) { spread(params, params_, scored_.get()); }
 
-// Without a velocity it is zero.
-inline void Net::put(int seat, const float* params, const float* velocity, Rates rates) {
-    for (int64_t j = 0; j < params_; ++j) weights_[j * SEATS + seat] = params[j];
-    any_momentum_ = any_proximal_ = false;
+inline void Net::put(int seat, const Seating& client) {
+    const auto fill = [=](const Block<float>& block, const float* from, float otherwise) {
+        for (int64_t j = 0; j < params_; ++j)
+            block[j * SEATS + seat] = from ? from[j] : otherwise;
+    };
+    fill(weights_, client.weights, 0.0f);
+    objective_[seat] = client.objective;
+    any_momentum_ = any_proximal_ = any_correction_ = false;
     for (int lane = 0; lane < W; ++lane) {
         if (lane % SEATS == seat) {
-            rate_[lane] = rates.learning_rate;
-            momentum_[lane] = rates.momentum;
-            proximal_[lane] = rates.proximal;
+            rate_[lane] = client.learning_rate;
+            momentum_[lane] = client.momentum;
+            proximal_[lane] = client.proximal;
         }
         any_momentum_ |= momentum_[lane] != 0.0f;
         any_proximal_ |= proximal_[lane] != 0.0f;
     }
+    if (client.proximal != 0.0f && centre_[seat] != client.received)
+        fill(received_, centre_[seat] = client.received, 0.0f);
+    if (client.correction || corrected_[seat]) fill(correction_, client.correction, -0.0f);
+    corrected_[seat] = client.correction != nullptr;
+    for (const bool corrected : corrected_) any_correction_ |= corrected;
     had_momentum_ |= any_momentum_;
-    if (!had_momentum_) return;
-    for (int64_t j = 0; j < params_; ++j)
-        velocity_[j * SEATS + seat] = velocity ? velocity[j] : 0.0f;
+    if (had_momentum_) fill(velocity_, client.velocity, 0.0f);
 }
 
 inline void Net::take(int seat, float* params, float* velocity) const {

@@ -19,7 +19,7 @@ INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 CHOICE = "FLAMMA_LANES"
 """The environment variable that names the instruction set to use instead of the fastest."""
 
-INTERFACE = 4
+INTERFACE = 5
 """The version of the kernels' functions that :func:`declare` describes."""
 
 REFUSALS = {
@@ -33,10 +33,12 @@ REFUSALS = {
 JOB = np.dtype(
     [
         *((name, np.uintp) for name in ("x", "y", "order", "trained")),
-        *((name, np.int64) for name in ("numbers", "samples", "left", "place")),
-        *((name, np.int64) for name in ("more", "wants_loss", "state")),
+        *((name, np.uintp) for name in ("received", "start", "correction")),
+        *((name, np.int64) for name in ("vector", "numbers", "samples", "left", "place")),
+        *((name, np.int64) for name in ("more", "wants_loss", "wants_trained_loss", "state")),
         *((name, np.float64) for name in ("loss", "begun", "seconds")),
         *((name, np.float64) for name in ("learning_rate", "momentum", "proximal")),
+        *((name, np.float64) for name in ("loss_bound", "tilt")),
     ]
 )
 """The training of one client: the kernels' ``Job``."""

@@ -33,6 +33,36 @@ inline double log_of_at_least_one(double x) {
     return exponent * LN2_HIGH + (2 * s * p + exponent * LN2_LOW);
 }
 
+// From so little below its bound on, a loss does not increase its own weight any more: Python's
+// BOUND_MARGIN.
+constexpr double BOUND_MARGIN = 0.2;
+
+// Replaces the losses of a mini-batch by the weights of their gradients in that of an objective.
+// They are added up in the order of the samples.
+inline void weigh(const Objective& objective, double* losses, int64_t count) {
+    double sum = 0.0;
+    if (const double tilt = objective.tilt; tilt != 0.0) {
+        double extreme = losses[0];  // what has the largest weight: no exponent is above 0
+        for (int64_t i = 1; i < count; ++i)
+            if (tilt > 0.0 ? losses[i] > extreme : losses[i] < extreme) extreme = losses[i];
+        for (int64_t i = 0; i < count; ++i)
+            sum += losses[i] = exp_of_negative(tilt * (losses[i] - extreme));
+        for (int64_t i = 0; i < count; ++i) losses[i] /= sum;
+        return;
+    }
+    for (int64_t i = 0; i < count; ++i) sum += losses[i];
+    const double bound = objective.loss_bound, room = bound - sum / static_cast<double>(count);
+    const double factor = bound / (room > BOUND_MARGIN ? room : BOUND_MARGIN);
+    for (int64_t i = 0; i < count; ++i) losses[i] = factor / static_cast<double>(count);
+}
+
+// The largest of the logits in each lane.
+LANES_INLINE V largest(const V* z, int64_t classes) {
+    V top = z[0];
+    for (int64_t c = 1; c < classes; ++c) top = select(z[c] > top, z[c], top);
+    return top;
+}
+
 struct Score {
     float loss;
     bool right;

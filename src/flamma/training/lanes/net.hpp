@@ -54,7 +54,7 @@ class Net final : public Machine {
     int64_t features() const override { return features_; }
     int64_t classes() const override { return value_.back()->grid.size(); }
     void receive(const float* params) override;
-    void put(int seat, const float* params, const float* velocity, Rates rates) override;
+    void put(int seat, const Seating& client) override;
     void take(int seat, float* params, float* velocity) const override;
     void step(const Batch* batches) override;
     void load(const float* params) override;
@@ -72,6 +72,7 @@ class Net final : public Machine {
     void sample_blocks(int64_t samples, F f);
     void fill(const float* const* images, int64_t sample);
     void forward(int64_t samples, const float* weights, const float* const* images);
+    void reweigh(int64_t samples, const Batch* batches);
     void loss_gradient(int64_t samples, const I* labels, const V* scales);
     template <bool Plain>
     void backward(int64_t samples);
@@ -87,15 +88,19 @@ class Net final : public Machine {
     int64_t border_ = 0;  // the slot from which on whole mini-batches are kept
     int64_t tail_ = 0;   // the first operation on whole mini-batches
     int64_t first_ = 0;  // the first operation with parameters: gradients stop here
-    Block<float> weights_, velocity_, received_, scored_;
+    Block<float> weights_, velocity_, received_, correction_, scored_;
     Block<V> scales_;
     Block<V> image_gradient_;  // of the parameters before the first linear layer
     Block<I> labels_;
     Block<float> nothing_;  // an image of zeros
     std::vector<const float*> images_;  // of the samples in work
     V rate_ = zero(), momentum_ = zero(), proximal_ = zero(), now_ = zero();
-    bool any_momentum_ = false, any_proximal_ = false;
+    bool any_momentum_ = false, any_proximal_ = false, any_correction_ = false;
     bool had_momentum_ = false;  // in any seat, so that velocities are kept at all
+    const float* centre_[SEATS] = {};  // what `received_` has of each seat
+    bool corrected_[SEATS] = {};       // whether its client has a correction
+    Objective objective_[SEATS];
+    std::vector<double> losses_[SEATS];  // of the mini-batches in work, where they are needed
 };
 
 }  // namespace

@@ -27,8 +27,41 @@ inline void Net::step(const Batch* batches) {
         }
     }
     forward(samples, weights_.get(), images_.data());
+    reweigh(samples, batches);
     loss_gradient(samples, labels_.get(), scales_.get());
-    any_momentum_ || any_proximal_ ? backward<false>(samples) : backward<true>(samples);
+    any_momentum_ || any_proximal_ || any_correction_ ? backward<false>(samples)
+                                                      : backward<true>(samples);
+}
+
+// Sets the weights of the samples in the seats of clients that do not minimise the mean loss.
+inline void Net::reweigh(int64_t samples, const Batch* batches) {
+    bool weighs[SEATS], any = false;
+    for (int seat = 0; seat < SEATS; ++seat) {
+        any |= weighs[seat] = batches[seat].size > 0 && !objective_[seat].plain();
+        if (weighs[seat]) losses_[seat].resize(static_cast<size_t>(batches[seat].size));
+    }
+    if (!any) return;
+    const auto each_sample = [&](int64_t s, auto f) {
+        for (int l = 0; l < W; ++l) {
+            const int seat = l % SEATS;
+            const int64_t place = s * LANES + lane_of_client(l);
+            if (weighs[seat] && place < batches[seat].size)
+                f(l, losses_[seat][static_cast<size_t>(place)]);
+        }
+    };
+    const int64_t classes = this->classes();
+    for (int64_t s = 0; s < samples; ++s) {
+        const V *z = value_.back()->at(s), top = largest(z, classes);
+        V sum = zero();
+        for (int64_t c = 0; c < classes; ++c) sum += exponential(z[c] - top);
+        each_sample(s, [&](int l, double& loss) {
+            loss = log_of_at_least_one(sum[l]) + top[l] - z[labels_[s][l]][l];
+        });
+    }
+    for (int seat = 0; seat < SEATS; ++seat)
+        if (weighs[seat]) weigh(objective_[seat], losses_[seat].data(), batches[seat].size);
+    for (int64_t s = 0; s < samples; ++s)
+        each_sample(s, [&](int l, double& weight) { scales_[s][l] = static_cast<float>(weight); });
 }
 
 // Interleaves a row of the images of all lanes.
@@ -96,8 +129,8 @@ inline void Net::loss_gradient(int64_t samples, const I* labels, const V* scales
     for (int64_t s = 0; s < samples; ++s) {
         const V* z = logits.at(s);
         V* d = gradient.at(s);
-        V top = z[0], sum = zero();
-        for (int64_t c = 1; c < classes; ++c) top = select(z[c] > top, z[c], top);
+        const V top = largest(z, classes);
+        V sum = zero();
         for (int64_t c = 0; c < classes; ++c) sum += d[c] = exponential(z[c] - top);
         for (int64_t c = 0; c < classes; ++c) {
             const I hit = labels[s] == splat_int(static_cast<int32_t>(c));
@@ -106,15 +139,15 @@ inline void Net::loss_gradient(int64_t samples, const I* labels, const V* scales
     }
 }
 
-// v <- m v + gradient + proximal (w - received); w <- w - rate v, for at most eight parameters. It
-// is a copy of what the net knows, which stays in registers since no store can change it. Plain is
-// without momentum and proximal term.
+// v <- m v + gradient + correction + proximal (w - received); w <- w - rate v, for at most eight
+// parameters. It is a copy of what the net knows, which stays in registers since no store can
+// change it. Plain is without momentum, correction and proximal term.
 template <bool Plain>
 struct Sgd {
     float *weights, *velocity;
-    const float* received;
+    const float *received, *correction;
     V rate, momentum, proximal;
-    bool any_momentum, any_proximal;
+    bool any_momentum, any_proximal, any_correction;
 
     LANES_INLINE void operator()(int64_t j, int count, const V* gradients) const {
         const int64_t at = j * SEATS;
@@ -122,6 +155,7 @@ struct Sgd {
         V gradient = summed(gradients);
         const bool moving = !Plain && any_momentum;
         if (moving) gradient = fma(momentum, loaded(velocity + at), gradient);
+        if (!Plain && any_correction) gradient += loaded(correction + at);
         if (!Plain && any_proximal)
             gradient = fma(proximal, w - loaded(received + at), gradient);
         if (moving) gradient = flushed(gradient);
@@ -138,8 +172,10 @@ struct Sgd {
 
 template <bool Plain>
 inline void Net::backward(int64_t samples) {
-    const Sgd<Plain> sgd{weights_.get(), velocity_.get(), received_.get(), now_,
-                         momentum_,      proximal_,       any_momentum_,   any_proximal_};
+    const Sgd<Plain> sgd{weights_.get(),    velocity_.get(), received_.get(),
+                         correction_.get(), now_,            momentum_,
+                         proximal_,         any_momentum_,   any_proximal_,
+                         any_correction_};
     const int64_t count = static_cast<int64_t>(ops_.size());
     for (int64_t k = count - 1; k >= tail_; --k) {
         const Operation& op = *ops_[k];

@@ -1,6 +1,7 @@
 // Trains any number of clients in the seats of a net, the next one whenever a seat is free.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -33,14 +34,9 @@ class Trainer {
         check_params(params, count);
         require(number >= 0 && (jobs != nullptr || number == 0), WRONG_ARGUMENT);
         received_ = params;
-        bool scores = false;
-        for (int64_t i = 0; i < number; ++i) {
-            jobs[i].state = WAITING;
-            scores |= jobs[i].wants_loss != 0;
-        }
+        for (int64_t i = 0; i < number; ++i) jobs[i].state = WAITING;
         wide_->receive(params);
         if (narrow_) narrow_->receive(params);
-        if (scores) wide_->load(params);
         jobs_ = jobs;
         number_ = unfinished_ = number;
     }
@@ -50,11 +46,16 @@ class Trainer {
     int64_t run(double seconds, double limit) {
         require(seconds >= 0 && limit >= 0, WRONG_ARGUMENT);  // neither is NaN
         const double start = now();
+        const int64_t first = next_;
         double time = start;
         do {
+            // Jobs that only score never take their seat: there may be many.
             for (int seat = 0; seat < seats(); ++seat)
-                while (taken_[seat] == nullptr && next_ < number_)
+                while (taken_[seat] == nullptr && next_ < number_ &&
+                       (next_ == first || time - start < seconds)) {
                     sit(seat, &jobs_[next_++], time);
+                    time = now();
+                }
             if (!step() && next_ == number_) return unfinished_;
             time = now();
             bool waits = false;
@@ -73,11 +74,13 @@ class Trainer {
         jobs_ = nullptr;
         number_ = unfinished_ = next_ = 0;
         alone_ = false;
+        scored_ = nullptr;
     }
 
     void load(const float* params, int64_t count) {
         check_params(params, count);
         wide_->load(params);
+        scored_ = nullptr;  // whoever gave it may free it
     }
 
     void score(const float* x, int64_t numbers, const int64_t* y, int64_t samples, float* losses,
@@ -101,6 +104,12 @@ class Trainer {
             require(y[i] >= 0 && y[i] < classes, WRONG_SAMPLE);
     }
 
+    void check_task(const Job& job) const {
+        require(job.trained != nullptr && job.vector == params(), WRONG_ARGUMENT);
+        require(job.loss_bound > 0.0 && std::isfinite(job.tilt), WRONG_ARGUMENT);  // no NaN
+        require(job.tilt == 0.0 || job.loss_bound == INFINITY, WRONG_ARGUMENT);
+    }
+
     // A piece of an order may be empty only if it is the last.
     static void check_order(const Job& job) {
         require(job.left >= !!job.more && job.place == 0, WRONG_ARGUMENT);
@@ -113,27 +122,64 @@ class Trainer {
     void sit(int seat, Job* job, double time) {
         job->begun = time;
         job->seconds = 0.0;
-        try {
-            require(job->trained != nullptr, WRONG_ARGUMENT);
+        const int64_t state = attempted([&] {
+            check_task(*job);
             check_samples(job->x, job->numbers, job->y, job->samples);
             check_order(*job);
-            if (job->wants_loss && job->samples > 0) job->loss = loss_of(*job);
-            const Rates rates{static_cast<float>(job->learning_rate),
-                              static_cast<float>(job->momentum),
-                              static_cast<float>(job->proximal)};
-            wide_->put(seat, received_, nullptr, rates);
-        } catch (const Refusal& refusal) {
-            return finish(job, refusal.status);
-        } catch (const std::bad_alloc&) {
-            return finish(job, TOO_LARGE);
+            const float* start = start_of(*job);
+            const bool idle = job->left == 0;
+            if (job->wants_trained_loss ? idle : job->wants_loss != 0)
+                job->loss = loss_of(*job, start);
+            if (!idle)
+                wide_->put(seat, seating_of(*job, start, nullptr));
+            else
+                std::copy(start, start + params(), job->trained);
+            return idle ? FINISHED : TRAINING;
+        });
+        if (state == TRAINING) {
+            job->state = state;
+            taken_[seat] = job;
+        } else {
+            job->seconds = now() - job->begun;
+            finish(job, state);
         }
-        taken_[seat] = job;
-        job->state = TRAINING;
-        if (job->left == 0) follow(taken_[seat], time, INFINITY);
     }
 
-    // The mean, added up sample by sample.
-    double loss_of(const Job& job) {
+    // Returns what f returns, or the status of what it throws.
+    template <class F>
+    static int64_t attempted(F f) {
+        try {
+            return f();
+        } catch (const Refusal& refusal) {
+            return refusal.status;
+        } catch (const std::bad_alloc&) {
+            return TOO_LARGE;
+        }
+    }
+
+    const float* received_of(const Job& job) const {
+        return job.received ? job.received : received_;
+    }
+
+    const float* start_of(const Job& job) const {
+        return job.start ? job.start : received_of(job);
+    }
+
+    Seating seating_of(const Job& job, const float* weights, const float* velocity) const {
+        return Seating{weights,
+                       velocity,
+                       received_of(job),
+                       job.correction,
+                       static_cast<float>(job.learning_rate),
+                       static_cast<float>(job.momentum),
+                       static_cast<float>(job.proximal),
+                       Objective{job.loss_bound, job.tilt}};
+    }
+
+    // The mean, added up sample by sample; NaN without samples.
+    double loss_of(const Job& job, const float* weights) {
+        if (job.samples == 0) return NAN;
+        if (scored_ != weights) wide_->load(scored_ = weights);
         losses_.resize(static_cast<size_t>(job.samples));
         right_.resize(static_cast<size_t>(job.samples));
         wide_->score(job.x, job.y, job.samples, losses_.data(), right_.data());
@@ -198,9 +244,7 @@ class Trainer {
         const Job& job = *taken_[seat];
         std::vector<float> weights(static_cast<size_t>(params())), velocity(weights.size());
         wide_->take(seat, weights.data(), velocity.data());
-        narrow_->put(0, weights.data(), velocity.data(),
-                     Rates{static_cast<float>(job.learning_rate), static_cast<float>(job.momentum),
-                           static_cast<float>(job.proximal)});
+        narrow_->put(0, seating_of(job, weights.data(), velocity.data()));
         alone_ = true;
     }
 
@@ -212,7 +256,7 @@ class Trainer {
                 narrow_->take(0, job->trained, nullptr);
             else
                 wide_->take(static_cast<int>(&job - taken_), job->trained, nullptr);
-            finish(job, FINISHED);
+            finish(job, job->wants_trained_loss ? score_trained(job) : FINISHED);
             job = nullptr;
         } else if (job->seconds > limit) {
             finish(job, LATE);
@@ -220,6 +264,14 @@ class Trainer {
         } else if (job->left == 0) {
             job->state = NEEDS_ORDER;
         }
+    }
+
+    int64_t score_trained(Job* job) {
+        return attempted([&] {
+            job->loss = loss_of(*job, job->trained);
+            job->seconds = now() - job->begun;
+            return FINISHED;
+        });
     }
 
     void finish(Job* job, int64_t state) {
@@ -240,6 +292,7 @@ class Trainer {
     std::unique_ptr<Machine> wide_, narrow_;
     int64_t batch_;
     const float* received_ = nullptr;
+    const float* scored_ = nullptr;  // the weights that the wide net has loaded for scoring
     Job* jobs_ = nullptr;
     int64_t number_ = 0, next_ = 0, unfinished_ = 0;
     Job* taken_[MOST_SEATS] = {};  // the job in each seat of the wide net

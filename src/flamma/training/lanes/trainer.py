@@ -17,8 +17,10 @@ from flamma.training.jobs import (
     TooSlow,
     Trained,
     TrainingJob,
+    batch_count,
     check_job,
     check_sgd,
+    scores_start,
 )
 from flamma.training.lanes.library import (
     FINISHED,
@@ -33,7 +35,7 @@ from flamma.training.lanes.library import (
     memory_of_machine,
     refusal,
 )
-from flamma.types import Ints, Params
+from flamma.types import NO_VECTORS, Ints, Params, TaskVectors
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,8 +56,8 @@ class _Orders:
     def __init__(self, job: TrainingJob, batch_size: int) -> None:
         self.rng = job.rng
         self.samples = int(job.y.size)
-        task, epoch = job.task, -(-self.samples // batch_size)
-        batches = task.epochs * epoch if task.iterations is None else task.iterations
+        epoch = -(-self.samples // batch_size)
+        batches = batch_count(job.task, self.samples, batch_size)
         whole, rest = divmod(batches, epoch) if epoch else (0, 0)
         self.left = whole * self.samples + rest * batch_size
 
@@ -158,12 +160,13 @@ class LanesTrainer:
         able: list[tuple[int, TrainingJob, _Orders]] = []
         for number, job in enumerate(jobs):
             try:
-                check_job(job)
+                check_job(job, self.size, self.size)
                 x, y = self._samples(job.x, job.y)
             except FlammaError as error:
                 yield number, Trained(None, error=error)
             else:
-                able.append((number, job._replace(x=x, y=y), _Orders(job, self.batch_size)))
+                job = job._replace(x=x, y=y, vectors=_contiguous(job.vectors))
+                able.append((number, job, _Orders(job, self.batch_size)))
         able.sort(key=lambda entry: -entry[2].left)
         trained = np.empty((len(able), self.size), dtype=np.float32)
         table = self._table(able, trained)
@@ -217,11 +220,18 @@ class LanesTrainer:
         table["trained"] = trained.ctypes.data + trained.strides[0] * np.arange(len(jobs))
         table["numbers"] = [job.x.size for job in jobs]
         table["samples"] = [job.y.size for job in jobs]
-        table["wants_loss"] = [job.task.wants_loss for job in jobs]
+        table["vector"] = self.size
+        if any(job.vectors is not NO_VECTORS for job in jobs):
+            for name in ("received", "start", "correction"):
+                table[name] = [_address(getattr(job.vectors, name)) for job in jobs]
+        table["wants_loss"] = [scores_start(job.task) for job in jobs]
+        table["wants_trained_loss"] = [job.task.wants_trained_loss for job in jobs]
         table["loss"] = math.nan
         table["learning_rate"] = [job.task.learning_rate for job in jobs]
         table["momentum"] = self.momentum
         table["proximal"] = [job.task.proximal for job in jobs]
+        table["loss_bound"] = [job.task.loss_bound for job in jobs]
+        table["tilt"] = [job.task.tilt for job in jobs]
         return table
 
     def _give_order(
@@ -265,6 +275,18 @@ class LanesTrainer:
                 f"but weights of shape {params.shape} were given."
             )
         return np.ascontiguousarray(params, np.float32)
+
+
+def _contiguous(vectors: TaskVectors) -> TaskVectors:
+    """Return vectors in the memory layout of the kernels."""
+    if vectors is NO_VECTORS:
+        return vectors
+    parts = (vectors.received, vectors.start, vectors.correction)
+    return TaskVectors(*(None if one is None else np.ascontiguousarray(one) for one in parts))
+
+
+def _address(vector: Params | None) -> int:
+    return 0 if vector is None else int(vector.__array_interface__["data"][0])
 
 
 def _checked_plan(plan: Ints, shape: Sequence[int]) -> Ints:
