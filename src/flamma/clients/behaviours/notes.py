@@ -93,19 +93,21 @@ class NotesInFiles(Notes):
     def prune(self, earliest: int) -> None:
         """Remove every note that no run reads which goes on from this round or a later one."""
         clients = self._found() if self._unpruned is None else self._unpruned
-        for client in sorted(clients):
-            self.prune_client(client, earliest)
         # Who has several notes of later rounds has something to remove when these are earlier.
-        self._unpruned = {client for client in clients if len(self.rounds(client)) > 1}
+        self._unpruned = {c for c in sorted(clients) if len(self.prune_client(c, earliest)) > 1}
 
-    def prune_client(self, client: int, earliest: int, latest: float = math.inf) -> None:
-        """Remove a client's notes that are not needed from ``earliest`` on, or after ``latest``."""
+    def prune_client(self, client: int, earliest: int, latest: float = math.inf) -> list[int]:
+        """Remove a client's notes that are not needed from ``earliest`` on, or after ``latest``.
+
+        Returns the rounds of those that remain.
+        """
         rounds = self.rounds(client)
         needed = max((number for number in rounds if number <= earliest), default=earliest)
-        for number in rounds:
-            if not needed <= number <= latest:
-                with contextlib.suppress(FileNotFoundError):
-                    (self._of(client) / f"{number}{NOTE_SUFFIX}").unlink()
+        remaining = [number for number in rounds if needed <= number <= latest]
+        for number in set(rounds) - set(remaining):
+            with contextlib.suppress(FileNotFoundError):
+                (self._of(client) / f"{number}{NOTE_SUFFIX}").unlink()
+        return remaining
 
     def _of(self, client: int) -> Path:
         return self.folder / str(client)

@@ -66,8 +66,7 @@ def site_kept(site: Path, order: Order) -> Notes:
     os.utime(own)
     _remove_old_runs(place, own)
     kept = NotesInFiles(own)
-    pruned(kept, order)
-    rounds = kept.rounds(order.client)
+    rounds = kept.prune_client(order.client, order.earliest, order.round)
     if len(rounds) > VERSIONS_AT_SITE:
         kept.prune_client(order.client, rounds[-VERSIONS_AT_SITE])
     return kept
