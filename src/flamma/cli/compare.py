@@ -169,7 +169,7 @@ def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
         return
     for dataset, header, lines in layout(comparison, (("*", ""), ("~", ""))):
         print(f"{dataset}\n{text_table(header, lines)}\n")
-    notes = "".join(f"{note}\n" for note in comparison.sample_notes())
+    notes = "".join(f"{note}\n" for note in comparison.evaluation_notes())
     print(f"{legend(comparison.rows)}\n{notes}{explain_marks('*', '~')}\n")
     tables = ", ".join(str(out / f"table.{kind}") for kind in ("json", "csv", "md"))
     print(f"Tables: {tables}")

@@ -94,7 +94,8 @@ def _row(table: Mapping[str, Any]) -> Row:
     drawn = table.get("sample")
     sample = None if drawn is None else (int(drawn[0]), int(drawn[1]))
     place = (dataset, split, strategy, seeds)
-    return Row(*place, spread["mean"], spread["std"], values, hashes, sample)
+    personal = table.get("personal", False) is True
+    return Row(*place, spread["mean"], spread["std"], values, hashes, sample, personal)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +38,7 @@ class Row:
     ``values`` has the metrics of the runs in the order of ``seeds``, and ``weights_sha256`` the
     SHA-256 of their final weights as little-endian float32; empty where it is not known.
     ``sample`` is how many clients were drawn for the evaluations, and of how many; None if all were
-    evaluated.
+    evaluated. ``personal`` is whether they scored models of their own.
     """
 
     dataset: str
@@ -50,6 +50,7 @@ class Row:
     values: dict[str, list[float]]
     weights_sha256: tuple[str, ...] = ()
     sample: tuple[int, int] | None = None
+    personal: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,19 @@ class Comparison:
         best = self.best(row.dataset, row.split, metric)
         return "" if row.strategy not in best else "best" if len(best) == 1 else "tied"
 
-    def sample_notes(self, dataset: str | None = None) -> list[str]:
-        """Return a sentence for every dataset and split of which not all clients were evaluated."""
+    def evaluation_notes(self, dataset: str | None = None) -> list[str]:
+        """Return a sentence for whatever is not of all clients, or not of the global model."""
+        rows = [row for row in self.rows if dataset in (None, row.dataset)]
         found = {
             (row.dataset, row.split, sample_text(*row.sample)): None
-            for row in self.rows
-            if row.sample is not None and dataset in (None, row.dataset)
+            for row in rows
+            if row.sample is not None
         }
-        return [f"Accuracies of {name} ({split}) are over {text}." for name, split, text in found]
+        own = dict.fromkeys(label_of(row.strategy) for row in rows if row.personal)
+        return [
+            *(f"Accuracies of {name} ({split}) are over {text}." for name, split, text in found),
+            *(f"Accuracies of {label} are of the clients' own models." for label in own),
+        ]
 
 
 def compared(
@@ -117,17 +123,22 @@ def compared(
     groups: dict[tuple[str, str, str], dict[int, dict[str, float | None]]] = {}
     hashes: dict[tuple[str, str, str], list[str]] = {}
     samples: dict[tuple[str, str, str], tuple[int, int]] = {}
+    personal: set[tuple[str, str, str]] = set()
     for (cell, run), summary, found in zip(runs, summaries, metrics, strict=True):
         place = (cell.dataset, cell.split, cell.strategy)
         groups.setdefault(place, {})[cell.seed] = found
         hashes.setdefault(place, []).append(run.params_sha256 or "")
         if summary.sample is not None:
             samples[place] = (summary.sample, summary.clients)
+        if summary.personal:
+            personal.add(place)
     trainers = {str(run.about["trainer"]) for _, run in runs if "trainer" in run.about}
     return Comparison(
         name,
         [
-            _row(place, by_seed, hashes[place], samples.get(place))
+            replace(
+                _row(place, by_seed, hashes[place], samples.get(place)), personal=place in personal
+            )
             for place, by_seed in groups.items()
         ],
         [str(cell.folder) for cell, _ in runs],
@@ -242,7 +253,7 @@ def as_markdown(comparison: Comparison) -> str:
         rows = [header, rule, *lines]
         parts.append(f"### {dataset}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
     notes = " ".join(
-        [legend(comparison.rows), explain_marks("Bold", "Italics"), *comparison.sample_notes()]
+        [legend(comparison.rows), explain_marks("Bold", "Italics"), *comparison.evaluation_notes()]
     )
     return "\n\n".join([*parts, notes]) + "\n"
 
@@ -290,14 +301,14 @@ def _as_csv(comparison: Comparison) -> str:
     metrics = list(shown_in("csv"))
     for metric in metrics:
         columns += [f"{metric}_mean", f"{metric}_std"]
-    columns.append("clients_sampled")
+    columns += ["clients_sampled", "own_models"]
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([*columns, "weights_sha256"])
     for row in comparison.rows:
         cells: list[object] = [row.dataset, row.split, row.strategy, len(row.seeds)]
         for metric in metrics:
             cells += [row.mean.get(metric, ""), row.std.get(metric, "")]
-        cells.append("" if row.sample is None else row.sample[0])
+        cells += ["" if row.sample is None else row.sample[0], "yes" if row.personal else ""]
         writer.writerow([*cells, " ".join(row.weights_sha256)])
     return buffer.getvalue()
 

@@ -66,7 +66,7 @@ def main_table(comparison: Comparison, dataset: str) -> Table:
     notes = [
         *_table_notes(rows, printed),
         *notes_beside_local(metrics),
-        *comparison.sample_notes(dataset),
+        *comparison.evaluation_notes(dataset),
     ]
     return Table(f"table-{dataset}", dataset, header, lines, notes)
 
@@ -89,7 +89,7 @@ def further_table(comparison: Comparison, dataset: str) -> Table:
         if row.dataset == dataset
     ]
     notes = [f"{capitalised(m.label)}: {m.aggregation}." for m in metrics.values()]
-    notes += comparison.sample_notes(dataset)
+    notes += comparison.evaluation_notes(dataset)
     return Table(f"further-{dataset}", dataset, header, lines, [" ".join(notes)])
 
 
@@ -119,7 +119,7 @@ def equal_work_tables(view: ComparisonView) -> list[Table]:
         f"Mean of the last {LAST_ROUNDS} rounds before a run has spent more local epochs than the "
         "run of the same data and split with the fewest spends in all."
     )
-    notes = [note, *view.comparison.sample_notes()]
+    notes = [note, *view.comparison.evaluation_notes()]
     return [Table("equal-work", "At equal work", header, lines, notes)]
 
 
