@@ -21,7 +21,7 @@ from flamma.experiments.suite import Suite
 from flamma.experiments.tables import ConfigTables, DataConfig, TrainingConfig
 from flamma.metrics import METRICS
 from flamma.options import Option, options_of
-from flamma.strategies import STRATEGIES
+from flamma.strategies import FAMILIES, STRATEGIES
 
 HERE = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: ([\w.:+-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -103,13 +103,18 @@ def _part(part: str, name: str) -> str:
 
 
 def listing(part: str) -> str:
-    """Return the entries of a part with one line and the options of each."""
+    """Return the entries of a part with one line and the options of each, strategies by family."""
     [found] = [p for p in PARTS if p.name == part]
-    rows = []
-    for name, entry in found.entries():
-        keys = ", ".join(f"`{key}`" for key in own_options(entry)) or "-"
-        rows.append([f"`{name}`", found.lines()[name], keys])
-    return table(["Name", "What it is", "Options"], rows)
+    lines, entries = found.lines(), dict(found.entries())
+    blocks = []
+    for family, names in found.groups().items():
+        blocks += [f"`{family}`: {FAMILIES[family]}"] if family else []
+        rows = []
+        for name in names:
+            keys = ", ".join(f"`{key}`" for key in own_options(entries[name])) or "-"
+            rows.append([f"`{name}`", lines[name], keys])
+        blocks.append(table(["Name", "What it is", "Options"], rows))
+    return "\n\n".join(blocks)
 
 
 def rooms() -> str:

@@ -77,6 +77,18 @@ def test_a_record_comes_back_as_it_was():
     assert RoundRecord.from_json(plain.to_json()) == plain
 
 
+def test_an_amount_for_a_round_is_paid_in_place_of_a_contribution():
+    paid = replace(RECORD, payments=(2.0,) * len(RECORD.selected), fines={RECORD.selected[0]: 0.5})
+    assert RoundRecord.from_json(paid.to_json()) == paid
+    assert [paid.payment(0), paid.payment(1)] == [1.5, 2.0]
+    unpaid = replace(paid, contributions=None, payments=None)
+    assert paid.is_paid
+    assert not unpaid.is_paid
+    assert unpaid.payment(0) == 0.0
+    with pytest.raises(RecordError, match="one entry"):
+        replace(paid, payments=(1.0,))
+
+
 numbers = st.floats(allow_nan=False, allow_infinity=False, width=64)
 
 

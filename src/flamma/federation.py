@@ -194,8 +194,8 @@ class Federation(Generic[S]):
         """Return what the warm-up took; its work in epochs, to be counted with the rest."""
         batch = self.strategy.plan.batch_size
         epochs = sum(
-            (terms.iterations or 0) * min(batch, own) / own
-            for terms in offer.terms
+            done if terms.iterations is None else terms.iterations * min(batch, own) / own
+            for terms, done in zip(offer.terms, record.local_epochs, strict=True)
             if terms.client not in record.failed and (own := int(state.samples[terms.client]))
         )
         return Warmup(record.failed, record.bytes_up, record.bytes_down, seconds, epochs)
@@ -224,7 +224,7 @@ def certified(record: RoundRecord, offer: Offer, costs: Floats | None) -> RoundR
     game = offer.game
     answered = [k for k, c in enumerate(record.selected) if c not in record.failed]
     if game is None:
-        return record
+        return replace(record, client_utilities=_paid_utilities(record, costs))
     record = replace(
         record,
         game=RoundGame(
@@ -261,4 +261,21 @@ def certified(record: RoundRecord, offer: Offer, costs: Floats | None) -> RoundR
         certificate=certify(played, gamma, epochs),
         server_utility=float(server_utility(played, gamma, epochs, one_each=own)),
         client_utilities=tuple(utilities),
+    )
+
+
+def _paid_utilities(record: RoundRecord, costs: Floats | None) -> tuple[float | None, ...] | None:
+    """Return what clients earn less their cost where they are paid without a game of epochs.
+
+    None where nobody is paid, or where no cost is known.
+    """
+    if record.payments is None or costs is None:
+        return None
+    utilities = (
+        record.payment(place) - float(costs[client]) * record.effort(place)
+        for place, client in enumerate(record.selected)
+    )
+    return tuple(
+        None if client in record.failed or math.isnan(utility) else utility
+        for client, utility in zip(record.selected, utilities, strict=True)
     )

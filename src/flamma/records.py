@@ -118,6 +118,9 @@ class RoundRecord:
         Each selected client's own decay factor; None where all have the same.
     credited : tuple of float
         The epochs that each is paid for; None where that is what they claim.
+    payments : tuple of float
+        What each selected client is paid in units of utility, before its fine, where that is an
+        amount for the round; None where it is γ ω τ.
     fines : mapping of int to float
         What clients have to pay, in units of utility.
     flags : mapping of int to str
@@ -157,6 +160,7 @@ class RoundRecord:
     survey: Survey | None = None
     scores_checksum: str | None = None
     run: str | None = None
+    payments: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         each = [
@@ -166,6 +170,7 @@ class RoundRecord:
             self.decay_factors,
             self.credited,
             self.efforts,
+            self.payments,
         ]
         if self.game is not None:
             each += [self.game.costs, self.game.effective]
@@ -181,16 +186,23 @@ class RoundRecord:
         """Whether the model of this round was scored by at least one client."""
         return self.metric("accuracy") is not None
 
-    def payment(self, place: int) -> float:
-        """Return what the selected client at a place earns, γ ω τ less its fine; 0 without a game.
+    @property
+    def is_paid(self) -> bool:
+        """Whether clients are paid in this round: by an amount each, or for a contribution."""
+        return self.payments is not None or self.contributions is not None
 
-        τ are the epochs it is credited with.
+    def payment(self, place: int) -> float:
+        """Return what the selected client at a place earns less its fine; 0 where nobody is paid.
+
+        That is its entry of ``payments``, or else γ ω τ with the epochs it is credited with.
         """
+        fine = self.fines.get(self.selected[place], 0.0)
+        if self.payments is not None:
+            return self.payments[place] - fine
         if self.contributions is None:
             return 0.0
         gamma = self.decay_factor if self.decay_factors is None else self.decay_factors[place]
         epochs = self.local_epochs[place] if self.credited is None else self.credited[place]
-        fine = self.fines.get(self.selected[place], 0.0)
         return gamma * self.contributions[place] * epochs - fine
 
     def effort(self, place: int) -> float:

@@ -40,9 +40,14 @@ class Layout:
         return sum(self.sizes)
 
     @property
+    def trainable_sizes(self) -> tuple[int, ...]:
+        """How many numbers each part has that is trained."""
+        return tuple(s for s, learns in zip(self.sizes, self.trainable, strict=True) if learns)
+
+    @property
     def trainable_size(self) -> int:
         """How many of them are trained; they are the first ones."""
-        return sum(s for s, learns in zip(self.sizes, self.trainable, strict=True) if learns)
+        return sum(self.trainable_sizes)
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ class Population:
 
     Costs are NaN for clients that do not tell theirs. ``trainable_size`` is how many of the
     model's weights are trained. ``names`` are given where clients are more than numbers.
+    ``trainable_sizes`` are the lengths of the parts that the trained weights are made of, in order;
+    empty where they are not known.
     """
 
     samples: Ints
@@ -74,6 +81,7 @@ class Population:
     trainable_size: int
     held_out: Ints | None = None
     names: tuple[str, ...] = ()
+    trainable_sizes: tuple[int, ...] = ()
 
     @property
     def clients(self) -> int:

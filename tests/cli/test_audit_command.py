@@ -60,6 +60,8 @@ def test_text_has_a_line_per_deviation_and_the_sentence(audited, capsys):
         (["nowhere"], "unknown run, configuration or suite"),
         (["nowhere.toml"], "cannot read nowhere.toml"),
         (["--seeds", "0"], "seeds must be at least 1"),
+        (["--strategies", "fairness"], "only a suite has several strategies"),
+        (["quick", "--strategies", "fairnes"], "did you mean the family fairness"),
         (["--set", "data.clients=1", "--per-round", "1"], "sybil needs 2 clients"),
     ],
 )

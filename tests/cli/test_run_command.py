@@ -8,6 +8,7 @@ import pytest
 
 from flamma.cli import main
 from flamma.experiments.parts import PARTS, own_options
+from flamma.strategies import FAMILIES, STRATEGIES, in_family
 
 SMALL = [
     *("--dataset", "digits", "--clients", "5", "--per-round", "2", "--rounds", "3"),
@@ -188,6 +189,36 @@ def test_list_names_everything(capsys):
     for part in PARTS:
         assert list(found[part.name]) == list(part.registry)
     assert all(line for lines in found.values() for line in lines.values())
+
+
+def test_list_groups_strategies_by_family(capsys):
+    _, shown, _ = call(capsys, "list")
+    blocks = dict(block.split("\n", 1) for block in shown.split("\n\n"))
+    for family, about in FAMILIES.items():
+        heading = f"strategies: {family} ({about})"
+        named = [line.split()[0] for line in blocks.get(heading, "").splitlines()]
+        assert named == in_family(family)
+    assert "strategies" not in blocks
+    assert blocks["datasets"].split()[0] == "digits"
+    _, shown, _ = call(capsys, "list", "--json", "--options")
+    detailed = json.loads(shown)["strategies"]
+    assert {name: told["family"] for name, told in detailed.items()} == {
+        name: STRATEGIES[name].family for name in STRATEGIES
+    }
+
+
+def test_compare_takes_families(capsys, tmp_path):
+    out = tmp_path / "fair"
+    code, shown, _ = call(
+        capsys, "compare", "--out", str(out), "--strategies", "qffl, reference", "--splits", "iid",
+        "--seeds", "1", "--rounds", "1", "--train-samples", "100", "--model", "logistic", "--json",
+    )  # fmt: skip
+    assert code == 0
+    found = {row["strategy"] for row in json.loads(shown)["rows"]}
+    assert found == {"qffl", *in_family("reference")}
+    code, _, told = call(capsys, "compare", "--out", str(out), "--strategies", "fairnes")
+    assert code == 2
+    assert "did you mean the family fairness?" in told
 
 
 def test_list_shows_the_options_of_each_part(capsys):

@@ -26,6 +26,8 @@ from flamma.experiments.auditing.findings import Audit
 from flamma.experiments.auditing.sources import read_source
 from flamma.experiments.config import make_config
 from flamma.experiments.run import Run, run
+from flamma.experiments.suite import read_suite
+from flamma.strategies import in_family
 from run_hashes import hashes
 
 TABLES = {
@@ -328,3 +330,11 @@ def test_a_suite_is_audited_case_by_case(tmp_path):
     ]
     assert isinstance(found, Audit)
     assert found.name == "small"
+
+
+def test_a_suite_is_audited_for_the_strategies_or_families_that_are_named():
+    source = read_source("quick", seeds=1, strategies=["qffl", "reference"])
+    assert {cell.strategy for cell in source.cells} == {"qffl", *in_family("reference")}
+    assert {cell.strategy for cell in read_source("quick").cells} == set(
+        read_suite("quick").strategies
+    )

@@ -46,7 +46,8 @@ def test_every_strategy_runs_and_records(tmp_path, name):
     assert [record.round for record in done.history] == [1, 2, 3, 4, 5, 6]
     selected = 1 if STRATEGIES[name].pools_data else 3
     for record in done.history:
-        assert len(record.selected) == len(record.local_epochs) == selected
+        assert len(record.selected) == len(record.local_epochs)
+        assert len(record.selected) == selected or STRATEGIES[name].varies_selection
         assert not record.failed
         assert 0 <= record.metric("accuracy") <= 100
         assert record.metric("accuracy_variance") >= 0

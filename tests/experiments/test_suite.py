@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 
 from flamma.errors import ConfigError
 from flamma.experiments.compare import compare
 from flamma.experiments.suite import narrowed, read_suite
+from flamma.strategies import in_family
 
 SUITE = {"seeds": 1, "strategies": ["fedavg"], "splits": ["iid"], "run": {"rounds": 1}}
 
@@ -46,3 +49,42 @@ def test_a_suite_of_too_many_runs_is_refused_at_once():
 def test_a_suite_whose_name_is_too_long_for_a_file_is_unknown():
     with pytest.raises(ConfigError, match="unknown suite"):
         read_suite("x" * 5000)
+
+
+def test_a_family_in_a_suite_stands_for_its_members():
+    suite = read_suite(SUITE | {"strategies": ["fedavg", "selection"]})
+    assert suite.strategies == ("fedavg", *in_family("selection"))
+    assert {cell.strategy for cell in suite.cells()} == set(suite.strategies)
+    assert read_suite(tomllib.loads(suite.as_toml())) == suite
+
+
+def test_a_suite_can_be_narrowed_to_a_family_with_its_overrides():
+    overrides = {name: {"training": {"learning_rate": 0.3}} for name in ("qffl", "fedavg")}
+    suite = read_suite(SUITE | {"strategies": ["fedavg", "qffl"], "overrides": overrides})
+    narrow = narrowed(suite, strategies=["fairness"])
+    assert narrow.strategies == tuple(in_family("fairness"))
+    assert list(narrow.overrides) == ["qffl"]
+    [config] = [cell.config for cell in narrow.cells() if cell.strategy == "qffl"]
+    assert config.training.learning_rate == 0.3
+
+
+def test_a_variant_may_be_called_like_a_family(tmp_path):
+    label = {"selection": {"strategy": {"name": "fedavg"}}}
+    suite = read_suite(SUITE | {"strategies": ["selection"], "overrides": label})
+    assert suite.strategies == ("selection",)
+    assert suite.cells()[0].config.strategy.name == "fedavg"
+    extending = {"extends": "quick", "strategies": ["selection"], "overrides": label}
+    assert read_suite(extending).strategies == ("selection",)
+
+
+@pytest.mark.parametrize(
+    ("name", "guess"), [("fairnes", "the family fairness"), ("flama", "flamma")]
+)
+def test_an_unknown_strategy_of_a_suite_suggests_the_nearest_of_both(name, guess):
+    with pytest.raises(ConfigError, match=rf"unknown strategy '{name}': did you mean {guess}\?"):
+        read_suite(SUITE | {"strategies": [name]}).cells()
+
+
+def test_a_family_and_one_of_its_members_twice_are_refused():
+    with pytest.raises(ConfigError, match="each once"):
+        read_suite(SUITE | {"strategies": ["fairness", "fedavg", "fedavg"]})

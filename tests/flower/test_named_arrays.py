@@ -30,7 +30,7 @@ def test_named_arrays_become_one_vector_and_back():
     params, whole = form.flatten(NAMED)
     assert params.dtype == np.float32
     assert params.tolist() == [0, 1, 2, 3, 4, 5, 7, 5, 6]
-    assert form.trainable_size == 7
+    assert form.trainable_size == sum(form.trainable_sizes) == 7
     back = form.restore(params, whole)
     assert list(back) == list(NAMED)
     for name, array in NAMED.items():

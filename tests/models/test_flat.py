@@ -47,7 +47,8 @@ def test_trainable_parts_come_first_and_counts_are_left_out():
     model = FlatModel(build_model("resnet18", (3, 16, 16), 3, seed=0, width=0.125, norm="batch"))
     layout = model.layout
     assert list(layout.trainable) == sorted(layout.trainable, reverse=True)
-    assert layout.trainable_size == sum(p.numel() for p in model.module.parameters())
+    assert layout.trainable_sizes == tuple(p.numel() for p in model.module.parameters())
+    assert layout.trainable_size == sum(layout.trainable_sizes)
     buffers = [name for name, t in zip(layout.names, layout.trainable, strict=True) if not t]
     assert len(buffers) == 2 * 20
     assert {name.rpartition(".")[2] for name in buffers} == {"running_mean", "running_var"}

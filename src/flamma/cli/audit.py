@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flamma.cli.live import ManyRunsDisplay
-from flamma.cli.parser import Parser
+from flamma.cli.parser import Parser, listed
 from flamma.cli.report import report_at_end
 from flamma.cli.run import add_settings, settings
 from flamma.errors import RunError
@@ -52,6 +52,9 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="directory (default out/audit-NAME, or RUN/audit)"
     )
+    parser.add_argument(
+        "--strategies", metavar="A,B,..", help="of a suite: only these, or families of them"
+    )
     parser.add_argument("--deviations", metavar="A,B,..", help="what is tried (default 17 of them)")
     parser.add_argument(
         "--clients",
@@ -77,14 +80,16 @@ def run_audit(options: argparse.Namespace) -> None:
     from flamma.experiments.auditing.audit_files import AUDIT_FILE, FINDINGS_FILE
     from flamma.experiments.auditing.sources import read_source
 
-    source = read_source(options.source, settings(options), options.seeds)
+    source = read_source(
+        options.source, settings(options), options.seeds, listed(options.strategies)
+    )
     out = options.out or source.out
     with ManyRunsDisplay() as display:
         found = audit(
             source,
             out=out,
-            deviations=_names(options.deviations),
-            clients=_names(options.subjects),
+            deviations=listed(options.deviations),
+            clients=listed(options.subjects),
             processes=options.processes,
             on_progress=display,
             data_dir=options.data_dir,
@@ -101,10 +106,6 @@ def run_audit(options: argparse.Namespace) -> None:
             f"{len(found.failed)} runs failed and are left out ({named}): the same command tries "
             f"them again."
         )
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 def _print(found: Audit) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flamma.cli.live import ManyRunsDisplay
-from flamma.cli.parser import Parser
+from flamma.cli.parser import Parser, listed
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.cli.run import add_settings, settings
 from flamma.errors import FlammaError, RunError
@@ -25,6 +25,7 @@ examples:
   flamma compare my-suite.toml --out out/mine --seeds 5
   flamma compare --check published/table.json         repeat a table; exit code 1 if it differs
   flamma compare --out out/two --strategies fedavg,flamma --dataset mnist --rounds 60
+  flamma compare --out out/fair --strategies fedavg,fairness       a family of `flamma list`
 
 A suite is a TOML file with seeds, datasets, splits, strategies, a table `run` with what all runs
 share (as in a run's configuration) and a table `overrides` with what one strategy, dataset or
@@ -46,7 +47,9 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--suite", dest="suite_option", metavar="SUITE", help="the same")
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory (default out/SUITE)")
     parser.add_argument("--seeds", type=int, help="how many seeds, from 0 (default the suite's)")
-    parser.add_argument("--strategies", metavar="A,B,..", help="only these strategies")
+    parser.add_argument(
+        "--strategies", metavar="A,B,..", help="only these strategies, or families of them"
+    )
     parser.add_argument("--datasets", metavar="A,B,..", help="only these datasets")
     parser.add_argument("--splits", metavar="A,B,..", help="only these splits")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -83,7 +86,7 @@ def run_compare(options: argparse.Namespace) -> int:
         "splits": options.splits or chosen.pop("data.split", None),
         "datasets": options.datasets or chosen.pop("data.dataset", None),
     }
-    names = {kind: text.split(",") if text else None for kind, text in lists.items()}
+    names = {kind: listed(text) for kind, text in lists.items()}
     changes = sorted(chosen.keys() - {"engine.processes"})  # which results do not depend on
     if published is not None and changes:
         raise FlammaError(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flamma.cli.parser import Parser
 
 if TYPE_CHECKING:
     from flamma.options import Option
+
+    Lines = Mapping[str, Mapping[str, str]]
+    Options = Mapping[tuple[str, str], Mapping[str, Option]]
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -37,25 +40,43 @@ def run_list(options: argparse.Namespace) -> None:
     if options.json:
         import json
 
-        detailed = {
-            kind: {
-                name: {"about": line, "options": _json_options(keys.get((kind, name), {}))}
-                for name, line in lines.items()
-            }
-            for kind, lines in found.items()
+        print(json.dumps(_detailed(found, keys) if options.options else found, indent=2))
+    else:
+        print(_text(found, keys if options.options else {}))
+
+
+def _detailed(found: Lines, keys: Options) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return what ``--options --json`` prints."""
+    from flamma.strategies import family_of
+
+    detailed: dict[str, dict[str, dict[str, Any]]] = {
+        kind: {
+            name: {"about": line, "options": _json_options(keys.get((kind, name), {}))}
+            for name, line in lines.items()
         }
-        print(json.dumps(detailed if options.options else found, indent=2))
-        return
+        for kind, lines in found.items()
+    }
+    for name, told in detailed["strategies"].items():
+        told["family"] = family_of(name)
+    return detailed
+
+
+def _text(found: Lines, keys: Options) -> str:
+    """Return a block for every kind, and for every family of strategies."""
+    from flamma.experiments.parts import PARTS
+    from flamma.strategies import FAMILIES
+
     width = max(len(name) for lines in found.values() for name in lines)
+    groups = [(part.name, *group) for part in PARTS for group in part.groups().items()]
+    groups.append(("suites", "", list(found["suites"])))
     blocks = []
-    for kind, lines in found.items():
-        block = [kind]
-        for name, line in lines.items():
-            block.append(f"  {name.ljust(width)}  {line}")
-            if options.options:
-                block += _option_lines(keys.get((kind, name), {}), width)
+    for kind, family, names in groups:
+        block = [f"{kind}: {family} ({FAMILIES[family]})" if family else kind]
+        for name in names:
+            block.append(f"  {name.ljust(width)}  {found[kind][name]}")
+            block += _option_lines(keys.get((kind, name), {}), width)
         blocks.append("\n".join(block))
-    print("\n\n".join(blocks))
+    return "\n\n".join(blocks)
 
 
 def _option_lines(options: Mapping[str, Option], width: int) -> list[str]:

@@ -67,6 +67,11 @@ def command_line() -> Parser:
     return parser
 
 
+def listed(text: str | None) -> list[str] | None:
+    """Return the names in ``A,B,..``; None where nothing was given."""
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
 def numbers(text: str) -> list[float]:
     """Parse ``0.9,0.8,0.7``."""
     values = []

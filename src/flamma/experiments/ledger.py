@@ -77,7 +77,8 @@ class LedgerLine(NamedTuple):
     """One line: what a client was offered in a round, what it did, and what it is owed.
 
     Amounts are in the ledger's currency. ``client_total`` and ``run_total`` are the net amounts
-    of the client and of all clients up to and including this line.
+    of the client and of all clients up to and including this line. The contribution is NaN where
+    clients are paid an amount for the round rather than for a contribution.
     """
 
     round: int
@@ -138,12 +139,13 @@ class LedgerWriter:
         return True
 
     def _line(self, record: RoundRecord, place: int) -> str:
-        assert record.contributions is not None
         client, factor = record.selected[place], self.config.factor
         gamma = record.decay_factor if record.decay_factors is None else record.decay_factors[place]
-        omega, claimed = record.contributions[place], record.local_epochs[place]
+        omega = math.nan if record.contributions is None else record.contributions[place]
+        claimed = record.local_epochs[place]
         credited = float(claimed) if record.credited is None else record.credited[place]
-        gross = factor * (gamma * omega * credited)
+        amount = gamma * omega * credited if record.payments is None else record.payments[place]
+        gross = factor * amount
         fine = factor * record.fines.get(client, 0.0)
         net = gross - fine
         self.client_totals[client] = self.client_totals.get(client, 0.0) + net
@@ -170,8 +172,8 @@ class LedgerWriter:
 
 
 def pays(record: RoundRecord) -> bool:
-    """Return whether clients are paid in a round, which is where contributions are measured."""
-    return record.contributions is not None
+    """Return whether clients are paid in a round."""
+    return record.is_paid
 
 
 def check_ledger(

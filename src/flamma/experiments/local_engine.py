@@ -62,7 +62,7 @@ def _execute(assignment: Assignment) -> None:
         population = make_population(
             config,
             folder,
-            runner.layout.trainable_size,
+            runner.layout,
             samples=lambda: (data.samples, np.diff(data.held_offsets)),
             seconds_per_epoch=lambda: seconds_per_epoch(data, runner),
         )

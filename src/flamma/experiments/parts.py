@@ -18,7 +18,7 @@ from flamma.metrics import METRICS
 from flamma.models.registry import MODELS
 from flamma.options import Option, describe_type, options_of, toml_value
 from flamma.registry import Choice, Registry
-from flamma.strategies import STRATEGIES
+from flamma.strategies import FAMILIES, STRATEGIES, in_family
 from flamma.training.choose import TRAINERS
 
 
@@ -39,6 +39,16 @@ class Part:
     name: str
     registry: Registry[Any]
     chosen_by: str = ""
+
+    def groups(self) -> dict[str, list[str]]:
+        """Return the names by what they are listed under: strategies by family, others by nothing.
+
+        A family that has no members is left out.
+        """
+        if self.registry is not STRATEGIES:
+            return {"": list(self.registry)}
+        families = {family: in_family(family) for family in FAMILIES}
+        return {family: names for family, names in families.items() if names}
 
     def entries(self) -> Iterator[tuple[str, Any]]:
         """Yield every entry that can be loaded, with its name."""

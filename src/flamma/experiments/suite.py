@@ -16,6 +16,7 @@ from flamma.experiments.config import Config, make_config, read_config, with_set
 from flamma.files import read_text
 from flamma.names import check_folder_name, quoted, unknown
 from flamma.options import convert, from_table, to_toml
+from flamma.strategies import STRATEGIES, strategies_named, unknown_strategy
 
 KINDS = ("datasets", "splits", "strategies")
 
@@ -55,7 +56,7 @@ class Suite:
     datasets, splits : tuple of str
         Names of ``flamma list``.
     strategies : tuple of str
-        Names of ``flamma list``, or labels of your own.
+        Names of ``flamma list``, of strategies or of families of them, or labels of your own.
     run : mapping
         What all runs share, as in a run's configuration.
     overrides : mapping
@@ -74,6 +75,8 @@ class Suite:
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ConfigError(f"seeds must be at least 1, not {self.seeds}.")
+        named = strategies_named(self.strategies, _labels(self.overrides))
+        object.__setattr__(self, "strategies", named)
         runs = self.seeds * math.prod(len(getattr(self, kind)) for kind in KINDS)
         if runs > MOST_RUNS:
             raise ConfigError(f"a suite may have {MOST_RUNS:,} runs, but this has {runs:,}.")
@@ -110,6 +113,8 @@ class Suite:
             tables = with_settings(tables, _dotted(self.overrides.get(name, {})))
         own = tables.get("strategy", {})
         named = own.get("name", strategy) if isinstance(own, Mapping) else own
+        if isinstance(named, str) and named not in STRATEGIES:
+            raise ConfigError(unknown_strategy(named))
         chosen = {
             "data.dataset": dataset,
             "data.split": split,
@@ -150,6 +155,8 @@ def narrowed(
     longer in it go too.
     """
     chosen = {kind: tuple(names) for kind, names in lists.items() if names}
+    if "strategies" in chosen:
+        chosen["strategies"] = strategies_named(chosen["strategies"], _labels(suite.overrides))
     left = {kind: chosen.get(kind, getattr(suite, kind)) for kind in KINDS}
     names = _names(left["datasets"], left["splits"], left["strategies"])
     return replace(
@@ -205,6 +212,13 @@ def _names(datasets: Sequence[str], splits: Sequence[str], strategies: Sequence[
     pairs = [(datasets, splits), (datasets, strategies), (datasets, splits, strategies)]
     special = ("/".join(parts) for kinds in pairs for parts in product(*kinds))
     return [*datasets, *splits, *strategies, *special]
+
+
+def _labels(overrides: Mapping[str, Any]) -> set[str]:
+    """Return the names that overrides make variants of some strategy."""
+    tables = {name: over for name, over in overrides.items() if isinstance(over, Mapping)}
+    own = {"strategy", "strategy.name"}
+    return {name.rpartition("/")[2] for name, over in tables.items() if own & _dotted(over).keys()}
 
 
 def _suite_file(source: str | Path) -> Path:

@@ -15,7 +15,7 @@ from flamma.experiments.config import Config
 from flamma.experiments.folder import POPULATION, RunFolder
 from flamma.experiments.population import CLIENTS_AT_ONCE, read_columns, whole
 from flamma.seeding import stream
-from flamma.types import Floats, Ints, Params, Population
+from flamma.types import Floats, Ints, Layout, Params, Population
 
 if TYPE_CHECKING:
     from flamma.federation import Clients
@@ -77,7 +77,7 @@ class World:
 def make_population(
     config: Config,
     folder: RunFolder,
-    trainable_size: int,
+    layout: Layout,
     samples: Callable[[], tuple[Ints, Ints]],
     own_costs: Callable[[], Floats] | None = None,
     seconds_per_epoch: Callable[[], Floats] | None = None,
@@ -91,8 +91,8 @@ def make_population(
     ----------
     config, folder
         Of the run.
-    trainable_size : int
-        How many of the weights are trained.
+    layout : Layout
+        What the weights are made of.
     samples : callable
         Returns the training and the held-out samples of each client.
     own_costs : callable, optional
@@ -108,13 +108,13 @@ def make_population(
         if len(known[2]) != config.data.clients:
             raise RunError(f"{POPULATION} has another number of clients than config.toml.")
         train, held, costs = known
-        return Population(train, costs, trainable_size, held, names)
+        return Population(train, costs, layout.trainable_size, held, names, layout.trainable_sizes)
     train, held = samples()
     told = np.full(train.size, np.inf) if own_costs is None else own_costs()
     if np.isinf(told).any():
         drawn = true_costs(config.costs, CostedClients(train.size, config.seed, seconds_per_epoch))
         told = np.where(np.isinf(told), drawn, told)
-    return Population(train, told, trainable_size, held, names)
+    return Population(train, told, layout.trainable_size, held, names, layout.trainable_sizes)
 
 
 def true_clients(config: Config, population: Population) -> TrueClients:

@@ -68,9 +68,14 @@ class NamedArrays:
         )
 
     @property
+    def trainable_sizes(self) -> tuple[int, ...]:
+        """How many numbers each array has that is trained."""
+        return tuple(math.prod(self.shapes[name]) for name in self.trainable)
+
+    @property
     def trainable_size(self) -> int:
         """How many numbers of the vector are trained."""
-        return sum(math.prod(self.shapes[name]) for name in self.trainable)
+        return sum(self.trainable_sizes)
 
     def flatten(self, record: ArrayRecord) -> tuple[Params, dict[str, NDArray[Any]]]:
         """Return the vector of a model that arrived, and its integer arrays.

@@ -251,7 +251,12 @@ class FlowerStrategy(Strategy):
             raise FlammaError(f"{self.name} needs validate=..., which scores arrays.")
         self._form = NamedArrays.of(arrays, self._trainable)
         params, self._whole = self._form.flatten(arrays)
-        population = Population(self._known.samples, self._known.costs, self._form.trainable_size)
+        population = Population(
+            self._known.samples,
+            self._known.costs,
+            self._form.trainable_size,
+            trainable_sizes=self._form.trainable_sizes,
+        )
         self._state = self._config.strategy.init(params, population)
         self._offer = Offer(0, ())
         self.history.clear()

@@ -72,9 +72,21 @@ def affordable(
     most = np.asarray(most_epochs, dtype=np.float64)
     if not np.isfinite(most).all():
         raise GameError("a budget needs an upper bound of the local epochs.")
-    payments = rounds * per_round
-    roundings = (payments + ROUNDINGS_PER_PAYMENT) * np.finfo(np.float64).eps
-    share = budget / payments * max(0.0, 1 - roundings)
+    share = payment_share(budget, rounds * per_round)
     pay = np.asarray(decay_factors, dtype=np.float64) * np.asarray(contributions) * most
     factors: Vector = np.divide(share, pay, out=np.ones_like(pay), where=pay > share)
     return factors
+
+
+def payment_share(budget: float, payments: int) -> float:
+    """Return the most that each of so many payments may be, so that their sum is in the budget.
+
+    It is lowered by as many units in the last place as the sum may have rounding errors.
+
+    Examples
+    --------
+    >>> 0.0999 < payment_share(1.0, 10) < 0.1
+    True
+    """
+    roundings = (payments + ROUNDINGS_PER_PAYMENT) * float(np.finfo(np.float64).eps)
+    return budget / payments * max(0.0, 1 - roundings)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from flamma.errors import ConfigError
+from flamma.names import unknown
 from flamma.registry import Registry
 from flamma.strategies.base import Strategy as Strategy
 
@@ -25,6 +26,17 @@ STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
         "gifair": "flamma.strategies.gifair:Gifair",
         "adafed": "flamma.strategies.adafed:AdaFed",
         "incentive": "flamma.strategies.incentive:Incentive",
+        "maxfl": "flamma.strategies.maxfl:MaxFL",
+        "power-of-choice": "flamma.strategies.power_of_choice:PowerOfChoice",
+        "oort": "flamma.strategies.oort:Oort",
+        "fairfedcs": "flamma.strategies.fairfedcs:FairFedCS",
+        "fedfair3": "flamma.strategies.fedfair3:FedFair3",
+        "adafl": "flamma.strategies.adafl:AdaFL",
+        "cgsv": "flamma.strategies.cgsv:CGSV",
+        "cffl": "flamma.strategies.cffl:CFFL",
+        "pricing": "flamma.strategies.pricing:Pricing",
+        "contract": "flamma.strategies.contract:Contract",
+        "fli": "flamma.strategies.fli:FLI",
         "mifa": "flamma.strategies.mifa:Mifa",
         "flamma": "flamma.strategies.flamma:Flamma",
         "flamma-plus": "flamma.strategies.flamma_plus:FlammaPlus",
@@ -49,9 +61,56 @@ FAMILIES: Mapping[str, str] = {
 """The families of strategies, and what each is about."""
 
 
+FAMILY_PREFIX = "family:"
+"""Before a name that is to be a family's, where a strategy has the same name."""
+
+
+def family_of(name: str) -> str:
+    """Return the family of a strategy; one that says none, or cannot be loaded, is of ``other``."""
+    try:
+        family = getattr(STRATEGIES[name], "family", "")
+    except ConfigError:
+        return "other"
+    return family if family in FAMILIES else "other"
+
+
 def in_family(family: str) -> list[str]:
     """Return the names of the strategies of a family, in the order of the registry."""
-    return [name for name in STRATEGIES if STRATEGIES[name].family == family]
+    return [name for name in STRATEGIES if family_of(name) == family]
+
+
+def strategies_named(names: Sequence[str], labels: Container[str] = ()) -> tuple[str, ...]:
+    """Return names of strategies, with the members of a family in place of its name.
+
+    A strategy, or one of the ``labels`` that a suite gives its variants, wins over a family of the
+    same name; ``family:NAME`` is always the family. A member that is named itself, or is in two
+    families' places, is there once. Names that are neither stay as they are.
+
+    Examples
+    --------
+    >>> strategies_named(["qffl", "selection"])[:3]
+    ('qffl', 'power-of-choice', 'oort')
+    >>> strategies_named(["incentive"])
+    ('incentive',)
+    """
+    known = {*STRATEGIES}
+    found: list[str] = []
+    for name in names:
+        family = name.removeprefix(FAMILY_PREFIX)
+        is_family = family in FAMILIES and name not in known and name not in labels
+        members = in_family(family) if is_family else []
+        if members:
+            found += [m for m in members if m not in found and m not in names]
+        else:
+            found.append(name)
+    return tuple(found)
+
+
+def unknown_strategy(name: str) -> str:
+    """Return the sentence that says a name is neither a strategy's nor a family's."""
+    families = {family: f"the family {family}" for family in FAMILIES}
+    prefixed = {f"{FAMILY_PREFIX}{family}": told for family, told in families.items()}
+    return unknown("strategy", name, STRATEGIES, prefixed | families)
 
 
 def label_of(name: str) -> str:

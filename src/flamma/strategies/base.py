@@ -26,6 +26,7 @@ from flamma.strategies.common import largest as largest
 from flamma.strategies.common import loss_unit as loss_unit
 from flamma.strategies.common import model_of as model_of
 from flamma.strategies.common import uniform_choice as uniform_choice
+from flamma.strategies.common import weighted_choice as weighted_choice
 from flamma.strategies.common import with_losses as with_losses
 from flamma.strategies.exchange import Answers as Answers
 from flamma.strategies.exchange import Inspect as Inspect
@@ -75,6 +76,8 @@ class Strategy(ABC, Generic[S]):
     clients_keep : bool
         Whether clients keep a vector from one training to the next. The state is then a
         :class:`KeepingState`.
+    varies_selection : bool
+        Whether the number of selected clients is not always that of the plan.
     """
 
     plan: Plan
@@ -87,6 +90,7 @@ class Strategy(ABC, Generic[S]):
     needs_validation: ClassVar[bool] = False
     pools_data: ClassVar[bool] = False
     clients_keep: ClassVar[bool] = False
+    varies_selection: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         # From Python a name alone will do, as in a configuration.
@@ -249,8 +253,24 @@ class Strategy(ABC, Generic[S]):
             fines=screened.fines,
             flags=flags,
             inspected=screened.inspected,
+            payments=self.payments(after, came_back),
         )
         return replace(after, round=offer.round), record
+
+    def payments(self, state: S, answers: Answers) -> tuple[float, ...] | None:
+        """Return what each selected client is paid, by the state after the round.
+
+        Here it is what the offer has fixed, for usable answers alone. None means γ ω τ where there
+        is a game, and nothing where there is none.
+        """
+        promised = answers.offer.payments
+        if promised is None:
+            return None
+        usable = {report.client for report in answers.accepted}
+        return tuple(
+            amount if client in usable else 0.0
+            for client, amount in zip(answers.offer.selected, promised, strict=True)
+        )
 
     def _own_epochs(self, report: Report) -> int:
         """Return the epochs that a client trained for itself beside those that it reports."""

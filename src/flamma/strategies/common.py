@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flamma.numerics import log
-from flamma.types import Floats, Ints, Params, Report
+from flamma.errors import StrategyError
+from flamma.game.model import LARGEST_COST, SMALLEST_COST
+from flamma.numerics import gumbel, log
+from flamma.types import Floats, Ints, Params, Population, Report
 
 MOST_EXPONENT = 300.0
 """Powers of losses are taken as they are if they lie within e to plus and minus this."""
@@ -24,6 +26,18 @@ def largest(values: Floats, count: int, rng: np.random.Generator) -> Ints:
     above = np.flatnonzero(values > bar)
     ties = np.flatnonzero(values == bar)
     return np.concatenate((above, rng.choice(ties, count - above.size, replace=False)))
+
+
+def weighted_choice(available: Ints, weights: Floats, count: int, rng: np.random.Generator) -> Ints:
+    """Return ``count`` of the available clients (all if there are fewer), in order.
+
+    They are drawn without replacement, each draw in proportion to the weights of those left: the
+    largest of log(weight) + Gumbel noise. Clients without weight come last, in any order.
+    """
+    if not min(count, available.size):
+        return available[:0]
+    keys = log(weights) + gumbel(rng, available.size)
+    return np.sort(available[largest(keys, min(count, available.size), rng)])
 
 
 def data_shares(accepted: Sequence[Report]) -> list[float]:
@@ -51,3 +65,20 @@ def model_of(report: Report) -> Params:
     """Return the model of an accepted report."""
     assert report.params is not None
     return report.params
+
+
+def check_prior_cost(cost: float) -> None:
+    """Refuse what cannot be the cost of a client that does not tell its own."""
+    if not SMALLEST_COST <= cost <= LARGEST_COST:
+        raise StrategyError(f"prior_cost must be positive, not {cost:g}.")
+
+
+def round_costs(population: Population, epochs: int, prior: float) -> Floats:
+    """Return what a round of so many epochs costs each client, as far as the server knows.
+
+    A client that does not tell its cost per squared epoch is taken to have the prior one.
+    """
+    unknown = np.full(population.clients, np.nan)
+    told = unknown if population.costs is None else population.costs
+    costs = np.where(np.isfinite(told), told, prior) * float(epochs) ** 2
+    return np.clip(costs, SMALLEST_COST, LARGEST_COST)

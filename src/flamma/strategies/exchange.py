@@ -67,7 +67,8 @@ class Offer:
     them; both only where there is a game. ``decay_factor`` is the game's own, whatever the terms
     offer each client. ``inspected`` are the clients whose answers will be inspected in any case,
     which they are not told. ``probabilities`` are those with which each selected client was drawn,
-    where what its answer counts depends on them.
+    where what its answer counts depends on them, and ``payments`` what each earns by a usable
+    answer, where that is fixed before it works; both have one entry for each of the terms.
     """
 
     round: int
@@ -78,6 +79,7 @@ class Offer:
     measure: str | None = None
     inspected: tuple[int, ...] = ()
     probabilities: tuple[float, ...] | None = None
+    payments: tuple[float, ...] | None = None
 
     @property
     def decay_factors(self) -> tuple[float, ...] | None:

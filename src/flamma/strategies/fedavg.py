@@ -28,10 +28,14 @@ class Averaging(Strategy[S]):
     """What FedAvg and its variants share, whatever their state."""
 
     def offer(self, state: S, available: Ints, rng: np.random.Generator) -> Offer:
-        """Select uniformly without replacement."""
+        """Select clients, and offer each its terms."""
         number = state.round + 1
-        chosen = uniform_choice(available, self.plan.per_round, rng)
+        chosen = self.select(state, available, rng)
         return Offer(number, tuple(self.terms(int(client), number) for client in chosen))
+
+    def select(self, state: S, available: Ints, rng: np.random.Generator) -> Ints:
+        """Return the clients of the next round, in order: here a uniform draw."""
+        return uniform_choice(available, self.plan.per_round, rng)
 
     def terms(self, client: int, round: int) -> Terms:  # noqa: A002
         """Return one client's terms; variants change them."""

@@ -20,7 +20,6 @@ from flamma.game import Game, best_misreport, best_response, solve
 from flamma.game.budget import affordable
 from flamma.game.model import check_epoch_bounds
 from flamma.game.pricing import PricingRule
-from flamma.numerics import gumbel, log
 from flamma.registry import Choice
 from flamma.strategies.base import (
     Answers,
@@ -30,6 +29,7 @@ from flamma.strategies.base import (
     largest,
     model_of,
     uniform_choice,
+    weighted_choice,
 )
 from flamma.strategies.knowledge import FlammaState, known_costs, observed
 from flamma.strategies.measured import measured_contributions
@@ -195,8 +195,7 @@ class GameStrategy(Strategy[F], Generic[F]):
         effective = state.effective[available]
         if self.selection == "top":
             return np.sort(available[largest(effective, count, rng)])
-        keys = log(effective) + gumbel(rng, available.size)
-        return np.sort(available[largest(keys, count, rng)])
+        return weighted_choice(available, effective, count, rng)
 
     def game(self, state: F, chosen: Ints, number: int) -> Game:
         """Return the game that the selected clients play this round, as the server knows it."""

@@ -14,9 +14,10 @@ from typing import ClassVar
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.numerics import exp, gumbel, log, total
-from flamma.strategies.base import Answers, Offer, State, data_shares, largest
+from flamma.numerics import exp, total
+from flamma.strategies.base import Answers, State, data_shares, weighted_choice
 from flamma.strategies.fedavg import Averaging
+from flamma.strategies.marginal import marginal_gains
 from flamma.types import Floats, Ints, Params, Population
 
 
@@ -64,35 +65,21 @@ class Incentive(Averaging[IncentiveState]):
         """Start with no client's contribution known."""
         return IncentiveState(params, 0, population.samples, np.zeros(population.clients))
 
-    def offer(self, state: IncentiveState, available: Ints, rng: np.random.Generator) -> Offer:
+    def select(self, state: IncentiveState, available: Ints, rng: np.random.Generator) -> Ints:
         """Draw clients by their moving average, each with a floor."""
         gain = state.gain[available]
         offset = gain - total(gain) / gain.size
         spread = math.sqrt(total(np.square(offset)) / gain.size)
         score = exp(offset / spread) if spread > 0 else np.ones(gain.size)
         chance = (1 - self.floor) * score / total(score) + self.floor / score.size
-        # Without replacement in proportion: the largest of log(chance) + Gumbel noise.
-        keys = log(chance) + gumbel(rng, chance.size)
-        count = min(self.plan.per_round, available.size)
-        chosen = np.sort(available[largest(keys, count, rng)])
-        number = state.round + 1
-        return Offer(number, tuple(self.terms(int(client), number) for client in chosen))
+        return weighted_choice(available, chance, self.plan.per_round, rng)
 
     def combine(self, state: IncentiveState, answers: Answers) -> IncentiveState:
         """Weigh by what leaving each client out would cost."""
-        accepted, validate = answers.accepted, answers.validate
+        accepted, reference = answers.accepted, answers.reference
         if not accepted:
             return state
-        if validate is None:
-            raise StrategyError("incentive needs a validation set: set data.validation_samples.")
-        shares, reference = data_shares(accepted), answers.reference
-        together = validate(self.average(accepted, shares, reference))[0]
-        gains = []
-        for k in range(len(accepted)):
-            others = [*accepted[:k], *accepted[k + 1 :]]
-            rest = [*shares[:k], *shares[k + 1 :]]
-            without = self.average(others, rest, reference) if others else state.params
-            gains.append(validate(without)[0] - together)
+        gains, shares = marginal_gains(self, state.params, answers), data_shares(accepted)
         average = state.gain.copy()
         for report, gain in zip(accepted, gains, strict=True):
             if np.isfinite(gain):

@@ -79,7 +79,7 @@ class LittleWorld:
             reports.append(
                 Report(task.client, None, 10 + task.client, 0)
                 if task.abstains
-                else self.train(task, state.params)
+                else self.train(task, strategy.download(state).model(task.client))
             )
         return reports
 

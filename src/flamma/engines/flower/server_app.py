@@ -133,7 +133,7 @@ class _Server:
             population = make_population(
                 config,
                 self.folder,
-                runner.layout.trainable_size,
+                runner.layout,
                 samples=lambda: _samples(profiles),
                 own_costs=lambda: _own_costs(profiles),
                 names=self.names,

@@ -52,8 +52,8 @@ class Evidence:
 
     @cached_property
     def is_paid(self) -> bool:
-        """Whether there is a game, and with it a payment."""
-        return any(record.contributions is not None for record in self.history)
+        """Whether clients are paid."""
+        return any(record.is_paid for record in self.history)
 
     def utility(self, clients: Collection[int]) -> float:
         """Return what these clients earn less what their work costs them, over all rounds."""

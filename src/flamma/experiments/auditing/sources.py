@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,7 @@ def read_source(
     given: str | Path | Suite | Config | Mapping[str, Any] | None,
     settings: Mapping[str, Any] | None = None,
     seeds: int | None = None,
+    strategies: Sequence[str] | None = None,
 ) -> AuditSource:
     """Return what a file, a directory, a suite's name or a configuration asks to audit.
 
@@ -89,6 +90,8 @@ def read_source(
         Dotted settings that are put over it.
     seeds : int, optional
         How many seeds, from that of the configuration on.
+    strategies : sequence of str, optional
+        Names of strategies or of families, in place of those of a suite.
 
     Raises
     ------
@@ -98,22 +101,33 @@ def read_source(
     changes = dict(settings or {})
     if seeds is not None and seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}.")
+    if isinstance(given, str | Path):
+        given = _suite_at(given) or Path(given)
     if isinstance(given, Suite):
-        return _of_suite(given, changes, seeds)
-    if given is None or isinstance(given, Config | Mapping):
-        tables = given.as_tables() if isinstance(given, Config) else given or DEFAULT_AUDIT
-        return _of_tables(tables, changes, seeds)
+        return _of_suite(given, changes, seeds, strategies)
+    if strategies:
+        raise ConfigError(
+            "only a suite has several strategies to choose from: name one, or say --strategy."
+        )
+    if isinstance(given, Path):
+        if given.is_dir():
+            return _of_run(given, changes, seeds)
+        return _of_tables(read_config(given), changes, seeds, given.stem)
+    tables = given.as_tables() if isinstance(given, Config) else given or DEFAULT_AUDIT
+    return _of_tables(tables, changes, seeds)
+
+
+def _suite_at(given: str | Path) -> Suite | None:
+    """Return the suite of a name or a file; None for a configuration or a run."""
     if given in suite_names():
-        return _of_suite(read_suite(given), changes, seeds)
+        return read_suite(given)
     path = Path(given)
     if path.is_dir():
-        return _of_run(path, changes, seeds)
+        return None
     if not os.path.exists(path) and path.suffix != ".toml":
         raise ConfigError(unknown("run, configuration or suite", str(given), suite_names()))
-    tables = read_config(path)
-    if {*KINDS, "extends", "overrides", "run"} & tables.keys():
-        return _of_suite(read_suite(path), changes, seeds)
-    return _of_tables(tables, changes, seeds, path.stem)
+    is_suite = {*KINDS, "extends", "overrides", "run"} & read_config(path).keys()
+    return read_suite(path) if is_suite else None
 
 
 def check_data(source: AuditSource, data_dir: Path | None = None) -> None:
@@ -143,8 +157,13 @@ def check_data(source: AuditSource, data_dir: Path | None = None) -> None:
             )
 
 
-def _of_suite(suite: Suite, changes: Mapping[str, Any], seeds: int | None) -> AuditSource:
-    chosen = narrowed(suite, seeds, changes)
+def _of_suite(
+    suite: Suite,
+    changes: Mapping[str, Any],
+    seeds: int | None,
+    strategies: Sequence[str] | None,
+) -> AuditSource:
+    chosen = narrowed(suite, seeds, changes, strategies=strategies)
     return AuditSource(suite.name, tuple(chosen.cells()), Path("out") / f"audit-{suite.name}")
 
 

@@ -1,0 +1,263 @@
+"""Prices for which clients choose how likely they take part in a round.
+
+Client n chooses a probability q_n and earns
+
+    P_n q_n - c_n q_n² - κ_n Σ_m d_m (1 - q_m) / q_m,
+
+the pay P_n for taking part, less its cost, and less what the model is worth to it times the noise
+of random participation, with d_m = a_m² G_m² from the data share and the size of the gradients.
+The server wants the least noise Σ d_m (1 - q_m) / q_m that a budget B ≥ Σ P_n q_n allows.
+
+Luo et al., "Incentive mechanism design for unbiased federated learning with randomized client
+participation", ICDCS 2023; their v_n α/R is κ_n here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flamma.errors import GameError
+from flamma.game.model import LARGEST_COST, SMALLEST_COST, Vector
+from flamma.numerics import power, total
+
+BISECTIONS = 1200
+"""How often an interval is halved at most: until no double lies between its ends."""
+
+PROBABILITY_BISECTIONS = 64
+"""How often an interval of probabilities is halved."""
+
+
+@dataclass(frozen=True, eq=False)
+class ParticipationGame:
+    """The clients of the game, checked on construction.
+
+    Parameters
+    ----------
+    costs : array_like
+        c, one per client, each positive.
+    noises : array_like
+        d, one per client, each positive.
+    value : float or array_like
+        κ, at least 0: what less noise is worth to every client, or to each.
+    least : float
+        The smallest probability, above 0 and at most 1.
+
+    Raises
+    ------
+    GameError
+        If the numbers do not describe a game.
+    """
+
+    costs: Vector
+    noises: Vector
+    value: NDArray[np.float64]
+    least: float
+
+    def __init__(
+        self, costs: ArrayLike, noises: ArrayLike, value: ArrayLike = 0.0, least: float = 0.05
+    ) -> None:
+        cost, noise, kappa = (np.array(v, dtype=np.float64) for v in (costs, noises, value))
+        if cost.ndim != 1 or cost.shape != noise.shape or kappa.shape not in ((), cost.shape):
+            raise GameError("costs and noises must be two lists with one number for each client.")
+        for name, values in (("costs", cost), ("noises", noise)):
+            if not ((values >= SMALLEST_COST) & (values <= LARGEST_COST)).all():
+                raise GameError(f"{name} must lie in {SMALLEST_COST:g}..{LARGEST_COST:g}.")
+        if not ((kappa >= 0) & (kappa <= LARGEST_COST)).all():
+            raise GameError("the value of less noise must be at least 0.")
+        if not 0 < least <= 1:
+            raise GameError(f"the least probability must lie in (0, 1], not {least:g}.")
+        for field, own in (("costs", cost), ("noises", noise), ("value", kappa), ("least", least)):
+            object.__setattr__(self, field, own)
+
+    def noise(self, probabilities: Vector) -> float:
+        """Return Σ d (1 - q) / q, which the server wants to be small."""
+        return total(self.noises * (1 - probabilities) / probabilities)
+
+    def prices(self, probabilities: Vector) -> Vector:
+        """Return P = 2 c q - κ d / q², for which clients choose just these probabilities."""
+        taken: Vector = 2 * self.costs * probabilities - self.value * self.noises / np.square(
+            probabilities
+        )
+        return taken
+
+    def spending(self, probabilities: Vector) -> float:
+        """Return Σ P q at the prices of these probabilities."""
+        return total(self.prices(probabilities) * probabilities)
+
+
+@dataclass(frozen=True, eq=False)
+class Participation:
+    """The prices of the server and the probabilities that clients choose for them.
+
+    ``exchange`` is what a unit of money would take off the noise, inverted: 1/λ of the budget.
+    """
+
+    probabilities: Vector
+    prices: Vector
+    exchange: float
+
+
+@dataclass(frozen=True)
+class ParticipationCertificate:
+    """How far prices and probabilities are from an equilibrium.
+
+    Attributes
+    ----------
+    follower_gap : float
+        The most that a client would gain by another probability.
+    leader_gap : float
+        How much less noise there could be at most within the same spending, as a share of
+        that at even odds, Σ d; by the Lagrange dual, which no solution can beat.
+    overspent : float
+        What is spent beyond the budget; at most 0 where it is kept.
+    """
+
+    follower_gap: float
+    leader_gap: float
+    overspent: float
+
+
+def solve_participation(
+    game: ParticipationGame, *, budget: float | None = None, expected: float | None = None
+) -> Participation:
+    """Return the prices with the least noise for a budget, or for an expected number of clients.
+
+    In x = 1/q the noise is linear and the spending Σ 2 c / x² - κ d x is convex, so the optimum is
+    where 4 c q³ / d + κ is the same number, 1/λ, for all clients that are not at a bound. Spending
+    and probabilities grow with it, and it is found by bisection.
+
+    Parameters
+    ----------
+    game : ParticipationGame
+    budget : float, optional
+        B, the most that Σ P q may be.
+    expected : float, optional
+        The most that Σ q may be, if there is no budget: the prices are then those of the budget
+        that it takes.
+
+    Raises
+    ------
+    GameError
+        If even the least probabilities are too dear, or neither limit is given.
+
+    Examples
+    --------
+    >>> game = ParticipationGame(costs=[1.0, 8.0], noises=[1.0, 1.0])
+    >>> found = solve_participation(game, budget=0.25 * (2 * 1 + 2 * 8 / 4))
+    >>> found.probabilities.round(6), found.prices.round(6)
+    (array([0.5 , 0.25]), array([1., 4.]))
+    """
+    if budget is None and expected is None:
+        raise GameError("prices need a budget, or an expected number of clients.")
+    curve = _Curve.of(game)
+
+    def fits(root: float) -> bool:
+        q = curve.probabilities(root)
+        return total(q) <= (expected or 0.0) if budget is None else game.spending(q) <= budget
+
+    low, high = 0.0, curve.most
+    if not fits(low):
+        if budget is None:
+            return curve.at(low)
+        raise GameError(
+            f"the budget must be at least {game.spending(curve.probabilities(low)):.4g}, which the "
+            f"least probability of {game.least:g} costs: raise it, or lower that."
+        )
+    if fits(high):
+        return curve.at(high)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return curve.at(low)
+
+
+@dataclass(frozen=True, eq=False)
+class _Curve:
+    """The optima of all budgets, by s with 1/λ = min κ + s³: then q = (d / 4c)^⅓ (1/λ - κ)^⅓."""
+
+    game: ParticipationGame
+    base: float
+    roots: Vector
+
+    @classmethod
+    def of(cls, game: ParticipationGame) -> _Curve:
+        return cls(game, float(np.min(game.value)), power(game.noises / game.costs / 4, 1 / 3))
+
+    @property
+    def most(self) -> float:
+        """From here on everybody takes part for certain."""
+        game = self.game
+        cube = float(np.max(4 * game.costs / game.noises + game.value)) - self.base
+        return float(power(cube, 1 / 3)) * (1 + 1e-9)
+
+    def probabilities(self, root: float) -> Vector:
+        """Return q; where all have the same κ no further root need be taken."""
+        pull: float | Vector = root
+        if self.game.value.ndim:
+            gap = root * root * root + self.base - self.game.value
+            pull = power(np.maximum(gap, 0.0), 1 / 3)
+        return np.clip(self.roots * pull, self.game.least, 1.0)
+
+    def at(self, root: float) -> Participation:
+        """Return the optimum with its prices."""
+        q = self.probabilities(root)
+        return Participation(q, self.game.prices(q), self.base + root * root * root)
+
+
+def best_participation(game: ParticipationGame, prices: ArrayLike) -> Vector:
+    """Return the probability that is best for each client at these prices.
+
+    P - 2 c q + κ d / q² decreases in q, so the best is where it is 0, by bisection, or at a bound.
+    """
+    price = np.asarray(prices, dtype=np.float64)
+    pull = game.value * game.noises
+    low, high = np.full(price.shape, game.least), np.ones(price.shape)
+    for _ in range(PROBABILITY_BISECTIONS):
+        middle = (low + high) / 2
+        more = price - 2 * game.costs * middle + pull / np.square(middle) >= 0
+        low, high = np.where(more, middle, low), np.where(more, high, middle)
+    # Of the two ends, and of what the bisection found, the best: a bound is never just missed.
+    candidates = np.stack([np.full(price.shape, game.least), np.ones(price.shape), high])
+    utilities = _utility(game, price, candidates)
+    best: Vector = candidates[np.argmax(utilities, axis=0), np.arange(price.size)]
+    return best
+
+
+def certify_participation(
+    game: ParticipationGame, found: Participation, budget: float | None = None
+) -> ParticipationCertificate:
+    """Return how far prices are from an equilibrium, whoever has found them."""
+    q, prices = found.probabilities, found.prices
+    best = _utility(game, prices, best_participation(game, prices))
+    spent = total(prices * q)
+    noise = game.noise(q)
+    bound = _dual(game, 1 / found.exchange, spent) if found.exchange > 0 else noise
+    return ParticipationCertificate(
+        follower_gap=float(np.max(best - _utility(game, prices, q), initial=0.0)),
+        leader_gap=(noise - bound) / total(game.noises),
+        overspent=-math.inf if budget is None else spent - budget,
+    )
+
+
+def _utility(game: ParticipationGame, prices: Vector, probabilities: Vector) -> Vector:
+    """Return P q - c q² - κ d (1 - q) / q, the part of the utility that is a client's own."""
+    q = probabilities
+    own: Vector = prices * q - game.costs * np.square(q) - game.value * game.noises * (1 - q) / q
+    return own
+
+
+def _dual(game: ParticipationGame, multiplier: float, budget: float) -> float:
+    """Return min_x Σ d (x - 1) + λ (Σ 2 c / x² - κ d x - B), below any noise within the budget."""
+    slope = game.noises * (1 - multiplier * game.value)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cube = np.where(slope > 0, 4 * multiplier * game.costs / slope, np.inf)
+    x = np.clip(power(cube, 1 / 3), 1.0, 1 / game.least)
+    ends = np.stack([np.ones(x.shape), np.full(x.shape, 1 / game.least), x])
+    values = slope * ends + 2 * multiplier * game.costs / np.square(ends)
+    return total(np.min(values, axis=0) - game.noises) - multiplier * budget
