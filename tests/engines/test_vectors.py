@@ -17,8 +17,11 @@ from flamma.engines.flower.keeping import KEPT_VARIABLE
 from flamma.experiments import checkpoint
 from flamma.experiments.run import resume, run
 from flamma.seeding import stream
+from flamma.strategies import STRATEGIES
+from flamma.strategies.base import Strategy
 from vector_strategies import VECTOR_STRATEGIES
 
+OURS = [name for name in STRATEGIES if not STRATEGIES[name].pools_data]
 NAMES = [strategy.name for strategy in VECTOR_STRATEGIES]
 KEEPING = [strategy.name for strategy in VECTOR_STRATEGIES if strategy.clients_keep]
 SMALL = {
@@ -66,6 +69,20 @@ def test_messages_and_processes_change_nothing(tmp_path, monkeypatch, name, trai
     assert (local.params_sha256 == plain.params_sha256) == (name == "own-models")
     assert [r.evaluation.personal for r in local.history] == [name.startswith("own")] * 4
     assert not any(record.flags for record in local.history)
+
+
+def uses_more_than_terms(strategy):
+    methods = ("survey", "download", "prepare", "own_task", "keep")
+    return any(getattr(strategy, name) is not getattr(Strategy, name) for name in methods)
+
+
+@pytest.mark.parametrize("name", [n for n in OURS if uses_more_than_terms(STRATEGIES[n])])
+def test_strategies_of_the_registry_are_the_same_on_every_engine(tmp_path, monkeypatch, name):
+    config = tables(name, faults={"stragglers": 0.1})
+    config["data"] = {**SMALL["data"], "validation_samples": 40}
+    local = run(config, out=tmp_path / "local")
+    in_files(monkeypatch, tmp_path / "flower")
+    assert_same(served(tmp_path / "flower", config), local)
 
 
 def test_a_survey_is_recorded_with_its_traffic(tmp_path):

@@ -79,7 +79,7 @@ def test_any_strategy_by_name_takes_a_model_with_batch_norm(app, name):
     assert result.arrays[counter].numpy() > initial[counter].numpy() == 0
     assert [record.round for record in strategy.history] == [1, 2, 3]
     assert all(record.failed == {} for record in strategy.history)
-    assert all(len(record.selected) == 3 for record in strategy.history)
+    assert all(1 <= len(record.selected) <= CLIENTS for record in strategy.history)
     scores = result.evaluate_metrics_clientapp
     assert scores[3]["loss"] < scores[1]["loss"] or scores[3]["accuracy"] > 40
     assert scores[3]["clients_scored"] == scores[3]["clients"] == CLIENTS
