@@ -272,11 +272,9 @@ def test_a_suite_that_cannot_work_is_refused_before_anything_runs(tmp_path, chan
 def test_our_suites_are_valid(name):
     suite = read_suite(name)
     cells = suite.cells()
-    per_seed = len(suite.datasets) * len(suite.splits) * len(suite.strategies)
-    assert len(cells) == suite.seeds * per_seed
-    assert len(narrowed(suite, seeds=1, strategies=["fedavg"]).cells()) == (
-        len(suite.datasets) * len(suite.splits)
-    )
+    pairs = len(suite.pairs) or len(suite.datasets) * len(suite.splits)
+    assert len(cells) == suite.seeds * pairs * len(suite.strategies)
+    assert len(narrowed(suite, seeds=1, strategies=["fedavg"]).cells()) == pairs
 
 
 def test_a_suite_has_what_the_one_it_extends_has_but_for_what_it_says_itself(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from flamma.errors import ConfigError
 from flamma.experiments.compare import compare
 from flamma.experiments.suite import narrowed, read_suite
-from flamma.strategies import in_family
+from flamma.strategies import FAMILIES, in_family
 
 SUITE = {"seeds": 1, "strategies": ["fedavg"], "splits": ["iid"], "run": {"rounds": 1}}
 
@@ -88,3 +88,56 @@ def test_an_unknown_strategy_of_a_suite_suggests_the_nearest_of_both(name, guess
 def test_a_family_and_one_of_its_members_twice_are_refused():
     with pytest.raises(ConfigError, match="each once"):
         read_suite(SUITE | {"strategies": ["fairness", "fedavg", "fedavg"]})
+
+
+PAIRED = {
+    "seeds": 1,
+    "strategies": ["fedavg"],
+    "pairs": [["digits", "shards"], ["mnist", "dirichlet"]],
+    "overrides": {"mnist": {"per_round": 7}, "dirichlet": {"data": {"alpha": 0.3}}},
+}
+
+
+def places(suite):
+    return [(cell.dataset, cell.split) for cell in suite.cells()]
+
+
+def test_pairs_of_a_suite_say_which_dataset_has_which_split():
+    suite = read_suite(PAIRED)
+    assert places(suite) == [("digits", "shards"), ("mnist", "dirichlet")]
+    assert (suite.datasets, suite.splits) == (("digits", "mnist"), ("shards", "dirichlet"))
+    digits, mnist = (cell.config for cell in suite.cells())
+    assert (digits.per_round, mnist.per_round) == (3, 7)
+    assert mnist.data.split.options["alpha"] == 0.3
+    assert read_suite(tomllib.loads(suite.as_toml())) == suite
+
+
+def test_a_suite_of_pairs_is_narrowed_by_either_and_takes_others_with_all():
+    suite = read_suite(PAIRED)
+    assert places(narrowed(suite, datasets=["mnist"])) == [("mnist", "dirichlet")]
+    assert places(narrowed(suite, splits=["shards"])) == [("digits", "shards")]
+    assert places(narrowed(suite, splits=["iid"])) == [("digits", "iid"), ("mnist", "iid")]
+    assert places(narrowed(suite, datasets=["digits"], splits=["iid"])) == [("digits", "iid")]
+    with pytest.raises(ConfigError, match="none of the pairs"):
+        narrowed(suite, datasets=["digits"], splits=["dirichlet"])
+
+
+@pytest.mark.parametrize("pairs", [[["digits"]], [["digits", "iid", "mnist"]], ["digits"], 3])
+def test_pairs_that_are_none_are_refused(pairs):
+    with pytest.raises(ConfigError, match=r"suite\.pairs must"):
+        read_suite(PAIRED | {"pairs": pairs})
+
+
+def test_the_suite_of_families_has_every_strategy_on_both_settings():
+    suite = read_suite("family")
+    named = {name for family in FAMILIES if family != "other" for name in in_family(family)}
+    assert set(suite.strategies) == named
+    assert suite.compared_pairs() == [("digits", "shards"), ("mnist", "dirichlet")]
+    digits, mnist = (
+        next(cell.config for cell in suite.cells() if cell.dataset == name)
+        for name in ("digits", "mnist")
+    )
+    assert (digits.data.clients, digits.per_round, digits.rounds) == (10, 3, 30)
+    assert (mnist.data.clients, mnist.per_round, mnist.rounds) == (100, 10, 60)
+    assert mnist.data.train_samples == 6000
+    assert len({cell.config.data.validation_samples for cell in suite.cells()}) == 1

@@ -55,6 +55,9 @@ class Suite:
         How many seeds; they are 0, 1, 2, ...
     datasets, splits : tuple of str
         Names of ``flamma list``.
+    pairs : tuple
+        Which dataset has which split, as pairs of their names, which then need not be given above;
+        if left out, every dataset has every split.
     strategies : tuple of str
         Names of ``flamma list``, of strategies or of families of them, or labels of your own.
     run : mapping
@@ -68,6 +71,7 @@ class Suite:
     seeds: int = 3
     datasets: tuple[str, ...] = ("digits",)
     splits: tuple[str, ...] = ("iid", "shards")
+    pairs: tuple[tuple[str, str], ...] = ()
     strategies: tuple[str, ...] = ("fedavg", "flamma")
     run: Mapping[str, Any] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -87,6 +91,8 @@ class Suite:
             for name in chosen:
                 check_folder_name(name, f"{kind} of a suite")
         check_folder_name(self.name, "the name of a suite")
+        if not self.compared_pairs():
+            raise ConfigError("none of the pairs of a suite is of its datasets and splits.")
         known = _names(self.datasets, self.splits, self.strategies)
         for name in self.overrides:
             if name not in known:
@@ -97,12 +103,23 @@ class Suite:
         tables = {field.name: getattr(self, field.name) for field in fields(self)}
         return to_toml(tables)
 
+    def compared_pairs(self) -> list[tuple[str, str]]:
+        """Return the datasets, each with its splits.
+
+        Where a suite has ``pairs``, a dataset or a split that is in none of them goes with all.
+        """
+        paired = {name for pair in self.pairs for name in pair}
+        return [
+            pair
+            for pair in product(self.datasets, self.splits)
+            if pair in self.pairs or not paired.issuperset(pair)
+        ]
+
     def cells(self) -> list[Cell]:
         """Return all runs; their configurations are checked before the first one starts."""
         return [
             Cell(dataset, split, strategy, seed, self._config(dataset, split, strategy, seed))
-            for dataset in self.datasets
-            for split in self.splits
+            for dataset, split in self.compared_pairs()
             for seed in range(self.seeds)
             for strategy in self.strategies
         ]
@@ -187,6 +204,8 @@ def _built(tables: Mapping[str, Any], beside: Path, within: tuple[Path, ...] = (
     for name, over in own.get("overrides", {}).items():
         if not isinstance(over, Mapping):
             raise ConfigError(f"suite.overrides.{name} must be a table, not {quoted(over)}.")
+    for kind, names in zip(KINDS, zip(*own.get("pairs", ()), strict=True), strict=False):
+        own.setdefault(kind, tuple(dict.fromkeys(names)))
     if "extends" not in tables:
         if not set(KINDS) & own.keys():
             raise ConfigError(
