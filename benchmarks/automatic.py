@@ -18,7 +18,7 @@ from pathlib import Path
 from flamma.experiments.compare import compare
 from flamma.experiments.config import with_settings
 from flamma.experiments.suite import narrowed, read_suite
-from flamma.experiments.table import as_markdown
+from flamma.experiments.table_text import as_markdown
 from flamma.experiments.tune import tune
 
 SEED = 1000

@@ -4,15 +4,22 @@ All strategies get the same grid of step sizes on the same seeds, which no resul
 the same data: a part of the clients' training data is held back for the choice, and the held-out
 data are not looked at. A strategy that has an option of its own then gets up to three more runs
 with other values of it, at the step that was best (a memory of models: at two steps). What the
-suite already has for a strategy is left out, unless only steps are to be chosen. Runs that are
-finished are kept; started again, it goes on.
+suite already has for a strategy is left out, unless only steps are to be chosen. A strategy whose
+server makes steps of a length of its own gets as many runs as the others: two step sizes of the
+clients, each with the server's default and with three times that. Runs that are finished are
+kept; started again, it goes on.
 
     python benchmarks/suite_steps.py quick --seeds 3 --table docs/results/quick-steps.json
     python benchmarks/suite_steps.py laptop --datasets mnist fashion-mnist --seeds 3
     python benchmarks/suite_steps.py laptop --datasets cifar10 --steps 0.05 0.1 0.2 --no-options
     python benchmarks/suite_steps.py laptop --split iid --strategies fedavg
+    python benchmarks/suite_steps.py family --datasets digits --seeds 2 --no-options \\
+        --table docs/results/family-steps.json
+    python benchmarks/suite_steps.py family --datasets mnist --no-options \\
+        --table docs/results/family-steps.json
 
-It prints the overrides that the suite then has, and writes all that was tried.
+It prints the overrides that the suite then has, and writes all that was tried: as soon as a
+strategy is done, and beside what the table already has of other strategies and datasets.
 """
 
 from __future__ import annotations
@@ -27,6 +34,7 @@ from pathlib import Path
 from flamma.experiments.config import make_config, with_settings
 from flamma.experiments.suite import narrowed, read_suite
 from flamma.experiments.tune import tune
+from flamma.files import write_atomically
 
 SEED = 1000
 STEPS = [0.02, 0.05, 0.1, 0.2]
@@ -46,6 +54,17 @@ OPTIONS = {
 }
 
 
+CLIENT_STEPS = [0.05, 0.1]
+SERVER_STEPS = {
+    "fedadam": {"strategy.server_step": [0.01, 0.03]},
+    "fedyogi": {"strategy.server_step": [0.01, 0.03]},
+    "fedmgda+": {"strategy.server_step": [1.0, 3.0]},
+    "adafed": {"strategy.server_step": [0.5, 1.5]},
+    "cgsv": {"strategy.length": [0.5, 1.5]},
+}
+"""What sets the length of a server's step where that is not the length of the clients' updates."""
+
+
 def choose(
     suite: str, dataset: str, split: str, strategy: str, out: Path, options: argparse.Namespace
 ) -> dict:
@@ -58,7 +77,7 @@ def choose(
         general = {n: o for n, o in asked.overrides.items() if not n.endswith(asked.strategies)}
         asked = replace(asked, overrides=general)
     tables = next(c.config for c in asked.cells() if c.strategy == strategy).as_tables()
-    tried = scored(tables, {"training.learning_rate": options.steps}, out / "step", options.seeds)
+    tried = scored(tables, step_grid(strategy, options.steps), out / "step", options.seeds)
     step = max(tried, key=score_of)["options"]
     at_best = with_settings(tables, step)
     for i, grid in enumerate([] if options.no_options else OPTIONS.get(strategy, [])):
@@ -69,6 +88,13 @@ def choose(
     return place | {"best": best, "tried": tried}
 
 
+def step_grid(strategy: str, steps: list[float]) -> dict:
+    """Return the grid of a strategy's step sizes; of a server with a step of its own, of both."""
+    if strategy not in SERVER_STEPS:
+        return {"training.learning_rate": steps}
+    return {"training.learning_rate": CLIENT_STEPS} | SERVER_STEPS[strategy]
+
+
 def scored(tables: dict, grid: dict, out: Path, seeds: int) -> list[dict]:
     """Return every point of a grid with its mean score over seeds of its own."""
     scores: dict[str, list[float]] = {}
@@ -77,17 +103,29 @@ def scored(tables: dict, grid: dict, out: Path, seeds: int) -> list[dict]:
         for trial in tune(config, out=out / f"seed-{seed}", grid=grid).trials:
             score = -100.0 if trial["score"] is None else trial["score"]  # it diverged
             scores.setdefault(json.dumps(trial["options"]), []).append(score)
-    return [{"score": sum(s) / seeds, "options": json.loads(o)} for o, s in scores.items()]
+    return [
+        {"score": sum(own) / seeds, "scores": own, "options": json.loads(options)}
+        for options, own in scores.items()
+    ]
 
 
 def score_of(tried: dict) -> float:
     return tried["score"]
 
 
+def write_found(path: Path, found: dict) -> None:
+    """Put what was found into a table, in the place of what it had of the same strategy."""
+    place = ("dataset", "split", "strategy")
+    table = json.loads(path.read_text()) if path.exists() else []
+    others = [own for own in table if any(own[key] != found[key] for key in place)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, (json.dumps([*others, found], indent=1) + "\n").encode())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("suite", nargs="?", default="laptop")
-    parser.add_argument("--split", default="shards")
+    parser.add_argument("--split", help="default: that of the suite's pairs, else shards")
     parser.add_argument("--steps", nargs="+", type=float, default=STEPS)
     parser.add_argument("--datasets", nargs="+")
     parser.add_argument("--strategies", nargs="+")
@@ -99,30 +137,29 @@ def main() -> None:
     )
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    suite, split = read_suite(options.suite), options.split
-    out = options.out / options.suite / split
+    suite = read_suite(options.suite)
+    splits = [options.split or "shards"] if options.split or not suite.pairs else None
+    suite = narrowed(suite, 1, datasets=options.datasets, splits=splits)
     wanted = [
-        (dataset, strategy)
-        for dataset in options.datasets or suite.datasets
+        (dataset, split, strategy)
+        for dataset, split in suite.compared_pairs()
         for strategy in options.strategies or suite.strategies
     ]
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
-        jobs = [
-            pool.submit(choose, options.suite, d, split, s, out / d / s, options) for d, s in wanted
-        ]
-        chosen = []
+        jobs = []
+        for dataset, split, strategy in wanted:
+            out = options.out / options.suite / split / dataset / strategy
+            jobs.append(pool.submit(choose, options.suite, dataset, split, strategy, out, options))
         for job in jobs:
             found = job.result()
-            chosen.append(found)
             best = found["best"]
             named = ", ".join(f"{name} = {value:g}" for name, value in best["options"].items())
             print(
                 f"{found['dataset']}/{found['strategy']}: {named} (score {best['score']:.2f})",
                 flush=True,
             )
-    if options.table:
-        options.table.parent.mkdir(parents=True, exist_ok=True)
-        options.table.write_text(json.dumps(chosen, indent=1) + "\n")
+            if options.table:
+                write_found(options.table, found)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from flamma.experiments.published import read_published, repetition
 from flamma.experiments.run import Run
 from flamma.experiments.scores import ScoreTable
 from flamma.experiments.suite import Cell
-from flamma.experiments.table import as_markdown, compared, layout
+from flamma.experiments.table import compared
+from flamma.experiments.table_text import as_markdown, layout
 from flamma.metrics import METRICS
 from flamma.records import Evaluation, RoundRecord
 from flamma.reports.comparing import read_comparison

@@ -22,7 +22,8 @@ from flamma.experiments.best import paired_difference
 from flamma.experiments.compare import compare
 from flamma.experiments.run import Run
 from flamma.experiments.suite import narrowed, read_suite, suite_names
-from flamma.experiments.table import Comparison, Row, as_markdown, shown_metrics
+from flamma.experiments.table import Comparison, Row, shown_metrics
+from flamma.experiments.table_text import as_markdown
 
 SUITE = {
     "name": "small",

@@ -19,7 +19,8 @@ from flamma.experiments.run import Run, resume, run
 from flamma.experiments.session import MOST_CLIENT_ROWS
 from flamma.experiments.setup import build_data, build_runner
 from flamma.experiments.suite import Cell
-from flamma.experiments.table import as_markdown, compared, write_tables
+from flamma.experiments.table import compared
+from flamma.experiments.table_text import as_markdown, write_tables
 from flamma.experiments.world import evaluated_clients
 from flamma.reports.comparison_page import comparison_document
 from flamma.reports.crowd_charts import _histogram, quantile_traces

@@ -13,7 +13,8 @@ from flamma.cli.live import round_line
 from flamma.experiments.published import parse_table
 from flamma.experiments.run import Run, run
 from flamma.experiments.suite import Cell
-from flamma.experiments.table import as_markdown, compared, write_tables
+from flamma.experiments.table import compared
+from flamma.experiments.table_text import as_markdown, write_tables
 from flamma.reports.comparison_page import comparison_document
 from flamma.reports.html_page import read_document
 

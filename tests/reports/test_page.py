@@ -348,7 +348,7 @@ def test_hostile_text_stays_text(tmp_path, opened):
     rewrite_rounds(path, lambda t: t | ({"failed": {"0": HOSTILE}} if t["round"] == 4 else {}))
     with opened(write_report(path)) as page:
         assert page.evaluate("document.images.length") == 0
-        assert page.evaluate("document.scripts.length") == 7
+        assert page.evaluate("document.scripts.length") == 8
         shown = HOSTILE.replace("\u2028", " ")
         assert page.inner_text("h1").count("<script>alert(1)</script>") == 1
         assert shown in page.text_content("#again").replace("\u2028", " ")

@@ -156,7 +156,7 @@ def _print_repetition(found: Repetition, options: argparse.Namespace) -> None:
 def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
     from flamma.errors import MissingExtraError
     from flamma.experiments.best import explain_marks
-    from flamma.experiments.table import layout, legend
+    from flamma.experiments.table_text import layout, legend
     from flamma.reports.curves import save_curves
     from flamma.reports.tables import text_table
 

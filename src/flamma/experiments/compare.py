@@ -11,7 +11,8 @@ from flamma.experiments.folder import RunFolder
 from flamma.experiments.jobs import OnProgress, RunJob, do_jobs
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell, Suite, read_suite
-from flamma.experiments.table import Comparison, compared, write_tables
+from flamma.experiments.table import Comparison, compared
+from flamma.experiments.table_text import write_tables
 
 
 def compare(

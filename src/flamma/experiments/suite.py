@@ -79,7 +79,7 @@ class Suite:
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ConfigError(f"seeds must be at least 1, not {self.seeds}.")
-        named = strategies_named(self.strategies, _labels(self.overrides))
+        named = strategies_named(self.strategies, variants(self.overrides))
         object.__setattr__(self, "strategies", named)
         runs = self.seeds * math.prod(len(getattr(self, kind)) for kind in KINDS)
         if runs > MOST_RUNS:
@@ -173,7 +173,7 @@ def narrowed(
     """
     chosen = {kind: tuple(names) for kind, names in lists.items() if names}
     if "strategies" in chosen:
-        chosen["strategies"] = strategies_named(chosen["strategies"], _labels(suite.overrides))
+        chosen["strategies"] = strategies_named(chosen["strategies"], variants(suite.overrides))
     left = {kind: chosen.get(kind, getattr(suite, kind)) for kind in KINDS}
     names = _names(left["datasets"], left["splits"], left["strategies"])
     return replace(
@@ -233,11 +233,21 @@ def _names(datasets: Sequence[str], splits: Sequence[str], strategies: Sequence[
     return [*datasets, *splits, *strategies, *special]
 
 
-def _labels(overrides: Mapping[str, Any]) -> set[str]:
-    """Return the names that overrides make variants of some strategy."""
-    tables = {name: over for name, over in overrides.items() if isinstance(over, Mapping)}
-    own = {"strategy", "strategy.name"}
-    return {name.rpartition("/")[2] for name, over in tables.items() if own & _dotted(over).keys()}
+def variants(overrides: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels that overrides make variants, each with the strategy behind it.
+
+    Examples
+    --------
+    >>> variants({"late": {"strategy": {"name": "flamma", "decay_start": 0.6}}, "qffl": {}})
+    {'late': 'flamma'}
+    """
+    found = {}
+    for name, over in overrides.items():
+        options = _dotted(over) if isinstance(over, Mapping) else {}
+        behind = options.get("strategy.name", options.get("strategy"))
+        if behind is not None:
+            found[name.rpartition("/")[2]] = str(behind)
+    return found
 
 
 def _suite_file(source: str | Path) -> Path:

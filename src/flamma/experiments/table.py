@@ -1,34 +1,24 @@
-"""The table of a comparison: the paper's Table I, as data and as text."""
+"""The table of a comparison: the paper's Table I, as data."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 import flamma
-from flamma.experiments.best import best_of, explain_marks
+from flamma.experiments.best import best_of
 from flamma.experiments.compared_metrics import CellRuns, compared_metrics
-from flamma.experiments.manifest import signed
 from flamma.experiments.summary import sample_text
-from flamma.files import write_atomically
 from flamma.metrics import METRICS, BesideLocalMetric, Metric, shown_in
-from flamma.metrics.kinds import LAST_ROUNDS, Place
+from flamma.metrics.kinds import Place
 from flamma.numerics import total
 from flamma.strategies import competes, label_of
 
 TABLE_VERSION = 2
 """Of ``table.json``: the first one had no version, no hashes and no suite."""
-
-SHORT_HASH_DIGITS = 12
-
-Marks = tuple[tuple[str, str], tuple[str, str]]
-"""What stands before and after the best value, and before and after values as good as the best."""
 
 
 @dataclass(frozen=True)
@@ -194,123 +184,6 @@ def _deviation(values: Sequence[float]) -> float:
         return 0.0
     offsets = np.asarray(values) - total(values) / len(values)
     return math.sqrt(total(np.square(offsets)) / (len(values) - 1))
-
-
-def write_tables(comparison: Comparison, folder: Path) -> None:
-    """Write table.json, table.csv and table.md."""
-    texts = {
-        "table.json": signed({"version": TABLE_VERSION, **asdict(comparison)}),
-        "table.csv": _as_csv(comparison),
-        "table.md": as_markdown(comparison) + _hashes(comparison),
-    }
-    for name, text in texts.items():
-        write_atomically(folder / name, text.encode())
-
-
-def layout(comparison: Comparison, marks: Marks) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Return the paper's layout: per dataset a header and one line of cells per strategy.
-
-    A metric is the mean over seeds ± the standard deviation, with the marks of the best.
-    """
-    tables = []
-    for dataset in dict.fromkeys(row.dataset for row in comparison.rows):
-        rows = [row for row in comparison.rows if row.dataset == dataset]
-        shown = told_by(rows, "table")
-        splits = list(dict.fromkeys(row.split for row in rows))
-        header = ["Algorithm"]
-        for split in splits:
-            header += [f"{capitalised(metric.label)} ({split})" for metric in shown.values()]
-        header.append("Local epochs")
-        lines = []
-        for strategy in dict.fromkeys(row.strategy for row in rows):
-            own = [row for row in rows if row.strategy == strategy]
-            by_split = {row.split: row for row in own}
-            cells = [
-                _cell(comparison, by_split.get(split), metric, marks)
-                for split in splits
-                for metric in shown
-            ]
-            epochs = sum(row.mean["epochs_total"] for row in own) / len(own)
-            lines.append([label_of(strategy), *cells, f"{epochs:.0f}"])
-        tables.append((dataset, header, lines))
-    return tables
-
-
-def _cell(comparison: Comparison, row: Row | None, metric: str, marks: Marks) -> str:
-    if row is None or metric not in row.mean:
-        return "-"
-    text = f"{row.mean[metric]:.2f} ± {row.std[metric]:.2f}"
-    mark = comparison.mark(row, metric)
-    before, after = ("", "") if not mark else marks[0] if mark == "best" else marks[1]
-    return f"{before}{text}{after}"
-
-
-def as_markdown(comparison: Comparison) -> str:
-    """Return the tables as Markdown."""
-    parts = []
-    for dataset, header, lines in layout(comparison, (("**", "**"), ("*", "*"))):
-        rule = ["---"] + ["---:"] * (len(header) - 1)
-        rows = [header, rule, *lines]
-        parts.append(f"### {dataset}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
-    notes = " ".join(
-        [legend(comparison.rows), explain_marks("Bold", "Italics"), *comparison.evaluation_notes()]
-    )
-    return "\n\n".join([*parts, notes]) + "\n"
-
-
-def _hashes(comparison: Comparison) -> str:
-    """Return the hashes of the final weights as Markdown, shortened."""
-    lines = []
-    for row in comparison.rows:
-        cells = (row.dataset, row.split, label_of(row.strategy), " ".join(short_hashes(row)))
-        lines.append(f"| {' | '.join(cells)} |")
-    title = "SHA-256 of the final weights, one for each seed (whole ones are in table.json):"
-    header = "| Data | Split | Algorithm | Weights |\n| --- | --- | --- | --- |"
-    return "\n".join(["", title, "", header, *lines, ""])
-
-
-def short_hashes(row: Row) -> list[str]:
-    """Return the beginnings of the hashes of a row's final weights, for people to compare."""
-    return [digest[:SHORT_HASH_DIGITS] or "-" for digest in row.weights_sha256]
-
-
-def legend(rows: Sequence[Row]) -> str:
-    """Return what the numbers of a table are."""
-    told = told_by(rows, "table")
-    units = [f"{metric.label} in {metric.unit}" for metric in told.values() if metric.unit]
-    beside = [f" {note}" for note in notes_beside_local(told)]
-    return (
-        f"Mean over the last {LAST_ROUNDS} rounds, ± standard deviation over seeds; "
-        f"{', '.join(units)}. Best: by differences paired over seeds, 95% confidence."
-        f"{''.join(beside)}"
-    )
-
-
-def notes_beside_local(metrics: Mapping[str, Metric]) -> list[str]:
-    """Return a sentence for each of these metrics that is beside training alone."""
-    return [
-        f"{capitalised(metric.label)}: {metric.aggregation}."
-        for metric in metrics.values()
-        if isinstance(metric, BesideLocalMetric)
-    ]
-
-
-def _as_csv(comparison: Comparison) -> str:
-    buffer = io.StringIO()
-    columns = ["dataset", "split", "strategy", "seeds"]
-    metrics = list(shown_in("csv"))
-    for metric in metrics:
-        columns += [f"{metric}_mean", f"{metric}_std"]
-    columns += ["clients_sampled", "own_models"]
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([*columns, "weights_sha256"])
-    for row in comparison.rows:
-        cells: list[object] = [row.dataset, row.split, row.strategy, len(row.seeds)]
-        for metric in metrics:
-            cells += [row.mean.get(metric, ""), row.std.get(metric, "")]
-        cells += ["" if row.sample is None else row.sample[0], "yes" if row.personal else ""]
-        writer.writerow([*cells, " ".join(row.weights_sha256)])
-    return buffer.getvalue()
 
 
 def capitalised(text: str) -> str:

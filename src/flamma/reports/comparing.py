@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from flamma.errors import FlammaError
 from flamma.experiments.config import make_config
+from flamma.experiments.families import families_compared
 from flamma.experiments.folder import CONFIG
 from flamma.experiments.published import parse_table
 from flamma.experiments.run import Run
@@ -51,8 +53,8 @@ class ComparisonView:
 
     @property
     def strategies(self) -> list[str]:
-        """The strategies, in the order of the table."""
-        return list(dict.fromkeys(row.strategy for row in self.comparison.rows))
+        """The strategies, in the order of the table, family by family."""
+        return list(dict.fromkeys(row.strategy for row in self.by_family(self.comparison.rows)))
 
     @property
     def problems(self) -> list[str]:
@@ -67,10 +69,28 @@ class ComparisonView:
             *self.missing,
         ]
 
+    @cached_property
+    def families(self) -> dict[str, list[str]]:
+        """The strategies by family, if there are many."""
+        behind = {}
+        for (_, _, strategy), by_seed in self.runs.items():
+            named = next(iter(by_seed.values())).table("strategy").get("name")
+            behind |= {strategy: named} if isinstance(named, str) else {}
+        return families_compared(self.comparison, behind)
+
     def rows(self, dataset: str, split: str) -> list[Row]:
-        """Return the rows of one panel."""
+        """Return the rows of one panel, family by family."""
         rows = self.comparison.rows
-        return [row for row in rows if (row.dataset, row.split) == (dataset, split)]
+        return self.by_family(row for row in rows if (row.dataset, row.split) == (dataset, split))
+
+    def by_family(self, rows: Iterable[Row]) -> list[Row]:
+        """Return rows family by family, if there are families; else as they are."""
+        order = list(self.families)
+        return sorted(rows, key=lambda r: order.index(self.family(r.strategy)) if order else 0)
+
+    def family(self, strategy: str) -> str:
+        """Return the family of a strategy, empty if there are none."""
+        return next((f for f, members in self.families.items() if strategy in members), "")
 
     def longest_runs(self, dataset: str, split: str, strategy: str) -> list[RunView]:
         """Return the runs with the most rounds: all seeds of a row, or some if it is unfinished."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from flamma.experiments.table import Row, capitalised
 from flamma.metrics import METRICS, RoundMetric, shown_in
 from flamma.metrics.kinds import LAST_ROUNDS
-from flamma.reports.comparing import ComparisonView, pareto
+from flamma.reports.comparing import ComparisonView
 from flamma.reports.curves import Curve, curves
 from flamma.reports.document import (
     Chart,
@@ -23,10 +23,11 @@ from flamma.reports.document import (
     short_numbers,
 )
 from flamma.reports.metric_text import BETTER
+from flamma.reports.multiples import Multiple, multiples, series_of
 from flamma.strategies import label_of
 from flamma.types import Floats
 
-SPENT = {"epochs_total": ("local epochs", 1.0), "bytes_up": ("sent by clients, MB", 1e-6)}
+WORK_AXES = {"epochs_total": ("local epochs", 1.0), "bytes_up": ("sent by clients, MB", 1e-6)}
 """Metrics of what training took, with the axis and the scale that they are drawn with."""
 
 MAX_BOX_POINTS = 2_000
@@ -35,86 +36,90 @@ MAX_BOX_POINTS = 2_000
 GREY = 7
 """The series that is drawn in grey."""
 
+SMALL_HEIGHT = 260
+"""Of one of the small multiples, in pixels."""
 
-def over_rounds(view: ComparisonView) -> Charts:
+LINE_HEIGHT = 22
+"""Of a strategy's line in a chart of all of them, in pixels."""
+
+TAILS = (("worst 10%", "worst_10"), ("mean", "accuracy"), ("best 10%", "best_10"))
+"""What is shown of the clients' accuracies, each with its metric."""
+
+
+REFERENCES_AID = "Thin ones are the same in every family's picture, to compare with."
+
+
+def over_rounds(view: ComparisonView) -> list[Charts]:
     """Return every metric that is shown as a curve, over the rounds: the paper's Figs. 4 and 5."""
-    charts = []
+    found = []
     for dataset, split in view.panels:
         for name, metric in shown_in("curves").items():
-            traces: list[dict[str, Any]] = []
-            for curve in curves(view, dataset, split, name):
-                label, series = label_of(curve.strategy), view.strategies.index(curve.strategy)
-                if len(curve.values) > 1:
-                    edges = (curve.rounds, curve.low, curve.high)
-                    traces += band("lowest seed/highest seed", *edges, series, label)
-                traces.append(line(label, curve.rounds, curve.mean, series))
-            if traces:
-                charts.append(
-                    Chart(
-                        f"curve-{dataset}-{split}-{name}",
-                        f"{capitalised(metric.label)}: {dataset}, {split}",
-                        f"{BETTER[metric.better]} Lines are means over seeds; bands reach from "
-                        "the lowest to the highest seed.".lstrip(),
-                        [View(traces, axes("round", metric.title, y_rangemode="tozero"))],
-                    )
+            drawn = curves(view, dataset, split, name)
+            layout = axes("round", metric.title, y_rangemode="tozero", **_same_range(view, drawn))
+            title = f"{capitalised(metric.label)}: {dataset}, {split}"
+            aid = f"{BETTER[metric.better]} {_curves_aid(view)}".lstrip()
+            charts = [
+                Chart(
+                    own.suffixed(f"curve-{dataset}-{split}-{name}"),
+                    own.titled(title),
+                    "" if own.family else aid,
+                    [View(traces, layout)],
+                    height=SMALL_HEIGHT if own.family else 340,
+                    group=own.family,
                 )
-    return Charts(charts)
+                for own in multiples(view)
+                if (traces := _curve_traces(view, drawn, own))
+            ]
+            found.append(_multiple_charts(view, charts, f"{title}. {aid}"))
+    return _joined(view, found)
 
 
-def plane(view: ComparisonView) -> Charts:
-    """Return accuracy against variance, with the strategies that no other beats in both."""
-    return _panels(view, "plane", "Accuracy and fairness", _plane_traces, PLANE_AID, _plane_axes)
-
-
-PLANE_AID = (
-    "Right is more accurate, down is fairer. Crosses are ± one standard deviation over seeds, "
-    "small points single seeds. The dotted line joins the strategies that no other beats in both "
-    "(the Pareto front)."
-)
-
-
-def _plane_axes() -> dict[str, Any]:
-    x, y = METRICS["accuracy"].title, METRICS["accuracy_variance"].title
-    return axes(x, y, y_rangemode="tozero")
-
-
-def _plane_traces(view: ComparisonView, rows: list[Row]) -> list[dict[str, Any]]:
-    x, y = "accuracy", "accuracy_variance"
-    rows = [row for row in rows if x in row.mean and y in row.mean]
-    if not rows:
+def _curve_traces(
+    view: ComparisonView, drawn: Sequence[Curve], own: Multiple
+) -> list[dict[str, Any]]:
+    """Return the lines of a family over thin ones of the references, or all lines with bands."""
+    if not any(curve.strategy in own.members for curve in drawn):
         return []
-    front = pareto(rows)
-    traces: list[dict[str, Any]] = [
-        line(
-            "Pareto front",
-            [row.mean[x] for row in front],
-            [row.mean[y] for row in front],
-            GREY,
-            mode="lines+markers",
-            quiet=True,
-        )
-    ]
-    for row in rows:
-        series, label = view.strategies.index(row.strategy), label_of(row.strategy)
-        if len(row.seeds) > 1:
-            name = f"{label}, single seeds"
-            points = line(name, row.values[x], row.values[y], series, mode="markers")
-            traces.append(points | {"of": label, "small": True})
-        traces.append(
-            line(
-                label,
-                [row.mean[x]],
-                [row.mean[y]],
-                series,
-                mode="markers",
-                error_x={"array": short_numbers([row.std[x]])},
-                error_y={"array": short_numbers([row.std[y]])},
-            )
-        )
-    return traces
+    thin, traces = [], []
+    for curve in drawn:
+        label, series = label_of(curve.strategy), series_of(view, curve.strategy)
+        if curve.strategy in own.references:
+            thin.append(line(label, curve.rounds, curve.mean, series, thin=True))
+        elif curve.strategy in own.members:
+            if len(curve.values) > 1 and not own.family:
+                edges = (curve.rounds, curve.low, curve.high)
+                traces += band("lowest seed/highest seed", *edges, series, label)
+            traces.append(line(label, curve.rounds, curve.mean, series))
+    return [*thin, *traces]
 
 
-def distribution(view: ComparisonView) -> Charts:
+def _curves_aid(view: ComparisonView) -> str:
+    if view.families:
+        return f"Lines are means over seeds. {REFERENCES_AID}"
+    return "Lines are means over seeds; bands reach from the lowest to the highest seed."
+
+
+def _multiple_charts(view: ComparisonView, charts: Sequence[Chart], lead: str) -> Charts:
+    return Charts(charts, small=True, lead=lead) if view.families else Charts(charts)
+
+
+def _same_range(view: ComparisonView, drawn: Sequence[Curve]) -> dict[str, Any]:
+    """Return the range of the values' axis, the same in every family's picture."""
+    if not view.families or not drawn:
+        return {}
+    low = min(0.0, *(float(curve.mean.min()) for curve in drawn))
+    high = max(float(curve.mean.max()) for curve in drawn)
+    return {"y_range": [low, high + 0.05 * (high - low)]}
+
+
+def _joined(view: ComparisonView, found: Sequence[Charts]) -> list[Charts]:
+    """Return charts group by group, or all in one where they share a legend."""
+    if view.families:
+        return [charts for charts in found if charts.charts]
+    return [Charts([chart for charts in found for chart in charts.charts])]
+
+
+def distribution(view: ComparisonView) -> list[Charts]:
     """Return how the clients' accuracies are distributed in the last evaluated round."""
     aid = (
         "One point per client and seed, in the last evaluated round; a short box that sits high "
@@ -123,28 +128,42 @@ def distribution(view: ComparisonView) -> Charts:
     runs = [run for by_seed in view.runs.values() for run in by_seed.values()]
     if sum(run.scores.clients.size for run in runs) > MAX_BOX_POINTS:
         aid += f" Of more than {MAX_BOX_POINTS:,} points so many are drawn, evenly chosen by rank."
-
-    def draw(view: ComparisonView, rows: list[Row]) -> list[dict[str, Any]]:
-        traces = []
-        for row in rows:
-            runs = view.longest_runs(row.dataset, row.split, row.strategy)
-            last = [run.scores.rounds[max(run.scores.rounds)] for run in runs if run.scores.rounds]
-            values = np.concatenate(last) if last else np.zeros(0)
-            values = np.sort(values[~np.isnan(values)])
-            traces.append(
-                {
-                    "type": "box",
-                    "name": label_of(row.strategy),
-                    "y": short_numbers(values[even_sample(values.size, MAX_BOX_POINTS)].tolist()),
-                    "series": view.strategies.index(row.strategy),
-                }
+    found = []
+    for dataset, split in view.panels:
+        boxes = {row.strategy: box for row in view.rows(dataset, split) if (box := _box(view, row))}
+        charts = [
+            Chart(
+                own.suffixed(f"distribution-{dataset}-{split}"),
+                own.titled(f"Clients' accuracies: {dataset}, {split}"),
+                "" if own.family else aid,
+                [View(shown, axes("", "accuracy of a client, %", y_range=[-3, 103]))],
+                height=SMALL_HEIGHT if own.family else 340,
+                group=own.family,
             )
-        return [trace for trace in traces if trace["y"]]
+            for own in multiples(view)
+            if (shown := [boxes[n] for n in (*own.references, *own.members) if n in boxes])
+        ]
+        found.append(
+            _multiple_charts(view, charts, f"Clients' accuracies: {dataset}, {split}. {aid}")
+        )
+    return _joined(view, found)
 
-    def layout() -> dict[str, Any]:
-        return axes("", "accuracy of a client, %", y_range=[-3, 103])
 
-    return _panels(view, "distribution", "Clients' accuracies", draw, aid, layout)
+def _box(view: ComparisonView, row: Row) -> dict[str, Any] | None:
+    """Return the box of a strategy's clients in their last evaluated round."""
+    runs = view.longest_runs(row.dataset, row.split, row.strategy)
+    last = [run.scores.rounds[max(run.scores.rounds)] for run in runs if run.scores.rounds]
+    values = np.concatenate(last) if last else np.zeros(0)
+    values = np.sort(values[~np.isnan(values)])
+    if not values.size:
+        return None
+    return {
+        "type": "box",
+        "name": label_of(row.strategy),
+        "y": short_numbers(values[even_sample(values.size, MAX_BOX_POINTS)].tolist()),
+        "series": series_of(view, row.strategy),
+        "unlisted": bool(view.families),  # the axis names it
+    }
 
 
 def tails(view: ComparisonView) -> Charts:
@@ -153,76 +172,103 @@ def tails(view: ComparisonView) -> Charts:
         "The worst tenth of the clients, the mean and the best tenth: mean over the last "
         f"{LAST_ROUNDS} rounds, ± one standard deviation over seeds. Close together is fair."
     )
-    shown = (("worst 10%", "worst_10"), ("mean", "accuracy"), ("best 10%", "best_10"))
-
-    def draw(view: ComparisonView, rows: list[Row]) -> list[dict[str, Any]]:
-        rows = [row for row in rows if all(key in row.mean for _, key in shown)]
-        names = [label_of(row.strategy) for row in rows]
-        spans = {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "span",
-            "x": [
-                v
-                for row in rows
-                for v in (*short_numbers([row.mean["worst_10"], row.mean["best_10"]]), None)
-            ],
-            "y": [v for name in names for v in (name, name, None)],
-            "series": GREY,
-            "quiet": True,
-        }
-        points = [
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": name,
-                "x": short_numbers(row.mean[key] for row in rows),
-                "y": names,
-                "error_x": {"array": short_numbers(row.std[key] for row in rows)},
-                "series": (5, 4, 0)[k],
-            }
-            for k, (name, key) in enumerate(shown)
-        ]
-        return [spans, *points] if rows else []
-
-    def layout() -> dict[str, Any]:
-        return axes("accuracy, %", "", y_type="category", y_autorange="reversed", x_range=[-3, 103])
-
-    return _panels(view, "tails", "Worst and best tenth", draw, aid, layout)
-
-
-def by_work(view: ComparisonView) -> Charts:
-    """Return every metric that is shown as a curve, over the work spent so far."""
+    layout = axes("accuracy, %", "", y_type="category", y_autorange="reversed", x_range=[-3, 103])
     charts = []
     for dataset, split in view.panels:
-        views = []
-        for name, metric in shown_in("curves").items():
-            found = curves(view, dataset, split, name)
-            for spent, (x_title, scale) in SPENT.items():
-                traces = [
-                    line(
-                        label_of(curve.strategy),
-                        scale * _spent(curve, spent),
-                        curve.mean,
-                        view.strategies.index(curve.strategy),
-                    )
-                    for curve in found
-                ]
-                layout = axes(x_title, metric.title, y_rangemode="tozero")
-                by = "epochs" if spent == "epochs_total" else "bytes"
-                if traces:
-                    views.append(View(traces, layout, f"{metric.label} by {by}"))
-        if views:
-            charts.append(
-                Chart(
-                    f"work-{dataset}-{split}",
-                    f"By work spent: {dataset}, {split}",
-                    "Each line follows a strategy through its rounds, mean over seeds, by the work "
-                    "spent so far with the warm-up.",
-                    views,
-                )
-            )
+        rows = view.rows(dataset, split)
+        rows = [row for row in rows if all(key in row.mean for _, key in TAILS)]
+        traces = [
+            trace
+            for own in multiples(view)
+            for trace in _tails_of([r for r in rows if r.strategy in own.members], own.family)
+        ]
+        title = f"Worst and best tenth: {dataset}, {split}"
+        height = max(340, LINE_HEIGHT * len(rows))
+        chart = Chart(f"tails-{dataset}-{split}", title, aid, [View(traces, layout)], height=height)
+        charts += [chart] if traces else []
     return Charts(charts)
+
+
+def _tails_of(rows: Sequence[Row], family: str) -> list[dict[str, Any]]:
+    """Return the points of a family's rows, and the lines between them."""
+    if not rows:
+        return []
+    names = [label_of(row.strategy) for row in rows]
+    ends = [[*short_numbers([row.mean["worst_10"], row.mean["best_10"]]), None] for row in rows]
+    shared = {"type": "scatter", "group": family}
+    spans = shared | {
+        "mode": "lines",
+        "name": "span",
+        "x": [value for pair in ends for value in pair],
+        "y": [value for name in names for value in (name, name, None)],
+        "series": GREY,
+        "quiet": True,
+    }
+    points = [
+        shared
+        | {
+            "mode": "markers",
+            "name": name,
+            "x": short_numbers(row.mean[key] for row in rows),
+            "y": names,
+            "error_x": {"array": short_numbers(row.std[key] for row in rows)},
+            "series": (5, 4, 0)[k],
+        }
+        for k, (name, key) in enumerate(TAILS)
+    ]
+    return [spans, *points]
+
+
+def by_work(view: ComparisonView) -> list[Charts]:
+    """Return every metric that is shown as a curve, over the work spent so far."""
+    aid = (
+        "Each line follows a strategy through its rounds, mean over seeds, by the work spent so "
+        "far with the warm-up."
+    )
+    found = []
+    for dataset, split in view.panels:
+        drawn = {name: curves(view, dataset, split, name) for name in shown_in("curves")}
+        charts = [
+            Chart(
+                own.suffixed(f"work-{dataset}-{split}"),
+                own.titled(f"By work spent: {dataset}, {split}"),
+                "" if own.family else aid,
+                views,
+                height=SMALL_HEIGHT if own.family else 340,
+                group=own.family,
+            )
+            for own in multiples(view)
+            if (views := _work_views(view, drawn, own))
+        ]
+        lead = f"By work spent: {dataset}, {split}. {aid} {REFERENCES_AID}"
+        found.append(_multiple_charts(view, charts, lead))
+    return _joined(view, found)
+
+
+def _work_views(
+    view: ComparisonView, drawn: Mapping[str, Sequence[Curve]], own: Multiple
+) -> list[View]:
+    views = []
+    for name, metric in shown_in("curves").items():
+        shown = [c for c in drawn[name] if c.strategy in (*own.references, *own.members)]
+        if not any(curve.strategy in own.members for curve in shown):
+            continue
+        for spent, (x_title, scale) in WORK_AXES.items():
+            traces = [
+                line(
+                    label_of(curve.strategy),
+                    scale * _spent(curve, spent),
+                    curve.mean,
+                    series_of(view, curve.strategy),
+                    **({"thin": True} if curve.strategy in own.references else {}),
+                )
+                for curve in shown
+            ]
+            ranges = _same_range(view, drawn[name])
+            layout = axes(x_title, metric.title, y_rangemode="tozero", **ranges)
+            by = "epochs" if spent == "epochs_total" else "bytes"
+            views.append(View(traces, layout, f"{metric.label} by {by}"))
+    return views
 
 
 def _spent(curve: Curve, name: str) -> Floats:
@@ -237,27 +283,3 @@ def _spent(curve: Curve, name: str) -> Floats:
         totals.append([sums[number - 1] for number in curve.rounds])
     mean: Floats = np.mean(totals, axis=0)
     return mean
-
-
-def _panels(
-    view: ComparisonView,
-    name: str,
-    title: str,
-    draw: Callable[[ComparisonView, list[Row]], list[dict[str, Any]]],
-    aid: str,
-    layout: Callable[[], dict[str, Any]],
-) -> Charts:
-    """Return one chart per panel that has something to draw."""
-    traces = {panel: draw(view, view.rows(*panel)) for panel in view.panels}
-    return Charts(
-        [
-            Chart(
-                f"{name}-{dataset}-{split}",
-                f"{title}: {dataset}, {split}",
-                aid,
-                [View(found, layout())],
-            )
-            for (dataset, split), found in traces.items()
-            if found
-        ]
-    )

@@ -20,10 +20,13 @@ from flamma.reports.document import (
     Table,
     notice,
 )
+from flamma.reports.multiples import family_title
+from flamma.reports.plane_chart import plane
 from flamma.strategies import label_of
 
 MAX_NOTICES = 12
 MAX_FACTS = 8
+MAX_NAMES = 6
 VERSION_COLUMNS = ("flamma", "python", "numpy", "torch", "trainer")
 
 
@@ -51,6 +54,7 @@ def comparison_document(path: Path) -> Document:
         facts=_facts(view),
         sections=sections,
         footer=f"Made by FLamma from {path.name or path}",
+        groups={family: family_title(family) for family in view.families},
     )
 
 
@@ -80,15 +84,17 @@ def _facts(view: ComparisonView) -> Facts:
                 note = f"cannot be told apart by {tables.HOW_BEST}"
                 facts.append((title, " or ".join(names), note))
             elif best:
-                note = f"{', '.join(names)} cannot be told apart by {tables.HOW_BEST}"
+                several = f"{len(names)} strategies"
+                which = ", ".join(names) if len(names) <= MAX_NAMES else several
+                note = f"{which} cannot be told apart by {tables.HOW_BEST}"
                 facts.append((title, "not decided", note))
     return Facts(facts[:MAX_FACTS])
 
 
 def _sections(view: ComparisonView) -> list[Section]:
     datasets = list(dict.fromkeys(dataset for dataset, _ in view.panels))
-    main = [tables.main_table(view.comparison, dataset) for dataset in datasets]
-    further = [tables.further_table(view.comparison, dataset) for dataset in datasets]
+    main = [tables.main_table(view, dataset) for dataset in datasets]
+    further = [tables.further_table(view, dataset) for dataset in datasets]
     return [
         Section(
             "table",
@@ -116,19 +122,19 @@ def _chart_sections(view: ComparisonView) -> list[Section]:
             "rounds",
             "Over the rounds",
             "The paper's Figs. 4 and 5: metrics as training goes on.",
-            [charts.over_rounds(view)],
+            charts.over_rounds(view),
         ),
         (
             "fairness",
             "Accuracy and fairness",
             "Whether fairness costs accuracy, and how the worst clients fare.",
-            [charts.plane(view), charts.distribution(view), charts.tails(view)],
+            [plane(view), *charts.distribution(view), charts.tails(view)],
         ),
         (
             "work",
             "Work and traffic",
             "Metrics by the local epochs and bytes that were spent.",
-            [charts.by_work(view)],
+            charts.by_work(view),
         ),
     ]
     sections = []
@@ -173,7 +179,7 @@ def _reproduction(view: ComparisonView) -> Section:
     if versions:
         rows = [list(row) for row in sorted(versions)]
         items.append(Table("versions", "Versions", VERSION_COLUMNS, rows))
-    hashes = tables.hashes_table(view.comparison)
+    hashes = tables.hashes_table(view)
     items += [hashes] if hashes.rows else []
     first = {key: next(iter(by_seed.values())) for key, by_seed in view.runs.items()}
     configs = [

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
 from flamma.experiments.best import CONFIDENCE, explain_marks
-from flamma.experiments.table import (
-    Comparison,
-    Row,
-    capitalised,
+from flamma.experiments.table import Comparison, Row, capitalised, told_by
+from flamma.experiments.table_text import (
+    SPENT,
+    column_titles,
+    metrics_in_lines,
     notes_beside_local,
     short_hashes,
-    told_by,
+    spent_text,
 )
 from flamma.metrics import METRICS, EqualWorkMetric, Metric
 from flamma.metrics.kinds import LAST_ROUNDS
@@ -45,16 +46,27 @@ def _page_metrics(rows: Sequence[Row]) -> dict[str, Metric]:
     return {n: metric for n, metric in found.items() if not isinstance(metric, EqualWorkMetric)}
 
 
-def main_table(comparison: Comparison, dataset: str) -> Table:
+def _main_metrics(view: ComparisonView, rows: Sequence[Row]) -> dict[str, Metric]:
+    """Return the metrics that the main table has for every split."""
+    wanted = metrics_in_lines(rows, bool(view.families))
+    return {name: metric for name, metric in _page_metrics(rows).items() if name in wanted}
+
+
+def main_table(view: ComparisonView, dataset: str) -> Table:
     """Return the paper's layout: one line per strategy, the metrics of every split side by side."""
-    rows = [row for row in comparison.rows if row.dataset == dataset]
+    comparison = view.comparison
+    rows = view.by_family(row for row in comparison.rows if row.dataset == dataset)
     splits = list(dict.fromkeys(row.split for row in rows))
-    metrics = table_metrics(rows)
+    strategies = list(dict.fromkeys(row.strategy for row in rows))
+    metrics = _main_metrics(view, rows)
     printed = paper_table().get(dataset, {})
     header = ["Algorithm"]
-    header += [f"{capitalised(m.label)} ({split})" for split in splits for m in metrics.values()]
+    spent = SPENT if view.families else ()
+    alone = bool(spent) and len(splits) == 1  # the caption tells the split
+    header += column_titles(metrics, splits, alone)
+    header += [title for _, title, _ in spent]
     lines: list[list[str | TableCell]] = []
-    for strategy in dict.fromkeys(row.strategy for row in rows):
+    for strategy in strategies:
         by_split = {row.split: row for row in rows if row.strategy == strategy}
         cells: list[str | TableCell] = [label_of(strategy)]
         for split in splits:
@@ -62,18 +74,30 @@ def main_table(comparison: Comparison, dataset: str) -> Table:
             for name in metrics:
                 note = "paper: {:.2f} ± {:.2f}".format(*theirs[name]) if name in theirs else ""
                 cells.append(_cell(comparison, by_split.get(split), name, note))
+        own = list(by_split.values())
+        cells += [TableCell(spent_text(own, name, unit)) for name, _, unit in spent]
         lines.append(cells)
     notes = [
         *_table_notes(rows, printed),
         *notes_beside_local(metrics),
         *comparison.evaluation_notes(dataset),
     ]
-    return Table(f"table-{dataset}", dataset, header, lines, notes)
+    groups = _groups(view, strategies)
+    caption = f"{dataset}, {splits[0]}" if alone else dataset
+    return Table(f"table-{dataset}", caption, header, lines, notes, groups)
 
 
-def further_table(comparison: Comparison, dataset: str) -> Table:
+def _groups(view: ComparisonView, strategies: Iterable[str]) -> list[str]:
+    """Return the family of every line of a table; nothing if there are none."""
+    return [view.family(strategy) for strategy in strategies] if view.families else []
+
+
+def further_table(view: ComparisonView, dataset: str) -> Table:
     """Return the other metrics of the page: one line per split and strategy."""
-    main = table_metrics(comparison.rows)
+    comparison = view.comparison
+    rows = view.by_family(row for row in comparison.rows if row.dataset == dataset)
+    main = {*_main_metrics(view, comparison.rows)}
+    main |= {name for name, _, _ in SPENT} if view.families else set()
     metrics = {
         name: metric
         for name, metric in _page_metrics(comparison.rows).items()
@@ -85,12 +109,12 @@ def further_table(comparison: Comparison, dataset: str) -> Table:
             f"{label_of(row.strategy)} ({row.split})",
             *(_cell(comparison, row, name) for name in metrics),
         ]
-        for row in comparison.rows
-        if row.dataset == dataset
+        for row in rows
     ]
     notes = [f"{capitalised(m.label)}: {m.aggregation}." for m in metrics.values()]
     notes += comparison.evaluation_notes(dataset)
-    return Table(f"further-{dataset}", dataset, header, lines, [" ".join(notes)])
+    groups = _groups(view, (row.strategy for row in rows))
+    return Table(f"further-{dataset}", dataset, header, lines, [" ".join(notes)], groups)
 
 
 def equal_work_tables(view: ComparisonView) -> list[Table]:
@@ -120,22 +144,24 @@ def equal_work_tables(view: ComparisonView) -> list[Table]:
         "run of the same data and split with the fewest spends in all."
     )
     notes = [note, *view.comparison.evaluation_notes()]
-    return [Table("equal-work", "At equal work", header, lines, notes)]
+    groups = _groups(view, view.strategies)
+    return [Table("equal-work", "At equal work", header, lines, notes, groups)]
 
 
-def hashes_table(comparison: Comparison) -> Table:
+def hashes_table(view: ComparisonView) -> Table:
     """Return the beginnings of the hashes of the final weights, one for each seed."""
+    rows = [row for row in view.by_family(view.comparison.rows) if row.weights_sha256]
     lines: list[list[str | TableCell]] = [
         [row.dataset, row.split, label_of(row.strategy), " ".join(short_hashes(row))]
-        for row in comparison.rows
-        if row.weights_sha256
+        for row in rows
     ]
     header = ["Data", "Split", "Algorithm", "Weights by seed"]
     note = (
         "The first digits of the SHA-256 of the final weights; flamma compare --check table.json "
         "repeats the runs and compares them."
     )
-    return Table("weights", "Final weights", header, lines, [note])
+    groups = _groups(view, (row.strategy for row in rows))
+    return Table("weights", "Final weights", header, lines, [note], groups)
 
 
 def _cell(comparison: Comparison, row: Row | None, name: str, note: str = "") -> str | TableCell:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flamma.experiments.families import family_name
 from flamma.experiments.table import Comparison
-from flamma.metrics import shown_in
+from flamma.metrics import Metric, shown_in
 from flamma.reports.comparing import ComparisonView, read_runs
 from flamma.reports.drawing import label_axes, new_figure, save, style_of
+from flamma.reports.multiples import Multiple, multiples, series_of
 from flamma.reports.reading import RunView
 from flamma.strategies import label_of
 from flamma.types import Floats
@@ -68,37 +71,85 @@ def curves(view: ComparisonView, dataset: str, split: str, metric: str) -> list[
 
 
 def draw_comparison(view: ComparisonView, dataset: str) -> Figure:
-    """Draw one column per split and one row per metric."""
+    """Draw one column per split and one row per metric; of many strategies one row per family."""
     splits = [split for name, split in view.panels if name == dataset]
     found = {
         metric: [curves(view, dataset, split, name) for split in splits]
         for name, metric in shown_in("curves").items()
     }
     found = {metric: panels for metric, panels in found.items() if any(panels)}
+    if view.families:
+        return _draw_families(view, dataset, splits, found)
     figure = new_figure(4.6 * len(splits) + 1.6, 3.3 * max(1, len(found)))
     grid = figure.subplots(max(1, len(found)), len(splits), squeeze=False, sharex=True)
     for row, (metric, panels) in enumerate(found.items()):
         for column, panel in enumerate(panels):
             axes = grid[row][column]
             _draw_panel(axes, view, panel)
+            _start_at_zero(axes, panel)
             below = "round" if row == len(found) - 1 else ""
             title = f"{dataset}, {splits[column]}" if row == 0 else ""
             label_axes(axes, below, metric.title if column == 0 else "", title)
-    handles = {
-        label: handle
-        for axes in grid.flat
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(handles.values(), handles, loc="outside right center", frameon=False)
+    figure.legend(*_legend_of(grid.flat), loc="outside right center", frameon=False)
     return figure
 
 
-def _draw_panel(axes: Axes, view: ComparisonView, panel: list[Curve]) -> None:
+def _draw_families(
+    view: ComparisonView,
+    dataset: str,
+    splits: Sequence[str],
+    found: Mapping[Metric, Sequence[list[Curve]]],
+) -> Figure:
+    """Draw one row per family and one column per metric and split, references in each."""
+    columns = [
+        (metric, split, panel)
+        for metric, panels in found.items()
+        for split, panel in zip(splits, panels, strict=True)
+    ]
+    rows = multiples(view)
+    figure = new_figure(4.2 * len(columns) + 2.2, 2.3 * len(rows))
+    shape = (len(rows), max(1, len(columns)))
+    grid = figure.subplots(*shape, squeeze=False, sharex=True, sharey="col")
+    for row, own in enumerate(rows):
+        for column, (metric, split, panel) in enumerate(columns):
+            axes = grid[row][column]
+            shown = [c for c in panel if c.strategy in (*own.references, *own.members)]
+            _draw_panel(axes, view, shown, own)
+            title = f"{family_name(own.family)}: {metric.label}, {dataset}, {split}"
+            label_axes(axes, "round" if row == len(rows) - 1 else "", metric.title, title)
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "fontsize": "small"}
+        grid[row][-1].legend(*_legend_of(grid[row]), frameon=False, **beside)
+    for column, (_, _, panel) in enumerate(columns):
+        _start_at_zero(grid[0][column], panel)  # and all below, when they have been drawn
+    return figure
+
+
+def _legend_of(drawn: Iterable[Axes]) -> tuple[list[Any], list[str]]:
+    """Return every line of some axes once, and its label."""
+    found = {
+        label: handle
+        for axes in drawn
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    return list(found.values()), list(found)
+
+
+def _draw_panel(
+    axes: Axes, view: ComparisonView, panel: list[Curve], own: Multiple | None = None
+) -> None:
+    """Draw curves with a band over seeds; of a family the lines only, its references thin."""
     for curve in panel:
-        colour, dash = style_of(view.strategies.index(curve.strategy))
-        label = label_of(curve.strategy)
-        axes.plot(curve.rounds, curve.mean, color=colour, linestyle=dash, label=label)
-        axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.12)
+        colour, dash = style_of(series_of(view, curve.strategy))
+        label, width = label_of(curve.strategy), 1.5
+        if own is None:
+            axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.12)
+        elif curve.strategy in own.references:
+            width = 0.9
+        line = {"color": colour, "linestyle": dash, "linewidth": width}
+        axes.plot(curve.rounds, curve.mean, label=label, **line)
+
+
+def _start_at_zero(axes: Axes, panel: list[Curve]) -> None:
     if all(curve.low.min() >= 0 for curve in panel):
         axes.set_ylim(bottom=0)
 

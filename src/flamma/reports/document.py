@@ -27,7 +27,7 @@ class View:
     """One way to look at a chart: traces and a layout in the words of plotly.js.
 
     Colours are left to the page, which knows its theme: a trace says which ``series`` it belongs
-    to, a heat map which ``scale`` it uses.
+    to, a heat map which ``scale`` it uses. One that belongs to a ``group`` is hidden with it.
     """
 
     traces: Sequence[Mapping[str, Any]]
@@ -45,13 +45,19 @@ class Chart:
     views: Sequence[View]
     wide: bool = False
     height: int = 340
+    group: str = ""
 
 
 @dataclass(frozen=True)
 class Charts:
-    """Charts that share one legend."""
+    """Charts that share one legend if they show the same.
+
+    Small ones stand closer together, under one sentence on how to read them all.
+    """
 
     charts: Sequence[Chart]
+    small: bool = False
+    lead: str = ""
     kind: str = field(default="charts", init=False)
 
 
@@ -68,13 +74,14 @@ class TableCell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a caption."""
+    """A table with a caption; ``groups`` has the group of every row, if rows are grouped."""
 
     name: str
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[str | TableCell]]
     notes: Sequence[str] = ()
+    groups: Sequence[str] = ()
     kind: str = field(default="table", init=False)
 
 
@@ -116,7 +123,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A whole page."""
+    """A whole page; ``groups`` are what can be hidden and shown together, each with its title."""
 
     kind: str
     title: str
@@ -125,6 +132,7 @@ class Document:
     facts: Facts
     sections: Sequence[Section]
     footer: str
+    groups: Mapping[str, str] = field(default_factory=dict)
 
 
 def short_numbers(values: Iterable[Any]) -> list[Any]:

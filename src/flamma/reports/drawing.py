@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, dark enough on white; line styles repeat the distinction.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#7F7F7F")
+# The same, as light pages have it (charts.js), so that a strategy has one colour everywhere.
+SERIES_COLOURS = (
+    *("#0072B2", "#C98300", "#009E73", "#B7568F", "#1a1d21", "#D55E00", "#3A9BDC", "#7F7F7F"),
+)
 Dash = str | tuple[int, tuple[int, ...]]
 DASHES: tuple[Dash, ...] = (
     "-",
@@ -31,8 +35,8 @@ PICTURE_ENDINGS = (".png", ".svg")
 
 def style_of(number: int) -> tuple[str, Dash]:
     """Return colour and dash of a line; from the ninth on colours come again with other dashes."""
-    turn, place = divmod(number, len(COLOURS))
-    return COLOURS[place], DASHES[(place + 2 * turn) % len(DASHES)]
+    turn, place = divmod(number, len(SERIES_COLOURS))
+    return SERIES_COLOURS[place], DASHES[(place + 2 * turn) % len(DASHES)]
 
 
 def check_picture_name(path: Path) -> None:

@@ -18,7 +18,7 @@ from flamma.files import write_atomically
 from flamma.reports.document import Document
 
 REPORT_FILE = "report.html"
-PAGE_SCRIPTS = ("solver.js", "charts.js", "explorer.js", "page.js", "live.js")
+PAGE_SCRIPTS = ("solver.js", "charts.js", "groups.js", "explorer.js", "page.js", "live.js")
 
 
 def read_document(path: Path) -> Document:

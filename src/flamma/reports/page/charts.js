@@ -51,10 +51,14 @@ const faded = (colour, share) =>
 const turned = (series) => (series + 2 * Math.floor(series / 8)) % 8;
 const groupOf = (trace) => trace.of ?? trace.name;
 
+const symbolOf = (trace) =>
+  `${SYMBOLS[trace.shape ?? turned(trace.series ?? 0)]}${trace.open ? "-open" : ""}`;
+
 function styled(trace, theme, hidden) {
-  const { series = 0, of, band, small, quiet, scale, ...own } = trace;
+  const { series = 0, of, band, small, quiet, scale, group, thin, shape, open, faint, unlisted, ...own } =
+    trace;
   const colour = theme.series[series % theme.series.length];
-  const figure = { ...own, name: plain(trace.name ?? ""), visible: !hidden.has(groupOf(trace)) };
+  const figure = { ...own, name: plain(trace.name ?? ""), visible: !hidden.has(groupOf(trace)) && !Groups.hidden.has(group) };
   for (const side of ["x", "y"]) if (own[side]) figure[side] = own[side].map(plainName);
   if (trace.type === "heatmap") {
     const bar = { thickness: 10, outlinewidth: 0, tickfont: { color: theme.soft, size: 11 } };
@@ -81,7 +85,7 @@ function styled(trace, theme, hidden) {
   if (trace.type === "box") {
     return { ...figure, boxpoints: "all", jitter: 0.5, pointpos: 0, fillcolor: faded(colour, 0.25),
       line: { color: colour, width: 1.5 },
-      marker: { color: colour, size: 4, opacity: 0.45, symbol: SYMBOLS[turned(series)] } };
+      marker: { color: colour, size: 4, opacity: 0.45, symbol: symbolOf(trace) } };
   }
   if (band) {
     return { ...figure, line: { width: 0, color: colour }, fillcolor: faded(colour, 0.13) };
@@ -90,13 +94,19 @@ function styled(trace, theme, hidden) {
   for (const side of ["error_x", "error_y"]) {
     if (figure[side]) figure[side] = { ...figure[side], ...error };
   }
-  figure.line = { color: colour, width: quiet ? 1.5 : 2.2, dash: DASHES[turned(series)],
+  figure.line = { color: colour, width: quiet || thin ? 1.5 : 2.2, dash: DASHES[turned(series)],
     ...(own.line ?? {}) };
   if (quiet) figure.line.dash = "dot";
   const alone = own.mode === "lines" && own.y.filter((value) => value !== null).length < 3;
   if (alone) figure.mode = "lines+markers"; // one round is no line yet
-  figure.marker = { color: colour, size: small || alone ? 5 : quiet ? 4 : 11, opacity: small ? 0.5 : 1,
-    symbol: SYMBOLS[turned(series)], ...(own.marker ?? {}) };
+  const size = small || alone ? 5 : quiet ? 4 : faint ? 8 : 11;
+  figure.marker = { color: colour, size, opacity: small ? 0.5 : faint ? 0.35 : 1,
+    symbol: symbolOf(trace), ...(own.marker ?? {}) };
+  if (own.text) {
+    figure.text = own.text.map(plain);
+    figure.textfont = { size: 11.5, color: theme.ink };
+    figure.cliponaxis = false; // a name may reach over the edge
+  }
   return figure;
 }
 
@@ -144,6 +154,7 @@ class ChartCard {
       tool("PNG", `Download “${chart.title}” as PNG`, () => this.saveImage("png")),
       tool("SVG", `Download “${chart.title}” as SVG`, () => this.saveImage("svg")));
     this.node = make("figure", { class: "card chart", "data-chart": chart.name,
+      "data-group": chart.group || false,
       "aria-labelledby": id },
     make("div", { class: "chart-head" }, this.title, this.tools), this.views, this.legend ?? "",
     this.plot, this.caption);
@@ -184,6 +195,7 @@ class ChartCard {
   }
 
   async draw() {
+    if (this.node.hidden) return; // it has no size; it is drawn when it is shown
     const { data, layout } = this.figure();
     if (!data.length) {
       this.plot.replaceChildren(make("p", { class: "empty" }, "There is nothing to draw yet."));
@@ -211,7 +223,7 @@ class ChartCard {
       legend: { orientation: "h", y: -0.2, traceorder: "normal" }, margin: { l: 70, r: 20, t: 60, b: 60 },
       title: { text: plain(this.chart.title), x: 0.02, font: { size: 17 } } };
     const shown = data.map((trace, k) => ({ ...trace,
-      showlegend: !this.chart.views[this.view].traces[k].of }));
+      showlegend: isListed(this.chart.views[this.view].traces[k]) }));
     const size = { format, width: 900, height: 520, scale: format === "png" ? 2 : 1 };
     save(await Plotly.toImage({ data: shown, layout: named }, size), `${this.chart.name}.${format}`);
   }
@@ -251,12 +263,14 @@ function asCsv(view) {
   return `${rows.map((row) => row.map(cell).join(",")).join("\n")}\n`;
 }
 
+const isListed = (trace) => !trace.of && !trace.unlisted;
+
 // The series of a chart that a legend names: not its bands, nor what a heat map's scale tells.
 function seriesOf(chart, view = null) {
   const entries = new Map();
   const views = view === null ? chart.views : [chart.views[view]];
   for (const trace of views.flatMap((shown) => shown.traces)) {
-    if (trace.type !== "heatmap" && !trace.of && trace.name) entries.set(trace.name, trace);
+    if (trace.type !== "heatmap" && isListed(trace) && trace.name) entries.set(trace.name, trace);
   }
   return entries;
 }

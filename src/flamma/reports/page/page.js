@@ -36,8 +36,9 @@ const Page = (() => {
       const own = item.charts.map((chart) => new ChartCard(chart, hidden));
       cards.push(...own);
       const legend = shared ? legendPlace() : "";
-      const place = make("div", { class: "group" }, legend,
-        make("div", { class: "charts" }, ...own.map((card) => card.node)));
+      const place = make("div", { class: "group" },
+        item.lead ? make("p", { class: "lead" }, item.lead) : "", legend,
+        make("div", { class: item.small ? "charts small" : "charts" }, ...own.map((card) => card.node)));
       const fill = () => {
         if (shared) fillLegend(legend, own, hidden);
         else own.forEach((card) => card.fillLegend());
@@ -79,14 +80,27 @@ const Page = (() => {
       if (value.note) node.append(make("span", { class: "note" }, value.note));
       return node;
     });
+    const line = (row) => make("tr", {}, ...cells(row));
+    const bodies = item.groups?.length ? groupedBodies(item, line)
+      : [make("tbody", {}, ...item.rows.map(line))];
     const words = item.rows.every((row) => row.every((cell) => typeof cell === "string"));
     return make("div", { class: "card", "data-table": item.name },
       make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": item.caption },
         make("table", { class: words ? "words" : false },
           make("caption", {}, item.caption),
           make("thead", {}, make("tr", {}, ...item.header.map((h) => make("th", { scope: "col" }, h)))),
-          make("tbody", {}, ...item.rows.map((row) => make("tr", {}, ...cells(row)))))),
+          ...bodies)),
       ...item.notes.map((note) => make("p", { class: "table-note" }, note)));
+  }
+
+  // One body for every group, under a row with its title.
+  function groupedBodies(item, line) {
+    const groups = [...new Set(item.groups)];
+    return groups.map((group) => make("tbody", { "data-group": group },
+      make("tr", { class: "group" },
+        make("th", { scope: "rowgroup", colspan: item.header.length },
+          make("span", { class: "text" }, Groups.title(group)))),
+      ...item.rows.filter((_, k) => item.groups[k] === group).map(line)));
   }
 
   function makeFacts(item) {
@@ -136,6 +150,7 @@ const Page = (() => {
     document.title = item.title;
     if (found === shape) update(item);
     else build(item);
+    Groups.apply();
     shape = found;
     return redraw();
   }
@@ -145,6 +160,7 @@ const Page = (() => {
     cards = [];
     updaters = [];
     legends = [];
+    const bar = Groups.bar(item.groups ?? {}, redraw); // before the tables, which ask for titles
     const sections = item.sections.map((section) => {
       const made = section.items.map((part) => makers[part.kind](part));
       updaters.push(made.map(([, renew]) => renew));
@@ -155,7 +171,7 @@ const Page = (() => {
     const place = document.getElementById("page");
     place.replaceChildren(makeHeader(item), makeNotices(item), makeFacts(item.facts),
       make("nav", { "aria-label": "sections" },
-        ...item.sections.map((s) => make("a", { href: `#${s.name}` }, s.title))),
+        ...item.sections.map((s) => make("a", { href: `#${s.name}` }, s.title))), bar,
       make("main", { id: "main", tabindex: "-1" }, ...sections),
       make("footer", {}, item.footer));
   }
@@ -174,7 +190,7 @@ const Page = (() => {
     addEventListener("beforeprint", () => {
       before = html.dataset.theme;
       html.dataset.theme = "light";
-      cards.forEach((card) => {
+      cards.filter((card) => !card.node.hidden).forEach((card) => {
         const { data, layout } = card.figure("light");
         if (data.length) Plotly.react(card.plot, data, { ...layout, width: 640 }, CONFIG);
       });
