@@ -19,7 +19,7 @@ from flamma.experiments.table import compared
 from flamma.experiments.table_text import as_markdown, layout
 from flamma.metrics import METRICS
 from flamma.records import Evaluation, RoundRecord
-from flamma.reports.comparing import read_comparison
+from flamma.reports.comparing import ComparisonView, read_comparison
 from flamma.reports.comparison_page import comparison_document
 from flamma.reports.comparison_tables import main_table
 from made_runs import made_comparison, made_config
@@ -140,7 +140,8 @@ def test_every_table_has_the_column(with_local, capsys):
     assert rows["local"]["better_off_mean"] == ""
     told = json.loads((with_local / "table.json").read_text())["rows"]
     assert ["better_off" in row["values"] for row in told] == [True, True, False]
-    assert main_table(table, "mnist").header[3] == "Share better off (iid)"
+    view = ComparisonView(with_local, table, {}, [])
+    assert main_table(view, "mnist").header[3] == "Share better off (iid)"
     _print(table, with_local, as_json=False)
     assert "Share better off (iid)" in capsys.readouterr().out
 

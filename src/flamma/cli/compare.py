@@ -22,6 +22,7 @@ examples:
   flamma compare --out out/quick                      the default suite, about a minute
   flamma compare --out out/quick                      again: goes on, or prints the table
   flamma compare --suite laptop --datasets mnist --splits shards --out out/mnist
+  flamma compare --suite family --datasets digits     all strategies, grouped by family
   flamma compare my-suite.toml --out out/mine --seeds 5
   flamma compare --check published/table.json         repeat a table; exit code 1 if it differs
   flamma compare --out out/two --strategies fedavg,flamma --dataset mnist --rounds 60

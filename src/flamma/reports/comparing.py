@@ -72,7 +72,7 @@ class ComparisonView:
     @cached_property
     def families(self) -> dict[str, list[str]]:
         """The strategies by family, if there are many."""
-        behind = {}
+        behind: dict[str, str] = {}
         for (_, _, strategy), by_seed in self.runs.items():
             named = next(iter(by_seed.values())).table("strategy").get("name")
             behind |= {strategy: named} if isinstance(named, str) else {}

@@ -137,15 +137,13 @@ def distribution(view: ComparisonView) -> list[Charts]:
                 own.titled(f"Clients' accuracies: {dataset}, {split}"),
                 "" if own.family else aid,
                 [View(shown, axes("", "accuracy of a client, %", y_range=[-3, 103]))],
-                height=SMALL_HEIGHT if own.family else 340,
                 group=own.family,
             )
             for own in multiples(view)
             if (shown := [boxes[n] for n in (*own.references, *own.members) if n in boxes])
         ]
-        found.append(
-            _multiple_charts(view, charts, f"Clients' accuracies: {dataset}, {split}. {aid}")
-        )
+        lead = f"Clients' accuracies: {dataset}, {split}. {aid}" if view.families else ""
+        found.append(Charts(charts, lead=lead))
     return _joined(view, found)
 
 

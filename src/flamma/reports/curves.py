@@ -145,8 +145,8 @@ def _draw_panel(
             axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.12)
         elif curve.strategy in own.references:
             width = 0.9
-        line = {"color": colour, "linestyle": dash, "linewidth": width}
-        axes.plot(curve.rounds, curve.mean, label=label, **line)
+        look: dict[str, Any] = {"color": colour, "linestyle": dash, "linewidth": width}
+        axes.plot(curve.rounds, curve.mean, label=label, **look)
 
 
 def _start_at_zero(axes: Axes, panel: list[Curve]) -> None:

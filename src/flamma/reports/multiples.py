@@ -9,8 +9,9 @@ from flamma.experiments.families import family_name
 from flamma.reports.comparing import ComparisonView
 from flamma.strategies import FAMILIES
 
-REFERENCES = {"fedavg": 7, "flamma-plus": 4}
-"""The strategies that are drawn in every family's picture, and their series: grey and black."""
+REFERENCES = {"fedavg": 15, "flamma-plus": 4}
+"""The strategies that are drawn in every family's picture, and their series: dashed in grey and
+in black."""
 
 MEMBER_SERIES = (0, 1, 2, 3, 5, 6)
 """The series of the others: all colours but those two."""

@@ -10,7 +10,7 @@ from flamma.experiments.table import Row
 from flamma.metrics import METRICS
 from flamma.reports.comparing import ComparisonView, pareto
 from flamma.reports.document import Chart, Charts, View, axes, line, short_numbers
-from flamma.reports.multiples import COLOURS_IN_TURN, series_of
+from flamma.reports.multiples import COLOURS_IN_TURN, REFERENCES, series_of
 from flamma.strategies import label_of
 
 X, Y = "accuracy", "accuracy_variance"
@@ -94,7 +94,7 @@ def _many(view: ComparisonView, rows: list[Row], family: str) -> list[dict[str, 
     traces = [_front(rows)]
     for row in rows:
         own = view.family(row.strategy)
-        again = series_of(view, row.strategy) >= COLOURS_IN_TURN
+        again = series_of(view, row.strategy) >= COLOURS_IN_TURN and row.strategy not in REFERENCES
         trace = _point(view, row) | {"group": own, "shape": shapes.index(own), "open": again}
         trace["unlisted"] = True  # names are in the picture, and a legend of all would be long
         if row.strategy in places:
