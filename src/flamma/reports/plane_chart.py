@@ -29,7 +29,10 @@ FRONT = "front"
 """The label of the view that names the Pareto front only."""
 
 LABEL_WIDTH, LABEL_HEIGHT = 0.22, 0.06
-"""About the size of a name, as shares of the picture."""
+"""About the size of a name on a phone, as shares of the picture."""
+
+MARGIN = 0.05
+"""How far the picture reaches beyond the first and the last point, as a share of it."""
 
 SIDES = {
     "top center": (0.0, LABEL_HEIGHT),
@@ -136,13 +139,19 @@ def label_places(rows: Sequence[Row], named: Sequence[Row]) -> dict[str, str]:
         crowds = {
             side: 4 * _near((x + right, y + up), names, 1.0)
             + _near((x + right, y + up), points.values(), 0.6)
-            + 4 * (not edges[0] <= x + right <= edges[1])  # it would be cut off
+            + 4 * _leaves(x + right, y + up, edges)
             for side, (right, up) in SIDES.items()
         }
         side = min(crowds, key=crowds.__getitem__)
         found[row.strategy] = side
         names.append((x + SIDES[side][0], y + SIDES[side][1]))
     return found
+
+
+def _leaves(x: float, y: float, edges: Point) -> bool:
+    """Return whether a name with its middle there would leave the picture, which starts at 0."""
+    half, low = LABEL_WIDTH / 2 - MARGIN, LABEL_HEIGHT / 2
+    return x - half < edges[0] or x + half > edges[1] or y < low
 
 
 def _span(values: Sequence[float]) -> float:

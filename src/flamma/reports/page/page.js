@@ -86,7 +86,7 @@ const Page = (() => {
     const words = item.rows.every((row) => row.every((cell) => typeof cell === "string"));
     return make("div", { class: "card", "data-table": item.name },
       make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": item.caption },
-        make("table", { class: words ? "words" : false },
+        make("table", { class: words ? "words" : bodies.length > 1 ? "grouped" : false },
           make("caption", {}, item.caption),
           make("thead", {}, make("tr", {}, ...item.header.map((h) => make("th", { scope: "col" }, h)))),
           ...bodies)),
