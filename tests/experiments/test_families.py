@@ -8,7 +8,7 @@ from flamma.experiments.families import MOST_UNGROUPED, families_compared
 from flamma.experiments.table import Comparison, Row
 from flamma.experiments.table_text import as_markdown, layout
 from flamma.reports.tables import text_table
-from flamma.strategies import STRATEGIES, family_of, label_of
+from flamma.strategies import label_of
 
 MANY = ("qffl", "flamma", "fedavg", "afl", "term", "fedfv", "gifair", "fedprox", "mifa", "oort")
 MANY += ("flamma-plus", "propfair", "ditto")
@@ -114,7 +114,3 @@ def test_families_in_the_terminal_and_in_markdown():
     markdown = as_markdown(table).splitlines()
     assert "| **Reference** |  |  |  |  |  |  |  |" in markdown
     assert all(line.count("|") == 9 for line in markdown if line.startswith("|"))
-
-
-def test_every_strategy_of_ours_says_its_family():
-    assert [name for name in STRATEGIES if family_of(name) == "other"] == []
