@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from flamma.clients.behaviours import Behaviour, Notes, TrueClients
+from flamma.clients.behaviours import Notes, TrueClients
 from flamma.engines.runner import ClientRunner
 from flamma.types import LocalTask, Params, Report, Scoring, Terms
-
-HONEST = Behaviour()
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,13 +23,17 @@ class RationalClients:
 
     def play(self, params: Params, terms: Sequence[Terms]) -> list[Report]:
         """Let each client decide, train and report."""
-        encounters = [self.truth.encounter(t) for t in terms]
-        behaviours = [self.truth.behaviours.get(t.client, HONEST) for t in terms]
-        tasks = [b.act(e) for b, e in zip(behaviours, encounters, strict=True)]
-        reports = self.runner.train(params, tasks)
+        true, departing = self.truth, self.truth.behaviours
+        met = {t.client: true.encounter(t) for t in terms if t.client in departing}
+        tasks = [
+            departing[t.client].act(met[t.client]) if t.client in met else true.honest_task(t)
+            for t in terms
+        ]
         return [
-            behaviour.send(report, encounter, params, self.notes)
-            for behaviour, encounter, report in zip(behaviours, encounters, reports, strict=True)
+            departing[report.client].send(report, met[report.client], params, self.notes)
+            if report.client in met
+            else report
+            for report in self.runner.train(params, tasks)
         ]
 
     def evaluate(self, params: Params) -> Scoring:

@@ -6,7 +6,6 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -22,7 +21,7 @@ from flamma.engines.executor import (
     Weights,
     one_thread,
 )
-from flamma.engines.outcomes import mean_or_nan, means
+from flamma.engines.outcomes import Outcome, mean_or_nan, means, training_report
 from flamma.engines.placement import gpu_count, wants_cuda, workers_per_device
 from flamma.engines.pool import CannotForkError, WorkerPool
 from flamma.errors import ConfigError, FlammaError
@@ -184,23 +183,22 @@ class ClientRunner:
         are not finite are returned as they are. The ``epochs`` of a report are those of the task,
         0 if it failed.
         """
-        samples = self.data.samples[np.array([task.client for task in tasks], dtype=np.int64)]
+        clients = np.array([task.client for task in tasks], dtype=np.int64)
+        sizes: list[int] = self.data.samples[clients].tolist()
         reports: dict[int, Report] = {}
-        for place, (task, size) in enumerate(zip(tasks, samples.tolist(), strict=True)):
+        for place, (task, size) in enumerate(zip(tasks, sizes, strict=True)):
             if task.abstains or size == 0:
                 failure = "" if task.abstains else "no training data"
-                reports[place] = Report(task.client, None, int(size), epochs=0, failure=failure)
-        groups = self._groups(tasks, samples, sorted(set(range(len(tasks))) - reports.keys()))
+                reports[place] = Report(task.client, None, size, epochs=0, failure=failure)
+        groups = self._groups(tasks, sizes, sorted(set(range(len(tasks))) - reports.keys()))
 
         def on_done(number: int, result: Result, weights: Weights) -> None:
-            for row, place in enumerate(groups[number]):
-                if isinstance(result, str):
-                    client, size = tasks[place].client, int(samples[place])
-                    reports[place] = Report(client, None, size, epochs=0, failure=result)
-                elif result[row].failure:
-                    reports[place] = result[row]
-                else:
-                    reports[place] = replace(result[row], params=weights[row].copy())
+            group = groups[number]
+            kept = weights[: len(group)].copy()  # at once, which is quicker than row by row
+            if isinstance(result, str):
+                result = [Outcome(math.nan, 0.0, result)] * len(group)
+            for place, outcome, own in zip(group, result, kept, strict=True):
+                reports[place] = training_report(tasks[place], sizes[place], outcome, own)
 
         self._run(params, [tuple(tasks[place] for place in group) for group in groups], on_done)
         return [reports[place] for place in range(len(tasks))]
@@ -264,7 +262,7 @@ class ClientRunner:
         self.close()
 
     def _groups(
-        self, tasks: Sequence[LocalTask], samples: Ints, places: list[int]
+        self, tasks: Sequence[LocalTask], samples: Sequence[int], places: list[int]
     ) -> list[list[int]]:
         """Return the places of the tasks that are trained together, the largest tasks first.
 
@@ -274,7 +272,7 @@ class ClientRunner:
         """
 
         def work(place: int) -> int:
-            task, own = tasks[place], int(samples[place])
+            task, own = tasks[place], samples[place]
             if task.iterations is None:
                 return task.epochs * own
             return task.iterations * min(self._executor.trainer.batch_size, own)
