@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flamma.data.federated import FederatedData, Images
 from flamma.engines.outcomes import Outcome, outcome_of
-from flamma.seeding import stream
+from flamma.seeding import StreamKey
 from flamma.shared import shared_zeros
 from flamma.training.jobs import Trainer, TrainingJob, used_samples
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
@@ -148,8 +148,8 @@ class Executor:
         owner = task.client if task.data.owner is None else task.data.owner
         start, stop = self.data.train_offsets[owner : owner + 2]
         own = self.data.train_x[start:stop], self.data.train_y[start:stop]
-        rng = stream(self.seed, "train", task.round, owner)
-        return TrainingJob(task, *used_samples(task.data, *own, self.data.classes), rng)
+        key = StreamKey.of(self.seed, "train", task.round, owner)
+        return TrainingJob(task, *used_samples(task.data, *own, self.data.classes), key)
 
 
 class SerialPool:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import ConfigError, FlammaError
+from flamma.seeding import StreamKey
 from flamma.types import DataUse, Ints, LocalTask, Params
 
 Floats32 = NDArray[np.float32]
@@ -26,12 +27,15 @@ class TooSlow(Exception):  # noqa: N818 - the failure of a client, not an error 
 
 
 class TrainingJob(NamedTuple):
-    """The training of one client: its task, its data, and the stream that shuffles them."""
+    """The training of one client: its task, its data, and the stream that shuffles them.
+
+    The stream may be given by its key: for very small clients it takes long to make.
+    """
 
     task: LocalTask
     x: Floats32
     y: Ints
-    rng: np.random.Generator
+    rng: np.random.Generator | StreamKey
 
 
 class Trained(NamedTuple):
@@ -81,14 +85,20 @@ def used_samples(use: DataUse, x: Floats32, y: Ints, classes: int) -> tuple[Floa
     return x, (classes - 1 - y if use.flips_labels else y)
 
 
+def stream_of(job: TrainingJob) -> np.random.Generator:
+    """Return the stream that shuffles the data of a job."""
+    return job.rng.generator() if isinstance(job.rng, StreamKey) else job.rng
+
+
 def batches_of(job: TrainingJob, batch_size: int) -> Iterator[Ints]:
     """Yield the samples of each mini-batch, shuffled anew for every epoch."""
     samples, task = job.y.size, job.task
     size = max(1, min(batch_size, samples))
     per_epoch = -(-samples // size)
+    rng = stream_of(job)
     left = task.epochs * per_epoch if task.iterations is None else task.iterations
     while left > 0:
-        order = job.rng.permutation(samples)[: left * size]
+        order = rng.permutation(samples)[: left * size]
         for start in range(0, order.size, size):
             yield order[start : start + size]
         left -= per_epoch

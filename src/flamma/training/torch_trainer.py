@@ -24,6 +24,7 @@ from flamma.training.jobs import (
     batches_of,
     check_job,
     check_sgd,
+    stream_of,
 )
 from flamma.training.precision import SINGLE_PRECISION, Precision
 from flamma.types import Ints, LocalTask, Params
@@ -115,7 +116,7 @@ class TorchTrainer:
     ) -> float:
         """Do what :meth:`train` does, but leave the weights in the model."""
         check_job(job)
-        task, x, y, rng = job
+        task, x, y, _ = job
         model = self.model
         model.load(params)
         loss = math.nan
@@ -129,7 +130,7 @@ class TorchTrainer:
         scale = self.precision.loss_scale  # of the gradient too, hence of the velocity
         self._set_mode(training=True)
         gradient.zero_()
-        with _seeded(rng, model.device):
+        with _seeded(stream_of(job), model.device):
             for chosen in batches_of(job, self.batch_size):
                 if deadline is not None and time.monotonic() > deadline:
                     raise TooSlow
