@@ -130,7 +130,8 @@ def check_job(job: TrainingJob) -> None:
     """
     task = job.task
     for name, count in (("epochs", task.epochs), ("iterations", task.iterations)):
-        whole = isinstance(count, numbers.Integral) and 0 <= count <= LARGEST_COUNT
+        # A plain int first: asking an abstract class takes long where there are many jobs.
+        whole = isinstance(count, (int, numbers.Integral)) and 0 <= count <= LARGEST_COUNT
         if not whole and not (name == "iterations" and count is None):
             raise FlammaError(f"{name} must be a whole number from 0 to 2^63 - 1.")
     for name, rate in (("step size", task.learning_rate), ("proximal weight", task.proximal)):

@@ -120,10 +120,10 @@ class LanesTrainer:
             Seconds after which a client's training ends with the error
             :class:`~flamma.training.jobs.TooSlow`.
         """
-        results = {
-            number: trained if trained.params is None else trained._replace(params=trained.params.copy())
-            for number, trained in self.train_each(params, jobs, time_limit)
-        }
+        results = {}
+        for number, trained in self.train_each(params, jobs, time_limit):
+            own = None if trained.params is None else trained.params.copy()
+            results[number] = trained._replace(params=own)
         return [results[number] for number in range(len(jobs))]
 
     def train_each(
@@ -193,9 +193,7 @@ class LanesTrainer:
             return TooSlow()
         return self._wrong_labels() if state == WRONG_SAMPLE else refusal(state)
 
-    def _table(
-        self, jobs: Sequence[TrainingJob], trained: NDArray[np.float32]
-    ) -> NDArray[np.void]:
+    def _table(self, jobs: Sequence[TrainingJob], trained: NDArray[np.float32]) -> NDArray[np.void]:
         """Return the jobs as the kernels read them, as yet without their mini-batches."""
         table = np.zeros(len(jobs), dtype=JOB)
         if not jobs:
