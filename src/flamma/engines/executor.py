@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -20,6 +21,9 @@ from flamma.types import Ints, LocalTask, Params
 
 JOB_WEIGHTS_BYTES = 2**25
 """Memory for the weights of one job, if it has more clients than are trained at once."""
+
+MOST_KEPT = 4
+"""Copies of the weights of jobs whose memory is kept: two processes' of two rounds."""
 
 Weights = NDArray[np.float32]
 """The weights that a job returns: one row per task."""
@@ -150,6 +154,35 @@ class Executor:
         own = self.data.train_x[start:stop], self.data.train_y[start:stop]
         key = StreamKey.of(self.seed, "train", task.round, owner)
         return TrainingJob(task, *used_samples(task.data, *own, self.data.classes), key)
+
+
+def _references(objects: Sequence[object]) -> list[int]:
+    return [sys.getrefcount(one) for one in objects]
+
+
+[UNUSED_REFERENCES] = _references([np.empty(0)])
+"""What is counted for an object that only a list refers to, in this version of Python."""
+
+
+class KeptWeights:
+    """Copies of the weights of jobs, in memory that is used again once nobody looks at it.
+
+    New memory takes as long as the copy itself. A report holds a row of a copy, and a row holds the
+    whole copy, so one that only this object refers to is free.
+    """
+
+    def __init__(self) -> None:
+        self._copies: list[Weights] = []
+
+    def copy_of(self, weights: Weights) -> Weights:
+        """Return a copy, all rows at once."""
+        for kept, count in zip(self._copies, _references(self._copies), strict=True):
+            if count == UNUSED_REFERENCES and len(kept) >= len(weights):
+                kept[: len(weights)] = weights
+                return kept[: len(weights)]
+        kept = weights.copy()
+        self._copies = [*self._copies[1 - MOST_KEPT :], kept]
+        return kept
 
 
 class SerialPool:

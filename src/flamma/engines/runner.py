@@ -15,6 +15,7 @@ from flamma.data.federated import FederatedData
 from flamma.engines.executor import (
     Executor,
     Job,
+    KeptWeights,
     OnDone,
     Result,
     SerialPool,
@@ -146,6 +147,7 @@ class ClientRunner:
         self._executor = Executor(
             data, chosen, seed, time_limit, scored, model.layout.size, there, make_trainer
         )
+        self._kept = KeptWeights()
         self._pool: SerialPool | WorkerPool = SerialPool(self._executor)
         if processes > 1:
             try:
@@ -194,7 +196,7 @@ class ClientRunner:
 
         def on_done(number: int, result: Result, weights: Weights) -> None:
             group = groups[number]
-            kept = weights[: len(group)].copy()  # at once, which is quicker than row by row
+            kept = self._kept.copy_of(weights[: len(group)])
             if isinstance(result, str):
                 result = [Outcome(math.nan, 0.0, result)] * len(group)
             for place, outcome, own in zip(group, result, kept, strict=True):
