@@ -1,11 +1,11 @@
 """What attackers do to the mean and to robust aggregators, and what these cost without attackers.
 
-Embedded digits, a perceptron, 20 clients that all take part, two one-class shards each. A tenth, two and three
-tenths of the clients flip the sign of their update, stretch it, train on wrong labels, or send
-noise; FedAvg and FLamma-plus under the mean and under every robust aggregator, each ready for three
-tenths. Then no attackers, and one class a client: a robust mean takes those for attackers who are
-only different. Accuracy, variance and the worst tenth are the honest clients' alone, over the last
-ten rounds.
+Embedded digits, a perceptron, 20 clients that all take part, two one-class shards each. A tenth,
+two and three tenths of the clients flip the sign of their update, stretch it, train on wrong
+labels, or send noise; FedAvg and FLamma-plus under the mean and under every robust aggregator, each
+ready for three tenths. Then no attackers, and one class a client: a robust mean takes those for
+attackers who are only different. Accuracy, variance and the worst tenth are the honest clients'
+alone, over the last ten rounds.
 
     python benchmarks/attacks.py [--out out/attacks] [--table docs/results/attacks.json]
         [--strategies fedavg flamma-plus] [--seeds 3] [--processes 2] [--limit N]

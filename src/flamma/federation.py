@@ -155,7 +155,8 @@ class Federation(Generic[S]):
                 failed[report.client] = report.failure
             else:
                 losses[report.client] = report.loss
-        return self.strategy.hear(state, losses), Survey(int(asked.size), failed)
+        sent = int(asked.size) * state.params.nbytes
+        return self.strategy.hear(state, losses), Survey(int(asked.size), failed, sent)
 
     def _answers(self, download: Download, offer: Offer) -> list[Report]:
         """Let the clients play, except those whom simulated faults keep from answering."""
@@ -167,13 +168,13 @@ class Federation(Generic[S]):
     def _counted(self, record: RoundRecord, state: S, survey: Survey | None) -> RoundRecord:
         """Return the record with its traffic: vectors of weights, not the few numbers beside."""
         answered = len(record.selected) - len(record.failed) - len(record.abstained)
-        download, asked = self.strategy.download(state), 0 if survey is None else survey.asked
-        down, up = traffic(download)
+        down, up = traffic(self.strategy.download(state)) if self.strategy.sends_models else (0, 0)
+        surveyed = 0 if survey is None else survey.bytes_down
         return replace(
             record,
             survey=survey,
             bytes_up=answered * up,
-            bytes_down=(len(record.selected) + asked) * down,
+            bytes_down=len(record.selected) * down + surveyed,
         )
 
     def _true(self, record: RoundRecord, offer: Offer) -> RoundRecord:

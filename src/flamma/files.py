@@ -51,12 +51,18 @@ def sync_folder(path: Path) -> None:
             os.close(descriptor)
 
 
+def sync_file(path: Path) -> None:
+    """Make a file that was written survive a power failure; one that is gone needs nothing."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 def remove_leftovers(folder: Path) -> None:
-    """Remove what writers that were killed have left behind in a folder and those in it."""
-    found = [*folder.glob(f".*{TEMPORARY_SUFFIX}"), *folder.glob(f"*/.*{TEMPORARY_SUFFIX}")]
-    for file in found:
-        with contextlib.suppress(OSError):
-            file.unlink()
+    """Remove what writers that were killed have left behind in a folder, two levels down."""
+    for place in ("", "*/", "*/*/"):
+        for file in folder.glob(f"{place}.*{TEMPORARY_SUFFIX}"):
+            with contextlib.suppress(OSError):
+                file.unlink()
 
 
 def folder_bytes(folder: Path) -> int:

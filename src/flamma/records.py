@@ -94,11 +94,12 @@ class Warmup:
 class Survey:
     """How many clients were asked for their loss before the offer, and which gave none.
 
-    What that took is in the traffic of the round.
+    ``bytes_down`` is what they were sent for that, and a part of the round's.
     """
 
     asked: int
     failed: Mapping[int, str]
+    bytes_down: int = 0
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Plan:
     """What every strategy is told about the experiment.
 
     ``budget`` is the most that clients may be paid in all rounds, in units of utility; None for no
-    limit.
+    limit. ``momentum`` is that of the clients' SGD.
     """
 
     rounds: int
@@ -64,6 +64,7 @@ class Plan:
     learning_rate: float = 0.05
     batch_size: int = 32
     budget: float | None = None
+    momentum: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,12 +234,15 @@ class ClientVectors:
         What it has kept since its last training; None if it has nothing.
     trainable_size : int
         How many of the weights are trained.
+    samples : int
+        How many samples it has trained on; 0 before the training.
     """
 
     received: Params
     extra: Params | None
     kept: Params | None
     trainable_size: int
+    samples: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,12 +1,13 @@
 """Kills a run at every write and every sync, resumes it, and compares it with an unharmed one.
 
 A shim counts the operations by which a run reaches the disk: writes of open files, rows written in
-place, syncs and renames, of the training and of the thread that writes checkpoints beside it; there
-is a checkpoint after every round. For each of them a process is forked that ends, without any
-clean-up, just before or just after it; half of a write may have reached the file by then. Another
-process resumes the run, and its weights and records must be those of the run that was left alone.
+place, syncs, renames and removals, of the training and of the thread that writes checkpoints beside
+it; there is a checkpoint after every round. For each of them a process is forked that ends, without
+any clean-up, just before or just after it; half of a write may have reached the file by then.
+Another process resumes the run, and its weights and records must be those of the run that was left
+alone.
 
-    python tests/experiments/crash_points.py [--every N] [--rounds N]
+    python tests/experiments/crash_points.py [--every N] [--rounds N] [--keeps]
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ TABLES = {
     "model": {"name": "logistic"},
     "strategy": {"name": "flamma-plus", "warmup_iterations": 2},
 }
+KEEPS = {"name": "controlled"}
+"""A strategy whose clients keep something, in the place of the one above."""
 
 
 class Shim:
@@ -55,7 +58,7 @@ class Shim:
 
     def install(self) -> None:
         """Put the shim between this process and the disk."""
-        for name in ("replace", "fsync"):
+        for name in ("replace", "fsync", "unlink"):
             setattr(os, name, self._around(getattr(os, name)))
         real_pwrite = os.pwrite
 
@@ -155,7 +158,8 @@ def fingerprint(place: Path) -> list[Any]:
         replace(r, seconds=0, seconds_train=0, seconds_evaluate=0, warmup=None)
         for r in done.history
     ]
-    tables = [(place / name).read_bytes() for name in ("clients.csv", "ledger.csv")]
+    names = ("clients.csv", "ledger.csv")  # without a game there is no ledger
+    tables = [(place / name).read_bytes() for name in names if (place / name).exists()]
     return [done.params_sha256, plain, *tables]
 
 
@@ -163,7 +167,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="try every so many moments")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keeps", action="store_true", help="clients that keep something")
     options = parser.parse_args()
+    if options.keeps:
+        sys.path.append(str(Path(__file__).parents[1]))
+        import vector_strategies
+
+        vector_strategies.register()
+        TABLES["strategy"] = KEEPS
     folder = Path(tempfile.mkdtemp(prefix="flamma-crash-"))
     try:
         assert crashing(folder / "whole", None, options.rounds) == 0

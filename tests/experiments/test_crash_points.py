@@ -19,10 +19,15 @@ def crashes(*options):
     assert "every run ended the same" in done.stdout
 
 
-def test_killed_at_every_eleventh_write_or_sync(tmp_path):
+def test_killed_at_every_eleventh_write_or_sync():
     crashes("--rounds", "2", "--every", "11")
 
 
+def test_killed_where_clients_keep_something():
+    crashes("--rounds", "2", "--every", "29", "--keeps")
+
+
 @pytest.mark.slow
-def test_killed_at_every_write_and_sync(tmp_path):
-    crashes("--rounds", "3")
+@pytest.mark.parametrize("kind", [[], ["--keeps"]], ids=["rows", "keeps"])
+def test_killed_at_every_write_and_sync(kind):
+    crashes("--rounds", "3", *kind)

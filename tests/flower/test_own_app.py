@@ -19,6 +19,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flowers
 
 import flamma.flower
+import vector_strategies
 from documented import ROOT
 from engines.flower.loopback import LoopGrid, partitions
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
@@ -26,6 +27,7 @@ from flamma.engines.flower.simulation import end_session
 from flamma.errors import FlammaError, MissingExtraError
 from flamma.flower import FlammaStrategy, FlowerStrategy, MessageError, respond
 from flamma.flower.client import EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC
+from flamma.flower.refusals import needs_our_clients
 from flamma.records import RoundRecord
 from flamma.strategies import STRATEGIES
 from flamma.types import Terms
@@ -49,7 +51,12 @@ def started(app, strategy, rounds=3, **options):
     return strategy.start(grid=grid, initial_arrays=initial, num_rounds=rounds), initial
 
 
-@pytest.mark.parametrize("name", [n for n in STRATEGIES if not STRATEGIES[n].pools_data])
+def fits(strategy):
+    """Whether a strategy can do without clients of FLamma's own."""
+    return not strategy.pools_data and not needs_our_clients(strategy)
+
+
+@pytest.mark.parametrize("name", [n for n in STRATEGIES if fits(STRATEGIES[n])])
 def test_any_strategy_by_name_takes_a_model_with_batch_norm(app, name):
     task = app[1]
 
@@ -72,7 +79,7 @@ def test_any_strategy_by_name_takes_a_model_with_batch_norm(app, name):
     assert result.arrays[counter].numpy() > initial[counter].numpy() == 0
     assert [record.round for record in strategy.history] == [1, 2, 3]
     assert all(record.failed == {} for record in strategy.history)
-    assert all(len(record.selected) == 3 for record in strategy.history)
+    assert all(1 <= len(record.selected) <= CLIENTS for record in strategy.history)
     scores = result.evaluate_metrics_clientapp
     assert scores[3]["loss"] < scores[1]["loss"] or scores[3]["accuracy"] > 40
     assert scores[3]["clients_scored"] == scores[3]["clients"] == CLIENTS
@@ -90,6 +97,47 @@ def test_robust_aggregators_work_in_an_app_of_ones_own(app, aggregator):
 def test_an_aggregator_that_trains_on_the_server_is_refused_there():
     with pytest.raises(FlammaError, match="the aggregator fltrust trains on the server's own data"):
         FlowerStrategy("fedavg", per_round=3, aggregator="fltrust")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("surveying", "asks clients for their losses before it selects"),
+        ("controlled", "changes how clients train by vectors of its own"),
+        ("own-models", "lets clients train models for themselves"),
+    ],
+)
+def test_what_only_our_own_clients_can_do_is_refused_there(name, why):
+    vector_strategies.register()
+    with pytest.raises(FlammaError, match=f"^{name} {why}, which the clients of an app of your"):
+        FlowerStrategy(name, per_round=3)
+
+
+def test_every_client_can_be_sent_a_model_of_its_own(app):
+    vector_strategies.register()
+    client, task = app
+    received = {}
+
+    def answer(message, context):
+        if message.metadata.message_type in ("train", "evaluate"):
+            array = next(iter(message.content["arrays"].values())).numpy()
+            own = received.setdefault(context.node_config["partition-id"], [])
+            own.append((message.metadata.message_type, array))
+        return client(message=message, context=context)
+
+    strategy = FlowerStrategy("own-downloads", per_round=2, learning_rate=0.1, epochs=1)
+    grid = LoopGrid(partitions(CLIENTS), answer=answer)
+    initial = ArrayRecord(task.make_model().state_dict())
+    result = strategy.start(grid=grid, initial_arrays=initial, num_rounds=2)
+    common = next(iter(result.arrays.values())).numpy()
+    factors = strategy._state.shrinking
+    assert sorted(factors)[0] < sorted(factors)[-1] == 1
+    for number, own in received.items():
+        kind, last = own[-1]
+        assert kind == "evaluate"
+        np.testing.assert_array_equal(last, common * np.float32(factors[number]))
+    assert all(record.evaluation.personal for record in strategy.history)
+    assert all(record.failed == {} for record in strategy.history)
 
 
 def test_the_game_is_played_and_the_costs_are_revealed(app):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -18,7 +19,13 @@ from engines.flower.loopback import identify
 from flamma.data.labels import MOST_CLASSES
 from flamma.engines.flower import codec
 from flamma.engines.flower.inflation import inflate_reply
-from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
+from flamma.engines.flower.messages import (
+    MessageError,
+    Order,
+    OrderContent,
+    Score,
+    SiteProfile,
+)
 from flamma.engines.flower.payload import read_reply
 from flamma.flower.answers import read_metrics, read_update
 from flamma.flower.client import EPOCHS_METRIC, INTRODUCTION_RECORD, LOSS_METRIC, SAMPLES_METRIC
@@ -29,6 +36,12 @@ from flamma.types import MOST_SAMPLES, Report, Terms
 SIZE = 9
 PARAMS = np.linspace(-1, 1, SIZE, dtype=np.float32)
 TERMS = Terms(3, 2, 0.5, 0.25, epochs=4, wants_loss=True)
+ORDER = OrderContent(
+    Order("a = 1", 3, "three", run="0a" * 16, round=5, earliest=4, trainable_size=6),
+    TERMS,
+    PARAMS,
+    PARAMS[:6],
+)
 PROFILE = SiteProfile("three", 40, 10, 0.25, True, (1, 8, 8), 10, True)
 NAMED = ArrayRecord(
     {
@@ -62,7 +75,8 @@ def originals():
         (answer, lambda c: codec.read_report(c, "three", TERMS, 40, SIZE), valid_report),
         (answer, lambda c: codec.read_score(c, "three", 10), valid_score),
         (codec.pack_profile(PROFILE), codec.read_profile, valid_profile),
-        (codec.pack_order(Order("a = 1", 3, "three"), TERMS, PARAMS), codec.read_order, any_order),
+        (codec.pack_order(ORDER), codec.read_order, any_order),
+        (codec.pack_answer("three", Report(3, None, 40, 0, 0.7)), read_loss, valid_loss),
         (own, lambda c: read_update(3, c, FORM, (1, 10)), valid_update),
         (own, lambda c: read_metrics(c, "acc", "loss"), valid_metrics),
         (RecordDict({INTRODUCTION_RECORD: introduction}), read_introduction, valid_introduction),
@@ -84,6 +98,15 @@ def valid_report(report):
         assert report.params.dtype == np.float32
 
 
+def read_loss(content):
+    return codec.read_report(content, "three", replace(TERMS, evaluates=True), 40, SIZE)
+
+
+def valid_loss(report):
+    valid_report(report)
+    assert report.params is None
+
+
 def valid_score(score):
     assert 0 <= score.accuracy <= 100
     assert not score.loss < 0
@@ -99,8 +122,18 @@ def valid_profile(profile):
     assert len(profile.name) <= 200
 
 
-def any_order(order):
-    assert 0 <= order[0].classes <= MOST_CLASSES
+def any_order(found):
+    order, terms = found.order, found.terms
+    assert 0 <= order.classes <= MOST_CLASSES
+    assert not set(order.run) - set("0123456789abcdef")
+    assert -1 <= order.earliest <= order.round <= 1_000_000
+    for vector, size in ((found.params, None), (found.extra, order.trainable_size)):
+        assert vector is None or (vector.ndim == 1 and vector.dtype == np.float32)
+        assert vector is None or size in (None, vector.size)
+    if terms is not None:
+        assert terms.loss_bound > 0
+        assert math.isfinite(terms.tilt)
+        assert {type(terms.evaluates), type(terms.wants_trained_loss)} == {bool}
 
 
 def valid_update(found):

@@ -137,11 +137,12 @@ def _print_repetition(found: Repetition, options: argparse.Namespace) -> None:
 
         print(json.dumps(found.as_json(), indent=1, allow_nan=False))
         return
-    from flamma.metrics import shown_in
+    from flamma.metrics import ComparedMetric, shown_in
     from flamma.reports.tables import text_table
     from flamma.strategies import label_of
 
-    metrics = shown_in("table")
+    shown = shown_in("table").items()
+    metrics = {name: m for name, m in shown if not isinstance(m, ComparedMetric)}
     header = ["Data", "Split", "Algorithm", "Seed", "Weights", *(m.label for m in metrics.values())]
     lines = []
     for run in found.runs:
@@ -168,8 +169,8 @@ def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
         return
     for dataset, header, lines in layout(comparison, (("*", ""), ("~", ""))):
         print(f"{dataset}\n{text_table(header, lines)}\n")
-    notes = "".join(f"{note}\n" for note in comparison.sample_notes())
-    print(f"{legend()}\n{notes}{explain_marks('*', '~')}\n")
+    notes = "".join(f"{note}\n" for note in comparison.evaluation_notes())
+    print(f"{legend(comparison.rows)}\n{notes}{explain_marks('*', '~')}\n")
     tables = ", ".join(str(out / f"table.{kind}") for kind in ("json", "csv", "md"))
     print(f"Tables: {tables}")
     if pictures:

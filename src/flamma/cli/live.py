@@ -127,6 +127,10 @@ def round_line(record: RoundRecord, rounds: int) -> str:
         parts.append(f"variance {record.metric('accuracy_variance'):.1f}")
     if record.evaluation is not None and record.evaluation.sample is not None:
         parts.append(f"of {record.evaluation.sample:,} sampled clients")
+    if record.evaluation is not None and record.evaluation.personal:
+        parts.append("own models")
+    if record.survey is not None:
+        parts.append(f"{record.survey.asked:,} surveyed")
     if record.failed:
         parts.append(f"{len(record.failed)} failed")
     if record.abstained:

@@ -183,6 +183,7 @@ def print_run(run: Run, as_json: bool) -> None:
         return
     from flamma.experiments.summary import sample_text
     from flamma.metrics import shown_in
+    from flamma.reports.document import byte_size
     from flamma.reports.tables import text_table
 
     config = run.config
@@ -199,10 +200,17 @@ def print_run(run: Run, as_json: bool) -> None:
     if summary.sample is not None:
         told = sample_text(summary.sample, summary.clients)
         print(f"Metrics over clients are over {told}, drawn once by the seed.")
+    if summary.personal:
+        print("Metrics over clients are of the clients' own models, not of the global one.")
     print(
         f"\nlocal epochs {summary['epochs_total']:.0f}, failures {summary.failures}, "
         f"abstentions {summary.abstentions}, {summary['seconds']:.1f} s"
     )
+    if summary.surveyed:
+        print(
+            f"losses asked for before selections: {summary.surveyed:,}, for which "
+            f"{byte_size(summary.bytes_surveys)} of weights were sent"
+        )
     if summary["follower_gap"] is not None:
         print(
             f"worst certificate of a round: follower gap {_number(summary['follower_gap'])}, "

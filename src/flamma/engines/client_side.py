@@ -5,8 +5,11 @@ It is the same on this machine, in a simulation and at a site.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from flamma.clients.behaviours import Notes
 from flamma.strategies.base import Strategy
@@ -19,6 +22,9 @@ from flamma.types import (
     Report,
     TaskVectors,
 )
+
+Train = Callable[[Sequence[LocalTask], Sequence[TaskVectors]], list[Report]]
+"""Trains clients that received the same weights, with what each needs besides."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +49,43 @@ class ClientSide:
         """Whether clients need nothing but the common weights."""
         only_model = download.extra is None and download.model_for is None
         return only_model and not self.strategy.clients_keep
+
+    def carry_out(
+        self, download: Download, tasks: Sequence[LocalTask], train: Train
+    ) -> list[Report]:
+        """Return what honest clients report of these tasks, and keep what they keep."""
+        if self.is_plain(download):
+            return train(tasks, [NO_VECTORS] * len(tasks))
+        common = download.params
+        at_hand = [self.vectors(t, download.model(t.client), download.extra) for t in tasks]
+        prepared = [self.prepared(t, v, common) for t, v in zip(tasks, at_hand, strict=True)]
+        reports = train(tasks, prepared)
+        own = self._own_models(common, tasks, at_hand, reports, train)
+        return [
+            self.settle(task, vectors, report, own.get(task.client))
+            for task, vectors, report in zip(tasks, at_hand, reports, strict=True)
+        ]
+
+    def _own_models(
+        self,
+        common: Params,
+        tasks: Sequence[LocalTask],
+        at_hand: Sequence[ClientVectors],
+        reports: Sequence[Report],
+        train: Train,
+    ) -> dict[int, Params]:
+        """Return what clients trained for themselves; those that fail at it have nothing."""
+        wanted = [
+            own
+            for task, vectors, report in zip(tasks, at_hand, reports, strict=True)
+            if report.params is not None
+            and (own := self.own_training(task, vectors, common)) is not None
+        ]
+        if not wanted:
+            return {}
+        own_tasks, prepared = zip(*wanted, strict=True)
+        trained = train(own_tasks, prepared)
+        return {report.client: report.params for report in trained if report.params is not None}
 
     def vectors(self, task: LocalTask, received: Params, extra: Params | None) -> ClientVectors:
         """Return what a client has at hand before it trains."""
@@ -72,12 +115,17 @@ class ClientSide:
     ) -> Report:
         """Keep what the client keeps after a training; return its report.
 
-        ``own`` is what it trained for itself.
+        ``own`` is what it trained for itself. After a training that diverged it keeps what it had:
+        numbers that are not finite would end all that it does later.
         """
         if not self.strategy.clients_keep or report.params is None:
             return report
-        kept = self.strategy.keep(task, vectors, report.params) if own is None else own
-        if kept is not None:
+        if own is None:
+            done = replace(vectors, samples=report.samples)
+            kept = self.strategy.keep(task, done, report.params)
+        else:
+            kept = own
+        if kept is not None and np.isfinite(kept).all():
             self.kept.write(task.client, task.round, kept)
         return replace(report, starts_anew=vectors.kept is None)
 

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from flamma.clients.behaviours import Notes, TrueClients
 from flamma.engines.client_side import ClientSide
 from flamma.engines.runner import ClientRunner
-from flamma.types import (
-    ClientVectors,
-    Download,
-    LocalTask,
-    Params,
-    Report,
-    Scores,
-    Scoring,
-    Terms,
-)
+from flamma.types import Download, LocalTask, Params, Report, Scores, Scoring, Terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,38 +43,9 @@ class RationalClients:
 
     def _trained(self, download: Download, tasks: Sequence[LocalTask]) -> list[Report]:
         """Return what honest clients report of these tasks."""
-        side, common = self.side, download.params
-        if side is None or side.is_plain(download):
-            return self.runner.train(common, tasks)
-        at_hand = [side.vectors(t, download.model(t.client), download.extra) for t in tasks]
-        prepared = [side.prepared(t, v, common) for t, v in zip(tasks, at_hand, strict=True)]
-        reports = self.runner.train(common, tasks, prepared)
-        own = self._own(side, common, tasks, at_hand, reports)
-        return [
-            side.settle(task, vectors, report, own.get(task.client))
-            for task, vectors, report in zip(tasks, at_hand, reports, strict=True)
-        ]
-
-    def _own(
-        self,
-        side: ClientSide,
-        common: Params,
-        tasks: Sequence[LocalTask],
-        at_hand: Sequence[ClientVectors],
-        reports: Sequence[Report],
-    ) -> dict[int, Params]:
-        """Return what clients trained for themselves; those that fail at it have nothing."""
-        wanted = [
-            own
-            for task, vectors, report in zip(tasks, at_hand, reports, strict=True)
-            if report.params is not None
-            and (own := side.own_training(task, vectors, common)) is not None
-        ]
-        if not wanted:
-            return {}
-        own_tasks, prepared = zip(*wanted, strict=True)
-        trained = self.runner.train(common, own_tasks, prepared)
-        return {report.client: report.params for report in trained if report.params is not None}
+        if self.side is None:
+            return self.runner.train(download.params, tasks)
+        return self.side.carry_out(download, tasks, partial(self.runner.train, download.params))
 
     def evaluate(self, download: Download) -> Scoring:
         """Score the model on every client's held-out data."""

@@ -37,11 +37,18 @@ KEPT_CHECKPOINTS = 2
 
 
 class Checkpoints:
-    """The checkpoints of the run in a directory; leaving it waits for one that is being written."""
+    """The checkpoints of the run in a directory; leaving it waits for one that is being written.
+
+    Attributes
+    ----------
+    oldest : int or None
+        The round of the oldest one that the run may go on from; None if there is none yet.
+    """
 
     def __init__(self, run: Path) -> None:
         self.run = run
         self.folder = run / CHECKPOINT_FOLDER
+        self.oldest: int | None = None
         self._began = -float("inf")
         self._took = 0.0
         self._writer: threading.Thread | None = None
@@ -125,6 +132,7 @@ class Checkpoints:
         like = self.settle(like)
         manifest = Manifest.read(self.run)
         entries = self._version_1_entries() if manifest is None else manifest.checkpoints
+        self.oldest = min((entry.round for entry in entries), default=None)
         intact = []
         for entry in entries:
             content = _read(self.folder / Path(entry.file).name)
@@ -171,6 +179,7 @@ class Checkpoints:
         for old in self.folder.glob("round-*.safetensors"):
             if old.name not in names:
                 old.unlink(missing_ok=True)
+        self.oldest = min(entry.round for entry in kept)
         # Only now may the rows of older checkpoints be overwritten.
         self._held = {
             file: rows

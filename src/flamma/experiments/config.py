@@ -160,6 +160,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         training.learning_rate,
         training.batch_size,
         top.ledger.utility_budget,
+        training.momentum,
     )
     strategy = STRATEGIES.choose(top.strategy, "strategy", default=ConfigTables.strategy)
     engine = ENGINES.choose(top.engine, "engine", default=ConfigTables.engine, shared=True)

@@ -67,14 +67,15 @@ def _execute(assignment: Assignment) -> None:
             seconds_per_epoch=lambda: seconds_per_epoch(data, runner),
         )
         truth = true_clients(config, population)
-        kept = NotesInFiles(folder.path / KEPT)
+        kept, notes = (NotesInFiles(folder.path / name, durable=False) for name in (KEPT, NOTES))
         side = ClientSide(config.strategy, runner.layout.trainable_size, kept)
         world = World(
-            clients=RationalClients(truth, runner, NotesInFiles(folder.path / NOTES), side),
+            clients=RationalClients(truth, runner, notes, side),
             population=told(population, truth.behaviours, config.strategy.best_report),
             behaved=truth,
             initial_params=runner.initial_params,
             trainer=runner.trainer,
             class_counts=class_counts(data),
+            keepers=(kept, notes),
         )
         carry_out(config, folder, world, assignment.on_round)

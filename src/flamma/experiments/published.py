@@ -14,7 +14,7 @@ from flamma.experiments.manifest import verified
 from flamma.experiments.suite import MOST_RUNS, Suite, read_suite, suite_names
 from flamma.experiments.table import TABLE_VERSION, Comparison, Row
 from flamma.files import read_text
-from flamma.metrics import METRICS, EqualWorkMetric
+from flamma.metrics import METRICS, ComparedMetric
 from flamma.toml import parse_toml
 
 MOST_TABLE_BYTES = 1 << 28
@@ -94,7 +94,8 @@ def _row(table: Mapping[str, Any]) -> Row:
     drawn = table.get("sample")
     sample = None if drawn is None else (int(drawn[0]), int(drawn[1]))
     place = (dataset, split, strategy, seeds)
-    return Row(*place, spread["mean"], spread["std"], values, hashes, sample)
+    personal = table.get("personal", False) is True
+    return Row(*place, spread["mean"], spread["std"], values, hashes, sample, personal)
 
 
 @dataclass(frozen=True)
@@ -254,12 +255,12 @@ RunKey = tuple[str, str, str, int]
 def _runs(row: Row) -> Iterator[tuple[RunKey, tuple[str, dict[str, float]]]]:
     """Yield the hash and the metrics of every run of a row.
 
-    Times differ always, and what a run is at equal work depends on the other runs.
+    Times differ always, and metrics of a comparison depend on the other runs.
     """
     told = [
         name
         for name in row.values
-        if name != "seconds" and not isinstance(METRICS[name], EqualWorkMetric)
+        if name != "seconds" and not isinstance(METRICS[name], ComparedMetric)
     ]
     for index, seed in enumerate(row.seeds):
         digest = row.weights_sha256[index] if row.weights_sha256 else ""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.errors import RunError
 from flamma.experiments.config import OWN, Config, make_config, read_config, with_settings
 from flamma.experiments.engine import Assignment, OnRound
-from flamma.experiments.folder import ABOUT, CONFIG, RunFolder, free_folder
+from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, RunFolder, free_folder
 from flamma.experiments.manifest import Manifest
+from flamma.experiments.scores import ScoreTable, read_score_table
 from flamma.experiments.summary import Summary, summarise_run
 from flamma.records import RoundRecord
 
@@ -24,13 +26,17 @@ DEPLOYMENT = "deployment.json"
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run directory, finished or not."""
+    """A run directory, finished or not.
+
+    ``known_scores`` are the clients' scores, where they have been read already.
+    """
 
     path: Path
     config: Config
     history: list[RoundRecord]
     about: dict[str, Any]
     problems: tuple[str, ...] = ()
+    known_scores: ScoreTable | None = None
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
@@ -72,6 +78,14 @@ class Run:
     def params_sha256(self) -> str | None:
         """The SHA-256 of the final weights; None before the end."""
         return self.about.get("params_sha256") if self.finished else None
+
+    @cached_property
+    def scores(self) -> ScoreTable:
+        """The accuracies of single clients; those that cannot be read are left out."""
+        if self.known_scores is not None:
+            return self.known_scores
+        text = RunFolder(self.path).text(CLIENTS)
+        return read_score_table(text, self.history, [], self.config.data.clients)
 
     def summary(self) -> Summary:
         """Return every metric of the run, those of its last round, and its totals."""

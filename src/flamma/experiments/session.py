@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from flamma.experiments.engine import OnRound
 from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, RunFolder, run_id_of
 from flamma.experiments.ledger_file import ledger_writer
 from flamma.experiments.manifest import MANIFEST, signed
-from flamma.experiments.world import World, population_table
+from flamma.experiments.world import Keeper, World, population_table
 from flamma.records import rows_checksum
 from flamma.types import Scores
 
@@ -61,11 +62,30 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
             record = replace(record, scores_checksum=rows_checksum(rows), run=run_id)
             folder.append(record, rows)
             if state.round == config.rounds or checkpoints.is_due():
-                checkpoints.start(state, folder.sync)
+                checkpoints.start(state, partial(_sync, folder, world.keepers))
+            _prune(world.keepers, checkpoints, state.round)
             if on_round is not None:
                 on_round(record)
+    _prune(world.keepers, checkpoints, state.round)
     digest = hashlib.sha256(state.params.tobytes()).hexdigest()
     folder.write_about(finished=_now(), params_sha256=digest)
+
+
+def _sync(folder: RunFolder, keepers: Sequence[Keeper]) -> None:
+    """Put on disk what a checkpoint depends on."""
+    folder.sync()
+    for keeper in keepers:
+        keeper.sync()
+
+
+def _prune(keepers: Sequence[Keeper], checkpoints: Checkpoints, finished: int) -> None:
+    """Remove what clients kept in rounds that this run never goes back to.
+
+    A run that had to begin before its oldest checkpoint goes by the round that it has come to.
+    """
+    if checkpoints.oldest is not None:
+        for keeper in keepers:
+            keeper.prune(min(checkpoints.oldest, finished))
 
 
 def one_behind(items: Iterable[Held]) -> Iterator[Held]:
@@ -88,6 +108,8 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
         _check_same(config, folder)
     own = config.as_toml() if anew else folder.text(CONFIG)
     about = _about(world.trainer) | {"run": run_id_of(own)}
+    if world.instance:
+        about["instance"] = world.instance
     texts: tuple[tuple[str, Callable[[], str]], ...] = (
         (POPULATION, lambda: population_table(world)),
         (ABOUT, lambda: signed(about)),

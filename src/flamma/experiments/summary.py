@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flamma.metrics import METRICS, EqualWorkMetric, ScoreMetric, usable
+from flamma.metrics import METRICS, ComparedMetric, ScoreMetric, usable
 from flamma.metrics.kinds import LAST_ROUNDS, mean_of
-from flamma.records import RoundRecord
+from flamma.records import Evaluation, RoundRecord
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,12 @@ class Summary:
     sample : int or None
         How many of them were drawn for the evaluations: metrics of an evaluation are over these
         alone. None if all were evaluated.
+    personal : bool
+        Whether clients scored models of their own, rather than the global one.
+    surveyed : int
+        How often clients were asked for a loss before the server selected, over all rounds.
+    bytes_surveys : int
+        What they were sent for that; it is in ``bytes_down``, too.
     """
 
     rounds: int
@@ -46,6 +52,9 @@ class Summary:
     epochs_warmup: float
     clients: int
     sample: int | None
+    personal: bool = False
+    surveyed: int = 0
+    bytes_surveys: int = 0
 
     def __getitem__(self, name: str) -> float | None:
         return self.metrics[name]
@@ -66,6 +75,9 @@ class Summary:
             "epochs_warmup": self.epochs_warmup,
             "clients": self.clients,
             "sample": self.sample,
+            "personal": self.personal,
+            "surveyed": self.surveyed,
+            "bytes_surveys": self.bytes_surveys,
             "decay_factor": self.decay_factor,
             "failures": self.failures,
             "abstentions": self.abstentions,
@@ -76,6 +88,7 @@ def summarise_run(records: Sequence[RoundRecord], clients: int) -> Summary:
     """Return every metric of a run with so many clients."""
     evaluated = [record for record in records if record.evaluated]
     warmup = records[0].warmup if records else None
+    surveys = [record.survey for record in records if record.survey is not None]
     known = usable()
     scored = [name for name, metric in known.items() if isinstance(metric, ScoreMetric)]
     return Summary(
@@ -84,7 +97,7 @@ def summarise_run(records: Sequence[RoundRecord], clients: int) -> Summary:
         metrics={
             name: metric.of_run(name, records, clients)
             for name, metric in known.items()
-            if not isinstance(metric, EqualWorkMetric)
+            if not isinstance(metric, ComparedMetric)
         },
         failures=sum(len(record.failed) for record in records),
         abstentions=sum(len(record.abstained) for record in records),
@@ -92,13 +105,26 @@ def summarise_run(records: Sequence[RoundRecord], clients: int) -> Summary:
         epochs_warmup=0.0 if warmup is None else warmup.epochs,
         clients=clients,
         sample=sample_of(records),
+        personal=is_personal(records),
+        surveyed=sum(survey.asked for survey in surveys),
+        bytes_surveys=sum(survey.bytes_down for survey in surveys),
     )
 
 
 def sample_of(records: Sequence[RoundRecord]) -> int | None:
     """Return how many clients were drawn for the last evaluation, None if it was of all."""
-    evaluations = [record.evaluation for record in records if record.evaluation is not None]
-    return evaluations[-1].sample if evaluations else None
+    last = _last_evaluation(records)
+    return None if last is None else last.sample
+
+
+def is_personal(records: Sequence[RoundRecord]) -> bool:
+    """Return whether clients scored models of their own in the last evaluation."""
+    last = _last_evaluation(records)
+    return last is not None and last.personal
+
+
+def _last_evaluation(records: Sequence[RoundRecord]) -> Evaluation | None:
+    return next((r.evaluation for r in reversed(records) if r.evaluation is not None), None)
 
 
 def sample_text(sample: int, clients: int) -> str:

@@ -6,20 +6,19 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 import flamma
 from flamma.experiments.best import best_of, explain_marks
+from flamma.experiments.compared_metrics import CellRuns, compared_metrics
 from flamma.experiments.manifest import signed
-from flamma.experiments.run import Run
-from flamma.experiments.suite import Cell
-from flamma.experiments.summary import at_budget, sample_text
+from flamma.experiments.summary import sample_text
 from flamma.files import write_atomically
-from flamma.metrics import METRICS, EqualWorkMetric, shown_in
-from flamma.metrics.kinds import LAST_ROUNDS
+from flamma.metrics import METRICS, BesideLocalMetric, Metric, shown_in
+from flamma.metrics.kinds import LAST_ROUNDS, Place
 from flamma.numerics import total
 from flamma.strategies import competes, label_of
 
@@ -39,7 +38,7 @@ class Row:
     ``values`` has the metrics of the runs in the order of ``seeds``, and ``weights_sha256`` the
     SHA-256 of their final weights as little-endian float32; empty where it is not known.
     ``sample`` is how many clients were drawn for the evaluations, and of how many; None if all were
-    evaluated.
+    evaluated. ``personal`` is whether they scored models of their own.
     """
 
     dataset: str
@@ -51,6 +50,7 @@ class Row:
     values: dict[str, list[float]]
     weights_sha256: tuple[str, ...] = ()
     sample: tuple[int, int] | None = None
+    personal: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,54 +96,49 @@ class Comparison:
         best = self.best(row.dataset, row.split, metric)
         return "" if row.strategy not in best else "best" if len(best) == 1 else "tied"
 
-    def sample_notes(self, dataset: str | None = None) -> list[str]:
-        """Return a sentence for every dataset and split of which not all clients were evaluated."""
+    def evaluation_notes(self, dataset: str | None = None) -> list[str]:
+        """Return a sentence for whatever is not of all clients, or not of the global model."""
+        rows = [row for row in self.rows if dataset in (None, row.dataset)]
         found = {
             (row.dataset, row.split, sample_text(*row.sample)): None
-            for row in self.rows
-            if row.sample is not None and dataset in (None, row.dataset)
+            for row in rows
+            if row.sample is not None
         }
-        return [f"Accuracies of {name} ({split}) are over {text}." for name, split, text in found]
+        own = dict.fromkeys(label_of(row.strategy) for row in rows if row.personal)
+        return [
+            *(f"Accuracies of {name} ({split}) are over {text}." for name, split, text in found),
+            *(f"Accuracies of {label} are of the clients' own models." for label in own),
+        ]
 
 
 def compared(
     name: str,
-    runs: Sequence[tuple[Cell, Run]],
+    runs: CellRuns,
     failed: Mapping[str, str] | None = None,
     suite: str = "",
 ) -> Comparison:
-    """Return the comparison of finished runs.
-
-    Metrics of equal work are taken when a run has spent as many local epochs as the run of the
-    same dataset and split that spent the fewest in all, the ceiling left out.
-    """
+    """Return the comparison of finished runs."""
     summaries = [run.summary() for _, run in runs]
-    budgets: dict[tuple[str, str], float] = {}
-    for (cell, _), summary in zip(runs, summaries, strict=True):
-        where, spent = (cell.dataset, cell.split), summary["epochs_total"]
-        if competes(cell.strategy) and spent is not None:
-            budgets[where] = min(spent, budgets.get(where, spent))
+    metrics = compared_metrics(runs, summaries, shown_metrics())
     groups: dict[tuple[str, str, str], dict[int, dict[str, float | None]]] = {}
     hashes: dict[tuple[str, str, str], list[str]] = {}
     samples: dict[tuple[str, str, str], tuple[int, int]] = {}
-    for (cell, run), summary in zip(runs, summaries, strict=True):
-        budget = budgets.get((cell.dataset, cell.split), math.inf)
-        found = {
-            metric: at_budget(run.history, budget, kind.of)
-            if isinstance(kind := METRICS[metric], EqualWorkMetric)
-            else summary[metric]
-            for metric in shown_metrics()
-        }
+    personal: set[tuple[str, str, str]] = set()
+    for (cell, run), summary, found in zip(runs, summaries, metrics, strict=True):
         place = (cell.dataset, cell.split, cell.strategy)
         groups.setdefault(place, {})[cell.seed] = found
         hashes.setdefault(place, []).append(run.params_sha256 or "")
         if summary.sample is not None:
             samples[place] = (summary.sample, summary.clients)
+        if summary.personal:
+            personal.add(place)
     trainers = {str(run.about["trainer"]) for _, run in runs if "trainer" in run.about}
     return Comparison(
         name,
         [
-            _row(place, by_seed, hashes[place], samples.get(place))
+            replace(
+                _row(place, by_seed, hashes[place], samples.get(place)), personal=place in personal
+            )
             for place, by_seed in groups.items()
         ],
         [str(cell.folder) for cell, _ in runs],
@@ -152,6 +147,15 @@ def compared(
         tuple(sorted(trainers)),
         flamma.__version__,
     )
+
+
+def told_by(rows: Sequence[Row], place: Place) -> dict[str, Metric]:
+    """Return the metrics of a place; those beside training alone only where a row has one."""
+    return {
+        name: metric
+        for name, metric in shown_in(place).items()
+        if not isinstance(metric, BesideLocalMetric) or any(name in row.mean for row in rows)
+    }
 
 
 def shown_metrics() -> list[str]:
@@ -209,9 +213,9 @@ def layout(comparison: Comparison, marks: Marks) -> list[tuple[str, list[str], l
     A metric is the mean over seeds ± the standard deviation, with the marks of the best.
     """
     tables = []
-    shown = shown_in("table")
     for dataset in dict.fromkeys(row.dataset for row in comparison.rows):
         rows = [row for row in comparison.rows if row.dataset == dataset]
+        shown = told_by(rows, "table")
         splits = list(dict.fromkeys(row.split for row in rows))
         header = ["Algorithm"]
         for split in splits:
@@ -248,7 +252,9 @@ def as_markdown(comparison: Comparison) -> str:
         rule = ["---"] + ["---:"] * (len(header) - 1)
         rows = [header, rule, *lines]
         parts.append(f"### {dataset}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
-    notes = " ".join([legend(), explain_marks("Bold", "Italics"), *comparison.sample_notes()])
+    notes = " ".join(
+        [legend(comparison.rows), explain_marks("Bold", "Italics"), *comparison.evaluation_notes()]
+    )
     return "\n\n".join([*parts, notes]) + "\n"
 
 
@@ -268,13 +274,25 @@ def short_hashes(row: Row) -> list[str]:
     return [digest[:SHORT_HASH_DIGITS] or "-" for digest in row.weights_sha256]
 
 
-def legend() -> str:
+def legend(rows: Sequence[Row]) -> str:
     """Return what the numbers of a table are."""
-    units = [f"{m.label} in {m.unit}" for m in shown_in("table").values() if m.unit]
+    told = told_by(rows, "table")
+    units = [f"{metric.label} in {metric.unit}" for metric in told.values() if metric.unit]
+    beside = [f" {note}" for note in notes_beside_local(told)]
     return (
         f"Mean over the last {LAST_ROUNDS} rounds, ± standard deviation over seeds; "
         f"{', '.join(units)}. Best: by differences paired over seeds, 95% confidence."
+        f"{''.join(beside)}"
     )
+
+
+def notes_beside_local(metrics: Mapping[str, Metric]) -> list[str]:
+    """Return a sentence for each of these metrics that is beside training alone."""
+    return [
+        f"{capitalised(metric.label)}: {metric.aggregation}."
+        for metric in metrics.values()
+        if isinstance(metric, BesideLocalMetric)
+    ]
 
 
 def _as_csv(comparison: Comparison) -> str:
@@ -283,14 +301,14 @@ def _as_csv(comparison: Comparison) -> str:
     metrics = list(shown_in("csv"))
     for metric in metrics:
         columns += [f"{metric}_mean", f"{metric}_std"]
-    columns.append("clients_sampled")
+    columns += ["clients_sampled", "own_models"]
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([*columns, "weights_sha256"])
     for row in comparison.rows:
         cells: list[object] = [row.dataset, row.split, row.strategy, len(row.seeds)]
         for metric in metrics:
             cells += [row.mean.get(metric, ""), row.std.get(metric, "")]
-        cells.append("" if row.sample is None else row.sample[0])
+        cells += ["" if row.sample is None else row.sample[0], "yes" if row.personal else ""]
         writer.writerow([*cells, " ".join(row.weights_sha256)])
     return buffer.getvalue()
 

@@ -132,4 +132,5 @@ def keys_of_tables() -> dict[str, str]:
         "evaluation": options_of(EvaluationConfig),
         "ledger": options_of(LedgerConfig),
     }
-    return {key: f"{table}.{key}" for table in keys for key in keys[table]}
+    # Of a key that several tables have, the first one is named.
+    return {key: f"{table}.{key}" for table in reversed(keys) for key in keys[table]}

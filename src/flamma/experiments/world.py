@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -19,6 +19,16 @@ from flamma.types import Floats, Ints, Layout, Params, Population
 
 if TYPE_CHECKING:
     from flamma.federation import Clients
+
+
+class Keeper(Protocol):
+    """What clients keep from one round to another, wherever that is."""
+
+    def sync(self) -> None:
+        """Make it survive a power failure, before a checkpoint depends on it."""
+
+    def prune(self, earliest: int) -> None:
+        """Remove what is not read by a run that goes on from this round or a later one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +52,10 @@ class World:
         record and the certificate alone.
     looks_ahead : bool
         Whether the scores of a round come with the answers of the next one.
+    keepers : tuple of Keeper
+        What clients keep from one round to another.
+    instance : str
+        What tells this run from others of the same configuration, where clients need to know.
     """
 
     clients: Clients
@@ -51,6 +65,8 @@ class World:
     class_counts: Ints | None = None
     behaved: TrueClients | None = None
     looks_ahead: bool = False
+    keepers: tuple[Keeper, ...] = ()
+    instance: str = ""
 
     @property
     def truth(self) -> TrueClients:

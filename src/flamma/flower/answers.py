@@ -45,7 +45,7 @@ def read_update(
     if not any(isinstance(part, ArrayRecord) for part in content.values()):
         if epochs:
             raise MessageError(f"it says that it did {epochs} epochs, but sent no arrays")
-        return Report(client, None, samples, 0), {}
+        return Report(client, None, samples, 0, loss), {}
     params, whole = form.flatten(_only(content, ArrayRecord))
     return Report(client, params, samples, epochs, loss), whole
 

@@ -37,7 +37,8 @@ def respond(message: Message, cost: float = 0.1, samples: int = 1) -> LocalTask:
     Returns
     -------
     LocalTask
-        ``epochs``, ``learning_rate``, ``proximal`` and, in a warm-up, ``iterations``. If it
+        ``epochs``, ``learning_rate``, ``proximal`` and, in a warm-up, ``iterations``; with some
+        strategies ``tilt`` or ``loss_bound``, by which the loss is to be changed. If it
         ``abstains``, training does not pay for this client.
 
     Raises
@@ -92,11 +93,11 @@ def reply(
     """Return the answer to a training message: the weights, and what was done for them.
 
     ``loss`` is that of the *received* model on the client's training data; q-FFL needs it. A
-    task that abstains is answered without weights.
+    task that abstains or only evaluates is answered without weights.
     """
     told = {SAMPLES_METRIC: samples, EPOCHS_METRIC: task.epochs, LOSS_METRIC: loss, **metrics}
     content = RecordDict({"metrics": MetricRecord(dict(told))})
-    if not task.abstains:
+    if not (task.abstains or task.evaluates):
         content["arrays"] = arrays
     return Message(content, reply_to=message)
 

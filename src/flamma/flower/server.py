@@ -15,7 +15,6 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 from numpy.typing import NDArray
 
-from flamma.aggregators import SERVER_UPDATE
 from flamma.engines.flower.inflation import SMALL_REPLY_BYTES, guarded
 from flamma.engines.flower.messages import MessageError
 from flamma.engines.flower.payload import TERMS_RECORD, pack_terms, read_reply
@@ -26,11 +25,12 @@ from flamma.flower.answers import read_scores, read_update
 from flamma.flower.client import STRATEGY_RECORD
 from flamma.flower.handshake import ConnectedClients, shake_hands, wait_for_nodes
 from flamma.flower.named_arrays import NamedArrays, mean_of_whole
+from flamma.flower.refusals import check_own_app
 from flamma.metrics import evaluate, shown_in
 from flamma.records import RoundRecord
 from flamma.seeding import stream
 from flamma.strategies.base import Offer, State
-from flamma.types import Params, Population, Report
+from flamma.types import Download, Params, Population, Report
 
 ScoreArrays = Callable[[ArrayRecord], tuple[float, float]]
 """Scores arrays on data of the server's own: (loss, accuracy in percent)."""
@@ -116,11 +116,7 @@ class FlowerStrategy(Strategy):
                 "engine": "flower",
             }
         )
-        if trains := self._config.strategy.in_need_of(SERVER_UPDATE):
-            raise FlammaError(
-                f"{trains} trains on the server's own data, which it cannot do in an app of your "
-                f"own: choose another."
-            )
+        check_own_app(self._config.strategy)
         self._expected = clients or per_round
         self._trainable = trainable
         self._accuracy, self._loss = accuracy, loss
@@ -166,10 +162,10 @@ class FlowerStrategy(Strategy):
         present = np.array([k for k, node in enumerate(nodes) if node in connected], dtype=int)
         rng = stream(self._config.seed, "select", self._state.round + 1)
         self._offer = self._config.strategy.offer(self._state, present, rng)
-        how = ConfigRecord({"config": self._config.as_toml()})
+        how, own = ConfigRecord({"config": self._config.as_toml()}), self._own_arrays(arrays)
         messages = []
         for terms in self._offer.terms:
-            content = RecordDict({"arrays": arrays, "config": config})
+            content = RecordDict({"arrays": own(terms.client), "config": config})
             content[TERMS_RECORD], content[STRATEGY_RECORD] = pack_terms(terms), how
             messages.append(Message(content, nodes[terms.client], MessageType.TRAIN))
         return messages
@@ -211,11 +207,13 @@ class FlowerStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask every connected client to evaluate the model."""
-        connected = set(grid.get_node_ids())
+        """Ask every connected client to evaluate the model, its own where each has one."""
+        connected, own = set(grid.get_node_ids()), self._own_arrays(arrays)
         return [
-            Message(RecordDict({"arrays": arrays, "config": config}), node, MessageType.EVALUATE)
-            for node in self._clients.nodes
+            Message(
+                RecordDict({"arrays": own(client), "config": config}), node, MessageType.EVALUATE
+            )
+            for client, node in enumerate(self._clients.nodes)
             if node in connected
         ]
 
@@ -226,7 +224,7 @@ class FlowerStrategy(Strategy):
         scores = read_scores(replies, self._clients, self._accuracy, self._loss)
         for client, reason in scores.missing.items():
             log(WARNING, "client %s gave no score: %s", self._clients.names[client], reason)
-        evaluation = evaluate(scores)
+        evaluation = evaluate(replace(scores, personal=self._download.model_for is not None))
         if self.history:
             self.history[-1] = replace(self.history[-1], evaluation=evaluation)
         shown = {name: evaluation[name] for name in [*shown_in("show"), "clients_scored"]}
@@ -262,6 +260,17 @@ class FlowerStrategy(Strategy):
         self._state = self._config.strategy.init(params, population)
         self._offer = Offer(0, ())
         self.history.clear()
+
+    @property
+    def _download(self) -> Download:
+        return self._config.strategy.download(self._state)
+
+    def _own_arrays(self, common: ArrayRecord) -> Callable[[int], ArrayRecord]:
+        """Return what says which arrays a client is sent: those of all, or a model of its own."""
+        download = self._download
+        if download.model_for is None:
+            return lambda client: common
+        return lambda client: self._arrays(download.model(client))
 
     def _arrays(self, params: Params) -> ArrayRecord:
         return self._form.restore(params, self._whole)

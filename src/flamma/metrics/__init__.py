@@ -18,6 +18,8 @@ from flamma.metrics.functions import std as std
 from flamma.metrics.functions import variance as variance
 from flamma.metrics.functions import variance_weighted as variance_weighted
 from flamma.metrics.functions import worst_10 as worst_10
+from flamma.metrics.kinds import BesideLocalMetric as BesideLocalMetric
+from flamma.metrics.kinds import ComparedMetric as ComparedMetric
 from flamma.metrics.kinds import EqualWorkMetric as EqualWorkMetric
 from flamma.metrics.kinds import Metric as Metric
 from flamma.metrics.kinds import RoundMetric as RoundMetric

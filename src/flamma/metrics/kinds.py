@@ -1,6 +1,6 @@
 """What a metric is: its words, which way is better, and what it is of a round and of a run.
 
-There are four kinds, by what a metric is computed from. A new metric is one function and one entry
+There are five kinds, by what a metric is computed from. A new metric is one function and one entry
 of :data:`flamma.metrics.METRICS`, or an entry point of the group ``flamma.metrics``.
 """
 
@@ -12,7 +12,7 @@ from typing import Literal
 
 from flamma.numerics import total
 from flamma.records import RoundRecord
-from flamma.types import Scores
+from flamma.types import Floats, Scores
 
 LAST_ROUNDS = 10
 """A metric of an evaluation is told as its mean over so many last rounds."""
@@ -149,7 +149,12 @@ class RunMetric(Metric):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EqualWorkMetric(Metric):
+class ComparedMetric(Metric):
+    """A metric that only a comparison has, since it depends on other runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualWorkMetric(ComparedMetric):
     """Another metric when a run has spent as many local epochs as the thriftiest one in all."""
 
     of: str
@@ -158,6 +163,23 @@ class EqualWorkMetric(Metric):
     def aggregation(self) -> str:
         """How the metric of a run comes from its rounds."""
         return f"mean over the last {LAST_ROUNDS} rounds within the budget"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BesideLocalMetric(ComparedMetric):
+    """A metric of a run beside that of ``local``, in which every client trains alone.
+
+    ``compare`` takes the clients' accuracies alone and in the run, each the mean over the last
+    ten rounds, NaN where there is none. ``about`` says in a clause what comes out.
+    """
+
+    about: str
+    compare: Callable[[Floats, Floats], float]
+
+    @property
+    def aggregation(self) -> str:
+        """How the metric of a run comes from its rounds."""
+        return f"{self.about}, by each one's mean over the last {LAST_ROUNDS} rounds"
 
 
 def mean_of(values: Sequence[float]) -> float | None:

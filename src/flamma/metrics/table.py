@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from flamma.metrics import functions
 from flamma.metrics.kinds import (
+    BesideLocalMetric,
     EqualWorkMetric,
     Metric,
     RoundMetric,
@@ -162,6 +163,14 @@ METRICS: Registry[Metric] = Registry(
             better="lower",
             shown=("csv",),
             of="accuracy_variance",
+        ),
+        "better_off": BesideLocalMetric(
+            label="share better off",
+            unit="%",
+            better="higher",
+            shown=("table", "csv", "page"),
+            about="clients at least as accurate as alone, in the run of local with the same seed",
+            compare=lambda alone, joint: 100 * functions.better_off(alone, joint, ties=True),
         ),
         "epochs_total": RoundMetric(
             label="local epochs",

@@ -167,4 +167,6 @@ def _as_cell(key: RowKey, seed: int, run: RunView) -> tuple[Cell, Run] | None:
     if config.data.clients < run.clients:
         run.problems.append(f"it has more clients than {CONFIG} says, so it is not in the table")
         return None
-    return Cell(*key, seed, config), Run(run.path, config, run.rounds, run.about)
+    return Cell(*key, seed, config), Run(
+        run.path, config, run.rounds, run.about, known_scores=run.scores
+    )

@@ -30,16 +30,17 @@ VERSION_COLUMNS = ("flamma", "python", "numpy", "torch", "trainer")
 def comparison_document(path: Path) -> Document:
     """Return the page of a comparison's directory, of what can be read of it."""
     view = read_comparison(path)
-    comparison = view.comparison
+    comparison, rows = view.comparison, view.comparison.rows
     runs = [run for by_seed in view.runs.values() for run in by_seed.values()]
     rounds = sorted({run.planned_rounds for run in runs})
-    seeds = sorted({len(row.seeds) for row in comparison.rows})
+    seeds = sorted({len(row.seeds) for row in rows})
     parts = [
         f"{len(view.strategies)} strategies",
         f"{len(view.panels)} settings" if len(view.panels) != 1 else "1 setting",
         "1 seed" if seeds == [1] else f"{'-'.join(map(str, seeds)) or 'no'} seeds",
         *([f"{'-'.join(map(str, rounds))} rounds"] if rounds else []),
-        *(["accuracies over samples of the clients"] if comparison.sample_notes() else []),
+        *(["accuracies over samples of the clients"] if any(r.sample for r in rows) else []),
+        *(["some of clients' own models"] if any(r.personal for r in rows) else []),
     ]
     sections = [section for section in _sections(view) if section.items]
     return Document(
@@ -64,7 +65,7 @@ def _facts(view: ComparisonView) -> Facts:
     """Return the best strategy of every panel, by each metric of the main table."""
     facts = []
     for dataset, split in view.panels:
-        for name, metric in tables.table_metrics().items():
+        for name, metric in tables.table_metrics(view.comparison.rows).items():
             best = view.comparison.best(dataset, split, name)
             extreme = "highest" if metric.better == "higher" else "lowest"
             title = f"{extreme} {metric.label}: {dataset}, {split}"
@@ -73,6 +74,7 @@ def _facts(view: ComparisonView) -> Facts:
                 row = view.comparison.row(dataset, split, best[0])
                 value = f"{row.mean[name]:.1f} ± {row.std[name]:.1f} {metric.unit}".rstrip()
                 over = "" if row.sample is None else f" over {sample_text(*row.sample)}"
+                over += " of clients' own models" * row.personal
                 facts.append((title, names[0], f"{value}{over}; {tables.HOW_BEST}"))
             elif len(best) == 2:
                 note = f"cannot be told apart by {tables.HOW_BEST}"
@@ -130,9 +132,9 @@ def _chart_sections(view: ComparisonView) -> list[Section]:
         ),
     ]
     sections = []
-    samples = view.comparison.sample_notes()
+    notes = view.comparison.evaluation_notes()
     for name, title, about, found in groups:
-        lead = " ".join([about, *samples])
+        lead = " ".join([about, *notes])
         items: list[Any] = [group for group in found if group.charts]
         items += tables.equal_work_tables(view) if name == "work" else []
         sections.append(Section(name, title, lead, items))

@@ -8,8 +8,15 @@ from importlib.resources import files
 from typing import Any
 
 from flamma.experiments.best import CONFIDENCE, explain_marks
-from flamma.experiments.table import Comparison, Row, capitalised, short_hashes
-from flamma.metrics import METRICS, EqualWorkMetric, Metric, shown_in
+from flamma.experiments.table import (
+    Comparison,
+    Row,
+    capitalised,
+    notes_beside_local,
+    short_hashes,
+    told_by,
+)
+from flamma.metrics import METRICS, EqualWorkMetric, Metric
 from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.reports.comparing import ComparisonView
 from flamma.reports.document import Table, TableCell
@@ -26,15 +33,15 @@ def paper_table() -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def table_metrics() -> dict[str, Metric]:
+def table_metrics(rows: Sequence[Row]) -> dict[str, Metric]:
     """Return the metrics of the main table: those of the page that terminals show too."""
-    wanted = shown_in("table")
-    return {name: metric for name, metric in _page_metrics().items() if name in wanted}
+    wanted = told_by(rows, "table")
+    return {name: metric for name, metric in _page_metrics(rows).items() if name in wanted}
 
 
-def _page_metrics() -> dict[str, Metric]:
+def _page_metrics(rows: Sequence[Row]) -> dict[str, Metric]:
     """Return the metrics of the page; those at equal work have a table of their own."""
-    found = shown_in("page")
+    found = told_by(rows, "page")
     return {n: metric for n, metric in found.items() if not isinstance(metric, EqualWorkMetric)}
 
 
@@ -42,7 +49,7 @@ def main_table(comparison: Comparison, dataset: str) -> Table:
     """Return the paper's layout: one line per strategy, the metrics of every split side by side."""
     rows = [row for row in comparison.rows if row.dataset == dataset]
     splits = list(dict.fromkeys(row.split for row in rows))
-    metrics = table_metrics()
+    metrics = table_metrics(rows)
     printed = paper_table().get(dataset, {})
     header = ["Algorithm"]
     header += [f"{capitalised(m.label)} ({split})" for split in splits for m in metrics.values()]
@@ -56,16 +63,20 @@ def main_table(comparison: Comparison, dataset: str) -> Table:
                 note = "paper: {:.2f} ± {:.2f}".format(*theirs[name]) if name in theirs else ""
                 cells.append(_cell(comparison, by_split.get(split), name, note))
         lines.append(cells)
-    notes = [*_table_notes(rows, printed), *comparison.sample_notes(dataset)]
+    notes = [
+        *_table_notes(rows, printed),
+        *notes_beside_local(metrics),
+        *comparison.evaluation_notes(dataset),
+    ]
     return Table(f"table-{dataset}", dataset, header, lines, notes)
 
 
 def further_table(comparison: Comparison, dataset: str) -> Table:
     """Return the other metrics of the page: one line per split and strategy."""
-    main = table_metrics()
+    main = table_metrics(comparison.rows)
     metrics = {
         name: metric
-        for name, metric in _page_metrics().items()
+        for name, metric in _page_metrics(comparison.rows).items()
         if name not in main and any(name in row.mean for row in comparison.rows)
     }
     header = ["Algorithm", *(capitalised(column_text(metric)) for metric in metrics.values())]
@@ -78,7 +89,7 @@ def further_table(comparison: Comparison, dataset: str) -> Table:
         if row.dataset == dataset
     ]
     notes = [f"{capitalised(m.label)}: {m.aggregation}." for m in metrics.values()]
-    notes += comparison.sample_notes(dataset)
+    notes += comparison.evaluation_notes(dataset)
     return Table(f"further-{dataset}", dataset, header, lines, [" ".join(notes)])
 
 
@@ -108,7 +119,7 @@ def equal_work_tables(view: ComparisonView) -> list[Table]:
         f"Mean of the last {LAST_ROUNDS} rounds before a run has spent more local epochs than the "
         "run of the same data and split with the fewest spends in all."
     )
-    notes = [note, *view.comparison.sample_notes()]
+    notes = [note, *view.comparison.evaluation_notes()]
     return [Table("equal-work", "At equal work", header, lines, notes)]
 
 

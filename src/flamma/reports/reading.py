@@ -16,10 +16,10 @@ from flamma.errors import FlammaError, RunError
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS, RunFolder
 from flamma.experiments.manifest import Manifest
 from flamma.experiments.population import read_columns, read_names, whole
-from flamma.experiments.summary import sample_of
+from flamma.experiments.scores import ScoreTable, read_score_table
+from flamma.experiments.summary import is_personal, sample_of
 from flamma.metrics import METRICS
 from flamma.records import RoundRecord
-from flamma.reports.scores import ScoreTable, read_score_table
 from flamma.toml import parse_toml
 from flamma.types import Ints
 
@@ -130,6 +130,11 @@ class RunView:
     def sample(self) -> int | None:
         """How many clients were drawn for the evaluations, None if all were evaluated."""
         return sample_of(self.rounds)
+
+    @property
+    def personal(self) -> bool:
+        """Whether clients scored models of their own."""
+        return is_personal(self.rounds)
 
     @property
     def planned_rounds(self) -> int:
@@ -246,6 +251,8 @@ def _read_rounds(folder: RunFolder, problems: list[str]) -> list[RoundRecord]:
 def _is_plausible(record: RoundRecord) -> bool:
     """Return whether numbers are of a size that can be drawn: a record checks their types only."""
     counts = [*record.local_epochs, record.epochs_total, record.bytes_up, record.bytes_down]
+    if record.survey is not None:
+        counts += [record.survey.asked, record.survey.bytes_down]
     if record.warmup is not None:
         counts += [record.warmup.bytes_up, record.warmup.bytes_down]
     return max((*record.selected, *record.abstained), default=0) < MAX_CLIENTS and all(

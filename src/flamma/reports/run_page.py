@@ -73,6 +73,7 @@ def _facts(run: RunView) -> Facts:
     """Return every metric of the page that the run has, and what those of a sample are over."""
     values = {name: run.of_run(name) for name in shown_in("page")} if run.rounds else {}
     over = "" if run.sample is None else f", over {sample_text(run.sample, run.clients)}"
+    over += ", of clients' own models" * run.personal
     facts = []
     for name, value in values.items():
         if value is not None:
@@ -114,10 +115,11 @@ def _sections(run: RunView) -> list[Section]:
 
 
 def _evaluated_on(run: RunView) -> str:
+    model = "Each client's own model" if run.personal else "The global model"
     if run.sample is None:
-        return "The global model on every client's own held-out data."
+        return f"{model} on every client's own held-out data."
     over = sample_text(run.sample, run.clients)
-    return f"The global model on the held-out data of {over}, drawn once by the seed."
+    return f"{model} on the held-out data of {over}, drawn once by the seed."
 
 
 def _game_sections(run: RunView) -> list[Section]:
@@ -162,6 +164,10 @@ def _participation(run: RunView) -> Section:
         ("failures", str(failures), "over all rounds"),
         ("abstentions", str(abstentions), "over all rounds"),
     ]
+    if surveys := [record.survey for record in run.rounds if record.survey is not None]:
+        asked, sent = (sum(getattr(s, of) for s in surveys) for of in ("asked", "bytes_down"))
+        note = f"before selections; {byte_size(sent)} of weights sent for it"
+        facts.append(("losses asked for", f"{asked:,}", note))
     items: list[Any] = [Facts(facts), run_charts.selections(run), run_charts.local_epochs(run)]
     reasons = Counter(reason for record in run.rounds for reason in record.failed.values())
     for record in run.rounds:

@@ -78,6 +78,8 @@ class Strategy(ABC, Generic[S]):
         :class:`KeepingState`.
     varies_selection : bool
         Whether the number of selected clients is not always that of the plan.
+    sends_models : bool
+        Whether models travel between the server and the clients, and so count as traffic.
     """
 
     plan: Plan
@@ -91,6 +93,7 @@ class Strategy(ABC, Generic[S]):
     pools_data: ClassVar[bool] = False
     clients_keep: ClassVar[bool] = False
     varies_selection: ClassVar[bool] = False
+    sends_models: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         # From Python a name alone will do, as in a configuration.

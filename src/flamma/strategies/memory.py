@@ -102,7 +102,7 @@ def empty_memory(
     if fading < 1:
         rounds = min(rounds, oldest_age(fading, empty) + 1)
     most = clients if warms_up else min(clients, rounds * per_round)
-    if not _streams(strategy):
+    if not streams_rows(strategy):
         check_matrix(most, size)
     replaced = min(most, CHECKPOINT_ROUNDS * per_round)
     rows = Rows.empty(clients, size, kept_as, most + 3 * replaced)
@@ -144,18 +144,33 @@ def recall(
     lasting &= kept.slots[known] >= 0
     remembered, faded = known[lasting], faded[lasting]
     stays = np.float64(1 - total(faded) * (1 - persistence))
-    if _streams(strategy):
-        pull = kept.weighted_sum(remembered, faded)
-    else:
-        # A client that has changed nothing since the received model w has the row (1 - κ) w.
-        still = np.float64(1 - persistence) * state.params
-        at_rows = None if reference is None else replace(reference, received=still)
-        pull = aggregated(strategy.aggregator, kept.matrix(remembered), faded, at_rows)
+    # A client that has changed nothing since the received model w has the row (1 - κ) w.
+    still = np.float64(1 - persistence) * state.params
+    pull = combined_rows(strategy, kept, remembered, faded, still, reference)
     params = (stays * state.params + pull).astype(np.float32)
     carried = slice(state.trainable_size, None)
     if state.trainable_size < params.size:
         params[carried] = strategy.average(accepted, data_shares(accepted), reference)[carried]
     return Recalled(params, kept, heard)
+
+
+def combined_rows(
+    strategy: Strategy[Any],
+    kept: Rows,
+    clients: Ints,
+    weights: Floats,
+    still: Floats,
+    reference: Reference | None,
+) -> Floats:
+    """Return Σ w_i row_i of these clients, by the strategy's aggregator.
+
+    ``still`` is the row of a client that has changed nothing. The mean takes memory for one row at
+    a time, the other aggregators for all of them.
+    """
+    if streams_rows(strategy):
+        return kept.weighted_sum(clients, weights)
+    at_rows = None if reference is None else replace(reference, received=still)
+    return aggregated(strategy.aggregator, kept.matrix(clients), weights, at_rows)
 
 
 def powers(base: float, most: int) -> Floats:
@@ -187,7 +202,7 @@ def oldest_age(fading: float, rows: Rows) -> int:
     return int(age + 1e-6)  # a whole number stays one however logarithms are rounded
 
 
-def _streams(strategy: Strategy[Any]) -> bool:
+def streams_rows(strategy: Strategy[Any]) -> bool:
     """Return whether rows can be aggregated one by one."""
     return AGGREGATORS[strategy.aggregator.name] is weighted_mean
 

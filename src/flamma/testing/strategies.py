@@ -58,8 +58,8 @@ class StrategyContract:
     def test_it_learns(self, world: LittleWorld) -> None:
         """After the plan's rounds the validation loss is well below that of the start."""
         strategy = self.make()
-        trained = world.validate(world.play(strategy, CONTRACT_ROUNDS).params)[0]
-        assert trained < 0.5 * world.validate(world.begin(strategy).params)[0]
+        trained = world.loss(strategy, world.play(strategy, CONTRACT_ROUNDS))
+        assert trained < 0.5 * world.loss(strategy, world.begin(strategy))
 
     def test_a_state_is_never_changed(self, world: LittleWorld) -> None:
         """A round leaves the state it started from as it was."""

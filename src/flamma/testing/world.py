@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
+from flamma.engines.client_side import ClientSide
 from flamma.records import RoundRecord
 from flamma.seeding import stream
 from flamma.strategies.base import Offer, State, Strategy
+from flamma.testing.vectors import answer_with_vectors, own_losses
 from flamma.types import Floats, Ints, LocalTask, Params, Plan, Population, Profile, Report
 
 SIZE, TRAINABLE = 40, 36
@@ -25,6 +27,7 @@ class LittleWorld:
     clients: int
     costs: Floats
     targets: Params
+    sides: dict[int, ClientSide] = field(default_factory=dict)
 
     @classmethod
     def make(cls, clients: int = 8, seed: int = 0, costs: Floats | None = None) -> LittleWorld:
@@ -72,16 +75,29 @@ class LittleWorld:
 
     def answers(self, strategy: Strategy[Any], state: State, offer: Offer) -> list[Report]:
         """Return the honest answer of every selected client."""
-        reports = []
+        reports, download, side = [], strategy.download(state), self.side(strategy)
         for terms in offer.terms:
             profile = Profile(terms.client, float(self.costs[terms.client]), 10 + terms.client)
             task = strategy.respond(terms, profile)
             reports.append(
                 Report(task.client, None, 10 + task.client, 0)
                 if task.abstains
-                else self.train(task, strategy.download(state).model(task.client))
+                else self.train(task, state.params)
+                if side.is_plain(download)
+                else answer_with_vectors(side, task, download, self.targets[task.client])
             )
         return reports
+
+    def side(self, strategy: Strategy[Any]) -> ClientSide:
+        """Return what clients do with vectors under this very strategy, and what they keep."""
+        return self.sides.setdefault(id(strategy), ClientSide(strategy, TRAINABLE))
+
+    def loss(self, strategy: Strategy[Any], state: State) -> float:
+        """Return the validation loss, or the mean of the clients' where each has its own model."""
+        download = strategy.download(state)
+        if not download.scores_kept:
+            return self.validate(state.params)[0]
+        return float(np.mean(own_losses(self.side(strategy), download, self.targets)))
 
     def hear(
         self, strategy: Strategy[Any], state: State, seed: int = 0, available: Ints | None = None

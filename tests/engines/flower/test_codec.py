@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from engines.flower.misbehaving import TORN_HEADER
+from flamma.deploy.http_messages import MAX_REQUEST_BYTES
 from flamma.engines.flower import codec, payload
-from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
+from flamma.engines.flower.messages import (
+    MessageError,
+    Order,
+    OrderContent,
+    Score,
+    SiteProfile,
+)
 from flamma.engines.flower.payload import read_configuration
 from flamma.errors import FlammaError
 from flamma.types import Report, Terms
@@ -38,25 +47,83 @@ def _children(thing):
     return {k: type(c).inflate(c.deflate(), _children(c)) for k, c in children.items()}
 
 
-@pytest.mark.parametrize("terms", [None, TERMS, Terms(0, 0, iterations=10)])
+OTHER_TERMS = [
+    None,
+    TERMS,
+    Terms(0, 0, iterations=10),
+    Terms(2, 1, evaluates=True, wants_loss=True),
+    Terms(1, 5, loss_bound=2.5, wants_trained_loss=True),
+    Terms(1, 5, tilt=-0.5),
+]
+FULL_ORDER = Order(
+    "rounds = 3",
+    3,
+    "three",
+    "lanes",
+    True,
+    True,
+    cost=0.5,
+    classes=4,
+    run="0123456789abcdef",
+    round=7,
+    earliest=5,
+    trainable_size=5,
+    scores_kept=True,
+)
+
+
+@pytest.mark.parametrize("terms", OTHER_TERMS)
 @pytest.mark.parametrize("params", [None, PARAMS])
-def test_an_order_arrives_as_it_was_sent(terms, params):
-    order = Order("rounds = 3", 3, "three", "lanes", True, True, cost=0.5, classes=4)
-    read, read_terms, read_params = codec.read_order(
-        travelled(codec.pack_order(order, terms, params))
-    )
-    assert read == order
-    assert repr(read_terms) == repr(terms)  # NaN is not equal to itself
-    assert params is None or read_params.tobytes() == params.tobytes()
+@pytest.mark.parametrize("extra", [None, PARAMS[:5]])
+def test_an_order_arrives_as_it_was_sent(terms, params, extra):
+    sent = OrderContent(FULL_ORDER, terms, params, extra)
+    read = codec.read_order(travelled(codec.pack_order(sent)))
+    assert read.order == FULL_ORDER
+    assert repr(read.terms) == repr(terms)  # NaN is not equal to itself
+    for came, went in ((read.params, params), (read.extra, extra)):
+        assert (came is None) == (went is None)
+        assert went is None or came.tobytes() == went.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ({"run": "../other"}, "hexadecimal"),
+        ({"run": "a" * 65}, "hexadecimal"),
+        ({"round": -2, "earliest": -2}, "round -2"),
+        ({"earliest": 8}, "go back to 8"),
+        ({"round": 2**40}, "round 1099511627776"),
+        ({"trainable_size": 8}, "8 trained weights of 7"),
+        ({"trainable_size": -1}, "-1 trained weights"),
+        ({"trainable_size": 4}, "take 20 bytes instead of 16"),
+        ({"scores_kept": 1}, "scores_kept is a int"),
+    ],
+)
+def test_an_order_that_makes_no_sense_is_refused(bad, reason):
+    content = codec.pack_order(OrderContent(FULL_ORDER, TERMS, PARAMS, PARAMS[:5]))
+    content[codec.ORDER_RECORD] = ConfigRecord({**content[codec.ORDER_RECORD], **bad})
+    with pytest.raises(MessageError, match=reason):
+        codec.read_order(content)
 
 
 def test_an_answer_arrives_as_it_was_sent():
-    report = Report(3, PARAMS, 40, 4, 0.7, 1.5)
+    report = Report(3, PARAMS, 40, 4, 0.7, 1.5, starts_anew=True)
     content = travelled(codec.pack_answer("three", report, Score(50.0, 0.6, 10)))
     read = codec.read_report(content, "three", TERMS, 40, 7)
     assert read.params.tobytes() == PARAMS.tobytes()
     assert (read.client, read.samples, read.epochs, read.loss) == (3, 40, 4, 0.7)
+    assert read.starts_anew
     assert codec.read_score(content, "three", 10) == Score(50.0, 0.6, 10)
+
+
+def test_a_loss_that_was_asked_for_arrives_without_weights():
+    terms = replace(TERMS, evaluates=True)
+    told = codec.pack_answer("three", Report(3, None, 40, 0, 0.7, 1.5))
+    read = codec.read_report(travelled(told), "three", terms, 40, 7)
+    assert (read.params, read.loss, read.failure) == (None, 0.7, "")
+    weights = codec.pack_answer("three", Report(3, PARAMS, 40, 0, 0.7, 1.5))
+    with pytest.raises(MessageError, match="asked for a loss, and sent weights"):
+        codec.read_report(weights, "three", terms, 40, 7)
 
 
 def test_a_failure_arrives_as_one_short_line():
@@ -101,17 +168,27 @@ def test_a_bad_profile_is_refused(key):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"epochs": -1}, {"round": 2**40}, {"step_scale": math.inf}, {"proximal": -1.0}]
+    "bad",
+    [
+        {"epochs": -1},
+        {"round": 2**40},
+        {"step_scale": math.inf},
+        {"proximal": -1.0},
+        {"loss_bound": 0.0},
+        {"loss_bound": math.nan},
+        {"tilt": math.inf},
+        {"tilt": math.nan},
+    ],
 )
 def test_terms_out_of_range_are_refused_by_the_client(bad):
-    content = codec.pack_order(Order(""), TERMS, PARAMS)
+    content = codec.pack_order(OrderContent(Order(""), TERMS, PARAMS))
     content[payload.TERMS_RECORD] = ConfigRecord({**content[payload.TERMS_RECORD], **bad})
     with pytest.raises(MessageError, match="the terms"):
         codec.read_order(content)
 
 
 def test_an_order_of_another_version_is_refused():
-    content = codec.pack_order(Order(""), None, None)
+    content = codec.pack_order(OrderContent(Order("")))
     content[codec.ORDER_RECORD]["version"] = codec.PROTOCOL_VERSION - 1
     with pytest.raises(MessageError, match="different versions"):
         codec.read_order(content)
@@ -177,3 +254,15 @@ def test_a_configuration_that_cannot_be_read_is_refused_by_the_client():
     assert read_configuration("rounds = 4").rounds == 4
     with pytest.raises(FlammaError, match="is not valid TOML"):
         read_configuration("rounds = ")
+
+
+def test_a_second_vector_makes_a_message_longer_and_no_request_larger():
+    """Flower sends arrays in pieces, and the proxy of a deployment limits each request."""
+    model = np.zeros(3_000_000, dtype=np.float32)  # of 12 MB
+    largest = []
+    for extra in (None, model + 1):
+        order = replace(FULL_ORDER, trainable_size=model.size)
+        content = codec.pack_order(OrderContent(order, TERMS, model, extra))
+        pieces = get_all_nested_objects(content).values()
+        largest.append(max(len(piece.deflate()) for piece in pieces))
+    assert largest[0] == largest[1] < MAX_REQUEST_BYTES

@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
+import vector_strategies
 from engines.flower.misbehaving import MISCHIEF
 from flamma.engines.flower import simulation
 from flamma.engines.flower.simulation import simulate
@@ -237,4 +238,25 @@ def test_what_the_simulation_cannot_do_is_one_sentence(tmp_path):
         resume(tmp_path / "run")
     holder.close()
     assert done.finished
+    assert nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "controlled",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("surveying", "own-downloads")),
+        pytest.param("own-models", marks=pytest.mark.slow),
+    ],
+)
+def test_vectors_and_surveys_give_what_the_local_engine_gives(tmp_path, monkeypatch, name):
+    vector_strategies.register()
+    monkeypatch.setenv("PYTHONPATH", vector_strategies.search_path(tmp_path / "package"))
+    tables = {**SMALL, "strategy": {"name": name}}
+    local = run(tables, out=tmp_path / "local")
+    ours = run(tables, out=tmp_path / "flower", engine__name="flower", engine__processes=2)
+    assert_same(ours, local)
+    assert [r.survey for r in ours.history] == [r.survey for r in local.history]
+    kept = [path.name for path in tmp_path.glob("flower/kept/*/*.note")]
+    assert bool(kept) == vector_strategies.STRATEGIES[name].clients_keep
     assert nothing_is_left()

@@ -2,42 +2,116 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import math
+import os
+from collections import deque
 from pathlib import Path
 
 import numpy as np
 
 from flamma.clients.behaviours.contract import Notes
-from flamma.files import write_atomically
+from flamma.files import sync_file, sync_folder, write_atomically
 from flamma.types import Params
 
 NOTES = "notes"
 """The folder of a run directory with what clients kept from one round to another."""
 
-
 KEPT = "kept"
 """The folder with what strategies let clients keep, such as control variates or own models."""
 
+NOTE_SUFFIX = ".note"
+DIGEST_BYTES = hashlib.sha256().digest_size
+
 
 class NotesInFiles(Notes):
-    """Notes in a folder, which is made with the first one: a file for each client and round.
+    """Notes in a folder, which is made with the first one: a folder per client, a file per round.
 
-    They are never removed: a behaviour that writes one in every round fills the disk.
+    A client's folder has a few files only, so that reading does not take longer with many clients,
+    and any process finds what another one has written. A note whose checksum is wrong counts as
+    lost.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they are.
+    durable : bool
+        Whether each note survives a power failure by itself; else :meth:`sync` sees to that.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, durable: bool = True) -> None:
         super().__init__()
         self.folder = folder
+        self.durable = durable
+        self._unsynced: deque[Path] = deque()
+        self._unpruned: set[int] | None = None  # not known before the folder was looked through
 
     def write(self, client: int, round: int, note: Params) -> None:  # noqa: A002
         """Keep a vector."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         content = note.astype("<f4", copy=False).tobytes()
-        write_atomically(self.folder / f"{client}-{round}.f4", content)
+        path = self._of(client) / f"{round}{NOTE_SUFFIX}"
+        write_atomically(path, hashlib.sha256(content).digest() + content, self.durable)
+        if not self.durable:
+            self._unsynced.append(path)
+        if self._unpruned is not None:
+            self._unpruned.add(client)
 
     def read(self, client: int, round: int) -> Params | None:  # noqa: A002
         """Return the client's last note of an earlier round, None if there is none."""
-        found = {int(f.stem.partition("-")[2]): f for f in self.folder.glob(f"{client}-*.f4")}
-        earlier = [number for number in found if number < round]
+        earlier = [number for number in self.rounds(client) if number < round]
         if not earlier:
             return None
-        return np.frombuffer(found[max(earlier)].read_bytes(), dtype="<f4").astype(np.float32)
+        try:
+            content = (self._of(client) / f"{earlier[-1]}{NOTE_SUFFIX}").read_bytes()
+        except FileNotFoundError:
+            return None
+        digest, vector = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+        if hashlib.sha256(vector).digest() != digest:
+            return None
+        return np.frombuffer(vector, dtype="<f4").astype(np.float32)
+
+    def rounds(self, client: int) -> list[int]:
+        """Return the rounds of which a client has a note, in order."""
+        try:
+            names = os.listdir(self._of(client))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        stems = [name.removesuffix(NOTE_SUFFIX) for name in names if name.endswith(NOTE_SUFFIX)]
+        return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+    def sync(self) -> None:
+        """Make what was written survive a power failure, before a checkpoint depends on it."""
+        folders: set[Path] = set()
+        while self._unsynced:
+            path = self._unsynced.popleft()
+            sync_file(path)
+            folders |= {path.parent, self.folder, self.folder.parent}
+        for folder in sorted(folders):
+            sync_folder(folder)
+
+    def prune(self, earliest: int) -> None:
+        """Remove every note that no run reads which goes on from this round or a later one."""
+        clients = self._found() if self._unpruned is None else self._unpruned
+        # Who has several notes of later rounds has something to remove when these are earlier.
+        self._unpruned = {c for c in sorted(clients) if len(self.prune_client(c, earliest)) > 1}
+
+    def prune_client(self, client: int, earliest: int, latest: float = math.inf) -> list[int]:
+        """Remove a client's notes that are not needed from ``earliest`` on, or after ``latest``.
+
+        Returns the rounds of those that remain.
+        """
+        rounds = self.rounds(client)
+        needed = max((number for number in rounds if number <= earliest), default=earliest)
+        remaining = [number for number in rounds if needed <= number <= latest]
+        for number in set(rounds) - set(remaining):
+            with contextlib.suppress(FileNotFoundError):
+                (self._of(client) / f"{number}{NOTE_SUFFIX}").unlink()
+        return remaining
+
+    def _of(self, client: int) -> Path:
+        return self.folder / str(client)
+
+    def _found(self) -> set[int]:
+        names = os.listdir(self.folder) if self.folder.is_dir() else []
+        return {int(name) for name in names if name.isdecimal()}

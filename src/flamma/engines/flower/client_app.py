@@ -7,18 +7,22 @@ for in every round. torch is imported only if the model is trained with it.
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from flamma.clients.behaviours import Notes
+from flamma.engines.flower.client_data import ClientData, SimulatedClientData
 from flamma.engines.flower.codec import pack_answer, pack_profile, read_order
 from flamma.engines.flower.conduct import simulated_conduct, site_conduct
-from flamma.engines.flower.messages import MessageError, Order
+from flamma.engines.flower.keeping import pruned, simulated_kept, site_kept, strategy_keeps
+from flamma.engines.flower.messages import MessageError, Order, OrderContent
 from flamma.engines.flower.payload import read_configuration
-from flamma.engines.flower.site import ClientData, SimulatedClientData, Site, check_address
+from flamma.engines.flower.site import Site, check_address
 from flamma.engines.outcomes import one_line
-from flamma.types import Ints, Params, Terms
+from flamma.types import Ints, Params
 
 if TYPE_CHECKING:
     from flamma.data.federated import Images
@@ -50,13 +54,13 @@ def on_evaluate(message: Message, context: Context) -> Message:
 def answer(content: RecordDict, context: Context) -> RecordDict:
     """Return the answer to an order; an exception is reported in one line."""
     try:
-        order, terms, params = read_order(content)
-        site, number = find_site(order, context)
-        check_address(order, site.data.name, number)
-        if params is None:
-            reply = pack_profile(site.profile(order))
+        asked = read_order(content)
+        site, number = find_site(asked.order, context)
+        check_address(asked.order, site.data.name, number)
+        if asked.params is None:
+            reply = pack_profile(site.profile(asked.order))
         else:
-            reply = carry_out_order(site, order, terms, params)
+            reply = carry_out_order(site, asked, asked.params)
         if site.memory:
             context.state[MEMORY_RECORD] = ConfigRecord(dict(site.memory))
     except Exception as error:
@@ -64,11 +68,12 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
     return reply
 
 
-def carry_out_order(site: Site, order: Order, terms: Terms | None, params: Params) -> RecordDict:
-    """Return a report on the training, a score of the received weights, or both.
+def carry_out_order(site: Site, asked: OrderContent, params: Params) -> RecordDict:
+    """Return a report on the training, a score of the received or kept weights, or both.
 
     The weights are evaluated first, and if that fails, the client still trains.
     """
+    order, terms = asked.order, asked.terms
     score, report, failure = None, None, ""
     if order.evaluate:
         try:
@@ -78,18 +83,21 @@ def carry_out_order(site: Site, order: Order, terms: Terms | None, params: Param
     if terms is not None:
         if terms.client != order.client:
             raise MessageError(f"the terms are for {terms.client}, the order for {order.client}.")
-        report = site.play(order, terms, params)
+        report = site.play(order, terms, params, asked.extra)
     return pack_answer(site.data.name, report, score, failure)
 
 
 def find_site(order: Order, context: Context) -> tuple[Site, int | None]:
     """Return the client that this process is, and its number if it is one of a simulation."""
     where, memory = context.node_config.get("site"), load_memory(context)
+    keeps = order.client >= 0 and strategy_keeps(order)
     if where is not None:
         from flamma.data.site_data import load_site
 
         data = load_site(str(where))
-        return Site(data, order.config, memory, site_conduct(data.behaviour, memory)), None
+        conduct = site_conduct(data.behaviour, memory)
+        kept = site_kept(Path(str(where)), order) if keeps else Notes()
+        return Site(data, order.config, memory, conduct, kept), None
     number = int(context.node_config["partition-id"])
     own = _partition(order.config, number)
 
@@ -98,7 +106,9 @@ def find_site(order: Order, context: Context) -> tuple[Site, int | None]:
         return other.x, other.y
 
     conduct = simulated_conduct(order.config, number, samples_of, memory)
-    return Site(own, order.config, memory, conduct), number
+    pruned(conduct.notes, order)
+    kept = simulated_kept(order, memory) if keeps else Notes()
+    return Site(own, order.config, memory, conduct, kept), number
 
 
 def load_memory(context: Context) -> dict[str, Any]:
@@ -127,7 +137,6 @@ def _partition(text: str, number: int) -> ClientData:
 def _federation(text: str) -> Any:
     """Return the whole federation: from the simulation's files, else built as configured."""
     import os
-    from pathlib import Path
 
     from flamma.engines.flower.handover import DATA_VARIABLE, take_over
 

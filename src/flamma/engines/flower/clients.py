@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import Message, MessageType, RecordDict
 
 from flamma.engines.flower.codec import pack_order, read_report, read_score
-from flamma.engines.flower.messages import MessageError, Order, Score
+from flamma.engines.flower.messages import MessageError, Order, OrderContent, Score
 from flamma.engines.flower.payload import read_reply
 from flamma.engines.flower.roster import Request, Roster, exchange
 from flamma.engines.runner import ClientRunner
@@ -35,9 +35,9 @@ Found = TypeVar("Found", Report, Score)
 
 @dataclass(eq=False)
 class _Evaluation:
-    """A model that clients are to score, and the scores or reasons once they were asked."""
+    """What clients are to score, and the scores or reasons once they were asked."""
 
-    params: Params
+    download: Download
     answers: Mapping[int, Score | str] | None = None
 
 
@@ -45,8 +45,9 @@ class _Evaluation:
 class GridClients:
     """Clients behind a network: keeps :class:`~flamma.federation.Clients`.
 
-    A request to evaluate waits until the same weights are sent out for training, and goes along
-    in the same message; if the scores are needed before that, it is sent by itself. A client that
+    A request to evaluate waits until the same weights are sent out for training or a survey, and
+    goes along in the same message; if the scores are needed before that, it is sent by itself. A
+    client scores what it received, or what it had kept, before it trains. A client that
     does not answer, or not with what was asked, gets a report or a score that says why. Replies
     are taken in the order of the clients, so that results do not depend on timing.
 
@@ -81,16 +82,22 @@ class GridClients:
     def play(self, download: Download, terms: Sequence[Terms]) -> list[Report]:
         """Let each client respond to its terms and train; send a waiting evaluation along."""
         pending, self._pending = self._pending, None
-        params = download.params
-        if pending is None or pending.params is not params:
-            return self._ask(params, terms, evaluate=False)[0]
-        reports, pending.answers = self._ask(params, terms, evaluate=True)
+        if pending is None or not _same_models(pending.download, download):
+            return self._ask(download, terms, evaluate=False)[0]
+        reports, pending.answers = self._ask(download, terms, evaluate=True)
         return reports
 
     def evaluate(self, download: Download) -> Scoring:
         """Score the model on every client's held-out data and on the test set."""
-        evaluation = self._pending = _Evaluation(download.params)
+        evaluation = self._pending = _Evaluation(download)
         return lambda: self._scores(evaluation)
+
+    def sync(self) -> None:
+        """Do nothing: clients keep what they keep where they are."""
+
+    def prune(self, earliest: int) -> None:
+        """Let clients know, with their next orders, what they need not keep any more."""
+        self.order = replace(self.order, earliest=earliest)
 
     @property
     def inspect(self) -> None:
@@ -106,7 +113,7 @@ class GridClients:
         return self.runner.train_server(params, task)
 
     def _ask(
-        self, params: Params, terms: Sequence[Terms], evaluate: bool
+        self, download: Download, terms: Sequence[Terms], evaluate: bool
     ) -> tuple[list[Report], dict[int, Score | str]]:
         """Return a report for every client with terms, and a score or reason of all if asked."""
         offers = {t.client: t for t in terms}
@@ -118,13 +125,16 @@ class GridClients:
                 node,
                 MessageType.TRAIN if client in offers else MessageType.EVALUATE,
                 self._content(
-                    client, offers.get(client), params, evaluate and client in self._scoring
+                    client, offers.get(client), download, evaluate and client in self._scoring
                 ),
             )
             for client, node in nodes.items()
             if node is not None
         ]
-        replies = exchange(self.roster.grid, requests, self.wait, params.nbytes)
+        params = download.params
+        trains = any(not offer.evaluates for offer in terms)
+        largest = params.nbytes if trains else 0  # who does not train sends no weights
+        replies = exchange(self.roster.grid, requests, self.wait, largest)
         answers = {
             c: NOT_CONNECTED if node is None else replies.get(node) for c, node in nodes.items()
         }
@@ -134,7 +144,7 @@ class GridClients:
         return reports, scores
 
     def _content(
-        self, client: int, terms: Terms | None, params: Params, evaluate: bool
+        self, client: int, terms: Terms | None, download: Download, evaluate: bool
     ) -> RecordDict:
         costs = self.population.costs if self.own_costs is None else self.own_costs
         order = replace(
@@ -143,8 +153,13 @@ class GridClients:
             name=self.roster.names[client],
             evaluate=evaluate,
             cost=math.nan if costs is None else float(costs[client]),
+            round=download.round,
+            earliest=min(self.order.earliest, download.round),
+            scores_kept=download.scores_kept,
         )
-        return pack_order(order, terms, params)
+        trains = terms is not None and not terms.evaluates
+        extra = download.extra if trains else None
+        return pack_order(OrderContent(order, terms, download.model(client), extra))
 
     def _report(self, terms: Terms, answer: Message | str | None, size: int) -> Report:
         client = terms.client
@@ -177,9 +192,9 @@ class GridClients:
         """Return the scores of a model, asking for them if they did not come with the training."""
         if evaluation.answers is None:
             self._pending = None
-            evaluation.answers = self._ask(evaluation.params, (), evaluate=True)[1]
-        found = evaluation.answers
-        own = self.runner.evaluate(evaluation.params)
+            evaluation.answers = self._ask(evaluation.download, (), evaluate=True)[1]
+        found, download = evaluation.answers, evaluation.download
+        own = self.runner.evaluate(download.params)
         accuracy = np.full(self.population.clients, math.nan)
         loss = accuracy.copy()
         for client, score in found.items():
@@ -194,6 +209,7 @@ class GridClients:
             test_loss=own.test_loss,
             missing={c: reason for c, reason in found.items() if isinstance(reason, str)},
             clients=self.evaluated,
+            personal=download.scores_kept or download.model_for is not None,
         )
 
     @cached_property
@@ -206,3 +222,8 @@ class GridClients:
     def _held_out(self) -> Ints:
         held = self.population.held_out
         return np.zeros(self.population.clients, dtype=np.int64) if held is None else held
+
+
+def _same_models(one: Download, other: Download) -> bool:
+    """Return whether clients receive the same of both; they are then of one and the same state."""
+    return one.params is other.params and one.round == other.round

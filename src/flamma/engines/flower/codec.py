@@ -8,6 +8,7 @@ sizes and ranges are checked before use.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -15,7 +16,13 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from flamma.data.labels import MOST_CLASSES
-from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
+from flamma.engines.flower.messages import (
+    MessageError,
+    Order,
+    OrderContent,
+    Score,
+    SiteProfile,
+)
 from flamma.engines.flower.payload import (
     MAX_TEXT_LENGTH,
     TERMS_RECORD,
@@ -25,16 +32,19 @@ from flamma.engines.flower.payload import (
     read_terms,
     take,
 )
-from flamma.game.model import LARGEST_COST, SMALLEST_COST
+from flamma.game.model import LARGEST_COST, MOST_EPOCHS, SMALLEST_COST
 from flamma.types import MOST_SAMPLES, Params, Report, Terms
 
-PROTOCOL_VERSION = 3
-ORDER_RECORD, WEIGHTS_RECORD = "flamma.order", "flamma.weights"
+PROTOCOL_VERSION = 4
+ORDER_RECORD, WEIGHTS_RECORD, EXTRA_RECORD = "flamma.order", "flamma.weights", "flamma.extra"
 PROFILE_RECORD, REPORT_RECORD, SCORE_RECORD = "flamma.profile", "flamma.report", "flamma.score"
 FAILURE_RECORD = "flamma.failure"
 
 MAX_CONFIG_LENGTH = 100_000
 """Characters of a configuration that are read."""
+
+RUN_DIGITS = re.compile(r"[0-9a-f]{0,64}")
+"""What a run can be called, so that a folder can have the name."""
 
 MOST_FEATURES = 2**26
 """Numbers of one sample: a picture of three channels with sides of 4096 has fewer."""
@@ -47,17 +57,19 @@ RAW_FLOAT32 = "flamma.float32"
 """How weights are written: little-endian float32 numbers, one after the other."""
 
 
-def pack_order(order: Order, terms: Terms | None, params: Params | None) -> RecordDict:
+def pack_order(asked: OrderContent) -> RecordDict:
     """Return the content of a message to a client."""
-    content = RecordDict({ORDER_RECORD: as_record(order, version=PROTOCOL_VERSION)})
-    if terms is not None:
-        content[TERMS_RECORD] = pack_terms(terms)
-    if params is not None:
-        content[WEIGHTS_RECORD] = pack_params(params)
+    content = RecordDict({ORDER_RECORD: as_record(asked.order, version=PROTOCOL_VERSION)})
+    if asked.terms is not None:
+        content[TERMS_RECORD] = pack_terms(asked.terms)
+    if asked.params is not None:
+        content[WEIGHTS_RECORD] = pack_params(asked.params)
+    if asked.extra is not None:
+        content[EXTRA_RECORD] = pack_params(asked.extra)
     return content
 
 
-def read_order(content: RecordDict) -> tuple[Order, Terms | None, Params | None]:
+def read_order(content: RecordDict) -> OrderContent:
     """Return what a client is asked to do.
 
     Raises
@@ -77,12 +89,34 @@ def read_order(content: RecordDict) -> tuple[Order, Terms | None, Params | None]
         wants_cost=take(record, "wants_cost", bool),
         cost=take(record, "cost", float),
         classes=take(record, "classes", int),
+        run=take(record, "run", str),
+        round=take(record, "round", int),
+        earliest=take(record, "earliest", int),
+        trainable_size=take(record, "trainable_size", int),
+        scores_kept=take(record, "scores_kept", bool),
     )
-    if not 0 <= order.classes <= MOST_CLASSES:
-        raise MessageError(f"the order is for {order.classes} classes")
+    _check_order(order)
     terms = read_terms(_config_record(content, TERMS_RECORD)) if TERMS_RECORD in content else None
     params = read_params(content) if WEIGHTS_RECORD in content else None
-    return order, terms, params
+    if params is not None and not 0 <= order.trainable_size <= params.size:
+        raise MessageError(
+            f"the order is for {order.trainable_size} trained weights of {params.size}"
+        )
+    extra = None
+    if EXTRA_RECORD in content:
+        extra = read_params(content, order.trainable_size, EXTRA_RECORD)
+    return OrderContent(order, terms, params, extra)
+
+
+def _check_order(order: Order) -> None:
+    if not 0 <= order.classes <= MOST_CLASSES:
+        raise MessageError(f"the order is for {order.classes} classes")
+    if not RUN_DIGITS.fullmatch(order.run):
+        raise MessageError("the order is of a run that is not named by hexadecimal digits")
+    if not -1 <= order.earliest <= order.round <= MOST_EPOCHS:
+        raise MessageError(
+            f"the order is of round {order.round} in a run that may go back to {order.earliest}"
+        )
 
 
 def pack_profile(profile: SiteProfile) -> RecordDict:
@@ -177,10 +211,13 @@ def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size
         raise MessageError("it says that it did more epochs than there are numbers for")
     if LARGEST_LOSS < loss < math.inf:
         raise MessageError(f"it says that the loss is {loss:g}")
+    anew = take(record, "starts_anew", bool)
+    if terms.evaluates and WEIGHTS_RECORD in content:
+        raise MessageError("it was asked for a loss, and sent weights")
     params = read_params(content, size) if WEIGHTS_RECORD in content else None
     if params is None and epochs != 0:
         raise MessageError(f"it says that it did {epochs} epochs, but sent no weights")
-    return Report(terms.client, params, own, epochs, loss, seconds)
+    return Report(terms.client, params, own, epochs, loss, seconds, starts_anew=anew)
 
 
 def read_score(content: RecordDict, name: str, held_out: int) -> Score:
@@ -213,15 +250,17 @@ def pack_params(params: Params) -> ArrayRecord:
     return ArrayRecord({"params": Array("float32", (params.size,), RAW_FLOAT32, data)})
 
 
-def read_params(content: RecordDict, size: int | None = None) -> Params:
+def read_params(content: RecordDict, size: int | None = None, name: str = WEIGHTS_RECORD) -> Params:
     """Return the weights that arrived; any number of them if ``size`` is None.
+
+    ``name`` is that of another record that travels as weights do.
 
     Raises
     ------
     MessageError
         If they are anything but one float32 vector of that size.
     """
-    record = content.get(WEIGHTS_RECORD)
+    record = content.get(name)
     if not isinstance(record, ArrayRecord) or list(record) != ["params"]:
         raise MessageError("the weights are not one array named params")
     array = record["params"]

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 NOTES_VARIABLE = "FLAMMA_FLOWER_NOTES"
 """The environment variable that tells the clients of a simulation where their notes are kept."""
 
-NOTE, NOTE_ROUND = "note", "note of round"
-
 Memory = MutableMapping[str, Any]
 """What a client keeps from one message to the next: a measured cost, a lanes plan, a note."""
 
@@ -34,22 +32,26 @@ Samples = Callable[[int], tuple["Images", Ints]]
 
 
 class NotesInMemory(Notes):
-    """The last note of one client, in the memory that lasts as long as Flower's run."""
+    """The last note of one client, in the memory that lasts as long as Flower's run.
 
-    def __init__(self, memory: Memory) -> None:
+    Notes of different names do not know of each other.
+    """
+
+    def __init__(self, memory: Memory, name: str = "note") -> None:
         super().__init__()
         self.memory = memory
+        self.name, self.name_of_round = name, f"{name} of round"
 
     def write(self, client: int, round: int, note: Params) -> None:  # noqa: A002
         """Keep a vector in place of the one before."""
-        self.memory[NOTE] = note.astype("<f4", copy=False).tobytes()
-        self.memory[NOTE_ROUND] = round
+        self.memory[self.name] = note.astype("<f4", copy=False).tobytes()
+        self.memory[self.name_of_round] = round
 
     def read(self, client: int, round: int) -> Params | None:  # noqa: A002
         """Return the last note if it is of an earlier round, None if there is none."""
-        if NOTE not in self.memory or self.memory[NOTE_ROUND] >= round:
+        if self.name not in self.memory or self.memory[self.name_of_round] >= round:
             return None
-        return np.frombuffer(self.memory[NOTE], dtype="<f4").astype(np.float32)
+        return np.frombuffer(self.memory[self.name], dtype="<f4").astype(np.float32)
 
 
 def no_others(client: int) -> tuple[Images, Ints]:

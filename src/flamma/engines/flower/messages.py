@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from flamma.errors import FlammaError
+from flamma.types import Params, Terms
 
 
 class MessageError(FlammaError):
@@ -49,6 +50,17 @@ class Order:
     classes : int
         How many classes the model tells apart, of which a client may have fewer; 0 if the
         server does not know yet.
+    run : str
+        What tells the run from all others: hexadecimal digits.
+    round : int
+        The last finished round, -1 before a warm-up.
+    earliest : int
+        The earliest round that the run may go on from if it is interrupted. What a client kept
+        before is not needed any more, but for the last of it.
+    trainable_size : int
+        How many of the weights are trained; 0 if the server does not know yet.
+    scores_kept : bool
+        Whether to score the model that the client keeps, if it has one.
     """
 
     config: str
@@ -59,6 +71,33 @@ class Order:
     wants_cost: bool = False
     cost: float = math.nan
     classes: int = 0
+    run: str = ""
+    round: int = 0
+    earliest: int = 0
+    trainable_size: int = 0
+    scores_kept: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class OrderContent:
+    """All that comes with an order.
+
+    Attributes
+    ----------
+    order : Order
+        What is asked for.
+    terms : Terms or None
+        To be answered by a report.
+    params : Params or None
+        The model that the client receives; None when it is only asked who it is.
+    extra : Params or None
+        What the server sends besides, as long as the trainable weights.
+    """
+
+    order: Order
+    terms: Terms | None = None
+    params: Params | None = None
+    extra: Params | None = None
 
 
 @dataclass(frozen=True)

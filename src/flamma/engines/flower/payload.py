@@ -55,6 +55,10 @@ def read_terms(record: ConfigRecord) -> Terms:
         epochs=take(record, "epochs", int) if "epochs" in record else None,
         iterations=take(record, "iterations", int) if "iterations" in record else None,
         wants_loss=take(record, "wants_loss", bool),
+        evaluates=take(record, "evaluates", bool),
+        loss_bound=take(record, "loss_bound", float),
+        tilt=take(record, "tilt", float),
+        wants_trained_loss=take(record, "wants_trained_loss", bool),
     )
     counts = (terms.round, terms.epochs or 0, terms.iterations or 0)
     rates = (terms.decay_factor, terms.step_scale, terms.proximal)
@@ -62,6 +66,10 @@ def read_terms(record: ConfigRecord) -> Terms:
         raise MessageError(f"the terms count {counts}")
     if not all(0 <= rate < math.inf for rate in rates):
         raise MessageError(f"the terms have the rates {rates}")
+    if not (terms.loss_bound > 0 and math.isfinite(terms.tilt)):
+        raise MessageError(
+            f"the terms bound the loss by {terms.loss_bound} and tilt it by {terms.tilt}"
+        )
     return terms
 
 

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 from flamma.engines.flower.codec import pack_order, read_profile
 from flamma.engines.flower.inflation import SMALL_REPLY_BYTES, guarded
-from flamma.engines.flower.messages import MessageError, Order, SiteProfile
+from flamma.engines.flower.messages import MessageError, Order, OrderContent, SiteProfile
 from flamma.engines.flower.payload import one_line_of, read_reply
 from flamma.errors import RunError
 
@@ -120,7 +120,7 @@ class Roster:
             n for n in sorted(registered) if n not in known and self._asked[n] < PROFILE_ATTEMPTS
         ]
         self._asked.update(new)
-        content = pack_order(self.query, None, None)
+        content = pack_order(OrderContent(self.query))
         requests = [Request(node, MessageType.QUERY, content) for node in new]
         replies = exchange(self.grid, requests, min(self.wait, PROFILE_SECONDS))
         for node, reply in sorted(replies.items()):

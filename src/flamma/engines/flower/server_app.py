@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -139,28 +140,39 @@ class _Server:
             )
             # A client is alone on its machine, so there is nothing to stack.
             trainer = "torch" if runner.trainer == "stacked" else runner.trainer
-            order = Order(_for_clients(config), trainer=trainer, classes=held.classes)
+            instance = str(self.folder.read_json(ABOUT).get("instance") or secrets.token_hex(16))
+            order = Order(
+                _for_clients(config),
+                trainer=trainer,
+                classes=held.classes,
+                run=instance,
+                earliest=-1,
+                trainable_size=runner.layout.trainable_size,
+            )
             # What sites told may be a lie or not; in a simulation it is the truth, which the
             # strategy is not to see.
             truth = None if self.names else true_clients(config, population)
             if truth is not None:
                 population = told(population, truth.behaviours, config.strategy.best_report)
+            clients = GridClients(
+                roster,
+                order,
+                runner,
+                population,
+                self.wait,
+                evaluated_clients(config),
+                own_costs=None if truth is None else truth.population.costs,
+            )
             world = World(
-                clients=GridClients(
-                    roster,
-                    order,
-                    runner,
-                    population,
-                    self.wait,
-                    evaluated_clients(config),
-                    own_costs=None if truth is None else truth.population.costs,
-                ),
+                clients=clients,
                 population=population,
                 behaved=truth,
                 initial_params=runner.initial_params,
                 trainer=trainer,
                 class_counts=None if self.names or data is None else class_counts(data),
                 looks_ahead=True,
+                keepers=(clients,),
+                instance=instance,
             )
             carry_out(config, self.folder, world, on_round)
         if roster.refused:

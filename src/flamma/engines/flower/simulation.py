@@ -24,10 +24,11 @@ from typing import IO, ClassVar
 
 import psutil
 
-from flamma.clients.behaviours.notes import NOTES
+from flamma.clients.behaviours.notes import KEPT, NOTES
 from flamma.engines.flower.conduct import NOTES_VARIABLE
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.engines.flower.handover import DATA_VARIABLE, hand_over
+from flamma.engines.flower.keeping import KEPT_VARIABLE
 from flamma.errors import ConfigError, MissingExtraError, RunError
 from flamma.experiments.engine import Assignment, NetworkEngine, OnRound
 from flamma.experiments.folder import RunFolder
@@ -107,8 +108,13 @@ def _child(
     """Start the process that simulates, and make sure that it ends with all it started."""
     command = [sys.executable, "-m", "flamma.engines.flower.simulator"]
     arguments = [str(home), str(folder.path.absolute()), client_app, str(os.getpid())]
-    notes = str(folder.path.absolute() / NOTES)
-    own = {"FLWR_HOME": str(home), DATA_VARIABLE: str(home / "data"), NOTES_VARIABLE: notes}
+    run = folder.path.absolute()
+    own = {
+        "FLWR_HOME": str(home),
+        DATA_VARIABLE: str(home / "data"),
+        NOTES_VARIABLE: str(run / NOTES),
+        KEPT_VARIABLE: str(run / KEPT),
+    }
     child = subprocess.Popen(
         [*command, *arguments],
         env=os.environ | OFFLINE_ENVIRONMENT | own,

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from flamma.clients.behaviours import Encounter, Introduction
+from flamma.clients.behaviours import Encounter, Introduction, Notes
 from flamma.clients.costs import CostedClients, true_costs
+from flamma.engines.client_side import ClientSide
+from flamma.engines.flower.client_data import ClientData
 from flamma.engines.flower.conduct import ClientConduct, Memory
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import read_configuration
-from flamma.engines.outcomes import late, means, one_line
+from flamma.engines.outcomes import means, one_line, training_report
 from flamma.errors import ConfigError
 from flamma.experiments.config import Config
 from flamma.training.jobs import (
-    TooSlow,
     Trained,
     Trainer,
     TrainingJob,
@@ -30,58 +31,23 @@ from flamma.training.jobs import (
     used_samples,
 )
 from flamma.training.lanes import LanesTrainer, available
-from flamma.types import Floats, Ints, LocalTask, Params, Profile, Report, Terms
-
-if TYPE_CHECKING:
-    from flamma.data.federated import Images
+from flamma.types import (
+    NO_VECTORS,
+    Download,
+    Floats,
+    LocalTask,
+    Params,
+    Profile,
+    Report,
+    TaskVectors,
+    Terms,
+)
 
 MEASURED = "measured"
 """The kind of costs that every client finds out by itself."""
 
 SHORTEST_EPOCH_SECONDS = 1e-9
 """What an epoch takes at least, so that a measured cost is positive on any clock."""
-
-
-class ClientData(Protocol):
-    """What a client has: its name, its samples and their labels, and its cost if it has one."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def cost(self) -> float | None: ...  # noqa: D102
-    @property
-    def tells_cost(self) -> bool: ...  # noqa: D102
-    @property
-    def x(self) -> Images: ...  # noqa: D102
-    @property
-    def y(self) -> Ints: ...  # noqa: D102
-    @property
-    def held_x(self) -> Images: ...  # noqa: D102
-    @property
-    def held_y(self) -> Ints: ...  # noqa: D102
-    @property
-    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
-    @property
-    def classes(self) -> int: ...  # noqa: D102
-
-
-@dataclass(frozen=True, eq=False)
-class SimulatedClientData:
-    """One client's part of a federation whose data are all on this machine."""
-
-    name: str
-    x: Images
-    y: Ints
-    held_x: Images
-    held_y: Ints
-    classes: int
-    cost: float | None = None
-    tells_cost: bool = True
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return tuple(self.x.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +65,15 @@ class Site:
         What lasts from one message to the next.
     conduct : ClientConduct
         How it behaves; honestly by default.
+    kept : Notes
+        What the strategy lets it keep from one training to the next.
     """
 
     data: ClientData
     text: str
     memory: Memory
     conduct: ClientConduct = field(default_factory=ClientConduct)
+    kept: Notes = field(default_factory=Notes)
 
     @property
     def config(self) -> Config:
@@ -130,21 +99,30 @@ class Site:
             lanes=available(),
         )
 
-    def play(self, order: Order, terms: Terms, params: Params) -> Report:
-        """Respond to terms, train and report; an exception becomes the report's failure."""
+    def play(
+        self, order: Order, terms: Terms, params: Params, extra: Params | None = None
+    ) -> Report:
+        """Respond to terms, train and report; an exception becomes the report's failure.
+
+        Who is asked for a loss alone sends no weights, whatever it has done.
+        """
         begin, samples, conduct = time.monotonic(), int(self.data.y.size), self.conduct
         try:
             profile, respond = self._profile(order, terms), self.config.strategy.respond
             encounter = Encounter(terms, profile, respond, self.config.seed, conduct.group)
-            report = self._report(order, conduct.behaviour.act(encounter), params)
-            return conduct.behaviour.send(report, encounter, params, conduct.notes)
+            task = conduct.behaviour.act(encounter)
+            report = self._carry_out(order, task, Download(params, order.round, extra))
+            sent = conduct.behaviour.send(report, encounter, params, conduct.notes)
+            return replace(sent, params=None, epochs=0) if terms.evaluates else sent
         except Exception as error:  # the server is told, and the round goes on without it
             seconds = time.monotonic() - begin
             return Report(terms.client, None, samples, 0, seconds=seconds, failure=one_line(error))
 
     def score(self, order: Order, params: Params) -> Score:
-        """Evaluate weights on the held-out data."""
+        """Evaluate weights on the held-out data: its own, if the order is for what it keeps."""
         own = self.data
+        received = Download(params, order.round, scores_kept=order.scores_kept)
+        params = self._side(order).model_of(order.client, received)
         held = int(own.held_y.size)
         offsets = np.array([0, held])
         losses, right = self._trainer(order).predict(params, own.held_x, own.held_y)
@@ -189,35 +167,49 @@ class Site:
     def _profile(self, order: Order, terms: Terms) -> Profile:
         return Profile(terms.client, self.cost(order), int(self.data.y.size))
 
-    def _report(self, order: Order, task: LocalTask, params: Params) -> Report:
+    def _side(self, order: Order) -> ClientSide:
+        return ClientSide(self.config.strategy, order.trainable_size, self.kept)
+
+    def _carry_out(self, order: Order, task: LocalTask, download: Download) -> Report:
+        """Do a task and what the strategy wants besides, and report it honestly."""
+
+        def train(tasks: Sequence[LocalTask], vectors: Sequence[TaskVectors]) -> list[Report]:
+            pairs = zip(tasks, vectors, strict=True)
+            return [self._report(order, one, download.params, own) for one, own in pairs]
+
+        [report] = self._side(order).carry_out(download, [task], train)
+        return report
+
+    def _report(
+        self, order: Order, task: LocalTask, params: Params, vectors: TaskVectors
+    ) -> Report:
         """Do a task, and report it honestly."""
-        client, samples = task.client, int(self.data.y.size)
+        samples, limit = int(self.data.y.size), self.config.engine.time_limit or None
         if task.abstains:
-            return Report(client, None, samples, epochs=0)
+            return Report(task.client, None, samples, epochs=0)
         begin = time.monotonic()
         try:
-            trained = self._train(order, task, params)
+            trained = self._train(order, task, params, vectors)
         except Exception as error:
             trained = Trained(None, seconds=time.monotonic() - begin, error=error)
+        report = training_report(task, samples, trained, limit)
+        if report.failure or task.evaluates:
+            return report
         if trained.params is None:
-            reason, seconds = self._reason(trained.error), trained.seconds
-            return Report(client, None, samples, 0, seconds=seconds, failure=reason)
-        return Report(client, trained.params, samples, task.epochs, trained.loss, trained.seconds)
+            return replace(report, epochs=0, failure="the training returned no weights")
+        return replace(report, params=trained.params.copy())
 
-    def _train(self, order: Order, task: LocalTask, params: Params) -> Trained:
+    def _train(
+        self, order: Order, task: LocalTask, params: Params, vectors: TaskVectors = NO_VECTORS
+    ) -> Trained:
         limit = self.config.engine.time_limit or None
         own = self.data.x, self.data.y
         x, y = own if task.owner == task.client else self.conduct.samples_of(task.owner)
         classes = order.classes or self.data.classes
         rng = training_stream(self.config.seed, task)
-        job = TrainingJob(task, *used_samples(task.data, x, y, classes), rng)
+        job = TrainingJob(task, *used_samples(task.data, x, y, classes), rng, vectors)
         [(_, trained)] = self._trainer(order).train_each(params, [job], limit)
         return trained
-
-    def _reason(self, error: Exception | None) -> str:
-        if isinstance(error, TooSlow):
-            return late(self.config.engine.time_limit)
-        return "the training returned no weights" if error is None else one_line(error)
 
     def _trainer(self, order: Order) -> Trainer:
         shape, classes = tuple(self.data.shape), order.classes or self.data.classes

@@ -1,4 +1,4 @@
-"""``clients.csv`` as a report reads it: the accuracies of single clients, as arrays."""
+"""``clients.csv`` as it is read: the accuracies of single clients, as arrays."""
 
 from __future__ import annotations
 

@@ -1,0 +1,107 @@
+"""FedVARP: those who were not asked stand in by their last update.
+
+Jhunjhunwala et al., "FedVARP: Tackling the Variance Due to Partial Client Participation in
+Federated Learning", UAI 2022.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from flamma.aggregators import aggregated
+from flamma.numerics import total
+from flamma.strategies.base import Answers, data_shares, model_of
+from flamma.strategies.fedavg import Averaging
+from flamma.strategies.memory import Remembering, combined_rows, empty_memory, streams_rows
+from flamma.strategies.rows import RowFormat
+from flamma.strategies.server_steps import change, require_positive, stepped
+from flamma.types import Floats, Params, Population
+
+
+@dataclass(frozen=True)
+class FedVarp(Averaging[Remembering]):
+    """w ← w + η_s (Σ_S p_k (u_k - y_k) + Σ_all q_i y_i), then y_k ← u_k for those in S.
+
+    y_i is client i's last update, 0 before it has sent one; p and q are in proportion to the data
+    sizes, over those who answered and over all clients. If all take part and η_s = 1, it is FedAvg.
+
+    Parameters
+    ----------
+    server_step : float
+        η_s, the server's step size.
+    rows : {"auto", "float32", "float16"}
+        How updates are kept on disk; ``auto`` is float32 up to 256 MiB for all clients, else
+        float16.
+    """
+
+    name: ClassVar[str] = "fedvarp"
+    label: ClassVar[str] = "FedVARP"
+    summary: ClassVar[str] = "FedAvg where the last updates of absent clients stand in for them"
+    family: ClassVar[str] = "optimisation"
+
+    server_step: float = 1.0
+    rows: RowFormat = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(server_step=self.server_step)
+
+    def init(self, params: Params, population: Population) -> Remembering:
+        """Start with no update of any client."""
+        size = population.trainable_size
+        memory = empty_memory(self, population.clients, size, fading=1.0, kept_as=self.rows)
+        return Remembering(params, 0, population.samples, size, *memory)
+
+    def combine(self, state: Remembering, answers: Answers) -> Remembering:
+        """Step by this round's mean update, with that of the remembered ones put right."""
+        reports, size = answers.accepted, state.trainable_size
+        if not reports:
+            return state
+        mean = self.average(reports, data_shares(reports), answers.reference)
+        stand_ins = self._of_all(state, answers) - self._of_these(state, answers, mean)
+        update = change(state.params, mean, size) + stand_ins
+        clients = [report.client for report in reports]
+        received = state.params[:size]
+        updates = (model_of(report)[:size] - received for report in reports)
+        heard = state.heard.copy()
+        heard[clients] = answers.offer.round
+        return replace(
+            state,
+            params=stepped(state.params, mean, self.server_step * update),
+            kept=state.kept.updated(clients, updates, np.zeros(0, dtype=np.int64)),
+            heard=heard,
+        )
+
+    def _of_all(self, state: Remembering, answers: Answers) -> Floats:
+        """Return Σ q_i y_i over all clients."""
+        known = state.kept.known
+        still = np.zeros(state.trainable_size)
+        if not known.size:
+            return still
+        weights = (state.samples / total(state.samples))[known]
+        reference = answers.reference
+        reference = None if reference is None else reference.of_trained(still.size)
+        return combined_rows(self, state.kept, known, weights, still, reference)
+
+    def _of_these(self, state: Remembering, answers: Answers, mean: Params) -> Floats:
+        """Return Σ p_k y_k over those who answered.
+
+        Under another aggregator than the mean it is the difference that taking y_k off each model
+        makes: rows alone may be those of few clients, liars among them.
+        """
+        reports, kept, size = answers.accepted, state.kept, state.trainable_size
+        clients = np.array([report.client for report in reports])
+        shares = np.array(data_shares(reports)) / total(data_shares(reports))
+        known = kept.slots[clients] >= 0
+        if not known.any():
+            return np.zeros(size)
+        if streams_rows(self):
+            return kept.weighted_sum(clients[known], shares[known])
+        models = [model_of(report).astype(np.float64) for report in reports]
+        for place, row in zip(np.flatnonzero(known), kept.each(clients[known]), strict=True):
+            models[place][:size] -= row
+        without = aggregated(self.aggregator, models, shares, answers.reference)
+        return mean[:size] - without[:size]
