@@ -31,7 +31,9 @@ def outcome_of(trained: Trained, time_limit: float | None) -> Outcome:
     return Outcome(trained.loss, trained.seconds, failure)
 
 
-def training_report(task: LocalTask, samples: int, outcome: Outcome, params: Params) -> Report:
+def training_report(
+    task: LocalTask, samples: int, outcome: Outcome, params: Params | None
+) -> Report:
     """Return the report of a training: of no weights and no epochs if it failed or evaluated."""
     loss, seconds, failure = outcome
     if failure or task.evaluates:
