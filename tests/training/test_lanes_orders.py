@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,9 +13,9 @@ from flamma.errors import FlammaError
 from flamma.models import build_model
 from flamma.models.flat import FlatModel
 from flamma.seeding import StreamKey, stream
-from flamma.training.jobs import TrainingJob, batches_of
+from flamma.training.jobs import TrainingJob, batches_of, stream_of, training_stream
 from flamma.training.lanes import LanesTrainer, available, orders
-from flamma.types import LocalTask
+from flamma.types import NO_VECTORS, LocalTask, TaskVectors
 
 pytestmark = pytest.mark.skipif(not available(), reason="the kernels are not compiled")
 
@@ -69,6 +71,35 @@ def test_a_key_shuffles_as_its_stream_does(task):
     keys = [StreamKey.of(7, "train", 1, client) for client in range(5)]
     assert orders.agree_with_numpy()
     assert trained_with(keys, **task) == trained_with([k.generator() for k in keys], **task)
+
+
+def test_clients_with_vectors_and_those_that_evaluate_are_given_by_keys_too():
+    model, rng = build_model("logistic", SHAPE, 3, seed=1), np.random.default_rng(5)
+    params = FlatModel(model).read()
+    own = TaskVectors(start=2 * params, correction=np.full_like(params, 0.01))
+    tasks = [
+        (LocalTask(0, 1, 2, learning_rate=0.1), NO_VECTORS),
+        (LocalTask(1, 1, 0, learning_rate=0.1, evaluates=True), NO_VECTORS),
+        (LocalTask(2, 1, 2, learning_rate=0.1, wants_trained_loss=True), own),
+        (LocalTask(2, 1, 2, learning_rate=0.1, is_own=True), own),
+    ]
+    x, y = rng.standard_normal((20, *SHAPE)).astype(np.float32), rng.integers(0, 3, 20)
+    by_key = [TrainingJob(t, x, y, training_stream(7, t), vectors) for t, vectors in tasks]
+    by_stream = [job._replace(rng=stream_of(job)) for job in by_key]
+    trainer = LanesTrainer(model, SHAPE, 8)
+    results = [trainer.train_many(params, jobs) for jobs in (by_key, by_stream)]
+    weights, expected = ([t.params.tobytes() for t in each] for each in results)
+    assert weights == expected
+    assert [t.loss for t in results[0][1:3]] == [t.loss for t in results[1][1:3]]
+    assert weights[1] == params.tobytes()
+    assert len(set(weights)) == 4
+
+
+def test_the_own_training_of_a_client_has_mini_batches_of_its_own():
+    task = LocalTask(12, 3, 1, learning_rate=0.1)
+    keys = [training_stream(7, task), training_stream(7, replace(task, is_own=True))]
+    expected = [stream(7, "train", 3, 12).random(), stream(7, "train-own", 3, 12).random()]
+    assert [key.generator().random() for key in keys] == expected
 
 
 def test_without_agreement_numpy_draws(monkeypatch):

@@ -132,7 +132,8 @@ int64_t lanes_score(void* trainer, const float* x, int64_t numbers, const int64_
 int64_t lanes_orders(const uint32_t* words, const int64_t* samples, const int64_t* epochs,
                      int64_t number, int64_t* orders, int64_t length) {
     return status_of([&] {
-        require(words && samples && epochs && orders && number >= 0, WRONG_ARGUMENT);
+        require(words && samples && epochs && number >= 0, WRONG_ARGUMENT);
+        require(orders || length == 0, WRONG_ARGUMENT);
         int64_t needed = 0;
         for (int64_t i = 0; i < number; ++i) {
             require(0 <= samples[i] && samples[i] <= LARGEST && epochs[i] >= 0, WRONG_ARGUMENT);
