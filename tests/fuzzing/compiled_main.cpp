@@ -115,8 +115,10 @@ struct Case {
             lanes_new(static_cast<int>(set), words.get(), static_cast<int64_t>(plan.size()), batch,
                       memory, &trainer);
         std::printf("new %lld", static_cast<long long>(made));
-        if (made == DONE) use(trainer);
-        draw();
+        if (made == DONE) {
+            use(trainer);
+            draw();
+        }
         std::printf("\n");
         std::fflush(stdout);
         lanes_delete(trainer);
