@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import tempfile
 from pathlib import Path
 from statistics import fmean
@@ -62,7 +63,8 @@ def gain(measure: str, seed: int, lie: dict[str, Any]) -> float:
     found = []
     for client in CLIENTS:
         _, lying = run(measure, seed, {"lie": {"clients": [client], **lie}})
-        found.append((lying[client] - honest[client]) / abs(honest[client]))
+        gained, own = lying[client] - honest[client], abs(honest[client])
+        found.append(gained / own if own else (math.inf if gained > 0 else 0.0))
     return max(found)
 
 

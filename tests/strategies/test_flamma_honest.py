@@ -7,10 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flamma.errors import StrategyError
 from flamma.experiments.run import run
+from flamma.game import Game, best_response
 from flamma.strategies.flamma_honest import FlammaHonest
+from flamma.strategies.inspection import proven_epochs, with_verified
 from flamma.strategies.plausibility import capped_losses, capped_samples, looks_like, pace_of
 from flamma.types import Plan, Population, Report, Terms
 
@@ -217,3 +221,69 @@ def test_a_budget_is_kept(tmp_path, honest):
     kept = run(tables(ledger={"budget": spent}), out=tmp_path / "kept")
     total = sum(r.payment(k) for r in kept.history for k in range(3))
     assert 0 < total < spent
+
+
+def with_bound(cost):
+    """A second round of clients whose inspected work shows a cost of at most this."""
+    strategy, state, offer = first_round(inspection_rate=0.1)
+    answers = [answer(c) for c in offer.selected]
+    state, _ = strategy.aggregate(state, offer, answers, inspect=honest_inspector)
+    state = replace(state, largest_costs=np.full(5, cost))
+    return strategy, state, replace(offer, round=2, inspected=())
+
+
+def inspected_with(epochs, cost=0.1):
+    """Whether a client that claims so many epochs is visited."""
+    strategy, state, offer = with_bound(cost)
+    visited = []
+
+    def inspector(tasks):
+        visited.extend(task.client for task in tasks)
+        return honest_inspector(tasks)
+
+    who = offer.selected[0]
+    answers = [answer(c, epochs=epochs if c == who else 4) for c in offer.selected]
+    _, record = strategy.aggregate(state, offer, answers, inspect=inspector)
+    assert record.inspected == tuple(visited)
+    return who in visited
+
+
+def test_who_claims_more_than_inspected_work_proves_is_always_inspected():
+    # At a contribution of 1 and a cost of at most 0.1, five epochs are best at least.
+    assert not inspected_with(5)
+    assert inspected_with(6)
+    assert inspected_with(10)
+    assert inspected_with(1, cost=np.inf)  # nothing is proved yet
+
+
+def test_inspections_confirm_work_that_looks_too_short():
+    strategy, state, offer = with_bound(0.1)
+    short = offer.selected[0]
+
+    def moved(own):
+        share = np.float32(0.01 if own.client == short else 1)
+        return replace(own, params=own.params * share + state.params)
+
+    answers = [moved(answer(c)) for c in offer.selected]
+    _, record = strategy.aggregate(state, offer, answers, inspect=lambda tasks: answers[:1])
+    assert record.inspected == (short,)
+    assert record.flags == record.fines == {}
+    assert record.credited == (4.0, 4.0, 4.0)
+
+
+@given(
+    costs=st.lists(st.floats(0.01, 3.0), min_size=1, max_size=8),
+    pulls=st.lists(st.floats(0.05, 1.0), min_size=2, max_size=8),
+)
+def test_inspected_work_never_proves_more_than_is_best(costs, pulls):
+    """However many answers were inspected, what they prove is at most the honest response."""
+    bounds, clients = (1, 10), len(costs)
+    largest = np.full(clients, np.inf)
+    for pull in pulls:
+        terms = [Terms(c, 1, pull, 0.9) for c in range(clients)]
+        best = best_response(Game(np.full(clients, 0.9), costs, epoch_bounds=bounds), pull)
+        for own, epochs in zip(terms, best.tolist(), strict=True):
+            assert proven_epochs(own, largest[own.client], bounds) <= epochs
+        done = {c: int(e) for c, e in enumerate(best) if e}
+        largest = with_verified(largest, terms, done, bounds)
+        assert (largest >= np.array(costs) * (1 - 1e-12)).all()
