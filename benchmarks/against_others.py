@@ -7,7 +7,7 @@ rounding. Exit code 1 if something differs without a reason.
 
 Packages are compared that can be imported; benchmarks/requirements.txt has them.
 
-    python benchmarks/against_others.py [--only flgo fluke] [--table docs/results/against-others.json]
+    python benchmarks/against_others.py [--only flgo fluke] [--table against-others.json]
 """
 
 from __future__ import annotations

@@ -106,7 +106,9 @@ def one_round(server: Any, problem: Problem, number: int, cohort: tuple[int, ...
         answers = []
         for client in selected:
             receiver = server.clients[client]
-            batches = [one for epoch in Loader(problem, client).enter(number).epochs for one in epoch]
+            batches = [
+                one for epoch in Loader(problem, client).enter(number).epochs for one in epoch
+            ]
             receiver.num_steps, receiver.get_batch_data = len(batches), iter(batches).__next__
             package = copy.deepcopy(server.pack(client))
             answers.append(receiver.reply(package))

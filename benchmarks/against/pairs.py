@@ -93,7 +93,9 @@ PAIRS = (
     Pair("flower", "FedAvg", Side(FEDAVG, "fedavg", FEW)),
     Pair("flower", "q-FFL, q 0.5", Side(QFFL, "qffl", FEW)),
     Pair("flower", "median", Side(Ours("fedavg", {"aggregator": MEDIAN}), "median")),
-    Pair("flower", "trimmed mean, 1/6", Side(Ours("fedavg", {"aggregator": TRIMMED}), "trimmed_mean")),
+    Pair(
+        "flower", "trimmed mean, 1/6", Side(Ours("fedavg", {"aggregator": TRIMMED}), "trimmed_mean")
+    ),
     Pair("flower", "Krum, one attacker", Side(Ours("fedavg", {"aggregator": "krum"}), "krum")),
     Pair(
         "fedlab",

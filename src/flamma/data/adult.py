@@ -73,11 +73,11 @@ def adult_from_table(content: bytes, training_rows: int) -> Dataset:
 
 
 def parse_numbers(content: bytes, name: str) -> tuple[Sequence[str], NDArray[np.float32]]:
-    """Return the names of a table's columns and its rows of whole numbers below 2^24.
+    r"""Return the names of a table's columns and its rows of whole numbers below 2^24.
 
     Examples
     --------
-    >>> names, rows = parse_numbers(b"age,sex\\n39,1\\n50,0\\n", "people.csv")
+    >>> names, rows = parse_numbers(b"age,sex\n39,1\n50,0\n", "people.csv")
     >>> names, rows.tolist()
     (['age', 'sex'], [[39.0, 1.0], [50.0, 0.0]])
     """

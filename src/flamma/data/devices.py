@@ -65,9 +65,7 @@ def _largest_scores(samples: NDArray[np.float32], weights: Floats) -> Ints:
     return chosen
 
 
-def load_devices(
-    _folder: Path, _samples: int, *, name: str, alpha: float, beta: float
-) -> Dataset:
+def load_devices(_folder: Path, _samples: int, *, name: str, alpha: float, beta: float) -> Dataset:
     """Return Synthetic(α, β) with every device a natural group."""
     sizes = device_sizes()
     train, test = [], []
@@ -87,9 +85,7 @@ def load_devices(
 
 
 def _entry(name: str, alpha: float, beta: float) -> DatasetEntry:
-    load: Callable[[Path, int], Dataset] = partial(
-        load_devices, name=name, alpha=alpha, beta=beta
-    )
+    load: Callable[[Path, int], Dataset] = partial(load_devices, name=name, alpha=alpha, beta=beta)
     return DatasetEntry(
         about=f"100 devices of Synthetic({alpha:g}, {beta:g}) (Li et al. 2020)",
         shape=(DEVICE_FEATURES,),
