@@ -1,7 +1,7 @@
 """Print what people with and without a doctorate got in the comparison of adult.toml.
 
-Accuracy in percent of the last round on held-out data, mean and standard deviation over seeds; and
-the difference to FedAvg with the same seed, which has the same people held out.
+Accuracy in percent and loss of the last round on held-out data, mean and standard deviation over
+seeds; and the difference to FedAvg with the same seed, which has the same people held out.
 
     python benchmarks/adult.py out/adult [--table docs/results/adult.json]
 """
@@ -17,8 +17,11 @@ from statistics import fmean, stdev
 from flamma.files import write_atomically
 
 GROUPS = ("doctorate", "no doctorate")
-Accuracies = list[tuple[float, ...]]
-"""Those of both groups, seed by seed."""
+FIGURES = {"accuracy": 1, "loss": 3}
+"""Columns of clients.csv, and the decimals that are shown."""
+
+Figures = dict[str, list[tuple[float, ...]]]
+"""Of each column the values of both groups, seed by seed."""
 
 
 def main() -> None:
@@ -27,32 +30,45 @@ def main() -> None:
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
     found = {
-        place.name: [last_round(seed) for seed in sorted(place.iterdir())]
+        place.name: last_rounds(sorted(place.iterdir(), key=seed_of))
         for place in sorted((options.folder / "runs" / "adult" / "groups").iterdir())
     }
-    print(f"| strategy | {' | '.join(GROUPS)} | {' | '.join(f'{g}, paired' for g in GROUPS)} |")
-    print("|---|---:|---:|---:|---:|")
-    for strategy, runs in found.items():
-        print(f"| {strategy} | {' | '.join(cells(runs, found['fedavg']))} |")
+    for column, decimals in FIGURES.items():
+        paired = " | ".join(f"{group}, paired" for group in GROUPS)
+        print(f"\n| {column} | {' | '.join(GROUPS)} | {paired} |\n|---|---:|---:|---:|---:|")
+        for strategy, figures in found.items():
+            row = cells(figures[column], found["fedavg"][column], decimals)
+            print(f"| {strategy} | {' | '.join(row)} |")
     if options.table is not None:
-        text = json.dumps({"groups": GROUPS, "accuracies": found}, indent=1)
+        text = json.dumps({"groups": GROUPS, "seeds": found}, indent=1)
         write_atomically(options.table, f"{text}\n".encode())
 
 
-def last_round(run: Path) -> tuple[float, ...]:
-    """Return the accuracy of each client in the last round of a run."""
-    with (run / "clients.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    return tuple(float(row["accuracy"]) for row in rows if row["round"] == rows[-1]["round"])
+def seed_of(run: Path) -> int:
+    return int(run.name.removeprefix("seed-"))
 
 
-def cells(runs: Accuracies, reference: Accuracies) -> list[str]:
+def last_rounds(runs: list[Path]) -> Figures:
+    """Return what each client had in the last round of each run."""
+    found: Figures = {column: [] for column in FIGURES}
+    for run in runs:
+        with (run / "clients.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        last = [row for row in rows if row["round"] == rows[-1]["round"]]
+        for column, values in found.items():
+            values.append(tuple(float(row[column]) for row in last))
+    return found
+
+
+def cells(
+    runs: list[tuple[float, ...]], reference: list[tuple[float, ...]], decimals: int
+) -> list[str]:
     """Return mean ± standard deviation of both groups, and of their differences."""
     own = list(zip(*runs, strict=True))
     base = list(zip(*reference, strict=True))
     gaps = [[a - b for a, b in zip(o, r, strict=True)] for o, r in zip(own, base, strict=True)]
-    accuracies = [f"{fmean(values):.1f} ± {stdev(values):.1f}" for values in own]
-    return accuracies + [f"{fmean(values):+.1f} ± {stdev(values):.1f}" for values in gaps]
+    shown = [f"{fmean(v):.{decimals}f} ± {stdev(v):.{decimals}f}" for v in own]
+    return shown + [f"{fmean(v):+.{decimals}f} ± {stdev(v):.{decimals}f}" for v in gaps]
 
 
 if __name__ == "__main__":
