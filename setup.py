@@ -15,8 +15,9 @@ from setuptools.command.build_ext import build_ext
 
 HOME = "src/flamma/training/lanes"
 FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-g0"]
+QUIET = "-Wno-maybe-uninitialized"  # warnings that some compilers have of their own headers
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
-OF_SOURCE = {"avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f"]} if X86 else {}
+OF_SOURCE = {"avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", QUIET]} if X86 else {}
 """Flags of the sources that are only called where the processor knows these instructions."""
 
 

@@ -84,7 +84,7 @@ def assert_same(ours, theirs):
     assert ours.params_sha256 == theirs.params_sha256
 
 
-@pytest.mark.parametrize("strategy", ["flamma", "flamma-plus", "qffl"])
+@pytest.mark.parametrize("strategy", ["flamma", "flamma-plus", "flamma-honest", "qffl"])
 def test_messages_and_processes_change_nothing(tmp_path, strategy):
     config = tables(strategy, faults={"stragglers": 0.1})
     local = run(config, out=tmp_path / "local")

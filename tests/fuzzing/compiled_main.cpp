@@ -16,6 +16,7 @@ int64_t lanes_run(void*, double, double);
 int64_t lanes_end(void*);
 int64_t lanes_load(void*, const float*, int64_t);
 int64_t lanes_score(void*, const float*, int64_t, const int64_t*, int64_t, float*, uint8_t*);
+int64_t lanes_orders(const uint32_t*, const int64_t*, const int64_t*, int64_t, int64_t*, int64_t);
 }
 
 namespace {
@@ -114,10 +115,30 @@ struct Case {
             lanes_new(static_cast<int>(set), words.get(), static_cast<int64_t>(plan.size()), batch,
                       memory, &trainer);
         std::printf("new %lld", static_cast<long long>(made));
-        if (made == DONE) use(trainer);
+        if (made == DONE) {
+            use(trainer);
+            draw();
+        }
         std::printf("\n");
         std::fflush(stdout);
         lanes_delete(trainer);
+    }
+
+    // Draws as many epochs for every client as its order is long.
+    void draw() const {
+        const int64_t number = static_cast<int64_t>(clients.size());
+        const auto words = array<uint32_t>(4 * number);
+        const auto samples = array<int64_t>(number), epochs = array<int64_t>(number);
+        int64_t length = 0;
+        for (int64_t i = 0; i < number; ++i) {
+            const Client& client = clients[static_cast<size_t>(i)];
+            samples[i] = client.samples, epochs[i] = client.left;
+            words[4 * i] = static_cast<uint32_t>(i);
+            length += client.samples * client.left;
+        }
+        const auto orders = array<int64_t>(length);
+        tell("orders", lanes_orders(words.get(), samples.get(), epochs.get(), number, orders.get(),
+                                    length));
     }
 
     void use(void* trainer) {

@@ -55,7 +55,7 @@ def play():
 @pytest.mark.parametrize("name", NETS)
 def test_no_access_out_of_bounds_and_nothing_undefined(play, name):
     answer = play(case(name))
-    calls = ["new", "load", "begin", "run", "job", "end", "infinite", "score"]
+    calls = ["new", "load", "begin", "run", "job", "end", "infinite", "score", "orders"]
     assert dict(answer) == dict.fromkeys(calls, 0)
     assert {status for _, status in answer} == {0}
 
@@ -104,6 +104,8 @@ def test_mini_batches_larger_than_the_data_take_no_more_memory(play, batch):
         ({"clients": [Client(5, 5, highest=1, numbers=-1)]}, "job", -1),
         ({"clients": [Client(5, 5, highest=1, numbers=1)]}, "score", -1),
         ({"clients": [Client(-1, 0, highest=1)]}, "score", -1),
+        ({"clients": [Client(-1, 0, highest=1)]}, "orders", -1),
+        ({"clients": [Client(5, -1, highest=1)]}, "orders", -1),
     ],
 )
 def test_what_does_not_fit_is_refused(play, changes, call, status):

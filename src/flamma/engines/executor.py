@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from flamma.data.federated import FederatedData, Images
-from flamma.engines.outcomes import training_report
+from flamma.engines.outcomes import Outcome, outcome_of
 from flamma.shared import shared_zeros
 from flamma.training.jobs import Trainer, TrainingJob, training_stream, used_samples
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
-from flamma.types import NO_VECTORS, Ints, LocalTask, Params, Report, TaskVectors
+from flamma.types import NO_VECTORS, Ints, LocalTask, Params, TaskVectors
 
 JOB_WEIGHTS_BYTES = 2**25
 """Memory for the weights of one job, if it has more clients than are trained at once."""
@@ -43,8 +43,8 @@ Tasks = tuple[LocalTask | VectorTask, ...]
 Job = Tasks | Span
 """Clients to train together, or samples to score."""
 
-Result = list[Report] | str
-"""A report per task (none for a scoring), without its weights; or why the whole job failed."""
+Result = list[Outcome] | str
+"""The outcome of every task (none for a scoring), or why the whole job failed."""
 
 OnDone = Callable[[int, Result, Weights], None]
 """Called for each finished job with its number, its result, and the weights of its tasks.
@@ -106,23 +106,22 @@ class Executor:
         assert self._make_trainer is not None
         self.trainer = self._make_trainer(device)
 
-    def execute(self, job: Job, params: Params, weights: Weights) -> list[Report]:
+    def execute(self, job: Job, params: Params, weights: Weights) -> list[Outcome]:
         """Do one job, and write what its tasks trained into the rows of ``weights``.
 
-        What goes wrong at one client is in its report; what goes wrong in a scoring is raised.
+        What goes wrong at one client is in its outcome; what goes wrong in a scoring is raised.
         """
         if isinstance(job, Span):
             self.score(job, params)
             return []
-        reports: dict[int, Report] = {}
+        outcomes: dict[int, Outcome] = {}
         jobs = [self._training_job(one) for one in job]
         for place, trained in self.trainer.train_each(params, jobs, self.time_limit):
             task = jobs[place].task
             if trained.params is not None and not task.evaluates:
                 weights[place] = trained.params
-            start, stop = self.data.train_offsets[task.client : task.client + 2]
-            reports[place] = training_report(task, int(stop - start), trained, self.time_limit)
-        return [reports[place] for place in range(len(job))]
+            outcomes[place] = outcome_of(trained, self.time_limit)
+        return [outcomes[place] for place in range(len(job))]
 
     def score(self, span: Span, params: Params) -> None:
         """Score samples into the memory that :meth:`scores` reads."""
@@ -157,8 +156,8 @@ class Executor:
         owner = task.owner
         start, stop = self.data.train_offsets[owner : owner + 2]
         own = self.data.train_x[start:stop], self.data.train_y[start:stop]
-        rng = training_stream(self.seed, task)
-        return TrainingJob(task, *used_samples(task.data, *own, self.data.classes), rng, vectors)
+        key = training_stream(self.seed, task)
+        return TrainingJob(task, *used_samples(task.data, *own, self.data.classes), key, vectors)
 
 
 class SerialPool:

@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flamma.numerics import total
 from flamma.training.jobs import TooSlow, Trained
-from flamma.types import Floats, Ints, LocalTask, Report
+from flamma.types import Floats, Ints, LocalTask, Params, Report
 
 
-def training_report(
-    task: LocalTask, samples: int, trained: Trained, time_limit: float | None
-) -> Report:
-    """Return the report of a training, without its weights: they are copied where they are used."""
+class Outcome(NamedTuple):
+    """What a training came to besides its weights; small, for there may be very many."""
+
+    loss: float
+    seconds: float
+    failure: str
+
+
+def outcome_of(trained: Trained, time_limit: float | None) -> Outcome:
+    """Return the outcome of a training, with the reason in one line if it failed."""
     failure = ""
     if isinstance(trained.error, TooSlow):
         failure = late(time_limit)
     elif trained.error is not None:
         failure = one_line(trained.error)
-    return Report(
-        client=task.client,
-        params=None,
-        samples=samples,
-        epochs=0 if failure or task.evaluates else task.epochs,
-        loss=trained.loss,
-        seconds=trained.seconds,
-        failure=failure,
-    )
+    return Outcome(trained.loss, trained.seconds, failure)
+
+
+def training_report(
+    task: LocalTask, samples: int, outcome: Outcome, params: Params | None
+) -> Report:
+    """Return the report of a training: of no weights and no epochs if it failed or evaluated."""
+    loss, seconds, failure = outcome
+    if failure or task.evaluates:
+        return Report(task.client, None, samples, 0, loss, seconds, failure)
+    return Report(task.client, params, samples, task.epochs, loss, seconds)
 
 
 def late(limit: float | None) -> str:

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from flamma.clients.behaviours import Behaviour, Notes, TrueClients
+from flamma.clients.behaviours import Notes, TrueClients
 from flamma.engines.client_side import ClientSide
 from flamma.engines.runner import ClientRunner
 from flamma.types import Download, LocalTask, Params, Report, Scores, Scoring, Terms
-
-HONEST = Behaviour()
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,13 +27,18 @@ class RationalClients:
 
     def play(self, download: Download, terms: Sequence[Terms]) -> list[Report]:
         """Let each client decide, train and report."""
-        encounters = [self.truth.encounter(t) for t in terms]
-        behaviours = [self.truth.behaviours.get(t.client, HONEST) for t in terms]
-        tasks = [b.act(e) for b, e in zip(behaviours, encounters, strict=True)]
-        reports = self._trained(download, tasks)
+        true, departing = self.truth, self.truth.behaviours
+        met = {t.client: true.encounter(t) for t in terms if t.client in departing}
+        clients = [t.client for t in terms]
+        tasks = [
+            departing[t.client].act(met[t.client]) if t.client in met else true.honest_task(t)
+            for t in terms
+        ]
         return [
-            behaviour.send(report, encounter, download.model(report.client), self.notes)
-            for behaviour, encounter, report in zip(behaviours, encounters, reports, strict=True)
+            departing[client].send(report, met[client], download.model(client), self.notes)
+            if client in met
+            else report
+            for client, report in zip(clients, self._trained(download, tasks), strict=True)
         ]
 
     def _trained(self, download: Download, tasks: Sequence[LocalTask]) -> list[Report]:

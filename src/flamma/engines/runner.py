@@ -23,7 +23,7 @@ from flamma.engines.executor import (
     Weights,
     one_thread,
 )
-from flamma.engines.outcomes import mean_or_nan, means
+from flamma.engines.outcomes import Outcome, mean_or_nan, means, training_report
 from flamma.engines.placement import gpu_count, wants_cuda, workers_per_device
 from flamma.engines.pool import CannotForkError, WorkerPool
 from flamma.errors import ConfigError, FlammaError
@@ -193,23 +193,22 @@ class ClientRunner:
         are not finite are returned as they are. The ``epochs`` of a report are those of the task,
         0 if it failed. A client that only evaluates reports its loss and no weights.
         """
-        samples = self.data.samples[np.array([task.client for task in tasks], dtype=np.int64)]
+        clients = np.array([task.client for task in tasks], dtype=np.int64)
+        sizes: list[int] = self.data.samples[clients].tolist()
         reports: dict[int, Report] = {}
-        for place, (task, size) in enumerate(zip(tasks, samples.tolist(), strict=True)):
+        for place, (task, size) in enumerate(zip(tasks, sizes, strict=True)):
             if task.abstains or size == 0:
                 failure = "" if task.abstains else "no training data"
-                reports[place] = Report(task.client, None, int(size), epochs=0, failure=failure)
-        groups = self._groups(tasks, samples, sorted(set(range(len(tasks))) - reports.keys()))
+                reports[place] = Report(task.client, None, size, epochs=0, failure=failure)
+        groups = self._groups(tasks, sizes, sorted(set(range(len(tasks))) - reports.keys()))
 
         def on_done(number: int, result: Result, weights: Weights) -> None:
-            for row, place in enumerate(groups[number]):
-                if isinstance(result, str):
-                    client, size = tasks[place].client, int(samples[place])
-                    reports[place] = Report(client, None, size, epochs=0, failure=result)
-                elif result[row].failure or tasks[place].evaluates:
-                    reports[place] = result[row]
-                else:
-                    reports[place] = replace(result[row], params=weights[row].copy())
+            group = groups[number]
+            rows = weights[: len(group)].copy()  # at once: there may be very many
+            if isinstance(result, str):
+                result = [Outcome(math.nan, 0.0, result)] * len(group)
+            for place, outcome, own in zip(group, result, rows, strict=True):
+                reports[place] = training_report(tasks[place], sizes[place], outcome, own)
 
         given: Sequence[LocalTask | VectorTask] = tasks
         if vectors is not None:
@@ -298,7 +297,7 @@ class ClientRunner:
         self.close()
 
     def _groups(
-        self, tasks: Sequence[LocalTask], samples: Ints, places: list[int]
+        self, tasks: Sequence[LocalTask], samples: Sequence[int], places: list[int]
     ) -> list[list[int]]:
         """Return the places of the tasks that are trained together, the largest tasks first.
 
@@ -308,7 +307,7 @@ class ClientRunner:
         """
 
         def work(place: int) -> int:
-            task, own = tasks[place], int(samples[place])
+            task, own = tasks[place], samples[place]
             if task.evaluates:
                 return own
             if task.iterations is None:

@@ -131,8 +131,8 @@ def label_of(name: str) -> str:
 
 
 def competes(name: str) -> bool:
-    """Return whether a strategy is compared with the others: all but a ceiling on pooled data."""
+    """Return whether a strategy is compared with the others: all that are federated."""
     try:
-        return not STRATEGIES[name].pools_data
+        return not STRATEGIES[name].pools_data and STRATEGIES[name].sends_models
     except ConfigError:
         return True

@@ -17,7 +17,7 @@ from flamma.types import Download, LocalTask, Params, Population
 
 
 @dataclass(frozen=True)
-class OwnModels(Averaging[KeepingState]):
+class PersonalStrategy(Averaging[KeepingState]):
     """What strategies share whose clients keep a model of their own, which is evaluated."""
 
     family: ClassVar[str] = "personal"
@@ -34,7 +34,7 @@ class OwnModels(Averaging[KeepingState]):
 
 
 @dataclass(frozen=True)
-class Ditto(OwnModels):
+class Ditto(PersonalStrategy):
     """A client that was asked also trains its own v_k on F_k(v) + (λ/2) ‖v - w‖².
 
     It starts from the v_k that it kept, at first from the received w. The global model is FedAvg's

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from flamma.strategies.base import Answers, KeepingState
-from flamma.strategies.ditto import OwnModels
+from flamma.strategies.ditto import PersonalStrategy
 from flamma.types import ClientVectors, LocalTask, Params, TaskVectors
 
 
 @dataclass(frozen=True)
-class Local(OwnModels):
+class Local(PersonalStrategy):
     """Those whom FedAvg would ask go on with their own models, which they keep and evaluate.
 
     A client starts from the initial weights, which never change, and evaluates them until it is

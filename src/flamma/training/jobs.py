@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import ConfigError, FlammaError
-from flamma.seeding import stream
+from flamma.seeding import StreamKey
 from flamma.types import NO_VECTORS, DataUse, Ints, LocalTask, Params, TaskVectors
 
 Floats32 = NDArray[np.float32]
@@ -36,13 +36,14 @@ class TooSlow(Exception):  # noqa: N818 - the failure of a client, not an error 
 class TrainingJob(NamedTuple):
     """The training of one client: its task, its data, and the stream that shuffles them.
 
-    ``vectors`` has what the client trains with besides the weights that all clients received.
+    The stream may be given by its key: for very small clients it takes long to make. ``vectors``
+    has what the client trains with besides the weights that all clients received.
     """
 
     task: LocalTask
     x: Floats32
     y: Ints
-    rng: np.random.Generator
+    rng: np.random.Generator | StreamKey
     vectors: TaskVectors = NO_VECTORS
 
     def received(self, common: Params) -> Params:
@@ -114,10 +115,15 @@ def batch_count(task: LocalTask, samples: int, batch_size: int) -> int:
     return task.epochs * -(-samples // batch_size) if task.iterations is None else task.iterations
 
 
-def training_stream(seed: int, task: LocalTask) -> np.random.Generator:
-    """Return the random stream that shuffles the samples of a task."""
+def training_stream(seed: int, task: LocalTask) -> StreamKey:
+    """Return the key of the random stream that shuffles the samples of a task."""
     purpose = "train-own" if task.is_own else "train"
-    return stream(seed, purpose, task.round, task.owner)
+    return StreamKey.of(seed, purpose, task.round, task.owner)
+
+
+def stream_of(job: TrainingJob) -> np.random.Generator:
+    """Return the stream that shuffles the data of a job."""
+    return job.rng.generator() if isinstance(job.rng, StreamKey) else job.rng
 
 
 def batches_of(job: TrainingJob, batch_size: int) -> Iterator[Ints]:
@@ -125,9 +131,10 @@ def batches_of(job: TrainingJob, batch_size: int) -> Iterator[Ints]:
     samples = job.y.size
     size = max(1, min(batch_size, samples))
     per_epoch = -(-samples // size)
+    rng = stream_of(job)
     left = batch_count(job.task, samples, size)
     while left > 0:
-        order = job.rng.permutation(samples)[: left * size]
+        order = rng.permutation(samples)[: left * size]
         for start in range(0, order.size, size):
             yield order[start : start + size]
         left -= per_epoch
@@ -167,7 +174,8 @@ def check_job(job: TrainingJob, size: int, trainable_size: int) -> None:
     """
     task = job.task
     for name, count in (("epochs", task.epochs), ("iterations", task.iterations)):
-        whole = isinstance(count, numbers.Integral) and 0 <= count <= LARGEST_COUNT
+        # A plain int first: asking an abstract class takes long where there are many jobs.
+        whole = isinstance(count, (int, numbers.Integral)) and 0 <= count <= LARGEST_COUNT
         if not whole and not (name == "iterations" and count is None):
             raise FlammaError(f"{name} must be a whole number from 0 to 2^63 - 1.")
     _check_size("step size", task.learning_rate)

@@ -25,6 +25,7 @@ from flamma.training.jobs import (
     check_job,
     check_sgd,
     scores_start,
+    stream_of,
 )
 from flamma.training.objectives import objective
 from flamma.training.precision import SINGLE_PRECISION, Precision
@@ -144,7 +145,7 @@ class TorchTrainer:
         scale = self.precision.loss_scale  # of the gradient too, hence of the velocity
         self._set_mode(training=True)
         gradient.zero_()
-        with _seeded(job.rng, model.device):
+        with _seeded(stream_of(job), model.device):
             for chosen in batches_of(job, self.batch_size):
                 if deadline is not None and time.monotonic() > deadline:
                     raise TooSlow

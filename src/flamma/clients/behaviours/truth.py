@@ -13,7 +13,7 @@ from flamma.clients.behaviours.contract import (
     Introduction,
     Respond,
 )
-from flamma.types import Population, Profile, Terms
+from flamma.types import LocalTask, Population, Profile, Terms
 
 
 def profile_of(population: Population, client: int) -> Profile:
@@ -61,6 +61,11 @@ class TrueClients:
     behaviours: Mapping[int, Behaviour] = field(default_factory=dict)
     respond: Respond | None = None
     seed: int = 0
+
+    def honest_task(self, terms: Terms) -> LocalTask:
+        """Return what the client of an offer does if it is honest."""
+        assert self.respond is not None
+        return self.respond(terms, profile_of(self.population, terms.client))
 
     def encounter(self, terms: Terms) -> Encounter:
         """Return an offer as its client sees it."""

@@ -30,6 +30,7 @@ from flamma.types import (
 )
 
 NOT_CONNECTED = "not connected"
+Inspector = Callable[[Params, Sequence[LocalTask]], list[Report]]
 Found = TypeVar("Found", Report, Score)
 
 
@@ -68,6 +69,8 @@ class GridClients:
     own_costs : ndarray, optional
         The costs that clients are told in their orders, by default those that they told: in a
         simulation clients play by their true costs, whatever they told.
+    inspect : callable, optional
+        Does claimed work once more at the clients; None where nobody can visit them.
     """
 
     roster: Roster
@@ -77,6 +80,7 @@ class GridClients:
     wait: float
     evaluated: Ints | None = None
     own_costs: Floats | None = None
+    inspect: Inspector | None = None
     _pending: _Evaluation | None = field(default=None, init=False)
 
     def play(self, download: Download, terms: Sequence[Terms]) -> list[Report]:
@@ -98,11 +102,6 @@ class GridClients:
     def prune(self, earliest: int) -> None:
         """Let clients know, with their next orders, what they need not keep any more."""
         self.order = replace(self.order, earliest=earliest)
-
-    @property
-    def inspect(self) -> None:
-        """Nobody: sites behind a network cannot be visited by the server."""
-        return None
 
     def validate(self, params: Params) -> tuple[float, float]:
         """Score the model on the server's validation set."""

@@ -6,6 +6,7 @@ import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,12 @@ from flwr.serverapp import Grid, ServerApp
 
 from flamma.clients.behaviours import told
 from flamma.data.federated import FederatedData
-from flamma.engines.flower.clients import GridClients
+from flamma.engines.flower.clients import GridClients, Inspector
 from flamma.engines.flower.handover import no_data, server_part
 from flamma.engines.flower.messages import Order, SiteProfile
 from flamma.engines.flower.roster import Roster
 from flamma.engines.flower.simulation import FlowerSimulation
+from flamma.engines.runner import ClientRunner
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import OWN, Config, make_config, read_config
 from flamma.experiments.engine import NetworkEngine, OnRound
@@ -162,6 +164,7 @@ class _Server:
                 self.wait,
                 evaluated_clients(config),
                 own_costs=None if truth is None else truth.population.costs,
+                inspect=None if self.names else _inspector(config, held),
             )
             world = World(
                 clients=clients,
@@ -190,6 +193,17 @@ class _Server:
         if not resumed or not roster.profiles:
             roster.check_all()
         return roster
+
+
+def _inspector(config: Config, data: FederatedData) -> Inspector:
+    """Return who visits simulated clients; nobody can visit those of a deployment."""
+    from flamma.experiments.setup import build_runner
+
+    @cache
+    def runner() -> ClientRunner:
+        return build_runner(config, data, processes=1)
+
+    return lambda params, tasks: runner().train(params, tasks)
 
 
 def _for_clients(config: Config) -> str:

@@ -20,7 +20,7 @@ from flamma.engines.flower.client_data import ClientData
 from flamma.engines.flower.conduct import ClientConduct, Memory
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import read_configuration
-from flamma.engines.outcomes import means, one_line, training_report
+from flamma.engines.outcomes import means, one_line, outcome_of, training_report
 from flamma.errors import ConfigError
 from flamma.experiments.config import Config
 from flamma.training.jobs import (
@@ -192,12 +192,12 @@ class Site:
             trained = self._train(order, task, params, vectors)
         except Exception as error:
             trained = Trained(None, seconds=time.monotonic() - begin, error=error)
-        report = training_report(task, samples, trained, limit)
+        report = training_report(task, samples, outcome_of(trained, limit), trained.params)
         if report.failure or task.evaluates:
             return report
-        if trained.params is None:
+        if report.params is None:
             return replace(report, epochs=0, failure="the training returned no weights")
-        return replace(report, params=trained.params.copy())
+        return replace(report, params=report.params.copy())
 
     def _train(
         self, order: Order, task: LocalTask, params: Params, vectors: TaskVectors = NO_VECTORS

@@ -8,6 +8,7 @@ namespace {
 
 constexpr int ROWS = 4;                       // samples of a block, as most mini-batches have
 constexpr int COLUMNS = SEATS == 1 ? 3 : 6;   // as many more as there are registers for
+constexpr int OUTPUTS = SEATS == 1 ? 1 : 2;   // whose gradients are in registers at once
 constexpr int64_t DEPTH = 512;                // weights of a row whose block stays in the L1 cache
 constexpr int64_t CACHED = 16384;             // bytes of inputs that stay there
 
@@ -105,6 +106,32 @@ inline void linear_backward_data(const V* dy, const float* w, V* dx, int64_t sam
             [](int64_t, int64_t) { return zero(); });
 }
 
+// Calls end(j, LANES, gradients) for LANES weights from input i on, of the outputs o, ..., o + O - 1,
+// which share the inputs that are loaded.
+template <int O, class End>
+LANES_INLINE void weights_tile(const V* dy, const V* x, int64_t samples, int64_t inputs,
+                               int64_t outputs, int64_t o, int64_t i, End& end) {
+    V sum[O * LANES];
+#pragma GCC unroll 16
+    for (int k = 0; k < O * LANES; ++k) sum[k] = zero();
+    for (int64_t s = 0; s < samples; ++s) {
+        const V *g = dy + s * outputs + o, *px = x + s * inputs + i;
+#pragma GCC unroll 8
+        for (int k = 0; k < LANES; ++k) {
+            const V in = in_register(px[k]);
+#pragma GCC unroll 2
+            for (int c = 0; c < O; ++c) sum[k * O + c] = fma(g[c], in, sum[k * O + c]);
+        }
+    }
+#pragma GCC unroll 2
+    for (int c = 0; c < O; ++c) {
+        V own[LANES];
+#pragma GCC unroll 8
+        for (int k = 0; k < LANES; ++k) own[k] = sum[k * O + c];
+        end((o + c) * inputs + i, LANES, own);
+    }
+}
+
 // Calls end(j, n, gradients of the parameters j, ..., j + n - 1) for the weights and then the
 // biases, at most eight at a time: the step of SGD follows at once, so the gradient of a large
 // layer never goes through memory. All outputs take the inputs that are in the L1 cache before the
@@ -116,23 +143,23 @@ void linear_backward_weights(const V* dy, const V* x, int64_t samples, int64_t i
     const int64_t wide = fit < LANES ? LANES : fit;
     for (int64_t from = 0; from < inputs; from += wide) {
         const int64_t to = inputs - from < wide ? inputs : from + wide;
-        for (int64_t o = 0; o < outputs; ++o)
-            for (int64_t i = from; i < to; i += LANES) {
-                const int n = static_cast<int>(to - i < LANES ? to - i : LANES);
-                V sum[LANES];
-                for (int k = 0; k < LANES; ++k) sum[k] = zero();
-                if (n == LANES)
-                    for (int64_t s = 0; s < samples; ++s) {
-                        const V g = dy[s * outputs + o];
-                        const V* px = x + s * inputs + i;
-                        for (int k = 0; k < LANES; ++k) sum[k] = fma(g, px[k], sum[k]);
-                    }
-                else
-                    for (int64_t s = 0; s < samples; ++s)
-                        for (int k = 0; k < n; ++k)
-                            sum[k] = fma(dy[s * outputs + o], x[s * inputs + i + k], sum[k]);
-                end(o * inputs + i, n, sum);
-            }
+        const int64_t whole = from + (to - from) / LANES * LANES;
+        int64_t o = 0;
+        for (; o + OUTPUTS <= outputs; o += OUTPUTS)
+            for (int64_t i = from; i < whole; i += LANES)
+                weights_tile<OUTPUTS>(dy, x, samples, inputs, outputs, o, i, end);
+        for (; o < outputs; ++o)
+            for (int64_t i = from; i < whole; i += LANES)
+                weights_tile<1>(dy, x, samples, inputs, outputs, o, i, end);
+        if (whole == to) continue;
+        const int n = static_cast<int>(to - whole);
+        for (o = 0; o < outputs; ++o) {
+            V sum[LANES] = {};
+            for (int64_t s = 0; s < samples; ++s)
+                for (int k = 0; k < n; ++k)
+                    sum[k] = fma(dy[s * outputs + o], x[s * inputs + whole + k], sum[k]);
+            end(o * inputs + whole, n, sum);
+        }
     }
     for (int64_t o = 0; o < outputs; o += LANES) {
         const int n = static_cast<int>(outputs - o < LANES ? outputs - o : LANES);

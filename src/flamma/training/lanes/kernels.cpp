@@ -1,6 +1,7 @@
 // The functions that Python calls; the instruction set is chosen here, when the program runs.
 #include <exception>
 
+#include "orders.hpp"
 #include "trainer.hpp"
 
 #if defined(__SSE2__)
@@ -68,7 +69,7 @@ constexpr int64_t MOST_ROUNDS = int64_t{1} << 40;  // whose operations can be co
 extern "C" {
 
 // Counts the changes of this interface, so that no library of another version is called.
-int lanes_interface() { return 5; }
+int lanes_interface() { return 6; }
 
 // How many clients an instruction set trains at once: 0 is portable, 1 AVX2, 2 AVX-512. 0 if it
 // cannot be used.
@@ -124,6 +125,26 @@ int64_t lanes_score(void* trainer, const float* x, int64_t numbers, const int64_
     const PlainArithmetic guard;
     return status_of([&] {
         return trainer_of(trainer)->score(x, numbers, y, samples, losses, right), DONE;
+    });
+}
+
+// Draws the shuffled epochs of clients one after the other, each from the stream of its four words.
+int64_t lanes_orders(const uint32_t* words, const int64_t* samples, const int64_t* epochs,
+                     int64_t number, int64_t* orders, int64_t length) {
+    return status_of([&] {
+        require(words && samples && epochs && number >= 0, WRONG_ARGUMENT);
+        require(orders || length == 0, WRONG_ARGUMENT);
+        int64_t needed = 0;
+        for (int64_t i = 0; i < number; ++i) {
+            require(0 <= samples[i] && samples[i] <= LARGEST && epochs[i] >= 0, WRONG_ARGUMENT);
+            needed = plus(needed, times(samples[i], epochs[i]));
+        }
+        require(needed == length, WRONG_ARGUMENT);
+        for (int64_t i = 0; i < number; ++i) {
+            draw_orders(words + i * KEY_WORDS, samples[i], epochs[i], orders);
+            orders += samples[i] * epochs[i];
+        }
+        return DONE;
     });
 }
 

@@ -19,14 +19,17 @@ INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 CHOICE = "FLAMMA_LANES"
 """The environment variable that names the instruction set to use instead of the fastest."""
 
-INTERFACE = 5
+INTERFACE = 6
 """The version of the kernels' functions that :func:`declare` describes."""
+
+WRONG_SAMPLE = -4
+"""The status of a label that is not one of the classes."""
 
 REFUSALS = {
     -1: "an argument of the kernels is out of its range",
     -2: "the plan is not one of a net that the kernels can compute",
     -3: "the net or its mini-batches need more memory than there is",
-    -4: "a label is not one of the classes",
+    WRONG_SAMPLE: "a label is not one of the classes",
 }
 """Why the kernels refuse what they are given, by the status they return."""
 
@@ -105,6 +108,7 @@ def declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
         "lanes_end": (count, [trainer]),
         "lanes_load": (count, [trainer, array, count]),
         "lanes_score": (count, [trainer, array, count, array, count, array, array]),
+        "lanes_orders": (count, [array, array, array, count, array, count]),
         "lanes_peak": (count, [number, count, array]),
     }
     for name, (result, arguments) in signatures.items():

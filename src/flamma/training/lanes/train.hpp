@@ -67,12 +67,8 @@ inline void Net::reweigh(int64_t samples, const Batch* batches) {
 // Interleaves a row of the images of all lanes.
 LANES_INLINE void interleave(const float* const* images, int64_t from, int64_t count, V* to) {
     int64_t n = 0;
-    for (; n + W <= count; n += W) {
-        V block[W];
-        for (int l = 0; l < W; ++l) block[l] = loaded(images[l] + from + n);
-        transpose(block);
-        for (int l = 0; l < W; ++l) to[n + l] = block[l];
-    }
+    for (; n + COLUMNS_AT_ONCE <= count; n += COLUMNS_AT_ONCE)
+        transpose(images, from + n, to + n);
     for (; n < count; ++n)
         for (int l = 0; l < W; ++l) to[n][l] = images[l][from + n];
 }

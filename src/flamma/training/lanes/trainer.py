@@ -17,7 +17,6 @@ from flamma.training.jobs import (
     TooSlow,
     Trained,
     TrainingJob,
-    batch_count,
     check_job,
     check_sgd,
     scores_start,
@@ -28,6 +27,7 @@ from flamma.training.lanes.library import (
     JOB,
     LATE,
     NEEDS_ORDER,
+    WRONG_SAMPLE,
     accepted,
     chosen_set,
     instruction_sets,
@@ -35,6 +35,7 @@ from flamma.training.lanes.library import (
     memory_of_machine,
     refusal,
 )
+from flamma.training.lanes.orders import Orders, samples_to_train
 from flamma.types import NO_VECTORS, Ints, Params, TaskVectors
 
 if TYPE_CHECKING:
@@ -43,34 +44,8 @@ if TYPE_CHECKING:
 SECONDS_PER_CALL = 0.1
 """How long the kernels train before Python can react to Ctrl-C."""
 
-ORDER_PIECE = 2**14
-"""Samples of a client's mini-batches that are drawn at a time, or one epoch if that is more."""
-
 WORDS_OF_HEADER = 5
 """A plan begins with the channels, height, width, classes and the number of operations."""
-
-
-class _Orders:
-    """Draws the mini-batches of one client, epoch after epoch, in pieces."""
-
-    def __init__(self, job: TrainingJob, batch_size: int) -> None:
-        self.rng = job.rng
-        self.samples = int(job.y.size)
-        epoch = -(-self.samples // batch_size)
-        batches = batch_count(job.task, self.samples, batch_size)
-        whole, rest = divmod(batches, epoch) if epoch else (0, 0)
-        self.left = whole * self.samples + rest * batch_size
-
-    def next(self) -> Ints:
-        """Return the samples of the next mini-batches, in their order; none if all were drawn."""
-        samples, most = self.samples, max(self.samples, ORDER_PIECE)
-        count = min(self.left, most // samples * samples if samples else 0)
-        epochs = -(-count // samples) if samples else 0
-        order = np.empty((epochs, samples), dtype=np.int64)
-        order[:] = np.arange(samples)
-        self.rng.permuted(order, axis=1, out=order)  # as `epochs` permutations, but quicker
-        self.left -= count
-        return order.reshape(-1)[:count]
 
 
 class LanesTrainer:
@@ -129,6 +104,7 @@ class LanesTrainer:
         self._trainer = made.value
         weakref.finalize(self, kernels.lanes_delete, self._trainer)
         self.size = accepted(kernels.lanes_params(self._trainer))
+        self._rows = np.empty((0, self.size), dtype=np.float32)
 
     def train_many(
         self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None
@@ -145,7 +121,10 @@ class LanesTrainer:
             Seconds after which a client's training ends with the error
             :class:`~flamma.training.jobs.TooSlow`.
         """
-        results = dict(self.train_each(params, jobs, time_limit))
+        results = {}
+        for number, trained in self.train_each(params, jobs, time_limit):
+            own = None if trained.params is None else trained.params.copy()
+            results[number] = trained._replace(params=own)
         return [results[number] for number in range(len(jobs))]
 
     def train_each(
@@ -157,35 +136,39 @@ class LanesTrainer:
         drop the iterator before you use the trainer again.
         """
         params = self._checked(params)
-        able: list[tuple[int, TrainingJob, _Orders]] = []
+        able: list[tuple[int, TrainingJob, int]] = []
         for number, job in enumerate(jobs):
             try:
                 check_job(job, self.size, self.size)
-                x, y = self._samples(job.x, job.y)
+                laid = self._laid_out(job)
             except FlammaError as error:
                 yield number, Trained(None, error=error)
             else:
-                job = job._replace(x=x, y=y, vectors=_contiguous(job.vectors))
-                able.append((number, job, _Orders(job, self.batch_size)))
-        able.sort(key=lambda entry: -entry[2].left)
-        trained = np.empty((len(able), self.size), dtype=np.float32)
-        table = self._table(able, trained)
-        orders: dict[int, Ints] = {}  # keeps the memory that the table points to
-        for place in range(len(able)):
-            self._give_order(table, orders, place, able[place][2])
+                able.append((number, laid, samples_to_train(laid, self.batch_size)))
+        able.sort(key=lambda entry: -entry[2])
+        numbers, ready = [entry[0] for entry in able], [entry[1] for entry in able]
+        trained = self._rows_for(len(able))
+        table = self._table(ready, trained)
+        orders = Orders(table, ready, [entry[2] for entry in able])
         vector = (params.ctypes.data, params.size)
         accepted(self._kernels.lanes_begin(self._trainer, *vector, table.ctypes.data, table.size))
         try:
-            yield from self._results(able, table, trained, orders, time_limit)
+            for place, done in self._results(table, trained, orders, time_limit):
+                yield numbers[place], done
         finally:
             self._kernels.lanes_end(self._trainer)
 
+    def _rows_for(self, count: int) -> NDArray[np.float32]:
+        """Return memory for so many models, the same again and again: new memory takes long."""
+        if len(self._rows) < count:
+            self._rows = np.empty((count, self.size), dtype=np.float32)
+        return self._rows[:count]
+
     def _results(
         self,
-        able: Sequence[tuple[int, TrainingJob, _Orders]],
         table: NDArray[np.void],
         trained: NDArray[np.float32],
-        orders: dict[int, Ints],
+        orders: Orders,
         time_limit: float | None,
     ) -> Iterator[tuple[int, Trained]]:
         """Run the kernels until every job of the table is done."""
@@ -195,26 +178,27 @@ class LanesTrainer:
         while open_jobs.size:
             accepted(self._kernels.lanes_run(self._trainer, SECONDS_PER_CALL, limit))
             for place in open_jobs[states[open_jobs] == NEEDS_ORDER].tolist():
-                self._give_order(table, orders, place, able[place][2])
+                orders.give(place)
             done = (states[open_jobs] >= FINISHED) | (states[open_jobs] < 0)
             ended, open_jobs = open_jobs[done], open_jobs[~done]
-            for place in ended.tolist():
-                orders.pop(place, None)
-                state, loss, seconds = table[["state", "loss", "seconds"]][place].item()
+            columns = (table[name][ended].tolist() for name in ("state", "loss", "seconds"))
+            for place, state, loss, seconds in zip(ended.tolist(), *columns, strict=True):
+                orders.forget(place)
                 if state == FINISHED:
-                    yield able[place][0], Trained(trained[place], loss, seconds)
+                    yield place, Trained(trained[place], loss, seconds)
                 else:
-                    error = TooSlow() if state == LATE else refusal(state)
-                    yield able[place][0], Trained(None, loss, seconds, error)
+                    yield place, Trained(None, loss, seconds, self._error(state))
 
-    def _table(
-        self, able: Sequence[tuple[int, TrainingJob, _Orders]], trained: NDArray[np.float32]
-    ) -> NDArray[np.void]:
+    def _error(self, state: int) -> Exception:
+        if state == LATE:
+            return TooSlow()
+        return self._wrong_labels() if state == WRONG_SAMPLE else refusal(state)
+
+    def _table(self, jobs: Sequence[TrainingJob], trained: NDArray[np.float32]) -> NDArray[np.void]:
         """Return the jobs as the kernels read them, as yet without their mini-batches."""
-        table = np.zeros(len(able), dtype=JOB)
-        if not able:
+        table = np.zeros(len(jobs), dtype=JOB)
+        if not jobs:
             return table
-        jobs = [job for _, job, _ in able]
         table["x"] = [job.x.__array_interface__["data"][0] for job in jobs]
         table["y"] = [job.y.__array_interface__["data"][0] for job in jobs]
         table["trained"] = trained.ctypes.data + trained.strides[0] * np.arange(len(jobs))
@@ -234,19 +218,10 @@ class LanesTrainer:
         table["tilt"] = [job.task.tilt for job in jobs]
         return table
 
-    def _give_order(
-        self, table: NDArray[np.void], orders: dict[int, Ints], place: int, drawn: _Orders
-    ) -> None:
-        order = orders[place] = drawn.next()
-        table["order"][place] = order.__array_interface__["data"][0]
-        table["left"][place] = order.size
-        table["place"][place] = 0
-        table["more"][place] = drawn.left > 0
-
     def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
         """Return each sample's loss under the given weights, and whether it is classified right."""
         params = self._checked(params)
-        x, y = self._samples(x, y)
+        x, y = self._arrays(x, y)
         accepted(self._kernels.lanes_load(self._trainer, params.ctypes.data, params.size))
         return self._score(x, y)
 
@@ -255,18 +230,28 @@ class LanesTrainer:
         right = np.empty(y.size, dtype=np.bool_)
         samples = (x.ctypes.data, x.size, y.ctypes.data, y.size)
         results = (losses.ctypes.data, right.ctypes.data)
-        accepted(self._kernels.lanes_score(self._trainer, *samples, *results))
+        status = self._kernels.lanes_score(self._trainer, *samples, *results)
+        if status == WRONG_SAMPLE:
+            raise self._wrong_labels()
+        accepted(status)
         return losses, right
 
-    def _samples(self, x: Floats32, y: Ints) -> tuple[Floats32, Ints]:
-        """Return samples and labels, checked, in the memory layout of the kernels."""
+    def _laid_out(self, job: TrainingJob) -> TrainingJob:
+        """Return a job in the memory layout of the kernels, which check its labels themselves."""
+        x, y = self._arrays(job.x, job.y)
+        if x is job.x and y is job.y and job.vectors is NO_VECTORS:
+            return job
+        return job._replace(x=x, y=y, vectors=_contiguous(job.vectors))
+
+    def _arrays(self, x: Floats32, y: Ints) -> tuple[Floats32, Ints]:
         if x.shape != (y.size, *self.shape):
             raise FlammaError(
                 f"{y.size} samples of shape {self.shape} were expected, not {x.shape}."
             )
-        if y.size and not (y.min() >= 0 and y.max() < self._classes):
-            raise FlammaError(f"labels must be from 0 to {self._classes - 1}.")
         return np.ascontiguousarray(x, np.float32), np.ascontiguousarray(y, np.int64)
+
+    def _wrong_labels(self) -> FlammaError:
+        return FlammaError(f"labels must be from 0 to {self._classes - 1}.")
 
     def _checked(self, params: Params) -> Params:
         if params.shape != (self.size,):

@@ -171,26 +171,65 @@ LANES_INLINE V summed(const V* x) {
         return shuffled(fours[0], fours[1], low) +
                shuffled(fours[0], fours[1], [=](int l) { return low(l) + 4; });
     } else {
+        // One of two summands is a choice lane by lane, which is cheaper than a shuffle.
         for (int i = 0; i < 4; ++i) {
             const V a = x[2 * i], b = x[2 * i + 1];
-            const auto low = [](int l) { return l / 4 * 4 + l % 2 + l % 4 / 2 * W; };
-            pairs[i] = shuffled(a, b, low) + shuffled(a, b, [=](int l) { return low(l) + 2; });
+            const auto same = [](int l) { return l + l % 4 / 2 * W; };
+            const auto other = [](int l) { return l % 4 < 2 ? l + 2 : l - 2 + W; };
+            pairs[i] = shuffled(a, b, same) + shuffled(a, b, other);
         }
-        // Blocks of four lanes.
-        const auto even = [](int l) { return l % 8 / 4 * 8 + l % 4 + l / 8 * W; };
-        const auto odd = [=](int l) { return even(l) + 4; };
         for (int i = 0; i < 2; ++i) {
             const V a = pairs[2 * i], b = pairs[2 * i + 1];
-            fours[i] = shuffled(a, b, even) + shuffled(a, b, odd);
+            const auto same = [](int l) { return l + l % 8 / 4 * W; };
+            const V rest = shuffled(a, b, [](int l) { return l + (1 - l % 8 / 4) * W; });
+            fours[i] = shuffled(a, b, same) +
+                       shuffled(rest, rest, [](int l) { return l % 8 < 4 ? l + 4 : l - 4; });
         }
-        return shuffled(fours[0], fours[1], even) + shuffled(fours[0], fours[1], odd);
+        const auto same = [](int l) { return l + l / 8 * W; };
+        const auto other = [](int l) { return l < 8 ? l + 8 : l - 8 + W; };
+        return shuffled(fours[0], fours[1], same) + shuffled(fours[0], fours[1], other);
     }
 }
 
-// Number k of vector i becomes number i of vector k.
-LANES_INLINE void transpose(V* x) {
+// A number that is used several times: the compiler would load it anew each time.
+LANES_INLINE V in_register(V x) {
+#if defined(__AVX512F__)
+    asm("" : "+v"(x));
+#endif
+    return x;
+}
+
+constexpr int COLUMNS_AT_ONCE = 8;
+
+// Columns 0, ..., 7 of W rows: number k of row i becomes number i of vector k.
+#if defined(__AVX512F__)
+LANES_INLINE void transpose(const float* const* rows, int64_t from, V* to) {
+    V x[8], y[8];
+    for (int i = 0; i < 8; ++i) {  // two rows in each vector, so that fewer shuffles are needed
+        const int row = i / 4 * 8 + i % 4;
+        const __m512d first = _mm512_castpd256_pd512(
+            _mm256_castps_pd(_mm256_loadu_ps(rows[row] + from)));
+        const __m256d second = _mm256_castps_pd(_mm256_loadu_ps(rows[row + 4] + from));
+        x[i] = (V)_mm512_insertf64x4(first, second, 1);
+    }
+    for (int i = 0; i < 8; i += 2) {
+        y[i] = (V)_mm512_unpacklo_ps((__m512)x[i], (__m512)x[i + 1]);
+        y[i + 1] = (V)_mm512_unpackhi_ps((__m512)x[i], (__m512)x[i + 1]);
+    }
+    for (int i = 0; i < 8; ++i) {
+        const __m512d a = (__m512d)y[i / 4 * 4 + i % 4 / 2], b = (__m512d)y[i / 4 * 4 + i % 4 / 2 + 2];
+        x[i] = (V)(i % 2 ? _mm512_unpackhi_pd(a, b) : _mm512_unpacklo_pd(a, b));
+    }
+    for (int i = 0; i < 4; ++i) {
+        to[i] = (V)_mm512_shuffle_f32x4((__m512)x[i], (__m512)x[i + 4], 0x88);
+        to[i + 4] = (V)_mm512_shuffle_f32x4((__m512)x[i], (__m512)x[i + 4], 0xdd);
+    }
+}
+#else
+LANES_INLINE void transpose(const float* const* rows, int64_t from, V* to) {
+    V x[W], y[W];
+    for (int i = 0; i < W; ++i) x[i] = loaded(rows[i] + from);
     for (int stage = 1; stage < W; stage *= 2) {
-        V y[W];
         for (int i = 0; i < W / 2; ++i) {
             const auto low = [](int l) { return l / 2 + l % 2 * W; };
             y[2 * i] = shuffled(x[i], x[i + W / 2], low);
@@ -199,7 +238,9 @@ LANES_INLINE void transpose(V* x) {
         }
         for (int i = 0; i < W; ++i) x[i] = y[i];
     }
+    for (int i = 0; i < W; ++i) to[i] = x[i];
 }
+#endif
 
 // Zero for what is far too small to matter. Nothing flushes denormals for us, since processors
 // differ in how they do; but a velocity that fades would reach them, and they may be slow.
