@@ -41,7 +41,7 @@ def main() -> None:
     for measure in MEASURES:
         honest = [run(measure, seed) for seed in SEEDS]
         gains = {
-            name: max(gain(measure, seed, lie) for seed in SEEDS)
+            name: max(gain(measure, k, honest[k][1], lie) for k in range(len(SEEDS)))
             for name, lie in DEVIATIONS.items()
         }
         row = {
@@ -57,15 +57,14 @@ def main() -> None:
         write_atomically(options.table, json.dumps(rows, indent=1).encode())
 
 
-def gain(measure: str, seed: int, lie: dict[str, Any]) -> float:
-    """Return the largest gain of a client, as a share of its honest utility."""
-    _, honest = run(measure, seed)
+def gain(measure: str, place: int, honest: list[float], lie: dict[str, Any]) -> float:
+    """Return the largest gain as a share of the honest utility, of clients that have one."""
     found = []
     for client in CLIENTS:
-        _, lying = run(measure, seed, {"lie": {"clients": [client], **lie}})
-        gained, own = lying[client] - honest[client], abs(honest[client])
-        found.append(gained / own if own else (math.inf if gained > 0 else 0.0))
-    return max(found)
+        _, lying = run(measure, SEEDS[place], {"lie": {"clients": [client], **lie}})
+        if honest[client]:
+            found.append((lying[client] - honest[client]) / abs(honest[client]))
+    return max(found, default=math.nan)
 
 
 def run(
@@ -81,7 +80,7 @@ def run(
         "strategy": {"name": "flamma-honest", "contribution": measure, "inspection_rate": 0.0},
         "costs": {"kind": "lognormal", "value": 0.1, "spread": 0.5},
         "evaluation": {"every": 30},
-        "engine": {"processes": 2},
+        "engine": {"processes": 1},
         "behaviours": behaviours or {},
     }
     with tempfile.TemporaryDirectory() as folder:
