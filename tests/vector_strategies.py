@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -145,11 +146,16 @@ class OwnModels(Averaging[KeepingState]):
 VECTOR_STRATEGIES = (Surveying, Controlled, OwnDownloads, OwnModels)
 
 
-def register():
-    """Register them in this process; may be called again."""
+@contextmanager
+def registered():
+    """Have them registered in this process."""
     for strategy in VECTOR_STRATEGIES:
-        if strategy.name not in STRATEGIES:
-            STRATEGIES.add(strategy.name, strategy)
+        STRATEGIES.add(strategy.name, strategy)
+    try:
+        yield
+    finally:
+        for strategy in VECTOR_STRATEGIES:
+            STRATEGIES.discard(strategy.name)
 
 
 def search_path(folder: Path) -> str:

@@ -33,9 +33,10 @@ SMALL = {
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def registered():
-    vector_strategies.register()
+    with vector_strategies.registered():
+        yield
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def ledger_section(run: RunView) -> list[Section]:
         run.problems.append(str(error).rstrip("."))
         return []
     if ledger is None:
-        if "ledger" in run.config and any(record.contributions for record in run.rounds):
+        if any(record.run and record.is_paid for record in run.rounds):
             run.problems.append("ledger.csv is missing: what clients are owed is not shown")
         return []
     if not ledger.lines:

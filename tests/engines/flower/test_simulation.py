@@ -24,6 +24,8 @@ from flamma.experiments.engine import ENGINES, Assignment, NetworkEngine
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, resume, run
 
+pytestmark = pytest.mark.xdist_group("ray")  # one at a time: they look for what others leave behind
+
 TESTS = Path(__file__).parents[2]
 SMALL = {
     "rounds": 3,
@@ -241,6 +243,12 @@ def test_what_the_simulation_cannot_do_is_one_sentence(tmp_path):
     assert nothing_is_left()
 
 
+@pytest.fixture
+def registered():
+    with vector_strategies.registered():
+        yield
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -249,8 +257,9 @@ def test_what_the_simulation_cannot_do_is_one_sentence(tmp_path):
         pytest.param("own-models", marks=pytest.mark.slow),
     ],
 )
-def test_vectors_and_surveys_give_what_the_local_engine_gives(tmp_path, monkeypatch, name):
-    vector_strategies.register()
+def test_vectors_and_surveys_give_what_the_local_engine_gives(
+    tmp_path, monkeypatch, registered, name
+):
     monkeypatch.setenv("PYTHONPATH", vector_strategies.search_path(tmp_path / "package"))
     tables = {**SMALL, "strategy": {"name": name}}
     local = run(tables, out=tmp_path / "local")
