@@ -19,10 +19,10 @@ test: $(VENV)/.installed-dev chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2
 
 coverage: $(VENV)/.installed-dev chromium
-	$(BIN)/pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered
+	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered
 
 # Seconds for each fuzzer; SEED=N tries the same inputs again.
 SECONDS ?= 60

@@ -146,11 +146,16 @@ class OwnModels(Averaging[KeepingState]):
 VECTOR_STRATEGIES = (Surveying, Controlled, OwnDownloads, OwnModels)
 
 
-@contextmanager
-def registered():
-    """Have them registered in this process."""
+def register():
+    """Register them in this process for good."""
     for strategy in VECTOR_STRATEGIES:
         STRATEGIES.add(strategy.name, strategy)
+
+
+@contextmanager
+def registered():
+    """Have them registered in this process for a while."""
+    register()
     try:
         yield
     finally:

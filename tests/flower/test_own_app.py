@@ -99,6 +99,12 @@ def test_an_aggregator_that_trains_on_the_server_is_refused_there():
         FlowerStrategy("fedavg", per_round=3, aggregator="fltrust")
 
 
+@pytest.fixture
+def registered():
+    with vector_strategies.registered():
+        yield
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -107,14 +113,12 @@ def test_an_aggregator_that_trains_on_the_server_is_refused_there():
         ("own-models", "lets clients train models for themselves"),
     ],
 )
-def test_what_only_our_own_clients_can_do_is_refused_there(name, why):
-    vector_strategies.register()
+def test_what_only_our_own_clients_can_do_is_refused_there(registered, name, why):
     with pytest.raises(FlammaError, match=f"^{name} {why}, which the clients of an app of your"):
         FlowerStrategy(name, per_round=3)
 
 
-def test_every_client_can_be_sent_a_model_of_its_own(app):
-    vector_strategies.register()
+def test_every_client_can_be_sent_a_model_of_its_own(registered, app):
     client, task = app
     received = {}
 

@@ -22,8 +22,13 @@ NAMES = ("own-downloads", "surveying")
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    vector_strategies.register()
+def registered():
+    with vector_strategies.registered():
+        yield
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, registered):
     place = tmp_path_factory.mktemp("own")
     tables = {
         "rounds": 2,

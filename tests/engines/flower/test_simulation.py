@@ -24,8 +24,6 @@ from flamma.experiments.engine import ENGINES, Assignment, NetworkEngine
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, resume, run
 
-pytestmark = pytest.mark.xdist_group("ray")  # one at a time: they look for what others leave behind
-
 TESTS = Path(__file__).parents[2]
 SMALL = {
     "rounds": 3,
