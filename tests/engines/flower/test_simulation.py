@@ -25,6 +25,7 @@ from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, resume, run
 
 TESTS = Path(__file__).parents[2]
+MARK = "FLAMMA_TESTED_BY"
 SMALL = {
     "rounds": 3,
     "per_round": 3,
@@ -49,12 +50,20 @@ SHIRKERS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def marked(monkeypatch):
+    """Mark what these tests start: other tests may run simulations at the same time."""
+    monkeypatch.setenv(MARK, str(os.getpid()))
+
+
 def leftovers():
-    """Processes of a simulation that are still there, by what they were started with."""
+    """Processes of our simulations that are still there, by what they were started with."""
     found = []
     for process in psutil.process_iter(["cmdline", "environ"]):
-        home = (process.info["environ"] or {}).get("FLWR_HOME", "")
-        if Path(home).name.startswith("flamma-") and process.status() != psutil.STATUS_ZOMBIE:
+        variables = process.info["environ"] or {}
+        ours = variables.get(MARK) == str(os.getpid())
+        simulates = Path(variables.get("FLWR_HOME", "")).name.startswith("flamma-")
+        if ours and simulates and process.status() != psutil.STATUS_ZOMBIE:
             found.append(" ".join(process.info["cmdline"] or [])[:100])
     return found
 
