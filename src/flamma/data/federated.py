@@ -27,6 +27,9 @@ class FederatedData:
     ``held``. Samples are float32 of shape (samples, channels, height, width) or (samples,
     features), labels int64. ``test`` is the common test set, ``validation`` the server's own set,
     which may be empty.
+
+    ``labels`` has the classes as the user calls them, in the order of their numbers, and
+    ``client_names`` the clients; either is empty where numbers are all there is.
     """
 
     train_x: Images
@@ -41,6 +44,8 @@ class FederatedData:
     validation_y: Ints
     classes: int
     name: str = "data"
+    labels: tuple[str | int | float | bool, ...] = ()
+    client_names: tuple[str, ...] = ()
 
     @property
     def clients(self) -> int:
