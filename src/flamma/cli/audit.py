@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.live import ManyRunsDisplay
+from flamma.cli.interrupts import goes_on_by, same_command
+from flamma.cli.live import Loudness, ManyRunsDisplay, loudness
 from flamma.cli.parser import Parser, listed
 from flamma.cli.report import report_at_end
 from flamma.cli.run import add_settings, settings
@@ -84,7 +86,7 @@ def run_audit(options: argparse.Namespace) -> None:
         options.source, settings(options), options.seeds, listed(options.strategies)
     )
     out = options.out or source.out
-    with ManyRunsDisplay() as display:
+    with goes_on_by(same_command(options)), ManyRunsDisplay(loudness(options)) as display:
         found = audit(
             source,
             out=out,
@@ -96,8 +98,9 @@ def run_audit(options: argparse.Namespace) -> None:
         )
     if not options.json:
         _print(found)
-        print(f"Tables: {out / AUDIT_FILE}, {out / FINDINGS_FILE}")
-    report_at_end(out, options.json)
+        if loudness(options) > Loudness.QUIET:
+            print(f"Tables: {out / AUDIT_FILE}, {out / FINDINGS_FILE}")
+    report_at_end(out, options)
     if options.json:
         print((out / AUDIT_FILE).read_text(encoding="utf-8"), end="")
     if found.failed:
@@ -106,6 +109,19 @@ def run_audit(options: argparse.Namespace) -> None:
             f"{len(found.failed)} runs failed and are left out ({named}): the same command tries "
             f"them again."
         )
+
+
+def show_audit(folder: Path, as_json: bool) -> None:
+    """Print the gains in an audit's directory, as ``flamma audit`` did at its end."""
+    from flamma.experiments.auditing.audit_files import AUDIT_FILE, read_audit
+
+    found = read_audit(folder)
+    if as_json:
+        print((folder / AUDIT_FILE).read_text(encoding="utf-8"), end="")
+    else:
+        _print(found)
+    for run, why in found.failed.items():
+        print(f"flamma: {run} failed and is left out: {why}", file=sys.stderr)
 
 
 def _print(found: Audit) -> None:

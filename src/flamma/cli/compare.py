@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.live import ManyRunsDisplay
+from flamma.cli.interrupts import goes_on_by, same_command
+from flamma.cli.live import Loudness, ManyRunsDisplay, loudness
 from flamma.cli.parser import Parser, listed
 from flamma.cli.report import add_watch, report_at_end, watched
-from flamma.cli.run import add_settings, settings
+from flamma.cli.run import TABLE_FILE, add_settings, settings
 from flamma.errors import FlammaError, RunError
 
 if TYPE_CHECKING:
@@ -98,7 +99,11 @@ def run_compare(options: argparse.Namespace) -> int:
     if published is not None:
         check_overlap(published, suite)
     out = options.out or Path("out") / suite.name
-    with watched(out, options.watch), ManyRunsDisplay() as display:
+    with (
+        goes_on_by(same_command(options)),
+        watched(out, options),
+        ManyRunsDisplay(loudness(options)) as display,
+    ):
         comparison = compare(
             suite,
             out=out,
@@ -106,13 +111,12 @@ def run_compare(options: argparse.Namespace) -> int:
             on_progress=display,
             data_dir=options.data_dir,
         )
-    _print(comparison, out, options.json)
-    report_at_end(out, options.json)
+    _finish(comparison, out, options)
     found = None if published is None else repetition(published, comparison)
     if found is not None:
         _print_repetition(found, options)
     elif options.json:
-        print((out / "table.json").read_text(encoding="utf-8"), end="")
+        print((out / TABLE_FILE).read_text(encoding="utf-8"), end="")
     if comparison.failed:
         named = "; ".join(f"{run}: {why}" for run, why in list(comparison.failed.items())[:3])
         raise RunError(
@@ -154,25 +158,45 @@ def _print_repetition(found: Repetition, options: argparse.Namespace) -> None:
     print(f"\nRepeated, against {options.check}:\n{table}\n{found.sentence}")
 
 
-def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
+def _finish(comparison: Comparison, out: Path, options: argparse.Namespace) -> None:
+    """Draw, print and report a comparison."""
     from flamma.errors import MissingExtraError
-    from flamma.experiments.best import explain_marks
-    from flamma.experiments.table_text import layout, legend
     from flamma.reports.curves import save_curves
-    from flamma.reports.tables import text_table
 
     try:
         pictures = [str(path) for path in save_curves(out, comparison)]
     except MissingExtraError as error:
         pictures = []
         print(f"flamma: no pictures: {error}", file=sys.stderr)
+    if not options.json:
+        print_comparison(comparison)
+        if loudness(options) > Loudness.QUIET:
+            tables = ", ".join(str(out / f"table.{kind}") for kind in ("json", "csv", "md"))
+            print(f"\nTables: {tables}")
+            if pictures:
+                print(f"Pictures: {', '.join(pictures)}")
+    report_at_end(out, options)
+
+
+def show_comparison(folder: Path, as_json: bool) -> None:
+    """Print the table of a comparison's directory, as ``flamma compare`` did at its end."""
+    from flamma.experiments.published import read_published
+
+    comparison = read_published(folder / TABLE_FILE)
     if as_json:
-        return
+        print((folder / TABLE_FILE).read_text(encoding="utf-8"), end="")
+    else:
+        print_comparison(comparison)
+    for run, why in comparison.failed.items():
+        print(f"flamma: {run} failed and is not in the table: {why}", file=sys.stderr)
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Print the table of a comparison and what its numbers and marks mean."""
+    from flamma.experiments.table_text import layout, legend, mark_notes
+    from flamma.reports.tables import text_table
+
     for dataset, header, lines in layout(comparison, (("*", ""), ("~", ""))):
         print(f"{dataset}\n{text_table(header, lines)}\n")
-    notes = "".join(f"{note}\n" for note in comparison.evaluation_notes())
-    print(f"{legend(comparison.rows)}\n{notes}{explain_marks('*', '~')}\n")
-    tables = ", ".join(str(out / f"table.{kind}") for kind in ("json", "csv", "md"))
-    print(f"Tables: {tables}")
-    if pictures:
-        print(f"Pictures: {', '.join(pictures)}")
+    notes = [*comparison.evaluation_notes(), *mark_notes(comparison, "*", "~")]
+    print("\n".join([legend(comparison.rows), *notes]))

@@ -33,10 +33,14 @@ class LateParser(Parser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse the arguments, those that :attr:`complete` adds included."""
+        self.add_late()
+        return super().parse_known_args(args, namespace)
+
+    def add_late(self) -> None:
+        """Add the arguments that :attr:`complete` adds, once."""
         if self.complete is not None:
             self.complete(self)
             self.complete = None
-        return super().parse_known_args(args, namespace)
 
 
 def add_show_arguments(parser: LateParser) -> None:

@@ -7,12 +7,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flamma.cli.interrupts import goes_on_by, resuming
 from flamma.cli.parser import Parser
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.errors import FlammaError
 
 if TYPE_CHECKING:
     from flamma.experiments.run import Run
+
+TABLE_FILE = "table.json"
+"""The file in a comparison's directory that tells it from a run's."""
 
 TOLD_BYTES = 20_000_000
 """The size of a run directory is told from here on."""
@@ -49,6 +53,7 @@ FLAGS: dict[str, tuple[str, type, str]] = {
     "--processes": ("engine.processes", int, "worker processes; the results are the same (1)"),
     "--engine": ("engine.name", str, "where clients run (default local)"),
     "--trainer": ("training.trainer", str, "how a client trains (default auto)"),
+    "--device": ("training.device", str, "where torch trains (default auto; cuda:1 is a second)"),
     "--dropout": ("faults.dropout", float, "probability that a client is away in a round (0)"),
     "--stragglers": ("faults.stragglers", float, "probability that a selected one is late (0)"),
     "--failures": ("faults.failures", float, "probability that a selected one fails (0)"),
@@ -79,10 +84,11 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     resume.set_defaults(run=run_resume)
     show = commands.add_parser(
         "show",
-        help="what a run came to",
-        description="Final and last-ten-rounds metrics of a run, and its worst certificate.",
+        help="what a run, a comparison or an audit came to",
+        description="Final and last-ten-rounds metrics of a run, and its worst certificate; the "
+        "table of a comparison; the gains that an audit found.",
     )
-    show.add_argument("dir", type=Path, metavar="DIR", help="the run directory")
+    show.add_argument("dir", type=Path, metavar="DIR", help="the directory of any of them")
     show.set_defaults(run=run_show)
     for parser in (run, resume):
         add_watch(parser)
@@ -126,27 +132,35 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
 
 def run_run(options: argparse.Namespace) -> None:
     """Run ``flamma run``."""
-    from flamma.cli.live import RoundDisplay
+    from flamma.cli.live import RoundDisplay, loudness
     from flamma.experiments.config import make_config, read_config, with_settings
     from flamma.experiments.run import default_folder, run
 
     tables = read_config(options.config) if options.config else {}
     config = make_config(with_settings(tables, settings(options)))
     out = options.out or default_folder(config)
-    with watched(out, options.watch), RoundDisplay(config.rounds, out) as display:
+    with (
+        goes_on_by(resuming(out, options)),
+        watched(out, options),
+        RoundDisplay(config.rounds, out, loudness(options)) as display,
+    ):
         done = run(config, out=out, on_round=display, data_dir=options.data_dir)
     print_run(done, options.json)
-    report_at_end(done.path, options.json)
+    report_at_end(done.path, options)
 
 
 def run_resume(options: argparse.Namespace) -> None:
     """Run ``flamma resume``."""
-    from flamma.cli.live import RoundDisplay
+    from flamma.cli.live import RoundDisplay, loudness
     from flamma.experiments.run import Run, resume
 
     before = Run.load(options.dir)
     rounds = before.config.rounds
-    with watched(options.dir, options.watch), RoundDisplay(rounds, options.dir) as display:
+    with (
+        goes_on_by(resuming(options.dir, options)),
+        watched(options.dir, options),
+        RoundDisplay(rounds, options.dir, loudness(options)) as display,
+    ):
         done = resume(
             options.dir,
             on_round=display,
@@ -154,14 +168,38 @@ def run_resume(options: argparse.Namespace) -> None:
             processes=options.processes,
         )
     print_run(done, options.json)
-    report_at_end(done.path, options.json)
+    report_at_end(done.path, options)
 
 
 def run_show(options: argparse.Namespace) -> None:
     """Run ``flamma show``."""
+    from flamma.experiments.auditing.audit_files import AUDIT_FILE
+    from flamma.experiments.folder import CONFIG
     from flamma.experiments.run import Run
 
+    if not (options.dir / CONFIG).exists():
+        if (options.dir / AUDIT_FILE).exists():
+            from flamma.cli.audit import show_audit
+
+            show_audit(options.dir, options.json)
+            return
+        if (options.dir / TABLE_FILE).exists():
+            from flamma.cli.compare import show_comparison
+
+            show_comparison(options.dir, options.json)
+            return
+        _refuse_unfinished(options.dir)
     print_run(Run.load(options.dir), options.json)
+
+
+def _refuse_unfinished(folder: Path) -> None:
+    """Say of a comparison or an audit without a table that it is not finished."""
+    for runs, command in (("runs", "compare"), ("counterfactuals", "audit")):
+        if (folder / runs).is_dir():
+            raise FlammaError(
+                f"{folder} has no table yet: the flamma {command} that was begun there goes on if "
+                f"it is started again, and flamma report {folder} shows what there is."
+            )
 
 
 def print_run(run: Run, as_json: bool) -> None:

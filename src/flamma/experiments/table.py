@@ -139,6 +139,11 @@ def compared(
     )
 
 
+def with_spread(row: Row, mean: str, spread: str) -> str:
+    """Return a mean over the seeds of a row with its spread, which a single seed has not."""
+    return mean if len(row.seeds) < 2 else f"{mean} ± {spread}"
+
+
 def told_by(rows: Sequence[Row], place: Place) -> dict[str, Metric]:
     """Return the metrics of a place; those beside training alone only where a row has one."""
     return {

@@ -8,8 +8,9 @@ from importlib.resources import files
 from typing import Any
 
 from flamma.experiments.best import CONFIDENCE, explain_marks
-from flamma.experiments.table import Comparison, Row, capitalised, told_by
+from flamma.experiments.table import Comparison, Row, capitalised, told_by, with_spread
 from flamma.experiments.table_text import (
+    ONE_SEED,
     SPENT,
     column_titles,
     metrics_in_lines,
@@ -171,15 +172,15 @@ def _cell(comparison: Comparison, row: Row | None, name: str, note: str = "") ->
     if name not in row.mean:
         return "-"
     mean, std, metric = row.mean[name], row.std[name], METRICS[name]
-    text = f"{mean:.2f} ± {std:.2f}"
+    texts = f"{mean:.2f}", f"{std:.2f}"
     if "table" not in metric.shown and not metric.unit.startswith("%"):
-        text = f"{value_text(metric, mean)} ± {value_text(metric, std, 2)}"
-    return TableCell(text, mean, std, comparison.mark(row, name), note)
+        texts = value_text(metric, mean), value_text(metric, std, 2)
+    return TableCell(with_spread(row, *texts), mean, std, comparison.mark(row, name), note)
 
 
 def _table_notes(rows: Sequence[Row], printed: dict[str, Any]) -> list[str]:
     if min(len(row.seeds) for row in rows) < 2:
-        notes = ["With a single seed one cannot tell which strategy is best, so nothing is marked."]
+        notes = [ONE_SEED]
     else:
         notes = [f"Best: by {HOW_BEST}. {explain_marks('Bold', 'Underlined')}"]
     if printed:

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from flamma.errors import ConfigError
 from flamma.models.flat import FlatModel
+from flamma.names import quoted
 from flamma.numerics import total
 from flamma.training.jobs import (
     Floats32,
@@ -252,13 +253,26 @@ def pick_device(device: str) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        # torch adds many lines of advice, and asserts where it was compiled without a GPU.
-        reason = str(error).partition("\n")[0].rstrip(".")
+    except Exception as error:  # torch asserts where it was compiled without a GPU, and worse
         raise ConfigError(
-            f"training.device {device!r} cannot be used here ({reason}); use auto or cpu."
+            f"training.device {quoted(device)} cannot be used here ({_why_not(device)}); use auto "
+            f"or cpu."
         ) from error
     return device
+
+
+def _why_not(device: str) -> str:
+    """Return why a device cannot be used; torch's own words are about its insides."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        return "devices are called cpu, cuda, cuda:1 or mps"
+    if kind == "cuda" and torch.version.cuda is None and torch.version.hip is None:
+        return "torch was installed without CUDA"
+    if kind == "cuda":
+        number = torch.cuda.device_count()
+        return f"torch sees {number} GPU{'s' * (number != 1)}"
+    return f"this machine, or torch as it is installed, has no {kind}"
 
 
 @contextmanager

@@ -1,0 +1,2 @@
+import argparse
+def register(commands): pass
