@@ -15,7 +15,9 @@ INSTALL = "pip install -c constraints.txt '.[report]'"
 
 def how_to_install() -> str:
     """Return the sentence that says how to install it while no package index has it."""
-    return f"There is no release on a package index yet: install from a copy of the source, {INSTALL}"
+    return (
+        f"There is no release on a package index yet: install from a copy of the source, {INSTALL}"
+    )
 
 
 def installed_as() -> str:

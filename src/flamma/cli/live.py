@@ -93,9 +93,7 @@ class LiveLine:
 class RoundDisplay(LiveLine):
     """Shows every finished round of a run: γ, epochs, accuracy, variance, time left."""
 
-    def __init__(
-        self, rounds: int, folder: Path, loudness: Loudness = Loudness.NORMAL
-    ) -> None:
+    def __init__(self, rounds: int, folder: Path, loudness: Loudness = Loudness.NORMAL) -> None:
         super().__init__(loudness=loudness)
         self.rounds = rounds
         self.folder = folder

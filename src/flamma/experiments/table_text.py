@@ -11,7 +11,14 @@ from pathlib import Path
 from flamma.experiments.best import explain_marks
 from flamma.experiments.families import families_compared, family_name
 from flamma.experiments.manifest import signed
-from flamma.experiments.table import TABLE_VERSION, Comparison, Row, capitalised, told_by, with_spread
+from flamma.experiments.table import (
+    TABLE_VERSION,
+    Comparison,
+    Row,
+    capitalised,
+    told_by,
+    with_spread,
+)
 from flamma.files import write_atomically
 from flamma.metrics import METRICS, BesideLocalMetric, Metric, shown_in
 from flamma.metrics.kinds import LAST_ROUNDS

@@ -7,6 +7,7 @@ contributions; what would need them is left out.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from flamma.errors import GameError
@@ -17,6 +18,11 @@ from flamma.reports.crowd_charts import is_crowd
 from flamma.reports.document import Chart, Charts, View, axes, band, even_sample, line
 from flamma.reports.reading import RunView, finite
 from flamma.reports.run_charts import of_selected, shown_note
+
+EXPLORER_LEAD = (
+    "Change the rules or one client and see how the equilibrium moves; the page solves the game "
+    "itself, by the same mathematics."
+)
 
 MAX_GAMES = 60
 """Games that the explorer offers."""
@@ -39,22 +45,26 @@ def games(run: RunView) -> list[dict[str, Any]]:
     for record in run.rounds:
         game = _game(run, record)
         if game is not None:
-            low, high = game.epoch_bounds
-            found.append(
-                {
-                    "label": f"round {record.round}",
-                    "clients": [f"client {run.client_label(c)}" for c in record.selected],
-                    "contributions": game.contributions.tolist(),
-                    "costs": game.costs.tolist(),
-                    "round": record.round,
-                    "price": game.price,
-                    "epochBounds": [low, high if math.isfinite(high) else None],
-                    "wholeEpochs": game.whole_epochs,
-                    "decayBounds": list(game.decay_bounds),
-                    "played": record.decay_factor,
-                }
-            )
+            names = [f"client {run.client_label(c)}" for c in record.selected]
+            found.append(explored(game, names, record.decay_factor))
     return found
+
+
+def explored(game: Game, names: Sequence[str], played: float) -> dict[str, Any]:
+    """Return a game in the form of the explorer, with the decay factor that was played."""
+    low, high = game.epoch_bounds
+    return {
+        "label": f"round {game.round}",
+        "clients": list(names),
+        "contributions": game.contributions.tolist(),
+        "costs": game.costs.tolist(),
+        "round": game.round,
+        "price": game.price,
+        "epochBounds": [low, high if math.isfinite(high) else None],
+        "wholeEpochs": game.whole_epochs,
+        "decayBounds": list(game.decay_bounds),
+        "played": played,
+    }
 
 
 def _game(run: RunView, record: RoundRecord) -> Game | None:

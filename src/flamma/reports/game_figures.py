@@ -76,14 +76,10 @@ def draw_equilibrium(game: Game, equilibrium: Equilibrium, names: Sequence[str])
 
 def draw_path(game: Game, path: Statics, names: Sequence[str]) -> Figure:
     """Draw the decay factor, the epochs and the utilities round by round."""
-    figure = new_figure(8, 10)
-    decay, epochs, utilities, server = figure.subplots(4, 1, sharex=True)
+    figure, decay, server = _draw_statics(path, names, "round t", drawstyle="steps-mid")
     rounds, top = path.values, game.decay_bounds[1]
-    decay.step(rounds, path.decay_factors, where="mid", color=COLOURS[0])
-    decay.set_ylim(-0.03, 1.08)
-    label_axes(
-        decay, "", "decay factor γ*", f"The server's decay factor (price λ = {game.price:.4g})"
-    )
+    decay.set_title(f"The server's decay factor (price λ = {game.price:.4g})")
+    server.xaxis.get_major_locator().set_params(integer=True)
     falls = np.flatnonzero(path.decay_factors < top)
     if falls.size:
         first = rounds[falls[0]]
@@ -97,20 +93,40 @@ def draw_path(game: Game, path: Statics, names: Sequence[str]) -> Figure:
             ha="left" if right else "right",
             va="center",
         )
-    shown = shown_clients(game.clients)
+    return figure
+
+
+def draw_sweep(found: Statics, names: Sequence[str], title: str) -> Figure:
+    """Draw the same over the values of another parameter, which ``title`` names."""
+    figure, _, server = _draw_statics(found, names, title, marker=".")
+    steps = found.values[1:] / np.maximum(found.values[:-1], np.finfo(float).tiny)
+    if found.values.min() > 0 and steps.size > 1 and np.ptp(steps) < 1e-6 * steps.max():
+        server.set_xscale("log")  # values that grow by the same factor
+    return figure
+
+
+def _draw_statics(
+    found: Statics, names: Sequence[str], title: str, **how: Any
+) -> tuple[Figure, Axes, Axes]:
+    """Draw equilibria over a parameter; return the figure, its uppermost and lowest axes."""
+    figure = new_figure(8, 10)
+    decay, epochs, utilities, server = figure.subplots(4, 1, sharex=True)
+    decay.plot(found.values, found.decay_factors, color=COLOURS[0], **how)
+    decay.set_ylim(-0.03, 1.08)
+    label_axes(decay, "", "decay factor γ*", "The server's decay factor")
+    shown = shown_clients(len(names))
     for k, client in enumerate(shown):
-        style = {"label": names[client], "where": "mid", **_style(k)}
-        epochs.step(rounds, path.local_epochs[:, client], **style)
-        utilities.step(rounds, path.client_utilities[:, client], **style)
-    label_axes(epochs, "", "local epochs τ*", "The clients' answers" + _of(shown, game.clients))
+        style = {"label": names[client], **_style(k), **how}
+        epochs.plot(found.values, found.local_epochs[:, client], **style)
+        utilities.plot(found.values, found.client_utilities[:, client], **style)
+    label_axes(epochs, "", "local epochs τ*", "The clients' answers" + _of(shown, len(names)))
     _legend(epochs)
     label_axes(utilities, "", "client utility", "Client utilities")
     utilities.axhline(0, **GUIDE)
-    server.step(rounds, path.server_utilities, where="mid", color=COLOURS[0])
+    server.plot(found.values, found.server_utilities, color=COLOURS[0], **how)
     server.axhline(0, **GUIDE)
-    server.xaxis.get_major_locator().set_params(integer=True)
-    label_axes(server, "round t", "server utility", "Server utility")
-    return figure
+    label_axes(server, title, "server utility", "Server utility")
+    return figure, decay, server
 
 
 def _draw_leader(axes: Axes, game: Game, equilibrium: Equilibrium) -> None:

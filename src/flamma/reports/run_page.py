@@ -145,8 +145,7 @@ def _game_sections(run: RunView) -> list[Section]:
             Section(
                 "explorer",
                 "Game explorer",
-                "Change the rules or one client and see how the equilibrium moves; the page solves "
-                "the game itself, by the same mathematics.",
+                game_charts.EXPLORER_LEAD,
                 [Explorer(offered)],
             )
         )
