@@ -1,7 +1,7 @@
 """Which names an argument can take, for help and for the completion of shells.
 
 The names are those of registries, other packages' included; they are looked up only when they are
-to be shown, since that imports what registers them.
+to be shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ KINDS = {
     "--trainer": "trainers",
     "--device": "devices",
     "--measure": "contribution measures",
-    "--deviations": "deviations",
     "--suite": "suites",
     "suite": "suites",
     "name": "datasets",
@@ -29,7 +28,7 @@ KINDS = {
 }
 """What the values of an option, or of a positional argument by its name, are names of."""
 
-LISTS = ("--strategies", "--datasets", "--splits", "--deviations")
+LISTS = ("--strategies", "--datasets", "--splits")
 """The options whose value is several names with commas between them."""
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -54,17 +53,13 @@ def _names(kind: str) -> Sequence[str]:
     if kind == "devices":
         return DEVICES
     if kind == "suites":
-        from flamma.experiments.suite import suite_names
+        from flamma.experiments.suite_files import suite_names
 
         return suite_names()
-    if kind == "deviations":
-        from flamma.experiments.auditing.deviations import DEVIATIONS, GROUPS
+    from flamma.cli.registered import registered_names
 
-        return [*GROUPS, *DEVIATIONS]
-    from flamma.experiments.parts import PARTS
-
-    [part] = [part for part in PARTS if part.name == kind]
-    return ["auto", *part.registry] if kind == "trainers" else list(part.registry)
+    names = registered_names(kind)
+    return ("auto", *names) if kind == "trainers" else names
 
 
 def list_names(parser: argparse.ArgumentParser) -> None:

@@ -157,7 +157,11 @@ def _memory() -> Facts:
 
     memory = psutil.virtual_memory()
     shared = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else None
-    return {"total_bytes": memory.total, "free_bytes": memory.available, "shared_free_bytes": shared}
+    return {
+        "total_bytes": memory.total,
+        "free_bytes": memory.available,
+        "shared_free_bytes": shared,
+    }
 
 
 def _disk(data_dir: Path | None) -> Facts:

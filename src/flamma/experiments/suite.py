@@ -13,6 +13,7 @@ from typing import Any
 
 from flamma.errors import ConfigError
 from flamma.experiments.config import Config, make_config, read_config, with_settings
+from flamma.experiments.suite_files import suite_names as suite_names
 from flamma.files import read_text
 from flamma.names import check_folder_name, quoted, unknown
 from flamma.options import convert, from_table, to_toml
@@ -188,14 +189,6 @@ def narrowed(
 def suite_text(source: str | Path) -> str:
     """Return a suite as it is written."""
     return read_text(_suite_file(source))
-
-
-def suite_names() -> list[str]:
-    """Return the names of the suites that come with the package."""
-    folder = files("flamma.experiments") / "suites"
-    return sorted(
-        p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")
-    )
 
 
 def _built(tables: Mapping[str, Any], beside: Path, within: tuple[Path, ...] = ()) -> Suite:
