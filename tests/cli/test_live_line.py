@@ -75,7 +75,7 @@ def test_no_line_is_as_wide_as_the_terminal(columns, environment, width):
         assert rounds == ["round 3/3  accuracy 71.2%  0 s left"]
         assert re.fullmatch(r"10 of 20 runs, 50%(  \d+ s left)?", lines[-1])
     elif width == 20:
-        assert rounds == ["round 3/3"]
+        assert rounds == ["round 3/3  0 s left"]
 
 
 def test_loudness_decides_what_is_said(capsys):

@@ -169,11 +169,49 @@ def test_compare_prints_the_table_and_draws(capsys, tmp_path):
     assert "\nsynthetic\n" in shown
     assert "FedAvg" in shown
     assert "FLamma" in shown
-    assert "*" in shown
+    assert "±" not in shown  # there is one seed
+    assert "With a single seed one cannot tell which strategy is best" in shown
     assert (out / "curves-digits.png").read_bytes().startswith(b"\x89PNG")
     code, again, _ = call(capsys, *arguments, "--json")
     assert code == 0
     assert json.loads(again) == json.loads((out / "table.json").read_text())
+    code, table, _ = call(capsys, "show", out)
+    assert code == 0
+    assert shown.startswith(table)
+    assert table.count("FedAvg") == 2
+    code, told, _ = call(capsys, "show", out, "--json")
+    assert (code, told) == (0, again)
+    (out / "table.json").unlink()
+    code, _, told = call(capsys, "show", out)
+    assert code == 2
+    assert "has no table yet: the flamma compare that was begun there goes on" in told
+
+
+def test_quiet_says_only_the_result_and_verbose_everything(capsys, tmp_path):
+    code, shown, progress = call(capsys, "run", "-q", *SMALL, "--out", tmp_path / "quiet")
+    assert (code, progress) == (0, "")
+    assert "params_sha256" in shown
+    assert "Report:" not in shown
+    assert (tmp_path / "quiet" / "report.html").exists()
+    code, shown, progress = call(capsys, "-v", "show", tmp_path / "nowhere")
+    assert (code, shown) == (2, "")
+    assert "Traceback" in progress
+    assert progress.splitlines()[-1].startswith("flamma: ")
+    assert "holds no run" in progress
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:7", "mps", "nonsense"])
+def test_a_device_that_is_not_there_is_one_short_sentence(device, capsys, tmp_path, monkeypatch):
+    def no_device(*_, **__):
+        raise RuntimeError("of the insides\nof torch")
+
+    monkeypatch.setattr("torch.zeros", no_device)
+    code, _, err = call(capsys, "run", *SMALL, "--device", device, "--out", tmp_path / "run")
+    assert code == 2
+    assert err.startswith(f"flamma: training.device '{device}' cannot be used here (")
+    assert err.endswith("); use auto or cpu.\n")
+    assert "insides" not in err
+    assert not (tmp_path / "run" / "config.toml").exists()
 
 
 def test_compare_shows_its_suite(capsys):

@@ -153,7 +153,8 @@ class VersionAction(argparse.Action):
         """Print it and exit."""
         from flamma.cli.installation import how_to_install, installed_as
 
-        parser.exit(0, f"flamma {flamma.__version__}\n{installed_as()}\n{how_to_install()}\n")
+        print(f"flamma {flamma.__version__}\n{installed_as()}\n{how_to_install()}")
+        parser.exit()
 
 
 def _add_loudness(parser: argparse.ArgumentParser) -> None:

@@ -79,7 +79,7 @@ def draw_path(game: Game, path: Statics, names: Sequence[str]) -> Figure:
     figure, decay, server = _draw_statics(path, names, "round t", drawstyle="steps-mid")
     rounds, top = path.values, game.decay_bounds[1]
     decay.set_title(f"The server's decay factor (price λ = {game.price:.4g})")
-    server.xaxis.get_major_locator().set_params(integer=True)
+    server.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
     falls = np.flatnonzero(path.decay_factors < top)
     if falls.size:
         first = rounds[falls[0]]
