@@ -304,7 +304,7 @@ def test_a_sweep_is_by_default_around_the_price_itself(capsys, tmp_path):
     [
         (["--over", "contribution"], "say whose contribution is swept: --client NAME."),
         (["--client", "0"], "the price is the same for all clients: leave out --client."),
-        (["--over", "cost", "--client", "client 9"], "did you mean client 0?"),
+        (["--over", "cost", "--client", "client 9"], "unknown client 'client 9'"),
         (["--decay-start", "0.5", "--rounds", "9"], "--decay-start gives the price"),
         (["--range", "0:1"], "a range begins and ends above 0"),
         (["--steps", "0"], "--steps must be from 1 to 100,000, not 0."),
