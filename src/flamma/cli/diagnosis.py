@@ -138,18 +138,9 @@ def lanes() -> Facts:
 
 def devices() -> Facts:
     """Return the devices on which torch can train here."""
-    import torch
+    from flamma.training.device_facts import device_facts
 
-    from flamma.training.torch_trainer import pick_device
-
-    gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
-    return {
-        "auto": pick_device("auto"),
-        "cuda": gpus,
-        "cuda_version": torch.version.cuda,
-        "mps": torch.backends.mps.is_available(),
-        "threads": torch.get_num_threads(),
-    }
+    return device_facts()
 
 
 def _memory() -> Facts:
