@@ -11,7 +11,7 @@ import pytest
 
 import flamma
 from flamma.cli import main
-from flamma.cli.choices import KINDS, names_for
+from flamma.cli.choices import NAMED_BY, names_for
 from flamma.cli.installation import source_of
 from flamma.cli.parser import command_line
 from flamma.cli.registered import SOURCES, registered_names
@@ -58,7 +58,7 @@ def test_names_read_from_the_source_are_those_of_the_registry(part):
 
 
 def test_every_kind_of_name_can_be_listed():
-    for key in KINDS:
+    for key in NAMED_BY:
         names = [key] if key.startswith("-") else []
         assert names_for(argparse.Action(names, key)), key
 

@@ -29,6 +29,7 @@ def falls(values, tolerance):
     [
         ("round", [1, 7, 30], None, lambda v: {"round": v}),
         ("price", [0, 0.2, 1.5], None, lambda v: {"price": v}),
+        ("cost_scale", [0.5, 3.0], None, lambda v: {"costs": GAME.costs * v}),
         ("cost", [0.5, 0.01], 1, lambda v: {"costs": [0.1, v, 0.2]}),
         ("contribution", [0, 1, 0.5], 2, lambda v: {"contributions": [0.9, 0.8, v]}),
         ("contribution", [0.4], 0, lambda v: {"contributions": [v, 0.8, 0.3]}),

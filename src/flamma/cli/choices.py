@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-KINDS = {
+NAMED_BY = {
     "--strategy": "strategies",
     "--strategies": "strategies",
     "--dataset": "datasets",
@@ -31,14 +31,14 @@ KINDS = {
 LISTS = ("--strategies", "--datasets", "--splits")
 """The options whose value is several names with commas between them."""
 
-DEVICES = ("auto", "cpu", "cuda", "mps")
+DEVICE_NAMES = ("auto", "cpu", "cuda", "mps")
 """Devices by name; there may be several of a kind, such as ``cuda:1``."""
 
 
 def kind_of(action: argparse.Action) -> str:
     """Return what the values of an argument are names of, empty if they are not names."""
     keys = action.option_strings or [action.dest]
-    return next((KINDS[key] for key in keys if key in KINDS), "")
+    return next((NAMED_BY[key] for key in keys if key in NAMED_BY), "")
 
 
 def names_for(action: argparse.Action) -> list[str]:
@@ -51,7 +51,7 @@ def names_for(action: argparse.Action) -> list[str]:
 
 def _names(kind: str) -> Sequence[str]:
     if kind == "devices":
-        return DEVICES
+        return DEVICE_NAMES
     if kind == "suites":
         from flamma.experiments.suite_files import suite_names
 

@@ -32,7 +32,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 def run_completion(options: argparse.Namespace) -> None:
     """Run ``flamma completion``."""
     from flamma.cli.completion_scripts import SCRIPTS
-    from flamma.cli.completion_tree import commands_of
+    from flamma.cli.completion_tree import completed_commands
     from flamma.cli.parser import command_line
 
-    print(SCRIPTS[options.shell](commands_of(command_line())), end="")
+    print(SCRIPTS[options.shell](completed_commands(command_line())), end="")

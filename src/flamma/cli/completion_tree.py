@@ -53,7 +53,7 @@ class CompletedCommand:
     positional: Slot
 
 
-def commands_of(parser: argparse.ArgumentParser, words: str = "") -> list[CompletedCommand]:
+def completed_commands(parser: argparse.ArgumentParser, words: str = "") -> list[CompletedCommand]:
     """Return a parser's command and all commands below it."""
     if isinstance(parser, LateParser):
         parser.add_late()
@@ -65,7 +65,7 @@ def commands_of(parser: argparse.ArgumentParser, words: str = "") -> list[Comple
         if isinstance(action, argparse._SubParsersAction):
             below = {each.dest: _about(each) for each in action._choices_actions}
             for name, inner in action.choices.items():
-                found += commands_of(inner, f"{words} {name}".strip())
+                found += completed_commands(inner, f"{words} {name}".strip())
         elif action.option_strings:
             flags = tuple(action.option_strings)
             options.append(CompletedOption(flags, _slot(action), _about(action)))

@@ -17,7 +17,7 @@ import flamma
 from flamma.cli.installation import installed_as
 from flamma.errors import FlammaError
 
-Facts = dict[str, Any]
+FactTable = dict[str, Any]
 
 COMPILERS = ("c++", "g++", "clang++", "cl")
 """The compilers that are looked for, after those that ``CXX`` and ``CC`` name."""
@@ -32,9 +32,9 @@ SHARED_MEMORY = Path("/dev/shm")
 """Where Linux keeps shared memory, through which worker processes receive weights."""
 
 
-def diagnosis(data_dir: Path | None = None) -> dict[str, Facts]:
+def diagnosis(data_dir: Path | None = None) -> dict[str, FactTable]:
     """Return what is known of this machine, by topic; what cannot be found out says why."""
-    topics: dict[str, Callable[[], Facts]] = {
+    topics: dict[str, Callable[[], FactTable]] = {
         "flamma": lambda: {"version": flamma.__version__, "installed": installed_as()},
         "python": _python,
         "packages": packages,
@@ -50,7 +50,7 @@ def diagnosis(data_dir: Path | None = None) -> dict[str, Facts]:
     return {topic: _asked(facts) for topic, facts in topics.items()}
 
 
-def _asked(facts: Callable[[], Facts]) -> Facts:
+def _asked(facts: Callable[[], FactTable]) -> FactTable:
     """Return some facts; whatever may be broken here must not hide the others."""
     try:
         return facts()
@@ -58,7 +58,7 @@ def _asked(facts: Callable[[], Facts]) -> Facts:
         return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
 
 
-def _python() -> Facts:
+def _python() -> FactTable:
     return {
         "version": f"{platform.python_implementation()} {platform.python_version()}",
         "executable": sys.executable,
@@ -66,9 +66,9 @@ def _python() -> Facts:
     }
 
 
-def packages() -> Facts:
+def packages() -> FactTable:
     """Return the version of every package that FLamma uses, None for one that is not installed."""
-    found: Facts = {}
+    found: FactTable = {}
     for line in requires("flamma") or []:
         name = re.split(r"[^\w.-]", line, maxsplit=1)[0]
         if not re.search(r"""extra == ['"]dev['"]""", line):
@@ -79,7 +79,7 @@ def packages() -> Facts:
     return dict(sorted(found.items()))
 
 
-def _processor() -> Facts:
+def _processor() -> FactTable:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "model": _processor_model(),
@@ -109,7 +109,7 @@ def _processor_model() -> str:
     return f"{named[1]}, {platform.machine()}" if named else platform.machine()
 
 
-def compiler() -> Facts:
+def compiler() -> FactTable:
     """Return the C++ compiler that would build the lanes, and its version."""
     wanted = [os.environ.get("CXX", "").split(" ")[0], os.environ.get("CC", "").split(" ")[0]]
     found = next((path for name in (*wanted, *COMPILERS) if (path := shutil.which(name))), None)
@@ -122,7 +122,7 @@ def compiler() -> Facts:
     return {"path": found, "version": lines[0] if lines else None}
 
 
-def lanes() -> Facts:
+def lanes() -> FactTable:
     """Return whether the compiled trainer can be used, and which instruction sets it has."""
     from flamma.training.lanes.library import chosen_set, instruction_sets, why_not
 
@@ -136,14 +136,14 @@ def lanes() -> Facts:
     return {"available": True, "why_not": wrong, "instruction_sets": sets, "used": used}
 
 
-def devices() -> Facts:
+def devices() -> FactTable:
     """Return the devices on which torch can train here."""
     from flamma.training.device_facts import device_facts
 
     return device_facts()
 
 
-def _memory() -> Facts:
+def _memory() -> FactTable:
     import psutil
 
     memory = psutil.virtual_memory()
@@ -155,7 +155,7 @@ def _memory() -> Facts:
     }
 
 
-def _disk(data_dir: Path | None) -> Facts:
+def _disk(data_dir: Path | None) -> FactTable:
     from flamma.data.store import data_folder
 
     places = {"here": Path.cwd(), "data": data_folder(data_dir)}
@@ -169,11 +169,11 @@ def _free(place: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-def _data(data_dir: Path | None) -> Facts:
+def _data(data_dir: Path | None) -> FactTable:
     from flamma.data.datasets import DATASETS, availability
     from flamma.data.store import data_folder
 
-    found: Facts = {"folder": str(data_folder(data_dir))}
+    found: FactTable = {"folder": str(data_folder(data_dir))}
     for name in DATASETS:
         try:
             found[name] = availability(name, data_dir)
