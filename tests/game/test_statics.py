@@ -119,7 +119,7 @@ def test_with_whole_epochs_a_dearer_client_may_make_another_work_more():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("epochs", [1, 2]), "cannot vary 'epochs': choose one of round, price, cost, contrib"),
+        (("epochs", [1, 2]), "cannot vary 'epochs': choose one of round, price, cost_scale, cost"),
         (("costs", [1, 2], 0), "cannot vary 'costs'"),
         (("cost", [0.1]), r"whose cost varies: client=0\.\.2"),
         (("contribution", [0.1]), r"whose contribution varies: client=0\.\.2"),
