@@ -310,7 +310,8 @@ class Scores:
     """The global model evaluated on the clients' own held-out data, and on the common test set.
 
     Accuracies are in percent, and so is any other metric of a run that stands in their place;
-    ``is_share`` is whether it lies between 0 and 100 for any model. ``samples`` are the held-out
+    ``metric`` is what that is called, empty for accuracy, and ``is_share`` whether it lies between
+    0 and 100 for any model. ``samples`` are the held-out
     samples of each client. A client that gave no score has NaN, and ``missing`` says why.
     ``clients`` has the numbers of the clients in order where only a sample of them was evaluated;
     without it, entry ``i`` is client ``i``. ``personal`` is whether each client scored a model of
@@ -325,6 +326,7 @@ class Scores:
     missing: Mapping[int, str] = field(default_factory=dict)
     clients: Ints | None = None
     personal: bool = False
+    metric: str = ""
     is_share: bool = True
 
 

@@ -79,6 +79,7 @@ class ScoredData:
             test_accuracy=self.measures.score(test_marks, self.sets[self.test][1]),
             test_loss=mean_or_nan(test_losses),
             clients=self.evaluated,
+            metric=self.measures.scored_by,
             is_share=self.measures.metric.is_share,
         )
 

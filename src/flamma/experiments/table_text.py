@@ -11,7 +11,14 @@ from pathlib import Path
 from flamma.experiments.best import explain_marks
 from flamma.experiments.families import families_compared, family_name
 from flamma.experiments.manifest import signed
-from flamma.experiments.table import TABLE_VERSION, Comparison, Row, capitalised, told_by
+from flamma.experiments.table import (
+    TABLE_VERSION,
+    Comparison,
+    Row,
+    capitalised,
+    scored_alike,
+    told_by,
+)
 from flamma.files import write_atomically
 from flamma.metrics import METRICS, BesideLocalMetric, Metric, shown_in
 from flamma.metrics.kinds import LAST_ROUNDS
@@ -88,7 +95,8 @@ def metrics_in_lines(rows: Sequence[Row], many: bool) -> dict[str, Metric]:
     """Return the metrics of a strategy's line for each split; the worst tenth too if many."""
     shown = told_by(rows, "table")
     wanted = {*shown, "worst_10"} if many else {*shown}
-    return {name: METRICS[name] for name in METRICS if name in wanted}
+    title = scored_alike(rows)
+    return {name: METRICS[name].scored_by(title) for name in METRICS if name in wanted}
 
 
 def spent_text(rows: Sequence[Row], metric: str, unit: float) -> str:

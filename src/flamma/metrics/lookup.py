@@ -12,9 +12,16 @@ from flamma.records import Evaluation
 from flamma.types import Scores
 
 
-def shown_in(place: Place) -> dict[str, Metric]:
-    """Return the metrics that are shown in one place, by name."""
-    return {name: metric for name, metric in usable().items() if place in metric.shown}
+def shown_in(place: Place, scored_by: str = "") -> dict[str, Metric]:
+    """Return the metrics that are shown in one place, by name.
+
+    ``scored_by`` is what clients are scored by, if not by accuracy: it is in the labels then.
+    """
+    return {
+        name: metric.scored_by(scored_by)
+        for name, metric in usable().items()
+        if place in metric.shown
+    }
 
 
 def usable() -> dict[str, Metric]:
@@ -46,4 +53,5 @@ def evaluate(scores: Scores) -> Evaluation:
                 warnings.warn(f"the metric {name} failed: {error}", stacklevel=2)
                 values[name] = None
     sample = None if scores.clients is None else int(scores.clients.size)
-    return Evaluation(values, dict(sorted(scores.missing.items())), sample, scores.personal)
+    missing = dict(sorted(scores.missing.items()))
+    return Evaluation(values, missing, sample, scores.personal, scores.metric)

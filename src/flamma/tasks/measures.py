@@ -36,6 +36,11 @@ class Measures:
     metric: ClientMetric = ACCURACY
     loss: OwnLoss | None = None
 
+    @property
+    def scored_by(self) -> str:
+        """What a client's score is called, empty if it is plain accuracy."""
+        return "" if self.metric is ACCURACY else self.metric.title
+
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of every sample."""
         if self.loss is None:
