@@ -14,7 +14,7 @@ from flamma.data.federated import FederatedData
 from flamma.engines.outcomes import Outcome, outcome_of
 from flamma.shared import shared_zeros
 from flamma.tasks.classification import ACCURACY
-from flamma.tasks.contract import ClientMetric, Marks
+from flamma.tasks.contract import ClientMetric, SampleMarks
 from flamma.training.jobs import Trainer, TrainingJob, training_stream, used_samples
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
 from flamma.types import NO_VECTORS, Inputs, LocalTask, Params, Targets, TaskVectors
@@ -104,7 +104,9 @@ class Executor:
         self.most_tasks = 1 if trainer.width == 1 else max(trainer.width, fitting)
         self._first = np.concatenate(([0], np.cumsum([len(y) for _, y in scored]))).tolist()
         self._losses = shared_zeros(self._first[-1], np.float32)
-        self._marks: Marks = shared_zeros((self._first[-1], *metric.mark_shape), metric.mark_type)
+        self._marks: SampleMarks = shared_zeros(
+            (self._first[-1], *metric.mark_shape), metric.mark_type
+        )
 
     def move_to(self, device: str) -> None:
         """Train on another device from now on."""
@@ -135,7 +137,7 @@ class Executor:
         where = slice(span.start, span.stop)
         losses[where], marks[where] = self.trainer.predict(params, x[where], y[where])
 
-    def scores(self, dataset: int) -> tuple[NDArray[np.float32], Marks]:
+    def scores(self, dataset: int) -> tuple[NDArray[np.float32], SampleMarks]:
         """Return the loss of each sample of a data set, and its mark for the metric."""
         where = slice(self._first[dataset], self._first[dataset + 1])
         return self._losses[where], self._marks[where]

@@ -39,11 +39,11 @@ def _execute(assignment: Assignment) -> None:
     from flamma.experiments.room import check_room
     from flamma.experiments.session import carry_out
     from flamma.experiments.setup import (
+        about_measures,
         build_data,
         build_measures,
         build_runner,
         class_counts,
-        measured,
         seconds_per_epoch,
     )
     from flamma.experiments.world import (
@@ -81,7 +81,7 @@ def _execute(assignment: Assignment) -> None:
             initial_params=runner.initial_params,
             trainer=runner.trainer,
             class_counts=class_counts(data),
-            measured=measured(measures),
+            measured=about_measures(measures),
             keepers=(kept, notes),
         )
         carry_out(config, folder, world, assignment.on_round)

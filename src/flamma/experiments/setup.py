@@ -98,7 +98,7 @@ def build_measures(
     return measures_for(task, config.evaluation.metric, loss, metric)
 
 
-def measured(measures: Measures) -> dict[str, str]:
+def about_measures(measures: Measures) -> dict[str, str]:
     """Return what ``about.json`` tells of a run's measures: nothing of plain accuracy."""
     if measures.metric is PLAIN_MEASURES.metric:
         return {}

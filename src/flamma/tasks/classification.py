@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import FlammaError
-from flamma.tasks.contract import ClientMetric, Marks, Task
+from flamma.tasks.contract import ClientMetric, SampleMarks, Task
 from flamma.tasks.labels import whole_labels
 from flamma.tasks.parts import owners_of, part_means, part_sums, ratios
 from flamma.types import Floats, Inputs, Ints, Targets
@@ -26,7 +26,7 @@ def is_right(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
     return right & ~losses.isnan()
 
 
-def balanced_accuracy(right: Marks, labels: Targets, offsets: Ints) -> Floats:
+def balanced_accuracy(right: SampleMarks, labels: Targets, offsets: Ints) -> Floats:
     """Return the mean over a client's classes of the share of samples that are classified right.
 
     Examples
@@ -50,7 +50,7 @@ def margin(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
     return outputs[:, 1] - outputs[:, 0]
 
 
-def area_under_curve(margins: Marks, labels: Targets, offsets: Ints) -> Floats:
+def area_under_curve(margins: SampleMarks, labels: Targets, offsets: Ints) -> Floats:
     """Return the share of pairs of both classes that the margin orders right; ties count half.
 
     It is the area under the receiver operating characteristic (Hanley and McNeil, The meaning and

@@ -18,7 +18,7 @@ from flamma.types import Floats, Inputs, Ints, Targets
 if TYPE_CHECKING:
     from torch import Tensor
 
-Marks = NDArray[Any]
+SampleMarks = NDArray[Any]
 """What a metric keeps of every sample's prediction: an entry or a row of a few numbers each."""
 
 
@@ -56,7 +56,7 @@ class ClientMetric:
     name: str
     title: str
     mark: Callable[[Tensor, Tensor, Tensor], Tensor]
-    score: Callable[[Marks, Targets, Ints], Floats]
+    score: Callable[[SampleMarks, Targets, Ints], Floats]
     mark_shape: tuple[int, ...] = ()
     mark_type: type[np.generic] = np.float32
     marks_right: bool = False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flamma.tasks.classification import ACCURACY, CLASSIFICATION
-from flamma.tasks.contract import ClientMetric, Marks, Task
+from flamma.tasks.contract import ClientMetric, SampleMarks, Task
 from flamma.tasks.own import OwnLoss, checked_losses
 from flamma.tasks.parts import part_means
 from flamma.types import Floats, Ints, Params, Targets
@@ -53,17 +53,19 @@ class Measures:
             return self.task.mean_loss(outputs, targets)
         return self.losses(outputs, targets).mean()
 
-    def scores(self, marks: Marks, targets: Targets, offsets: Ints) -> Floats:
+    def scores(self, marks: SampleMarks, targets: Targets, offsets: Ints) -> Floats:
         """Return the score of every client in percent, NaN where it has none."""
         return 100 * self.metric.score(marks, targets, offsets)
 
-    def score(self, marks: Marks, targets: Targets) -> float:
+    def score(self, marks: SampleMarks, targets: Targets) -> float:
         """Return the score of all samples together, as if they were one client's."""
         if not len(marks):
             return math.nan
         return float(self.scores(marks, targets, np.array([0, len(marks)]))[0])
 
-    def client_score(self, losses: Params, marks: Marks, targets: Targets) -> tuple[float, float]:
+    def client_score(
+        self, losses: Params, marks: SampleMarks, targets: Targets
+    ) -> tuple[float, float]:
         """Return the score in percent and the mean loss of one client alone."""
         all_of_it = np.array([0, len(losses)])
         return self.score(marks, targets), float(part_means(losses, all_of_it)[0])

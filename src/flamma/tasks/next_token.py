@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import DataError, FlammaError
-from flamma.tasks.contract import ClientMetric, Marks, Task
+from flamma.tasks.contract import ClientMetric, SampleMarks, Task
 from flamma.tasks.labels import MOST_CLASSES, whole_labels
 from flamma.tasks.parts import part_sums, ratios
 from flamma.types import Floats, Inputs, Ints, Targets
@@ -38,7 +38,7 @@ def right_tokens(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
     return torch.stack([right.sum(1), wanted.sum(1)], dim=1).float()
 
 
-def token_accuracy(marks: Marks, targets: Targets, offsets: Ints) -> Floats:
+def token_accuracy(marks: SampleMarks, targets: Targets, offsets: Ints) -> Floats:
     """Return the share of each client's tokens that are predicted right.
 
     Examples

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flamma.errors import FlammaError
-from flamma.tasks.contract import ClientMetric, Marks
+from flamma.tasks.contract import ClientMetric, SampleMarks
 from flamma.types import Floats, Ints, Params, Targets
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def own_metric(metric: OwnMetric) -> ClientMetric:
     It takes the model's outputs for all samples of a client and their targets, as arrays.
     """
 
-    def score(marks: Marks, targets: Targets, offsets: Ints) -> Floats:
+    def score(marks: SampleMarks, targets: Targets, offsets: Ints) -> Floats:
         parts = pairwise(offsets.tolist())
         return np.array(
             [_number(metric, marks[a:b], targets[a:b]) if a < b else math.nan for a, b in parts]
@@ -85,7 +85,7 @@ def own_metric(metric: OwnMetric) -> ClientMetric:
     )
 
 
-def _number(metric: OwnMetric, outputs: Marks, targets: Targets) -> float:
+def _number(metric: OwnMetric, outputs: SampleMarks, targets: Targets) -> float:
     value = metric(outputs, targets)
     try:
         return float(value)

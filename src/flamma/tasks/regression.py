@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import DataError, FlammaError
-from flamma.tasks.contract import ClientMetric, Marks, Task
+from flamma.tasks.contract import ClientMetric, SampleMarks, Task
 from flamma.tasks.parts import owners_of, part_means, part_sums, ratios
 from flamma.types import Floats, Inputs, Ints, Targets
 
@@ -32,7 +32,7 @@ def squared_error(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
     return (errors * errors).nan_to_num(nan=float("inf"), posinf=float("inf"))
 
 
-def explained_share(errors: Marks, targets: Targets, offsets: Ints) -> Floats:
+def explained_share(errors: SampleMarks, targets: Targets, offsets: Ints) -> Floats:
     """Return R² of each client: 1 - Σ error² / Σ (y - mean)².
 
     1 is perfect, 0 as good as the client's own mean, and there is no bound below. It is NaN for a

@@ -12,7 +12,7 @@ from flamma.tasks.measures import Measures
 from flamma.training.torch_trainer import takes_whole_numbers
 from flamma.types import Inputs, Targets
 
-TRIED_SAMPLES = 2
+TRIAL_SAMPLES = 2
 
 
 def tried(measures: Measures, model: FlatModel, x: Inputs, y: Targets) -> Measures:
@@ -36,9 +36,9 @@ def tried(measures: Measures, model: FlatModel, x: Inputs, y: Targets) -> Measur
     """
     if not measures.why_not_lanes():
         return measures
-    samples = (x[:TRIED_SAMPLES], y[:TRIED_SAMPLES])
+    samples = (x[:TRIAL_SAMPLES], y[:TRIAL_SAMPLES])
     if not len(x):
-        samples = measures.task.blank(TRIED_SAMPLES, tuple(x.shape[1:]))
+        samples = measures.task.blank(TRIAL_SAMPLES, tuple(x.shape[1:]))
     inputs, targets = (torch.tensor(part, device=model.device) for part in samples)
     module, metric = model.module.eval(), measures.metric
     try:

@@ -123,7 +123,7 @@ class _Server:
     wait: float
 
     def run(self, config: Config, data: FederatedData | None, on_round: OnRound | None) -> None:
-        from flamma.experiments.setup import build_runner, class_counts, measured
+        from flamma.experiments.setup import build_runner, class_counts
 
         roster = self._gathered(config)
         profiles = roster.profiles
@@ -176,7 +176,7 @@ class _Server:
                 looks_ahead=True,
                 keepers=(clients,),
                 instance=instance,
-                measured=measured(runner.measures),
+                measured=about_measures(runner.measures),
             )
             carry_out(config, self.folder, world, on_round)
         if roster.refused:
