@@ -123,7 +123,7 @@ class _Server:
     wait: float
 
     def run(self, config: Config, data: FederatedData | None, on_round: OnRound | None) -> None:
-        from flamma.experiments.setup import build_runner, class_counts
+        from flamma.experiments.setup import about_measures, build_runner, class_counts
 
         roster = self._gathered(config)
         profiles = roster.profiles
