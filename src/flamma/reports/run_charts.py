@@ -127,6 +127,7 @@ def _further_curves(run: RunView) -> list[Chart]:
         trace = line(metric.label, [number for number, _ in told], [v for _, v in told])
         layout = axes("round", metric.title, y_rangemode="tozero")
         aid = CURVE_AIDS.get(name) or f"In each round. {BETTER[metric.better]}".rstrip()
+        aid = aid.replace("accuracies", run.scored_by or "accuracies")
         charts.append(Chart(name, capitalised(metric.label), aid, [View([trace], layout)]))
     return charts
 
