@@ -67,15 +67,20 @@ def test_auc_of_margins_that_are_not_numbers_is_the_worst():
 @given(sizes, st.integers(0, 99))
 def test_r2_is_one_less_the_unexplained_share(counts, seed):
     rng, offsets, labels = drawn(counts, seed)
-    targets = labels.astype(np.float32)
-    errors = rng.random(labels.size).astype(np.float32)
+    targets, errors = labels / 10, rng.random(labels.size)
 
     def of(part):
-        whole = ((targets[part] - targets[part].mean()) ** 2).sum() if targets[part].size else 0
-        return 1 - errors[part].sum() / whole if whole > 0 else math.nan
+        if np.unique(targets[part]).size < 2:
+            return math.nan
+        return 1 - errors[part].sum() / (targets[part].var() * targets[part].size)
 
     found = explained_share(errors, targets, offsets)
-    np.testing.assert_allclose(found, one_by_one(offsets, of), rtol=1e-5)
+    np.testing.assert_allclose(found, one_by_one(offsets, of), rtol=1e-9, atol=1e-9)
+
+
+def test_equal_targets_have_no_r2_though_their_mean_is_rounded():
+    targets = np.full(3, 0.1, dtype=np.float32)
+    assert np.isnan(explained_share(np.ones(3), targets, np.array([0, 3]))).all()
 
 
 def test_r2_of_predictions_that_are_not_numbers_is_no_gap_in_the_table():

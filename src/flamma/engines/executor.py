@@ -158,6 +158,31 @@ class Executor:
             for start in range(0, size, length)
         ]
 
+    def groups(
+        self, tasks: Sequence[LocalTask], samples: Sequence[int], places: list[int], processes: int
+    ) -> list[list[int]]:
+        """Return the places of the tasks that are trained together, the largest tasks first.
+
+        A trainer of one client at a time gets groups of one, which go to whichever process is
+        free. Else the tasks are dealt out so that every process has about the same work, in as
+        few groups as their weights fit into.
+        """
+
+        def work(place: int) -> int:
+            task, own = tasks[place], samples[place]
+            if task.evaluates:
+                return own
+            if task.iterations is None:
+                return task.epochs * own
+            return task.iterations * min(self.trainer.batch_size, own)
+
+        order = sorted(places, key=lambda place: (-work(place), place))
+        if self.trainer.width == 1:
+            return [[place] for place in order]
+        needed = -(-len(order) // self.most_tasks)
+        count = max(min(processes, len(order)), needed)
+        return [order[first::count] for first in range(count) if order[first::count]]
+
     def _training_job(self, job: LocalTask | VectorTask) -> TrainingJob:
         task, vectors = job if isinstance(job, VectorTask) else (job, NO_VECTORS)
         owner = task.owner

@@ -205,7 +205,8 @@ class ClientRunner:
             if task.abstains or size == 0:
                 failure = "" if task.abstains else "no training data"
                 reports[place] = Report(task.client, None, size, epochs=0, failure=failure)
-        groups = self._groups(tasks, sizes, sorted(set(range(len(tasks))) - reports.keys()))
+        able = sorted(set(range(len(tasks))) - reports.keys())
+        groups = self._executor.groups(tasks, sizes, able, self.processes)
 
         def on_done(number: int, result: Result, weights: Weights) -> None:
             group = groups[number]
@@ -275,31 +276,6 @@ class ClientRunner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _groups(
-        self, tasks: Sequence[LocalTask], samples: Sequence[int], places: list[int]
-    ) -> list[list[int]]:
-        """Return the places of the tasks that are trained together, the largest tasks first.
-
-        A trainer of one client at a time gets groups of one, which go to whichever process is
-        free. Else the tasks are dealt out so that every process has about the same work, in as
-        few groups as their weights fit into.
-        """
-
-        def work(place: int) -> int:
-            task, own = tasks[place], samples[place]
-            if task.evaluates:
-                return own
-            if task.iterations is None:
-                return task.epochs * own
-            return task.iterations * min(self._executor.trainer.batch_size, own)
-
-        order = sorted(places, key=lambda place: (-work(place), place))
-        if self._executor.trainer.width == 1:
-            return [[place] for place in order]
-        needed = -(-len(order) // self._executor.most_tasks)
-        count = max(min(self.processes, len(order)), needed)
-        return [order[first::count] for first in range(count) if order[first::count]]
 
     def _score(self, params: Params, datasets: Sequence[int]) -> None:
         spans = self._executor.spans(datasets, SPANS_PER_PROCESS * self.processes)

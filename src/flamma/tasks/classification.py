@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from flamma.errors import FlammaError
 from flamma.tasks.contract import ClientMetric, SampleMarks, Task
 from flamma.tasks.labels import whole_labels
-from flamma.tasks.parts import owners_of, part_means, part_sums, ratios
+from flamma.tasks.parts import owners_of, part_means, part_sums, ranks_of, ratios
 from flamma.types import Floats, Inputs, Ints, Targets
 
 if TYPE_CHECKING:
@@ -63,20 +63,11 @@ def area_under_curve(margins: SampleMarks, labels: Targets, offsets: Ints) -> Fl
     >>> area_under_curve(np.array([0.1, 0.4, 0.4, 0.8]), np.array([0, 0, 1, 1]), np.array([0, 4]))
     array([0.875])
     """
-    owner, positive = owners_of(offsets), labels == 1
+    positive = labels == 1
     values = np.where(np.isnan(margins), np.where(positive, -np.inf, np.inf), margins)
-    order = np.lexsort((values, owner))
-    ranked_owner, ranked = owner[order], values[order]
-    new = np.ones(order.size, dtype=bool)
-    new[1:] = (ranked[1:] != ranked[:-1]) | (ranked_owner[1:] != ranked_owner[:-1])
-    starts = np.flatnonzero(new)
-    ends = np.append(starts[1:], order.size)
-    # Equal margins share the mean of their ranks, which count from 1 within a client.
-    shared = np.repeat((starts + ends + 1) / 2, ends - starts)
-    ranks = shared - np.asarray(offsets)[ranked_owner]
     positives = part_sums(positive, offsets)
     pairs = positives * (np.diff(offsets) - positives)
-    rank_sums = part_sums(np.where(positive[order], ranks, 0.0), offsets)
+    rank_sums = part_sums(np.where(positive, ranks_of(values, offsets), 0.0), offsets)
     return ratios(rank_sums - positives * (positives + 1) / 2, pairs)
 
 

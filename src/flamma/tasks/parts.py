@@ -37,6 +37,26 @@ def part_means(values: NDArray[Any], offsets: Ints) -> Floats:
     return ratios(part_sums(values, offsets), np.diff(offsets))
 
 
+def ranks_of(values: NDArray[Any], offsets: Ints) -> Floats:
+    """Return the rank of each value among its client's, from 1 on; equal ones share their mean.
+
+    Examples
+    --------
+    >>> ranks_of(np.array([5.0, 1.0, 5.0, 9.0]), np.array([0, 3, 4]))
+    array([2.5, 1. , 2.5, 1. ])
+    """
+    owner = owners_of(offsets)
+    order = np.lexsort((values, owner))
+    whose, ranked = owner[order], values[order]
+    new = np.ones(order.size, dtype=bool)
+    new[1:] = (ranked[1:] != ranked[:-1]) | (whose[1:] != whose[:-1])
+    starts = np.flatnonzero(new)
+    ends = np.append(starts[1:], order.size)
+    ranks = np.empty(order.size)
+    ranks[order] = np.repeat((starts + ends + 1) / 2, ends - starts) - offsets[whose]
+    return ranks
+
+
 def ratios(above: Floats, below: NDArray[Any]) -> Floats:
     """Return each quotient, NaN where the divisor is 0."""
     found = np.full(below.size, math.nan)

@@ -43,8 +43,10 @@ def explained_share(errors: SampleMarks, targets: Targets, offsets: Ints) -> Flo
     >>> explained_share(np.array([0.5, 0.5]), np.array([1.0, 3.0]), np.array([0, 2]))
     array([0.5])
     """
-    means = part_means(targets, offsets)
-    deviations = targets.astype(np.float64) - means[owners_of(offsets)]
+    owner = owners_of(offsets)
+    # From the client's first target on, so that equal ones deviate by exactly 0.
+    deviations = targets.astype(np.float64) - targets[offsets[owner]]
+    deviations -= part_means(deviations, offsets)[owner]
     return 1 - ratios(part_sums(errors, offsets), part_sums(deviations * deviations, offsets))
 
 

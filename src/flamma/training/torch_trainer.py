@@ -18,6 +18,7 @@ from flamma.models.flat import FlatModel
 from flamma.numerics import total
 from flamma.tasks.measures import PLAIN_MEASURES, Measures
 from flamma.tasks.own import refuse_negative
+from flamma.training.inputs import takes_whole_numbers, wants_channels_last
 from flamma.training.jobs import (
     Floats32,
     TooSlow,
@@ -89,7 +90,7 @@ class TorchTrainer:
         self.measures = measures
         self._takes_whole_numbers: bool | None = None
         self._training = model.module.train().training
-        self._channels_last = _wants_channels_last(model.module)
+        self._channels_last = wants_channels_last(model.module)
 
     def train(
         self,
@@ -255,32 +256,6 @@ class TorchTrainer:
         # torch has no read-only tensors and warns of read-only arrays.
         tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
         return tensor.to(self.model.device)
-
-
-def takes_whole_numbers(module: nn.Module, sample: Tensor) -> bool:
-    """Return whether a module takes whole numbers, as one that begins with an embedding does.
-
-    Most layers refuse them: they multiply by real numbers.
-    """
-    try:
-        with torch.inference_mode():
-            module(sample)
-    except Exception:  # whatever a module may raise
-        return False
-    return True
-
-
-def _wants_channels_last(module: nn.Module) -> bool:
-    """Return whether to store images with their channels last.
-
-    That makes convolution and pooling much faster on CPUs, LeNet-5 as a whole by a third or more,
-    and group norm slower. Modules of other packages may rely on the usual order (by ``view``), so
-    they keep it.
-    """
-    parts = list(module.modules())
-    known = all(type(part).__module__.startswith(("torch.nn.", "flamma.")) for part in parts)
-    convolves = any(isinstance(part, nn.Conv2d) for part in parts)
-    return known and convolves and not any(isinstance(part, nn.GroupNorm) for part in parts)
 
 
 def pick_device(device: str) -> str:
