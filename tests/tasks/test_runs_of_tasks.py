@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import flamma
 from flamma.engines.runner import ClientRunner
 from flamma.errors import ConfigError, DataError, RunError
 from flamma.models import build_model
-from flamma.tasks import measures_for
+from flamma.tasks import TASKS, measures_for
+from flamma.tasks.regression import Regression
 from flamma.types import LocalTask
 from tasks.federations_of_tasks import (
     CLIENTS,
@@ -169,6 +171,26 @@ def test_a_loss_and_a_metric_of_ones_own(tmp_path):
     for line in lines:
         _, _, score, loss, _ = line.split(",")
         assert float(score) == pytest.approx(100 * (1 - float(loss)), abs=1e-2)
+
+
+def test_a_task_of_ones_own_is_one_class(tmp_path):
+    class Absolute(Regression):
+        name = "absolute"
+
+        def losses(self, outputs, targets):
+            return absolute_error(outputs, targets)
+
+    TASKS.add("absolute", Absolute())
+    try:
+        data = replace(numbers(), task="absolute")
+        run = flamma.run(LOGISTIC, data=data, strategy="fedavg", out=tmp_path / "run")
+    finally:
+        TASKS.discard("absolute")
+    same = flamma.run(
+        LOGISTIC, data=numbers(), strategy="fedavg", loss=absolute_error, out=tmp_path / "same"
+    )
+    assert run.params_sha256 == same.params_sha256
+    assert run.about["task"] == "absolute"
 
 
 def test_a_run_of_ones_own_loss_needs_it_again(tmp_path):
