@@ -36,6 +36,7 @@ def _execute(assignment: Assignment) -> None:
     from flamma.data.federated import pooled
     from flamma.engines.client_side import ClientSide
     from flamma.engines.respond import RationalClients
+    from flamma.experiments.own_data import check_same_data, samples_record
     from flamma.experiments.room import check_room
     from flamma.experiments.session import carry_out
     from flamma.experiments.setup import (
@@ -55,6 +56,7 @@ def _execute(assignment: Assignment) -> None:
     check_room(assignment)
     config, folder, data = assignment.config, assignment.folder, assignment.data
     data = build_data(config, assignment.data_dir) if data is None else data
+    check_same_data(folder, data)
     data = pooled(data) if config.strategy.pools_data else data
     check_validation(config, data.validation_y.size)
     evaluated = evaluated_clients(config)
@@ -65,6 +67,7 @@ def _execute(assignment: Assignment) -> None:
             runner.layout,
             samples=lambda: (data.samples, np.diff(data.held_offsets)),
             seconds_per_epoch=lambda: seconds_per_epoch(data, runner),
+            names=data.client_names,
         )
         truth = true_clients(config, population)
         kept, notes = (NotesInFiles(folder.path / name, durable=False) for name in (KEPT, NOTES))
@@ -77,5 +80,7 @@ def _execute(assignment: Assignment) -> None:
             trainer=runner.trainer,
             class_counts=class_counts(data),
             keepers=(kept, notes),
+            samples_record=samples_record(data),
+            data_sha256=data.sha256,
         )
         carry_out(config, folder, world, assignment.on_round)

@@ -18,7 +18,15 @@ from flamma.errors import RunError
 from flamma.experiments.checkpoint import Checkpoints
 from flamma.experiments.config import Config, make_config, read_config
 from flamma.experiments.engine import OnRound
-from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, RunFolder, run_id_of
+from flamma.experiments.folder import (
+    ABOUT,
+    CONFIG,
+    DATA_SHA256,
+    POPULATION,
+    SAMPLES,
+    RunFolder,
+    run_id_of,
+)
 from flamma.experiments.ledger_file import ledger_writer
 from flamma.experiments.manifest import MANIFEST, signed
 from flamma.experiments.world import Keeper, World, population_table
@@ -110,7 +118,10 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
     about = _about(world.trainer) | {"run": run_id_of(own)}
     if world.instance:
         about["instance"] = world.instance
+    if world.data_sha256:
+        about[DATA_SHA256] = world.data_sha256
     texts: tuple[tuple[str, Callable[[], str]], ...] = (
+        *([(SAMPLES, lambda: world.samples_record)] if world.samples_record else []),
         (POPULATION, lambda: population_table(world)),
         (ABOUT, lambda: signed(about)),
         (CONFIG, lambda: own),
