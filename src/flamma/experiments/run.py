@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,12 +12,16 @@ from flamma.errors import RunError
 from flamma.experiments.config import OWN, Config, make_config, read_config, with_settings
 from flamma.experiments.engine import Assignment, OnRound
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, RunFolder, free_folder
+from flamma.experiments.given import given_model
 from flamma.experiments.manifest import Manifest
 from flamma.experiments.scores import ScoreTable, read_score_table
 from flamma.experiments.summary import Summary, summarise_run
 from flamma.records import RoundRecord
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import nn
+
     from flamma.data.federated import FederatedData
 
 DEPLOYMENT = "deployment.json"
@@ -28,7 +32,8 @@ DEPLOYMENT = "deployment.json"
 class Run:
     """A run directory, finished or not.
 
-    ``known_scores`` are the clients' scores, where they have been read already.
+    ``known_scores`` are the clients' scores, where they have been read already, and
+    ``known_model`` makes the user's own model, where it was given.
     """
 
     path: Path
@@ -37,6 +42,7 @@ class Run:
     about: dict[str, Any]
     problems: tuple[str, ...] = ()
     known_scores: ScoreTable | None = None
+    known_model: Callable[..., Any] | None = None
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
@@ -91,6 +97,68 @@ class Run:
         """Return every metric of the run, those of its last round, and its totals."""
         return summarise_run(self.history, self.config.data.clients)
 
+    def model(
+        self,
+        *,
+        model: Any = None,
+        client: int | None = None,
+        round: int | None = None,  # noqa: A002
+    ) -> nn.Module:
+        """Return the trained module, in evaluation mode.
+
+        Parameters
+        ----------
+        model : torch.nn.Module, class, callable or str, optional
+            The model of the run, where it is your own and this object is not what
+            :func:`flamma.run` returned.
+        client : int, optional
+            Whose own model it is, of strategies that give clients their own.
+        round : int, optional
+            After which round, if its checkpoint is kept; the last one by default.
+
+        Raises
+        ------
+        FlammaError
+            If there is no such model.
+        """
+        from flamma.experiments.trained import trained_module
+
+        return trained_module(self, model, client, round)
+
+    def save(
+        self,
+        path: str | Path,
+        *,
+        model: Any = None,
+        client: int | None = None,
+        round: int | None = None,  # noqa: A002
+    ) -> Path:
+        """Write the trained weights by name (.safetensors, .npz), or the model (.onnx).
+
+        The parameters are those of :meth:`model`; weights need no ``model``.
+        """
+        from flamma.experiments.trained import save_trained
+
+        return save_trained(self, path, model, client, round)
+
+    def predict(self, x: Any, *, model: Any = None, client: int | None = None) -> NDArray[Any]:
+        """Return what the trained model says of each sample.
+
+        These are the labels as they were given with the data, or numbers for a regression. The
+        parameters are those of :meth:`model`.
+        """
+        from flamma.experiments.trained import predictions
+
+        return predictions(self, x, model, client)
+
+    def predict_proba(
+        self, x: Any, *, model: Any = None, client: int | None = None
+    ) -> NDArray[Any]:
+        """Return the probability of each class for each sample."""
+        from flamma.experiments.trained import predictions
+
+        return predictions(self, x, model, client, shares=True)
+
 
 def run(
     config: Config | Mapping[str, Any] | str | Path | None = None,
@@ -100,7 +168,9 @@ def run(
     target: str | None = None,
     group: Any = None,
     task: str | None = None,
-    model: Callable[..., Any] | None = None,
+    model: Any = None,
+    start: Any = None,
+    freeze: str | Sequence[str] | None = None,
     on_round: OnRound | None = None,
     data_dir: Path | None = None,
     **settings: Any,
@@ -122,8 +192,14 @@ def run(
         The column that names the client of each sample, or one value for each sample.
     task : str, optional
         What is learned of your own data: ``"regression"`` if not classification.
-    model : callable, optional
-        Your own ``(shape, classes) -> torch.nn.Module`` instead of a named model.
+    model : torch.nn.Module, class, callable or str, optional
+        Your own model: a module, which is copied and whose weights are the first ones; a class or
+        a function that makes one, called with the shape of a sample and the number of classes if
+        it takes them; or a model's name.
+    start : path, mapping or Run, optional
+        Weights to begin with: a safetensors or npz file, a state dict, or a finished run.
+    freeze : str or sequence of str, optional
+        Parameters that are not trained, by name or by patterns such as ``features.*``.
     on_round : callable, optional
         Called with every finished round's record.
     data_dir : Path, optional
@@ -137,15 +213,19 @@ def run(
     FlammaError
         If the configuration cannot work, or the directory holds another run.
     """
-    if model is not None:
-        settings |= {"model.name": OWN}
+    given = given_model(model, start, freeze)
+    settings |= given.settings
     for key, value in (("target", target), ("group", group), ("task", task)):
         if isinstance(value, str):
             settings[f"data.{key}"] = value
     chosen, data = _configured(config, settings, data, group)
     folder = RunFolder(Path(out) if out is not None else default_folder(chosen))
     folder.check_free()
-    return _execute(Assignment(chosen, folder, data, model, on_round, data_dir, begins=True))
+    return _execute(
+        Assignment(
+            chosen, folder, data, given.make, on_round, data_dir, begins=True, start=given.start
+        )
+    )
 
 
 def resume(
@@ -153,7 +233,7 @@ def resume(
     *,
     data: Any = None,
     group: Any = None,
-    model: Callable[..., Any] | None = None,
+    model: Any = None,
     on_round: OnRound | None = None,
     data_dir: Path | None = None,
     processes: int | None = None,
@@ -163,7 +243,8 @@ def resume(
     A run of your own data or model needs them again, and ``group`` if that was an array; a file of
     data is read again, and data that sites hold are not yours.
     """
-    before = Run.load(path)
+    make = given_model(model).make
+    before = replace(Run.load(path), known_model=make)
     if before.has_last_round and before.params_sha256:
         return before
     config = before.config
@@ -183,12 +264,12 @@ def resume(
     if data is not None:
         data = _federation(config, data, group)
     folder = RunFolder(Path(path))
-    return _execute(Assignment(config, folder, data, model, on_round, data_dir))
+    return _execute(Assignment(config, folder, data, make, on_round, data_dir))
 
 
 def _execute(assignment: Assignment) -> Run:
     assignment.config.engine.execute(assignment)
-    return Run.load(assignment.folder.path)
+    return replace(Run.load(assignment.folder.path), known_model=assignment.model)
 
 
 def _configured(

@@ -29,6 +29,7 @@ from flamma.experiments.folder import (
 )
 from flamma.experiments.ledger_file import ledger_writer
 from flamma.experiments.manifest import MANIFEST, signed
+from flamma.experiments.model_card import MODEL_CARD, ModelCard
 from flamma.experiments.world import Keeper, World, population_table
 from flamma.records import rows_checksum
 from flamma.types import Scores
@@ -120,6 +121,8 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
         about["instance"] = world.instance
     if world.data_sha256:
         about[DATA_SHA256] = world.data_sha256
+    if world.card is not None:
+        _describe(config, folder, world.card, anew)
     texts: tuple[tuple[str, Callable[[], str]], ...] = (
         *([(SAMPLES, lambda: world.samples_record)] if world.samples_record else []),
         (POPULATION, lambda: population_table(world)),
@@ -130,6 +133,14 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
         if anew or not (folder.path / name).exists():
             folder.write(name, text())
     folder.seal()
+
+
+def _describe(config: Config, folder: RunFolder, card: ModelCard, anew: bool) -> None:
+    """Write what the weights are called, or check that a run that goes on has the same model."""
+    if anew or not (folder.path / MODEL_CARD).exists():
+        card.write(folder.path, config)
+    else:
+        card.check(folder.path)
 
 
 def _check_same(config: Config, folder: RunFolder) -> None:

@@ -13,6 +13,7 @@ from flamma.clients.costs import CostedClients, true_costs
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import Config
 from flamma.experiments.folder import POPULATION, RunFolder
+from flamma.experiments.model_card import ModelCard
 from flamma.experiments.population import CLIENTS_AT_ONCE, csv_cell, read_columns, whole
 from flamma.seeding import stream
 from flamma.types import Floats, Ints, Layout, Params, Population
@@ -60,6 +61,8 @@ class World:
         The text of ``samples.json``, for samples of one's own.
     data_sha256 : str
         The checksum of the file that the data were read from, if they were.
+    card : ModelCard, optional
+        What the weights are called, and what samples and classes are like.
     """
 
     clients: Clients
@@ -73,6 +76,7 @@ class World:
     instance: str = ""
     samples_record: str = ""
     data_sha256: str = ""
+    card: ModelCard | None = None
 
     @property
     def truth(self) -> TrueClients:
