@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from flamma.data.cells import Label
-from flamma.data.encoding import SampleEncoding
 from flamma.data.federated import FederatedData
 from flamma.data.own.adapters import gather
 from flamma.data.own.federate import federated_from
 from flamma.data.own.gathered import GatheredSamples
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import OWN, Config, make_config
-from flamma.experiments.folder import ABOUT, DATA_SHA256, SAMPLES, RunFolder
+from flamma.experiments.folder import ABOUT, DATA_SHA256, RunFolder
 from flamma.experiments.tables import ConfigTables, DataConfig
 from flamma.models.lenet import LENET_SMALLEST_SIDE
 from flamma.names import quoted
@@ -144,51 +141,6 @@ def check_same_data(folder: RunFolder, data: FederatedData) -> None:
             f"{quoted(data.name)} is not as it was when {folder.path} began: restore the file, or "
             f"run it anew into another directory."
         )
-
-
-@dataclass(frozen=True)
-class SamplesRecord:
-    """What ``samples.json`` holds: how samples were encoded, and what their classes are called."""
-
-    encoding: SampleEncoding
-    labels: tuple[Label, ...]
-    task: str
-
-    @classmethod
-    def of(cls, data: FederatedData) -> Self:
-        """Return the record of a federation."""
-        kind = "int64" if data.train_x.dtype.kind == "i" else "float32"
-        encoding = data.encoding or SampleEncoding(data.shape, kind)
-        return cls(encoding, data.labels, data.task)
-
-    @classmethod
-    def read(cls, folder: Path) -> Self | None:
-        """Return the record of a run's directory, None if it has none.
-
-        Raises
-        ------
-        RunError
-            If it is damaged.
-        """
-        text = RunFolder(folder).text(SAMPLES)
-        if not text:
-            return None
-        try:
-            table = json.loads(text)
-            encoding = SampleEncoding.from_json(table["encoding"])
-            return cls(encoding, tuple(table["labels"]), str(table["task"]))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise RunError(f"{folder / SAMPLES} is damaged: {error}.") from error
-
-    def text(self) -> str:
-        """Return the record as JSON."""
-        table = {"encoding": self.encoding.as_json(), "labels": self.labels, "task": self.task}
-        return json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def samples_record(data: FederatedData) -> str:
-    """Return ``samples.json`` of data of one's own, nothing where there is nothing to tell."""
-    return SamplesRecord.of(data).text() if data.encoding or data.labels else ""
 
 
 def file_of(tables: Mapping[str, Any]) -> Path | None:

@@ -23,7 +23,6 @@ from flamma.experiments.folder import (
     CONFIG,
     DATA_SHA256,
     POPULATION,
-    SAMPLES,
     RunFolder,
     run_id_of,
 )
@@ -124,7 +123,6 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
     if world.card is not None:
         _describe(config, folder, world.card, anew)
     texts: tuple[tuple[str, Callable[[], str]], ...] = (
-        *([(SAMPLES, lambda: world.samples_record)] if world.samples_record else []),
         (POPULATION, lambda: population_table(world)),
         (ABOUT, lambda: signed(about)),
         (CONFIG, lambda: own),
