@@ -80,9 +80,11 @@ class _Form:
             return replace(found, test=None if test is None else rest.table(test))
         if is_partitioner(data):
             return self.of_clients(*partitions(data))
-        if _is_table(data) or (isinstance(data, Mapping) and isinstance(self.target, str)):
+        is_mapping = isinstance(data, Mapping)
+        of_tables = is_mapping and all(map(_is_table, data.values()))
+        if _is_table(data) or (is_mapping and isinstance(self.target, str) and not of_tables):
             return self.table(data)
-        if isinstance(data, Mapping):
+        if is_mapping:
             return self.of_clients(list(data.values()), list(data))
         if isinstance(data, list | tuple) and not _is_pair(data):
             return self.of_clients(data)
