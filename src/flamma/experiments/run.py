@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from flamma.data.federated import FederatedData
+    from flamma.tasks.own import OwnLoss, OwnMetric
 
 DEPLOYMENT = "deployment.json"
 """The server of a deployed run and Flower's id of it; version 0.1 names the server only there."""
@@ -171,6 +172,8 @@ def run(
     model: Any = None,
     start: Any = None,
     freeze: str | Sequence[str] | None = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
     on_round: OnRound | None = None,
     data_dir: Path | None = None,
     **settings: Any,
@@ -200,6 +203,11 @@ def run(
         Weights to begin with: a safetensors or npz file, a state dict, or a finished run.
     freeze : str or sequence of str, optional
         Parameters that are not trained, by name or by patterns such as ``features.*``.
+    loss : callable, optional
+        Your own ``(outputs, targets) -> losses``, tensors all: one loss per sample, at least 0.
+    metric : callable, optional
+        Your own ``(outputs, targets) -> number`` of the arrays of one client; 1 is told as 100%,
+        and more is better.
     on_round : callable, optional
         Called with every finished round's record.
     data_dir : Path, optional
@@ -215,6 +223,10 @@ def run(
     """
     given = given_model(model, start, freeze)
     settings |= given.settings
+    if loss is not None:
+        settings |= {"training.loss": OWN}
+    if metric is not None:
+        settings |= {"evaluation.metric": OWN}
     for key, value in (("target", target), ("group", group), ("task", task)):
         if isinstance(value, str):
             settings[f"data.{key}"] = value
@@ -223,7 +235,16 @@ def run(
     folder.check_free()
     return _execute(
         Assignment(
-            chosen, folder, data, given.make, on_round, data_dir, begins=True, start=given.start
+            chosen,
+            folder,
+            data,
+            given.make,
+            on_round,
+            data_dir,
+            begins=True,
+            start=given.start,
+            loss=loss,
+            metric=metric,
         )
     )
 
@@ -234,14 +255,16 @@ def resume(
     data: Any = None,
     group: Any = None,
     model: Any = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
     on_round: OnRound | None = None,
     data_dir: Path | None = None,
     processes: int | None = None,
 ) -> Run:
     """Go on with an interrupted run from its last checkpoint; a finished one is returned as is.
 
-    A run of your own data or model needs them again, and ``group`` if that was an array; a file of
-    data is read again, and data that sites hold are not yours.
+    A run of your own data, model, loss or metric needs them again, and ``group`` if that was an
+    array; a file of data is read again, and data that sites hold are not yours.
     """
     make = given_model(model).make
     before = replace(Run.load(path), known_model=make)
@@ -251,6 +274,8 @@ def resume(
     for kind, given, name in (
         ("data", data, config.data.dataset),
         ("model", model, config.model.name),
+        ("loss", loss, config.training.loss),
+        ("metric", metric, config.evaluation.metric),
     ):
         elsewhere = kind == "data" and (config.engine.clients_hold_data or config.data.file)
         if name == OWN and given is None and not elsewhere:
@@ -264,7 +289,9 @@ def resume(
     if data is not None:
         data = _federation(config, data, group)
     folder = RunFolder(Path(path))
-    return _execute(Assignment(config, folder, data, make, on_round, data_dir))
+    return _execute(
+        Assignment(config, folder, data, make, on_round, data_dir, loss=loss, metric=metric)
+    )
 
 
 def _execute(assignment: Assignment) -> Run:
