@@ -84,14 +84,13 @@ def typed_column(cells: list[str], lines: list[int], column: str, name: str) -> 
     DataError
         With the line of the first cell that is missing.
     """
-    filled = [cell for cell in cells if cell.casefold() not in NO_VALUE]
+    gaps = {cell for cell in set(cells) if cell.casefold() in NO_VALUE}
+    filled = [cell for cell in cells if cell not in gaps] if gaps else cells
     array = _converted(filled, column, name)
     numbers = array.dtype != object
-    missing = [
-        k
-        for k, cell in enumerate(cells)
-        if (cell.casefold() in NO_VALUE if numbers or not filled else not cell)
-    ]
+    if filled and not numbers:
+        gaps &= {""}  # any other word may be a text
+    missing = [place for place, cell in enumerate(cells) if cell in gaps] if gaps else []
     if missing:
         raise DataError(
             f"column {quoted(column)} of {name} has {len(missing):,} missing values, the first on "
@@ -101,7 +100,8 @@ def typed_column(cells: list[str], lines: list[int], column: str, name: str) -> 
 
 
 def _converted(cells: list[str], column: str, name: str) -> NDArray[Any]:
-    if all(WHOLE.fullmatch(cell) for cell in cells):
+    distinct = set(cells)
+    if all(WHOLE.fullmatch(cell) for cell in distinct):
         try:
             return np.array([int(cell) for cell in cells], dtype=np.int64)
         except (OverflowError, ValueError):  # ValueError: of more than 4300 digits
@@ -109,9 +109,9 @@ def _converted(cells: list[str], column: str, name: str) -> NDArray[Any]:
                 f"column {quoted(column)} of {name} has a whole number of more than 63 bits: leave "
                 f"it out (drop), or put a letter before it."
             ) from None
-    if all(NUMBER.fullmatch(cell) for cell in cells):
+    if all(NUMBER.fullmatch(cell) for cell in distinct):
         return np.array([float(cell) for cell in cells])
-    if all(cell.casefold() in TRUTH for cell in cells):
+    if all(cell.casefold() in TRUTH for cell in distinct):
         return np.array([TRUTH[cell.casefold()] for cell in cells])
     return _texts(cells)
 

@@ -133,7 +133,9 @@ def gathered_table(
         If a column is missing or cannot be used.
     """
     if target is None:
-        raise DataError("a table needs a target, the name of the column to predict: target=... or --target.")
+        raise DataError(
+            "a table needs a target, the name of the column to predict: target=... or --target."
+        )
     by_name = isinstance(group, str)
     for wanted in (target, *([group] if by_name else []), *drop):
         if wanted not in columns:
