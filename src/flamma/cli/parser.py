@@ -38,6 +38,7 @@ def command_line() -> Parser:
         contributions,
         data,
         deploy,
+        export,
         game,
         ledger,
         listing,
@@ -59,6 +60,7 @@ def command_line() -> Parser:
     tune.register(commands)
     contributions.register(commands)
     report.register(commands)
+    export.register(commands)
     ledger.register(commands)
     deploy.register(commands)
     data.register(commands)

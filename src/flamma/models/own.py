@@ -142,10 +142,12 @@ def check_outputs(
     wanted = wanted_outputs(task, samples, classes)
     shape = tuple(getattr(output, "shape", ()))
     if shape not in wanted:
-        found = f"of shape {shape}" if isinstance(output, torch.Tensor) else type(output).__name__
+        is_tensor = isinstance(output, torch.Tensor)
+        found = f"one of shape {shape}" if is_tensor else f"a {type(output).__name__}"
         raise ConfigError(
-            f"of {count} samples the model must return {' or '.join(map(str, wanted))}, "
-            f"but it returns one {found}: {_ADVICE.get(task, 'look at its last layer')}."
+            f"for {count} samples the model must return a tensor of shape "
+            f"{' or '.join(map(str, wanted))}, but it returns {found}: "
+            f"{_ADVICE.get(task, 'look at its last layer')}."
         )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +42,20 @@ def outputs_of(
     return np.concatenate(parts)
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch from telling of its deprecations and of packages that a model does not need."""
+    told = logging.getLogger("torch.onnx")
+    before = told.level
+    told.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        told.setLevel(before)
+
+
 def onnx_model(module: nn.Module, samples: NDArray[Any], metadata: Mapping[str, str]) -> bytes:
     """Return a module as the bytes of an ONNX file, for any number of samples at once.
 
@@ -58,8 +74,7 @@ def onnx_model(module: nn.Module, samples: NDArray[Any], metadata: Mapping[str, 
         raise MissingExtraError("an ONNX file", "onnx")
     example = torch.tensor(samples)
     try:
-        with warnings.catch_warnings():  # of deprecations inside torch
-            warnings.simplefilter("ignore")
+        with _quiet():
             program = torch.onnx.export(
                 module.eval(),
                 (example,),
