@@ -37,6 +37,7 @@ def _execute(assignment: Assignment) -> None:
     from flamma.engines.client_side import ClientSide
     from flamma.engines.respond import RationalClients
     from flamma.experiments.model_card import ModelCard, start_of
+    from flamma.experiments.own_data import check_same_data
     from flamma.experiments.room import check_room
     from flamma.experiments.session import carry_out
     from flamma.experiments.setup import (
@@ -56,6 +57,7 @@ def _execute(assignment: Assignment) -> None:
     check_room(assignment)
     config, folder, data = assignment.config, assignment.folder, assignment.data
     data = build_data(config, assignment.data_dir) if data is None else data
+    check_same_data(folder, data)
     data = pooled(data) if config.strategy.pools_data else data
     check_validation(config, data.validation_y.size)
     evaluated = evaluated_clients(config)
@@ -67,6 +69,7 @@ def _execute(assignment: Assignment) -> None:
             runner.layout,
             samples=lambda: (data.samples, np.diff(data.held_offsets)),
             seconds_per_epoch=lambda: seconds_per_epoch(data, runner),
+            names=data.client_names,
         )
         truth = true_clients(config, population)
         kept, notes = (NotesInFiles(folder.path / name, durable=False) for name in (KEPT, NOTES))
@@ -79,6 +82,7 @@ def _execute(assignment: Assignment) -> None:
             trainer=runner.trainer,
             class_counts=class_counts(data),
             keepers=(kept, notes),
+            data_sha256=data.sha256,
             card=ModelCard.of(data, runner.naming, start),
         )
         carry_out(config, folder, world, assignment.on_round)

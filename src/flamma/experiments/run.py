@@ -164,7 +164,10 @@ def run(
     config: Config | Mapping[str, Any] | str | Path | None = None,
     *,
     out: str | Path | None = None,
-    data: FederatedData | None = None,
+    data: Any = None,
+    target: str | None = None,
+    group: Any = None,
+    task: str | None = None,
     model: Any = None,
     start: Any = None,
     freeze: str | Sequence[str] | None = None,
@@ -180,8 +183,15 @@ def run(
         What to run; the rest is at its defaults.
     out : path, optional
         The run directory; a new one under ``runs/`` if not given.
-    data : FederatedData, optional
-        Your own data instead of a named dataset.
+    data : any, optional
+        Your own data instead of a named dataset, in any form that
+        :func:`~flamma.data.own.federated_from` takes: arrays, a frame, a torch ``Dataset``, a file.
+    target : str, optional
+        The column of your own table that is predicted.
+    group : str or array, optional
+        The column that names the client of each sample, or one value for each sample.
+    task : str, optional
+        What is learned of your own data: ``"regression"`` if not classification.
     model : torch.nn.Module, class, callable or str, optional
         Your own model: a module, which is copied and whose weights are the first ones; a class or
         a function that makes one, called with the shape of a sample and the number of classes if
@@ -203,10 +213,12 @@ def run(
     FlammaError
         If the configuration cannot work, or the directory holds another run.
     """
-    if data is not None:
-        settings |= {"data.dataset": OWN, "data.clients": data.clients}
     given = given_model(model, start, freeze)
-    chosen = _configured(config, settings | dict(given.settings))
+    settings |= given.settings
+    for key, value in (("target", target), ("group", group), ("task", task)):
+        if isinstance(value, str):
+            settings[f"data.{key}"] = value
+    chosen, data = _configured(config, settings, data, group)
     folder = RunFolder(Path(out) if out is not None else default_folder(chosen))
     folder.check_free()
     return _execute(
@@ -219,7 +231,8 @@ def run(
 def resume(
     path: str | Path,
     *,
-    data: FederatedData | None = None,
+    data: Any = None,
+    group: Any = None,
     model: Any = None,
     on_round: OnRound | None = None,
     data_dir: Path | None = None,
@@ -227,7 +240,8 @@ def resume(
 ) -> Run:
     """Go on with an interrupted run from its last checkpoint; a finished one is returned as is.
 
-    A run of your own data or model needs them again; data that sites hold are not yours.
+    A run of your own data or model needs them again, and ``group`` if that was an array; a file of
+    data is read again, and data that sites hold are not yours.
     """
     make = given_model(model).make
     before = replace(Run.load(path), known_model=make)
@@ -238,8 +252,8 @@ def resume(
         ("data", data, config.data.dataset),
         ("model", model, config.model.name),
     ):
-        at_clients = kind == "data" and config.engine.clients_hold_data
-        if name == OWN and given is None and not at_clients:
+        elsewhere = kind == "data" and (config.engine.clients_hold_data or config.data.file)
+        if name == OWN and given is None and not elsewhere:
             raise RunError(f"{path} is a run of your own {kind}: resume it from Python, {kind}=...")
     settings: dict[str, Any] = {}
     if trainer := before.about.get("trainer"):  # the other one would round differently
@@ -247,6 +261,8 @@ def resume(
     if processes is not None:
         settings["engine.processes"] = processes
     config = config.with_settings(settings)
+    if data is not None:
+        data = _federation(config, data, group)
     folder = RunFolder(Path(path))
     return _execute(Assignment(config, folder, data, make, on_round, data_dir))
 
@@ -257,16 +273,44 @@ def _execute(assignment: Assignment) -> Run:
 
 
 def _configured(
-    config: Config | Mapping[str, Any] | str | Path | None, settings: Mapping[str, Any]
-) -> Config:
+    config: Config | Mapping[str, Any] | str | Path | None,
+    settings: Mapping[str, Any],
+    data: Any = None,
+    group: Any = None,
+) -> tuple[Config, FederatedData | None]:
+    """Return what to run, and the federation of one's own data if there are any."""
     dotted = {name.replace("__", "."): value for name, value in settings.items()}
+    if isinstance(data, str | Path):
+        dotted["data.file"] = str(data)
+    has_data = data is not None or "data.file" in dotted
+    tables = with_settings(_tables_of(config, has_data), dotted)
+    named = tables.get("data", {})
+    if data is None and not (isinstance(named, Mapping) and named.get("file")):
+        return make_config(tables), None
+    from flamma.experiments.own_data import completed, federation_of, gathered_by
+
+    source = data if data is not None else named["file"]
+    own = gathered_by(source, tables.get("data", {}), group)
+    chosen = make_config(completed(tables, own))
+    return chosen, federation_of(chosen, own)
+
+
+def _federation(config: Config, data: Any, group: Any = None) -> FederatedData:
+    from flamma.experiments.own_data import federation_of, gathered_by
+
+    return federation_of(config, gathered_by(data, config.data.as_table(), group))
+
+
+def _tables_of(
+    config: Config | Mapping[str, Any] | str | Path | None, has_data: bool
+) -> dict[str, Any]:
     if isinstance(config, Config):
-        tables = config.as_tables()
-    elif isinstance(config, Mapping):
-        tables = dict(config)
-    else:
-        tables = {} if config is None else read_config(Path(config))
-    return make_config(with_settings(tables, dotted))
+        from flamma.experiments.own_data import asked_for
+
+        return asked_for(config) if has_data else config.as_tables()
+    if isinstance(config, Mapping):
+        return dict(config)
+    return {} if config is None else read_config(Path(config))
 
 
 def default_folder(config: Config) -> Path:

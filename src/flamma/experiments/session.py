@@ -18,7 +18,14 @@ from flamma.errors import RunError
 from flamma.experiments.checkpoint import Checkpoints
 from flamma.experiments.config import Config, make_config, read_config
 from flamma.experiments.engine import OnRound
-from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, RunFolder, run_id_of
+from flamma.experiments.folder import (
+    ABOUT,
+    CONFIG,
+    DATA_SHA256,
+    POPULATION,
+    RunFolder,
+    run_id_of,
+)
 from flamma.experiments.ledger_file import ledger_writer
 from flamma.experiments.manifest import MANIFEST, signed
 from flamma.experiments.model_card import MODEL_CARD, ModelCard
@@ -111,6 +118,8 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
     about = _about(world.trainer) | {"run": run_id_of(own)}
     if world.instance:
         about["instance"] = world.instance
+    if world.data_sha256:
+        about[DATA_SHA256] = world.data_sha256
     if world.card is not None:
         _describe(config, folder, world.card, anew)
     texts: tuple[tuple[str, Callable[[], str]], ...] = (

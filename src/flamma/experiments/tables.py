@@ -23,6 +23,9 @@ from flamma.strategies import STRATEGIES
 from flamma.training.choose import AUTO
 from flamma.training.jobs import PrecisionName
 
+OF_OWN_DATA = ("file", "target", "group", "drop", "task", "standardise", "size", "channels")
+"""The keys of the table data that are about data of one's own."""
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -42,6 +45,22 @@ class DataConfig:
         Train on about so many samples in all; all of them if left out.
     validation_samples : int
         The size of the server's own validation set, cut off before the split.
+    file : str
+        A CSV or parquet file, or a folder of pictures, with data of your own.
+    target : str
+        The column of your own table that is predicted.
+    group : str
+        The column of your own table that names the client of each row.
+    drop : list of str
+        Columns of your own table that are left out.
+    task : str
+        What is learned of your own data: ``classification``, ``regression`` or ``next-token``.
+    standardise : bool
+        Whether features of your own data are standardised; tables and pictures are by default.
+    size : (int, int)
+        The height and width that your own pictures are resized to.
+    channels : int
+        1 if your own pictures are read as grey, 3 if in colour; by default as they are.
     """
 
     dataset: str = "digits"
@@ -50,10 +69,23 @@ class DataConfig:
     held_out: float = HELD_OUT
     train_samples: int | None = None
     validation_samples: int = VALIDATION_SAMPLES
+    file: str | None = None
+    target: str | None = None
+    group: str | None = None
+    drop: tuple[str, ...] = ()
+    task: str | None = None
+    standardise: bool | None = None
+    size: tuple[int, ...] = ()
+    channels: int | None = None
 
     def as_table(self) -> dict[str, Any]:
-        """Return the table, the split's options among its keys."""
+        """Return the table, the split's options among its keys.
+
+        Keys of your own data are left out where they say nothing, so that the ids of runs stay
+        what they were.
+        """
         table = {f.name: getattr(self, f.name) for f in fields(self)}
+        table = {k: v for k, v in table.items() if k not in OF_OWN_DATA or v not in (None, ())}
         return table | {"split": self.split.name} | dict(self.split.options)
 
 
