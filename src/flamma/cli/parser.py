@@ -42,6 +42,7 @@ def command_line() -> Parser:
         game,
         ledger,
         listing,
+        predict,
         report,
         run,
         tune,
@@ -61,6 +62,7 @@ def command_line() -> Parser:
     contributions.register(commands)
     report.register(commands)
     export.register(commands)
+    predict.register(commands)
     ledger.register(commands)
     deploy.register(commands)
     data.register(commands)
