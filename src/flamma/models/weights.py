@@ -107,7 +107,7 @@ class StartWeights:
             for name, tensor in own.items()
             if name not in self.tensors and id(tensor) not in given and tensor.is_floating_point()
         ]
-        extra = [name for name in self.tensors if name not in own]
+        extra = sorted(name for name in self.tensors if name not in own)
         shapes = [
             f"{name} is {tuple(tensor.shape)} and not {tuple(own[name].shape)}"
             for name, tensor in self.tensors.items()
