@@ -75,6 +75,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 def run_compare(options: argparse.Namespace) -> int:
     """Run ``flamma compare``; the exit code is 1 if it was checked and is not the same."""
     from flamma.experiments.compare import compare
+    from flamma.experiments.own_data import with_own_file
     from flamma.experiments.published import check_overlap, repetition, suite_of
     from flamma.experiments.suite import narrowed, read_suite, suite_text
 
@@ -94,6 +95,7 @@ def run_compare(options: argparse.Namespace) -> int:
         )
     source = suite_of(published) if published and not named else read_suite(named)
     suite = narrowed(source, options.seeds, chosen, **names)
+    suite = with_own_file(suite)
     if options.show_suite:
         _show(suite, suite_text(named or "quick") if suite == source else "", options.json)
         return 0

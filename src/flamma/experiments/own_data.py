@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,16 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from flamma.data.build import VALIDATION_SAMPLES
 from flamma.data.federated import FederatedData
 from flamma.data.own.adapters import gather
 from flamma.data.own.federate import federated_from
 from flamma.data.own.gathered import GatheredSamples
 from flamma.errors import ConfigError, RunError
-from flamma.experiments.config import OWN, Config, make_config
+from flamma.experiments.config import OWN, Config, make_config, with_settings
 from flamma.experiments.folder import ABOUT, DATA_SHA256, RunFolder
-from flamma.experiments.tables import ConfigTables, DataConfig
+from flamma.experiments.layers import spelled_out
+from flamma.experiments.suite import Suite, narrowed
+from flamma.experiments.tables import OF_OWN_DATA, ConfigTables, DataConfig, title_of
 from flamma.models.lenet import LENET_SMALLEST_SIDE
 from flamma.names import quoted
+from flamma.strategies import STRATEGIES
+
+OF_PICTURES = ("lenet5", "resnet18")
+"""Models that take pictures only."""
 
 
 def gathered_by(data: Any, table: Mapping[str, Any], group: Any = None) -> Any:
@@ -48,7 +56,13 @@ def completed(
     the user has given one.
     """
     data = _table(tables)
+    if data.get("dataset", OWN) != OWN:
+        raise ConfigError(
+            f"there are data of your own and the dataset {quoted(data['dataset'])}: leave one out."
+        )
     given: dict[str, Any] = {"dataset": OWN}
+    if "file" in data:
+        given["file"] = os.path.abspath(data["file"])  # so that a run can be resumed from anywhere
     if isinstance(own, FederatedData):
         given |= {"clients": own.clients}
     else:
@@ -77,6 +91,7 @@ def asked_for(config: Config) -> dict[str, Any]:
     tables = config.as_tables()
     if config.data.dataset == OWN:
         return tables
+    del tables["data"]["dataset"]
     usual = make_config({}).as_tables()
     decided = ("clients", "split", "validation_samples", *config.data.split.options)
     for key in decided:
@@ -106,7 +121,7 @@ def federation_of(config: Config, own: GatheredSamples | FederatedData) -> Feder
         raise ConfigError(
             f"data.clients is {data.clients}, but your own data have {built.clients} clients."
         )
-    takes_reals = config.model.name in ("lenet5", "resnet18", "mlp", "logistic")
+    takes_reals = config.model.name in (*OF_PICTURES, "mlp", "logistic")
     return _real_valued(built) if takes_reals else built
 
 
@@ -141,6 +156,43 @@ def check_same_data(folder: RunFolder, data: FederatedData) -> None:
             f"{quoted(data.name)} is not as it was when {folder.path} began: restore the file, or "
             f"run it anew into another directory."
         )
+
+
+def with_own_file(suite: Suite) -> Suite:
+    """Return a suite for the file of data that it names; one without as it is.
+
+    The file is its dataset, natural clients take the place of its splits, and of its settings those
+    are changed that cannot be with so many clients or such samples; flags stay.
+    """
+    flags = suite.flags
+    tables = with_settings(spelled_out(suite.run), flags)
+    path = file_of(tables)
+    if path is None or flags.get("data.dataset") == OWN:
+        return suite
+    asked = with_settings({}, flags)
+    asked["data"] = {k: v for k, v in _table(tables).items() if k in OF_OWN_DATA} | _table(asked)
+    own = gathered_by(path, asked["data"])
+    if any(map(_needs_server_samples, suite.strategies)):
+        asked["data"].setdefault("validation_samples", server_samples(own))
+    chosen = completed(asked, own)
+    decided = {f"data.{key}": v for key, v in chosen["data"].items() if key != "split"}
+    clients = chosen["data"]["clients"]
+    if tables.get("per_round", ConfigTables.per_round) > clients:
+        decided["per_round"] = chosen["per_round"]
+    if tables.get("model", {}).get("name") in (None, *OF_PICTURES):
+        decided["model.name"] = chosen["model"]["name"]
+    splits = None if own.groups is None else [chosen["data"]["split"]]
+    named = replace(suite, name=f"{suite.name}-{title_of(path)}")
+    return narrowed(named, None, decided, datasets=[OWN], splits=splits)
+
+
+def server_samples(own: GatheredSamples) -> int:
+    """Return how many samples the server gets where a strategy needs a validation set."""
+    return min(VALIDATION_SAMPLES, len(own.x) // 10)
+
+
+def _needs_server_samples(strategy: str) -> bool:
+    return strategy in STRATEGIES and getattr(STRATEGIES[strategy], "needs_validation", False)
 
 
 def file_of(tables: Mapping[str, Any]) -> Path | None:

@@ -218,7 +218,7 @@ def run(
     for key, value in (("target", target), ("group", group), ("task", task)):
         if isinstance(value, str):
             settings[f"data.{key}"] = value
-    chosen, data = _configured(config, settings, data, group)
+    chosen, data = configured(config, settings, data, group)
     folder = RunFolder(Path(out) if out is not None else default_folder(chosen))
     folder.check_free()
     return _execute(
@@ -272,13 +272,17 @@ def _execute(assignment: Assignment) -> Run:
     return replace(Run.load(assignment.folder.path), known_model=assignment.model)
 
 
-def _configured(
+def configured(
     config: Config | Mapping[str, Any] | str | Path | None,
     settings: Mapping[str, Any],
     data: Any = None,
     group: Any = None,
 ) -> tuple[Config, FederatedData | None]:
-    """Return what to run, and the federation of one's own data if there are any."""
+    """Return what to run, and the federation of one's own data if there are any.
+
+    ``settings`` are names and values that are put over the configuration. What own data decide,
+    such as the number of clients, is filled in where nothing is asked for.
+    """
     dotted = {name.replace("__", "."): value for name, value in settings.items()}
     if isinstance(data, str | Path):
         dotted["data.file"] = str(data)
@@ -316,7 +320,7 @@ def _tables_of(
 def default_folder(config: Config) -> Path:
     """Return the directory of a run that none was named for."""
     data = config.data
-    name = f"{config.strategy.name}-{data.dataset}-{data.split.name}-seed{config.seed}"
+    name = f"{config.strategy.name}-{data.title}-{data.split.name}-seed{config.seed}"
     return free_folder(Path("runs"), name)
 
 
