@@ -9,7 +9,7 @@ from torch import nn
 
 from flamma.errors import ConfigError
 from flamma.models import build_model
-from flamma.models.own import check_outputs, model_factory
+from flamma.models.own import as_taken, check_outputs, model_factory
 
 SHAPE, CLASSES = (4,), 3
 
@@ -117,3 +117,12 @@ def test_outputs_of_the_right_size_pass_and_leave_the_module_as_it_was():
     assert module[1].num_batches_tracked == 0
     for outputs in (nn.Linear(4, 1), nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))):
         check_outputs(outputs, np.ones((2, 4), dtype=np.float32), 1, "regression")
+
+
+def test_whole_numbers_reach_a_module_as_such_only_if_it_takes_them():
+    whole = torch.tensor([[1, 2, 0, 1]])
+    embedding = nn.Sequential(nn.Embedding(3, 2), nn.Flatten(), nn.Linear(8, 3))
+    assert as_taken(embedding, whole) is whole
+    assert as_taken(nn.Linear(4, 3), whole).dtype == torch.float32
+    for module in (embedding, nn.Linear(4, 3)):
+        check_outputs(module, np.ones((2, 4), dtype=np.int64), CLASSES)

@@ -13,7 +13,7 @@ from flamma.errors import ConfigError
 from flamma.models.registry import MODELS, ModelFactory
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 GIVEN_BY_NAME = ("shape", "classes")
 """The parameters of a class or a function that are told by their name."""
@@ -113,6 +113,23 @@ def _takes_both(parameters: list[inspect.Parameter], needed: list[str]) -> bool:
     return len(needed) == 2 and not elsewhere
 
 
+def as_taken(module: nn.Module, samples: Tensor) -> Tensor:
+    """Return samples as a module takes them: whole numbers as they are if it can, else as float32.
+
+    A module that begins with an embedding takes whole numbers; most layers refuse them.
+    """
+    import torch
+
+    if samples.is_floating_point():
+        return samples
+    try:
+        with torch.inference_mode():
+            module(samples[:1])
+    except Exception:  # whatever a module may raise
+        return samples.float()
+    return samples
+
+
 def check_outputs(
     module: nn.Module, samples: NDArray[Any], classes: int, task: str = "classification"
 ) -> None:
@@ -133,7 +150,7 @@ def check_outputs(
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         trial = copy.deepcopy(module).eval()
         try:
-            output = trial(torch.tensor(samples))
+            output = trial(as_taken(trial, torch.tensor(samples)))
         except Exception as error:
             reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
             raise ConfigError(

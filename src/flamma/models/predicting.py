@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import FlammaError, MissingExtraError
+from flamma.models.own import as_taken
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,7 +38,7 @@ def outputs_of(
     with torch.inference_mode():
         for start in range(0, len(samples), SAMPLES_PREDICTED_AT_ONCE):
             batch = torch.tensor(samples[start : start + SAMPLES_PREDICTED_AT_ONCE])
-            output = module(batch).float()
+            output = module(as_taken(module, batch)).float()
             parts.append((output.softmax(-1) if as_shares else output).numpy())
     return np.concatenate(parts)
 
@@ -72,11 +73,11 @@ def onnx_model(module: nn.Module, samples: NDArray[Any], metadata: Mapping[str, 
 
     if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript")):
         raise MissingExtraError("an ONNX file", "onnx")
-    example = torch.tensor(samples)
+    example = as_taken(module.eval(), torch.tensor(samples))
     try:
         with _quiet():
             program = torch.onnx.export(
-                module.eval(),
+                module,
                 (example,),
                 input_names=["samples"],
                 output_names=["outputs"],
