@@ -205,7 +205,8 @@ def test_a_run_begins_with_the_weights_it_is_given(done, tmp_path, kind):
     for name in ("body.weight", "head.bias"):
         assert torch.equal(made.model().state_dict()[name], module.state_dict()[name])
     card = json.loads((made.path / "model.json").read_text())
-    assert len(card["start_sha256"]) == (0 if kind == "module" else 64)
+    assert len(card["start_sha256"]) == 64
+    assert card["start"] == (str(start) if kind == "file" else "own")
 
 
 def test_a_start_that_cannot_be_used_leaves_no_run(tmp_path):

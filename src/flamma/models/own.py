@@ -15,6 +15,8 @@ from flamma.models.registry import MODELS, ModelFactory
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from flamma.models.weights import StartWeights
+
 GIVEN_BY_NAME = ("shape", "classes")
 """The parameters of a class or a function that are told by their name."""
 
@@ -65,11 +67,21 @@ def model_factory(model: Any) -> ModelFactory:
     return _called(model)
 
 
-def is_module(model: Any) -> bool:
-    """Return whether a model was given with its weights, and not as something that makes one."""
-    from torch import nn
+def given_weights(model: Any) -> StartWeights | None:
+    """Return the weights of a module that was given with them, None of what only makes one.
 
-    return isinstance(model, nn.Module)
+    A module that cannot be trained has none either: it is refused, with the reason, later.
+    """
+    from torch import nn
+    from torch.nn.parameter import is_lazy
+
+    from flamma.models.weights import StartWeights, state_tensors
+
+    if not isinstance(model, nn.Module):
+        return None
+    if any(is_lazy(part) or not part.is_floating_point() for part in model.parameters()):
+        return None
+    return StartWeights.of_state_dict(state_tensors(model), "the given module")
 
 
 def _called(make: Callable[..., Any]) -> ModelFactory:

@@ -100,7 +100,7 @@ class StartWeights:
         """
         import torch
 
-        own = module.state_dict(keep_vars=True)
+        own = state_tensors(module)
         given = {id(own[name]) for name in self.tensors if name in own}
         lacking = [
             name
@@ -123,6 +123,14 @@ class StartWeights:
         with torch.no_grad():
             for name, tensor in self.tensors.items():
                 own[name].copy_(tensor)
+
+
+def state_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return what a module's state dict has, without what is no tensor; they are its own."""
+    import torch
+
+    saved = module.state_dict(keep_vars=True)
+    return {name: part for name, part in saved.items() if isinstance(part, torch.Tensor)}
 
 
 def packed(arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
