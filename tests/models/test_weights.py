@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from flamma.errors import ConfigError, InputFileError
-from flamma.models.weights import StartWeights, freeze
+from flamma.models.weights import StartWeights, freeze, packed_npz
 
 
 def net():
@@ -96,3 +96,13 @@ def test_freezing_goes_by_patterns_and_a_mistyped_one_is_told():
     assert trained == ["head.weight"]
     with pytest.raises(ConfigError, match=r"'head\.wieght': did you mean head\.weight"):
         freeze(module, ["head.wieght"])
+
+
+def test_an_npz_file_takes_any_names_and_has_equal_bytes_for_equal_weights(tmp_path):
+    arrays = {"file": np.arange(3.0), "allow_pickle": np.ones(()), "0.weight": np.eye(2)}
+    content = packed_npz(arrays)
+    assert packed_npz(arrays) == content
+    (tmp_path / "a.npz").write_bytes(content)
+    with np.load(tmp_path / "a.npz") as read:
+        assert read.files == list(arrays)
+        assert all(np.array_equal(read[name], array) for name, array in arrays.items())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from os import PathLike
@@ -153,7 +152,7 @@ def save_trained(
         If the name ends otherwise.
     """
     from flamma.models.predicting import onnx_model
-    from flamma.models.weights import packed
+    from flamma.models.weights import packed, packed_npz
 
     place = Path(path)
     kind = place.suffix.lower()
@@ -165,9 +164,7 @@ def save_trained(
         example = np.zeros((2, *card.shape), dtype=card.dtype)
         content = onnx_model(module, example, _metadata(run, card))
     elif kind == ".npz":
-        buffer = io.BytesIO()
-        np.savez(buffer, **trained_weights(run, client, number))
-        content = buffer.getvalue()
+        content = packed_npz(trained_weights(run, client, number))
     else:
         content = packed(trained_weights(run, client, number), _metadata(run, card))
     write_atomically(place, content)

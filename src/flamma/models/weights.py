@@ -18,6 +18,7 @@ from flamma.errors import ConfigError, InputFileError
 from flamma.names import unknown
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
@@ -140,6 +141,19 @@ def packed(arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None)
 
     plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     return save(plain, metadata=dict(metadata) if metadata else None)
+
+
+def packed_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return arrays by name, whatever the names are, as the bytes of an npz file."""
+    from numpy.lib.format import write_array
+
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            # Its time is always the same, so that equal weights are equal files.
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                write_array(file, array, allow_pickle=False)
+    return buffer.getvalue()
 
 
 def freeze(module: nn.Module, patterns: Sequence[str]) -> None:
