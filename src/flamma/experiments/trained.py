@@ -16,7 +16,6 @@ from flamma.data.own.files import table_columns
 from flamma.errors import ConfigError, DataError, RunError
 from flamma.experiments.config import OWN
 from flamma.experiments.folder import RunFolder
-from flamma.experiments.manifest import Manifest
 from flamma.experiments.model_card import ModelCard
 from flamma.files import write_atomically
 from flamma.models.named import StateDict
@@ -25,6 +24,7 @@ from flamma.types import Params, Population
 if TYPE_CHECKING:
     from torch import nn
 
+    from flamma.experiments.checkpoint import Checkpoints
     from flamma.experiments.run import Run
 
 FORMATS = (".safetensors", ".npz", ".onnx")
@@ -65,38 +65,49 @@ def trained_params(
     RunError
         If that round is not kept, or clients have no models of their own.
     """
-    from flamma.clients.behaviours.notes import KEPT, NotesInFiles
-    from flamma.engines.client_side import ClientSide
     from flamma.experiments.checkpoint import Checkpoints
-    from flamma.experiments.world import read_population
 
-    config, layout = run.config, card.naming.layout
-    known = read_population(RunFolder(run.path))
-    manifest = Manifest.read(run.path)
-    rounds = sorted(entry.round for entry in manifest.checkpoints) if manifest else []
-    if known is None or (number is not None and number not in rounds):
+    checkpoints = Checkpoints(run.path)
+    rounds = sorted(entry.round for entry in checkpoints.entries())
+    if number is not None and number not in rounds:
         kept = f"it has those after round {' and '.join(map(str, rounds))}" if rounds else "none"
         raise RunError(f"{run.path} has no weights of round {number}: {kept}.")
-    samples, held, costs = known
-    population = Population(samples, costs, layout.trainable_size, held, (), layout.trainable_sizes)
-    like = config.strategy.init(np.zeros(layout.size, dtype=np.float32), population)
-    state = Checkpoints(run.path).load(like, number)
-    if state is None or number not in (None, state.round):
+    params = checkpoints.params(number)
+    if params is None:
         raise RunError(
             f"{run.path} has no weights: it was not run so far, or its checkpoints were removed."
         )
-    download = config.strategy.download(state)
-    if client is None:
-        return download.params
-    if not 0 <= client < config.data.clients:
-        raise RunError(f"there is no client {client}: they are 0 to {config.data.clients - 1}.")
+    if params.shape != (card.naming.layout.size,):
+        raise RunError(f"the checkpoints of {run.path} are of another model than its model.json.")
+    return params if client is None else _own_params(run, card, checkpoints, client, number)
+
+
+def _own_params(
+    run: Run, card: ModelCard, checkpoints: Checkpoints, client: int, number: int | None
+) -> Params:
+    """Return the weights of a client's own model, as it evaluates them."""
+    from flamma.clients.behaviours.notes import KEPT, NotesInFiles
+    from flamma.engines.client_side import ClientSide
+    from flamma.experiments.world import read_population
+
+    strategy, clients = run.config.strategy, run.config.data.clients
+    if not 0 <= client < clients:
+        raise RunError(f"there is no client {client}: they are 0 to {clients - 1}.")
+    known, layout = read_population(RunFolder(run.path)), card.naming.layout
+    if known is None:
+        raise RunError(f"{run.path} does not say who its clients are.")
+    samples, held, costs = known
+    population = Population(samples, costs, layout.trainable_size, held, (), layout.trainable_sizes)
+    like = strategy.init(np.zeros(layout.size, dtype=np.float32), population)
+    state = checkpoints.load(like, number)
+    if state is None or number not in (None, state.round):
+        raise RunError(f"the checkpoint of {run.path} is damaged.")
+    download = strategy.download(state)
     if download.model_for is None and not download.scores_kept:
-        raise RunError(
-            f"{config.strategy.name} has one model for all clients: leave out the client."
-        )
-    if download.scores_kept and config.engine.clients_hold_data:
+        raise RunError(f"{strategy.name} has one model for all clients: leave out the client.")
+    if download.scores_kept and run.config.engine.clients_hold_data:
         raise RunError(f"the model of client {client} is at its site, and not in {run.path}.")
-    side = ClientSide(config.strategy, layout.trainable_size, NotesInFiles(run.path / KEPT))
+    side = ClientSide(strategy, layout.trainable_size, NotesInFiles(run.path / KEPT))
     return side.model_of(client, download)
 
 
