@@ -410,3 +410,36 @@ def test_from_a_file_to_predictions_on_the_command_line(tmp_path, capsys):
     assert str(tmp_path / "m.npz") in (tmp_path / "again" / "config.toml").read_text()
     assert main(["export", str(out), "--client", "1", "--out", str(tmp_path / "own.npz")]) == 2
     assert "one model for all clients" in capsys.readouterr().err
+
+
+class Words(nn.Module):
+    """An embedding, a recurrent layer and attention over token ids."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.embedding = nn.Embedding(5, 8)
+        self.cells = nn.GRU(8, 8, batch_first=True)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head = nn.Linear(8, classes)
+
+    def forward(self, tokens):
+        assert tokens.dtype == torch.int64
+        x, _ = self.cells(self.embedding(tokens))
+        return self.head(self.attention(x, x, x, need_weights=False)[0].mean(1))
+
+
+def test_token_ids_reach_an_embedding_as_whole_numbers(tmp_path):
+    rng = np.random.default_rng(3)
+    tokens = rng.integers(0, 5, (120, 6))
+    y = np.where((tokens == 4).any(1), "has it", "has it not")
+    options = {"rounds": 12, "per_round": 3, "training__learning_rate": 0.3, "strategy": "fedavg"}
+    made = run(
+        data=(tokens, y), group=np.arange(120) % 3, model=Words, out=tmp_path / "run", **options
+    )
+    assert made.about["trainer"] == "torch"
+    assert all(not record.failed for record in made.history)
+    assert np.mean(made.predict(tokens) == y) > 0.9
+    card = json.loads((made.path / "model.json").read_text())
+    assert card["dtype"] == "int64"
+    with pytest.raises(DataError, match="whole numbers"):
+        made.predict(tokens + 0.5)
