@@ -110,9 +110,11 @@ def command_line() -> Parser:
         data,
         deploy,
         doctor,
+        export,
         game,
         ledger,
         listing,
+        predict,
         report,
         run,
         tune,
@@ -131,6 +133,8 @@ def command_line() -> Parser:
     tune.register(commands)
     contributions.register(commands)
     report.register(commands)
+    export.register(commands)
+    predict.register(commands)
     ledger.register(commands)
     deploy.register(commands)
     data.register(commands)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.data.encoding import as_given
+from flamma.data.encoding import SampleEncoding, as_given
+from flamma.data.own.files import table_columns
 from flamma.errors import ConfigError, DataError, RunError
 from flamma.experiments.config import OWN
 from flamma.experiments.folder import RunFolder
-from flamma.experiments.manifest import Manifest
 from flamma.experiments.model_card import ModelCard
 from flamma.files import write_atomically
 from flamma.models.named import StateDict
@@ -24,6 +24,7 @@ from flamma.types import Params, Population
 if TYPE_CHECKING:
     from torch import nn
 
+    from flamma.experiments.checkpoint import Checkpoints
     from flamma.experiments.run import Run
 
 FORMATS = (".safetensors", ".npz", ".onnx")
@@ -64,38 +65,49 @@ def trained_params(
     RunError
         If that round is not kept, or clients have no models of their own.
     """
-    from flamma.clients.behaviours.notes import KEPT, NotesInFiles
-    from flamma.engines.client_side import ClientSide
     from flamma.experiments.checkpoint import Checkpoints
-    from flamma.experiments.world import read_population
 
-    config, layout = run.config, card.naming.layout
-    known = read_population(RunFolder(run.path))
-    manifest = Manifest.read(run.path)
-    rounds = sorted(entry.round for entry in manifest.checkpoints) if manifest else []
-    if known is None or (number is not None and number not in rounds):
+    checkpoints = Checkpoints(run.path)
+    rounds = sorted(entry.round for entry in checkpoints.entries())
+    if number is not None and number not in rounds:
         kept = f"it has those after round {' and '.join(map(str, rounds))}" if rounds else "none"
         raise RunError(f"{run.path} has no weights of round {number}: {kept}.")
-    samples, held, costs = known
-    population = Population(samples, costs, layout.trainable_size, held, (), layout.trainable_sizes)
-    like = config.strategy.init(np.zeros(layout.size, dtype=np.float32), population)
-    state = Checkpoints(run.path).load(like, number)
-    if state is None or number not in (None, state.round):
+    params = checkpoints.params(number)
+    if params is None:
         raise RunError(
             f"{run.path} has no weights: it was not run so far, or its checkpoints were removed."
         )
-    download = config.strategy.download(state)
-    if client is None:
-        return download.params
-    if not 0 <= client < config.data.clients:
-        raise RunError(f"there is no client {client}: they are 0 to {config.data.clients - 1}.")
+    if params.shape != (card.naming.layout.size,):
+        raise RunError(f"the checkpoints of {run.path} are of another model than its model.json.")
+    return params if client is None else _own_params(run, card, checkpoints, client, number)
+
+
+def _own_params(
+    run: Run, card: ModelCard, checkpoints: Checkpoints, client: int, number: int | None
+) -> Params:
+    """Return the weights of a client's own model, as it evaluates them."""
+    from flamma.clients.behaviours.notes import KEPT, NotesInFiles
+    from flamma.engines.client_side import ClientSide
+    from flamma.experiments.world import read_population
+
+    strategy, clients = run.config.strategy, run.config.data.clients
+    if not 0 <= client < clients:
+        raise RunError(f"there is no client {client}: they are 0 to {clients - 1}.")
+    known, layout = read_population(RunFolder(run.path)), card.naming.layout
+    if known is None:
+        raise RunError(f"{run.path} does not say who its clients are.")
+    samples, held, costs = known
+    population = Population(samples, costs, layout.trainable_size, held, (), layout.trainable_sizes)
+    like = strategy.init(np.zeros(layout.size, dtype=np.float32), population)
+    state = checkpoints.load(like, number)
+    if state is None or number not in (None, state.round):
+        raise RunError(f"the checkpoint of {run.path} is damaged.")
+    download = strategy.download(state)
     if download.model_for is None and not download.scores_kept:
-        raise RunError(
-            f"{config.strategy.name} has one model for all clients: leave out the client."
-        )
-    if download.scores_kept and config.engine.clients_hold_data:
+        raise RunError(f"{strategy.name} has one model for all clients: leave out the client.")
+    if download.scores_kept and run.config.engine.clients_hold_data:
         raise RunError(f"the model of client {client} is at its site, and not in {run.path}.")
-    side = ClientSide(config.strategy, layout.trainable_size, NotesInFiles(run.path / KEPT))
+    side = ClientSide(strategy, layout.trainable_size, NotesInFiles(run.path / KEPT))
     return side.model_of(client, download)
 
 
@@ -126,7 +138,8 @@ def trained_module(
     make: Callable[..., Any] | None = run.known_model if model is None else model_factory(model)
     if make is None and run.config.model.name == OWN:
         raise RunError(
-            f"{run.path} is a run of your own model, which is not stored: give it again, model=..."
+            f"{run.path} is a run of your own model, which is not stored: give it again from "
+            f"Python, model=..."
         )
     module = build_model(make or run.config.model, card.shape, card.classes, run.config.seed)
     arrays = card.naming.arrays(trained_params(run, card, client, number))
@@ -150,7 +163,7 @@ def save_trained(
         If the name ends otherwise.
     """
     from flamma.models.predicting import onnx_model
-    from flamma.models.weights import packed
+    from flamma.models.weights import packed, packed_npz
 
     place = Path(path)
     kind = place.suffix.lower()
@@ -162,9 +175,7 @@ def save_trained(
         example = np.zeros((2, *card.shape), dtype=card.dtype)
         content = onnx_model(module, example, _metadata(run, card))
     elif kind == ".npz":
-        buffer = io.BytesIO()
-        np.savez(buffer, **trained_weights(run, client, number))  # type: ignore[arg-type]
-        content = buffer.getvalue()
+        content = packed_npz(trained_weights(run, client, number))
     else:
         content = packed(trained_weights(run, client, number), _metadata(run, card))
     write_atomically(place, content)
@@ -173,7 +184,8 @@ def save_trained(
 
 def _metadata(run: Run, card: ModelCard) -> dict[str, str]:
     """Return what a saved model says of itself, as texts."""
-    return {
+    encoding = {} if card.encoding is None else {"encoding": json.dumps(card.encoding.as_json())}
+    return encoding | {
         "flamma_run": RunFolder(run.path).run_id,
         "model": run.config.model.name,
         "task": card.task,
@@ -213,26 +225,24 @@ def predictions(
 
 
 def encoded(card: ModelCard, samples: Any) -> NDArray[Any]:
-    """Return samples as the model takes them.
+    """Return samples as the model takes them, encoded as those it was trained on.
+
+    Parameters
+    ----------
+    card : ModelCard
+        Of the run.
+    samples : array, tensor, table or path
+        A table has the columns of the training data, the target left out or not. A path is that of
+        a CSV or parquet file.
 
     Raises
     ------
     DataError
-        If they are of another shape, or not numbers.
+        If they are of another shape, or a column is missing.
     """
-    if card.encoding is not None:
-        return card.encoding.encode(samples)
-    if hasattr(samples, "detach"):  # a tensor
-        samples = samples.detach().cpu()
-    try:
-        x = np.asarray(samples, dtype=card.dtype)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"the samples must be numbers: {error}.") from error
-    if x.shape[1:] != card.shape or x.ndim != 1 + len(card.shape):
-        raise DataError(
-            f"the model takes samples of shape {card.shape}, one after the other, but an array of "
-            f"shape {x.shape} was given."
-        )
-    if not np.isfinite(x).all():
-        raise DataError("the samples have a value that is not finite.")
-    return x
+    kind = "int64" if card.dtype == "int64" else "float32"
+    encoding = card.encoding or SampleEncoding(card.shape, kind)
+    if isinstance(samples, str | PathLike):
+        columns, _ = table_columns(Path(samples))
+        samples = columns if encoding.columns else np.column_stack(list(columns.values()))
+    return encoding.encode(samples).astype(card.dtype, copy=False)

@@ -6,12 +6,10 @@ torch is imported only if it is needed.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +18,9 @@ from flamma.clients.costs import CostedClients, true_costs
 from flamma.engines.client_side import ClientSide
 from flamma.engines.flower.client_data import ClientData
 from flamma.engines.flower.conduct import ClientConduct, Memory
-from flamma.engines.flower.keeping import KEPT_VARIABLE
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import read_configuration
+from flamma.engines.flower.site_module import site_module
 from flamma.engines.outcomes import one_line, outcome_of, training_report
 from flamma.errors import ConfigError
 from flamma.experiments.config import OWN, Config
@@ -46,9 +44,6 @@ from flamma.types import (
     TaskVectors,
     Terms,
 )
-
-if TYPE_CHECKING:
-    from torch import nn
 
 MEASURED = "measured"
 """The kind of costs that every client finds out by itself."""
@@ -291,31 +286,6 @@ def first_params(text: str, shape: tuple[int, ...], classes: int) -> Params:
     from flamma.models.flat import FlatModel
 
     return FlatModel(site_module(read_configuration(text), shape, classes)).read()
-
-
-def site_module(config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Return the run's model as a client has it before it receives weights.
-
-    What is trained comes with every order, so a file of weights to begin with is needed for frozen
-    parts alone. Only the clients of a simulation, which share the server's disk, read it: no
-    server names a file that a site opens.
-
-    Raises
-    ------
-    ConfigError
-        If a deployed site would have to read one.
-    """
-    from flamma.experiments.setup import build_module
-
-    without = replace(config, weights=replace(config.weights, start=""))
-    module = build_module(without, shape, classes)
-    if not config.weights.start or all(part.requires_grad for part in module.parameters()):
-        return module
-    if KEPT_VARIABLE not in os.environ:
-        raise ConfigError(
-            "frozen weights of a file do not travel to sites: freeze nothing, or start without it."
-        )
-    return build_module(config, shape, classes)
 
 
 def check_address(order: Order, name: str, number: int | None) -> None:
