@@ -30,8 +30,10 @@ from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
 from flamma.processes import MOST_PROCESSES
 from flamma.seeding import stream
+from flamma.training.augmentations import Augment
 from flamma.training.choose import AUTO, TrainerSettings, pick_trainer
 from flamma.training.jobs import Trainer, TrainingJob, check_sgd
+from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.torch_trainer import pick_device
 from flamma.types import NO_VECTORS, Ints, Layout, LocalTask, Params, Report, Scores, TaskVectors
 
@@ -70,6 +72,10 @@ class ClientRunner:
         Seconds after which a client is late: its report is a failure.
     evaluated : ndarray, optional
         The clients on whose held-out data models are scored, in order; all of them if not given.
+    rule : UpdateRule
+        The clients' optimiser, weight decay and clipping.
+    augment : callable, optional
+        Changes training samples at random; see :mod:`flamma.training.augmentations`.
 
     Raises
     ------
@@ -107,6 +113,8 @@ class ClientRunner:
         precision: str = "float32",
         time_limit: float | None = None,
         evaluated: Ints | None = None,
+        rule: UpdateRule = PLAIN_RULE,
+        augment: Augment | None = None,
     ) -> None:
         check_sgd(batch_size, momentum)
         _check(processes, time_limit)
@@ -138,6 +146,8 @@ class ClientRunner:
             momentum,
             precision=precision,
             sharing=workers_per_device(processes, there, gpu_count()),
+            rule=rule,
+            augment=augment,
         )
         chosen = pick_trainer(trainer, model, wanted, there.partition(":")[0])
 

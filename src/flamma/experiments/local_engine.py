@@ -58,7 +58,8 @@ def _execute(assignment: Assignment) -> None:
     data = pooled(data) if config.strategy.pools_data else data
     check_validation(config, data.validation_y.size)
     evaluated = evaluated_clients(config)
-    with build_runner(config, data, assignment.model, evaluated=evaluated) as runner:
+    model, augment = assignment.model, assignment.augment
+    with build_runner(config, data, model, evaluated=evaluated, augment=augment) as runner:
         population = make_population(
             config,
             folder,

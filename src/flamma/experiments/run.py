@@ -16,6 +16,7 @@ from flamma.experiments.manifest import Manifest
 from flamma.experiments.scores import ScoreTable, read_score_table
 from flamma.experiments.summary import Summary, summarise_run
 from flamma.records import RoundRecord
+from flamma.training.augmentations import OWN_AUGMENTATION, Augment
 
 if TYPE_CHECKING:
     from flamma.data.federated import FederatedData
@@ -100,6 +101,7 @@ def run(
     model: Callable[..., Any] | None = None,
     on_round: OnRound | None = None,
     data_dir: Path | None = None,
+    augment: Augment | None = None,
     **settings: Any,
 ) -> Run:
     """Run an experiment and return it.
@@ -118,6 +120,9 @@ def run(
         Called with every finished round's record.
     data_dir : Path, optional
         Where datasets are kept.
+    augment : callable, optional
+        Your own ``(samples, rng) -> samples``, which changes the samples of a mini-batch at random
+        before clients train on them.
     **settings
         Single options over the configuration: ``rounds=5``, or with two underscores for a dot,
         ``strategy__mu=0.1``.
@@ -131,10 +136,13 @@ def run(
         settings |= {"data.dataset": OWN, "data.clients": data.clients}
     if model is not None:
         settings |= {"model.name": OWN}
+    if augment is not None:
+        settings |= {"training.augmentation": OWN_AUGMENTATION}
     chosen = _configured(config, settings)
     folder = RunFolder(Path(out) if out is not None else default_folder(chosen))
     folder.check_free()
-    return _execute(Assignment(chosen, folder, data, model, on_round, data_dir, begins=True))
+    own = Assignment(chosen, folder, data, model, on_round, data_dir, begins=True, augment=augment)
+    return _execute(own)
 
 
 def resume(
@@ -145,10 +153,11 @@ def resume(
     on_round: OnRound | None = None,
     data_dir: Path | None = None,
     processes: int | None = None,
+    augment: Augment | None = None,
 ) -> Run:
     """Go on with an interrupted run from its last checkpoint; a finished one is returned as is.
 
-    A run of your own data or model needs them again; data that sites hold are not yours.
+    A run of your own data, model or augmentation needs them again; data that sites hold are not yours.
     """
     before = Run.load(path)
     if before.has_last_round and before.params_sha256:
@@ -168,7 +177,7 @@ def resume(
         settings["engine.processes"] = processes
     config = config.with_settings(settings)
     folder = RunFolder(Path(path))
-    return _execute(Assignment(config, folder, data, model, on_round, data_dir))
+    return _execute(Assignment(config, folder, data, model, on_round, data_dir, augment=augment))
 
 
 def _execute(assignment: Assignment) -> Run:

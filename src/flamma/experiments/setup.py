@@ -12,6 +12,8 @@ from flamma.data.build import build_federation
 from flamma.data.federated import FederatedData
 from flamma.experiments.config import Config
 from flamma.models import build_model
+from flamma.seeding import stream
+from flamma.training.augmentations import Augment, augmentation_of, augmented
 from flamma.types import Floats, Ints, LocalTask
 
 if TYPE_CHECKING:
@@ -48,12 +50,18 @@ def build_runner(
     model: Callable[..., Any] | None = None,
     processes: int | None = None,
     evaluated: Ints | None = None,
+    augment: Augment | None = None,
 ) -> ClientRunner:
     """Return what runs the clients, with the model's initial weights by the run's seed.
 
-    ``evaluated`` are the clients that score models, None for all.
+    ``evaluated`` are the clients that score models, None for all. ``augment`` is the user's own
+    augmentation, where the configuration says so.
     """
     from flamma.engines.runner import ClientRunner
+
+    augment = augmentation_of(config.training.augmentation, augment)
+    if augment is not None:  # so that one that does not fit is refused before the first round
+        augmented(augment, np.zeros((1, *data.shape), dtype=np.float32), stream(0, "augment"))
 
     return ClientRunner(
         data,
@@ -67,6 +75,8 @@ def build_runner(
         precision=config.training.precision,
         time_limit=config.engine.time_limit or None,
         evaluated=evaluated,
+        rule=config.training.rule,
+        augment=augment,
     )
 
 

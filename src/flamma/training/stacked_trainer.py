@@ -28,6 +28,7 @@ from flamma.training.memory import (
     out_of_memory,
     release_cache,
 )
+from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.precision import SINGLE_PRECISION, Precision
 from flamma.training.stack import Stack, StackedClient, StackedModel
 from flamma.training.torch_trainer import TorchTrainer
@@ -68,7 +69,7 @@ class StackedTrainer(TorchTrainer):
         The model, or a function that makes its module.
     shape : sequence of int
         The shape of one sample.
-    batch_size, momentum, device, precision
+    batch_size, momentum, device, precision, rule
         As in :class:`~flamma.training.torch_trainer.TorchTrainer`.
     most : int
         The largest number of clients to train at once.
@@ -94,8 +95,9 @@ class StackedTrainer(TorchTrainer):
         precision: Precision = SINGLE_PRECISION,
         most: int = MOST_STACKED_CLIENTS,
         sharing: int = 1,
+        rule: UpdateRule = PLAIN_RULE,
     ) -> None:
-        super().__init__(model, batch_size, momentum, device, precision)
+        super().__init__(model, batch_size, momentum, device, precision, rule)
         self.shape = tuple(shape)
         self._most, self._sharing = most, sharing
         self._common = self.model.read()
@@ -103,7 +105,7 @@ class StackedTrainer(TorchTrainer):
         self._classes = 1
         if reason := self._why_not():
             raise ConfigError(f"the trainer stacked cannot be used: {reason}.")
-        self._stacked = StackedModel(self.model, momentum, precision)
+        self._stacked = StackedModel(self.model, momentum, precision, rule)
         self._set_mode(training=True)
         self._client_bytes, self._sample_bytes = self._stacked.bytes_per_client(self.shape)
         self.width = self._fitting([])
@@ -247,7 +249,7 @@ class StackedTrainer(TorchTrainer):
         received = self.model.read()
         batch_size, precision = self.batch_size, self.precision
         self.batch_size, self.precision = TRIAL_BATCH_SIZE, SINGLE_PRECISION
-        self._stacked = StackedModel(self.model, self.momentum, SINGLE_PRECISION)
+        self._stacked = StackedModel(self.model, self.momentum, SINGLE_PRECISION, self.rule)
         try:
             self._classes = self._logits()
             stacked = dict(self.train_each(received, _trial_jobs(self.shape)))

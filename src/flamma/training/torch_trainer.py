@@ -1,4 +1,4 @@
-"""Trains one client after another with torch: plain SGD on a flat vector."""
+"""Trains one client after another with torch, on a flat vector."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from torch.nn.functional import cross_entropy
 from flamma.errors import ConfigError
 from flamma.models.flat import FlatModel
 from flamma.numerics import total
+from flamma.training.augmentations import Augment, augmented
+from flamma.training.flat_steps import FlatSteps
 from flamma.training.jobs import (
     Floats32,
     TooSlow,
     Trained,
     TrainingJob,
+    augmentation_stream,
     batches_of,
     check_job,
     check_sgd,
@@ -28,6 +31,7 @@ from flamma.training.jobs import (
     stream_of,
 )
 from flamma.training.objectives import objective
+from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.precision import SINGLE_PRECISION, Precision
 from flamma.types import Ints, LocalTask, Params
 
@@ -50,13 +54,18 @@ class TorchTrainer:
         ``auto`` is the GPU if there is one, else the CPU. A :class:`FlatModel` stays where it is.
     precision : Precision
         The precision of training; scoring is in float32.
+    rule : UpdateRule
+        The optimiser, weight decay and clipping.
+    augment : callable, optional
+        Changes the samples of a mini-batch at random before they are trained on.
 
     Notes
     -----
-    One mini-batch is w ← w - η v with v ← m v + ∇f(w) + c + μ (w - w_received), where c is the
-    correction of the job, if it has one, and the rest the gradient of FedProx's local objective
-    f(w) + μ/2 ||w - w_received||² (Li et al., Federated optimization in heterogeneous networks,
-    MLSys 2020).
+    One mini-batch of SGD is w ← w - η v with v ← m v + ∇f(w) + c + μ (w - w_received) + λ w, where
+    c is the correction of the job, if it has one, λ the weight decay, and the rest the gradient of
+    FedProx's local objective f(w) + μ/2 ||w - w_received||² (Li et al., Federated optimization in
+    heterogeneous networks, MLSys 2020). Other optimisers make their step of the same sum without
+    m v. Only ∇f(w) is clipped.
     """
 
     name = "torch"
@@ -69,14 +78,19 @@ class TorchTrainer:
         momentum: float = 0.0,
         device: str = "cpu",
         precision: Precision = SINGLE_PRECISION,
+        rule: UpdateRule = PLAIN_RULE,
+        augment: Augment | None = None,
     ) -> None:
         check_sgd(batch_size, momentum)
+        rule.check_momentum(momentum)
         if not isinstance(model, FlatModel):
             model = FlatModel(model(), pick_device(device))
         self.model = model
         self.batch_size = batch_size
         self.momentum = momentum
         self.precision = precision
+        self.rule = rule
+        self.augment = augment
         self._training = model.module.train().training
         self._channels_last = _wants_channels_last(model.module)
 
@@ -143,28 +157,30 @@ class TorchTrainer:
         added = None if correction is None else self._tensor(correction)
         samples, labels = self._rows(self._tensor(job.x)), self._tensor(job.y)
         scale = self.precision.loss_scale  # of the gradient too, hence of the velocity
+        noise = None if self.augment is None else augmentation_stream(job)
         self._set_mode(training=True)
-        gradient.zero_()
+        steps = FlatSteps(self.rule, self.momentum, weights, gradient, scale)
         with _seeded(stream_of(job), model.device):
             for chosen in batches_of(job, self.batch_size):
                 if deadline is not None and time.monotonic() > deadline:
                     raise TooSlow
                 batch = torch.from_numpy(chosen).to(model.device)
-                # The gradient doubles as the velocity: a backward pass adds to what is there.
-                if self.momentum:
-                    gradient.mul_(self.momentum)
-                else:
-                    gradient.zero_()
+                rows = samples.index_select(0, batch)
+                if self.augment is not None and noise is not None:
+                    changed = augmented(self.augment, job.x[chosen], noise)
+                    rows = self._rows(self._tensor(changed))
+                steps.prepare()
                 with self.precision.autocast(model.device):
-                    logits = module(self._images(samples.index_select(0, batch)))
+                    logits = module(self._images(rows))
                 loss_now = objective(logits.float(), labels.index_select(0, batch), task)
                 torch.autograd.backward(loss_now if scale == 1 else loss_now * scale)
+                steps.clip()
                 if added is not None:
                     gradient.add_(added, alpha=scale)
                 if task.proximal:
                     torch.sub(weights, received, out=difference)
                     gradient.add_(difference, alpha=task.proximal * scale)
-                weights.sub_(gradient, alpha=task.learning_rate / scale)
+                steps.take(task.learning_rate)
 
     def train_each(
         self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None

@@ -234,7 +234,9 @@ class Site:
 def _lanes(text: str, shape: tuple[int, ...], classes: int, plan: bytes) -> Trainer:
     config = read_configuration(text)
     training, words = config.training, np.frombuffer(plan, dtype=np.int64)
-    return LanesTrainer(words, shape, training.batch_size, training.momentum)
+    return LanesTrainer(
+        words, shape, training.batch_size, training.momentum, rule=training.rule
+    )
 
 
 @lru_cache(maxsize=1)
@@ -243,6 +245,7 @@ def _torch(text: str, shape: tuple[int, ...], classes: int) -> Trainer:
 
     from flamma.experiments.setup import build_module
     from flamma.models.flat import FlatModel
+    from flamma.training.augmentations import augmentation_of
     from flamma.training.choose import TrainerSettings, torch_trainer
     from flamma.training.torch_trainer import pick_device
 
@@ -250,8 +253,14 @@ def _torch(text: str, shape: tuple[int, ...], classes: int) -> Trainer:
     config = read_configuration(text)
     training = config.training
     model = FlatModel(build_module(config, shape, classes), pick_device(training.device))
-    momentum, precision = training.momentum, training.precision
-    wanted = TrainerSettings(shape, training.batch_size, momentum, precision=precision)
+    wanted = TrainerSettings(
+        shape,
+        training.batch_size,
+        training.momentum,
+        precision=training.precision,
+        rule=training.rule,
+        augment=augmentation_of(training.augmentation),
+    )
     return torch_trainer(model, wanted)
 
 
