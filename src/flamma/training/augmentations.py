@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.registry import Choice, Registry
+from flamma.training.jobs import Floats32
 
 OWN_AUGMENTATION = "own"
 """What a configuration calls an augmentation that was given from Python."""
@@ -24,8 +24,7 @@ OWN_AUGMENTATION = "own"
 MOST_PADDING = 10_000
 """The most pixels by which pictures are shifted."""
 
-Samples = NDArray[np.float32]
-Augment = Callable[[Samples, np.random.Generator], Samples]
+Augment = Callable[[Floats32, np.random.Generator], Floats32]
 """Returns the samples of a mini-batch changed at random, in the same shape."""
 
 
@@ -47,7 +46,7 @@ class Flip:
                 f"chance of the augmentation flip must lie in [0, 1], not {self.chance:g}."
             )
 
-    def __call__(self, samples: Samples, rng: np.random.Generator) -> Samples:
+    def __call__(self, samples: Floats32, rng: np.random.Generator) -> Floats32:
         """Return the pictures, some of them mirrored."""
         _require_pictures("flip", samples)
         mirrored = rng.random(len(samples)) < self.chance
@@ -74,7 +73,7 @@ class Crop:
                 f"{self.padding}."
             )
 
-    def __call__(self, samples: Samples, rng: np.random.Generator) -> Samples:
+    def __call__(self, samples: Floats32, rng: np.random.Generator) -> Floats32:
         """Return the pictures, each shifted."""
         _require_pictures("crop", samples)
         height, width = samples.shape[2:]
@@ -83,7 +82,7 @@ class Crop:
         down, across = rng.integers(0, 2 * self.padding + 1, (2, len(samples)))
         rows, columns = down[:, None] + np.arange(height), across[:, None] + np.arange(width)
         each = np.arange(len(samples))[:, None, None]
-        cut: Samples = wide[each, :, rows[:, :, None], columns[:, None, :]]
+        cut: Floats32 = wide[each, :, rows[:, :, None], columns[:, None, :]]
         return np.ascontiguousarray(np.moveaxis(cut, 3, 1))
 
 
@@ -117,7 +116,7 @@ class InTurn:
 
     parts: tuple[Augment, ...]
 
-    def __call__(self, samples: Samples, rng: np.random.Generator) -> Samples:
+    def __call__(self, samples: Floats32, rng: np.random.Generator) -> Floats32:
         """Return the samples after all of them."""
         for part in self.parts:
             samples = part(samples, rng)
@@ -143,7 +142,7 @@ def augmentation_of(chosen: Sequence[Choice], own: Augment | None = None) -> Aug
     return InTurn(parts) if parts else None
 
 
-def augmented(augment: Augment, samples: Samples, rng: np.random.Generator) -> Samples:
+def augmented(augment: Augment, samples: Floats32, rng: np.random.Generator) -> Floats32:
     """Return augmented samples, which must be as many and of the same shape as before.
 
     Raises
@@ -160,7 +159,7 @@ def augmented(augment: Augment, samples: Samples, rng: np.random.Generator) -> S
     return changed.astype(samples.dtype, copy=False)
 
 
-def _require_pictures(name: str, samples: Samples) -> None:
+def _require_pictures(name: str, samples: Floats32) -> None:
     if samples.ndim != 4:
         raise ConfigError(
             f"the augmentation {name} is for pictures (channels, height, width), not for samples "
