@@ -178,7 +178,9 @@ def test_a_clipped_step_of_lanes_has_the_length_that_it_may_have():
     module = make_model()
     received = FlatModel(module).read()
     jobs = make_jobs(epochs=0, iterations=1, learning_rate=1.0)
-    for own in trained(LanesTrainer(module, SHAPE, BATCH, rule=UpdateRule(clip=1e-3)), received, jobs):
+    for own in trained(
+        LanesTrainer(module, SHAPE, BATCH, rule=UpdateRule(clip=1e-3)), received, jobs
+    ):
         length = np.linalg.norm(own.astype(np.float64) - received)
         assert length == pytest.approx(1e-3, rel=1e-3)
 
@@ -206,10 +208,8 @@ def test_clipping_takes_no_more_memory_than_there_is(monkeypatch):
 
 
 @given(
-    rows=st.lists(
-        st.lists(st.floats(-(2.0**60), 2.0**60, width=32), min_size=4, max_size=4), min_size=1, max_size=4
-    ),
-    longest=st.floats(1e-3, 1e3),
+    st.lists(st.tuples(*[st.floats(-(2.0**60), 2.0**60, width=32)] * 4), min_size=1, max_size=4),
+    st.floats(1e-3, 1e3),
 )
 @settings(max_examples=60, deadline=None)
 def test_clipping_keeps_directions_and_never_lengthens(rows, longest):

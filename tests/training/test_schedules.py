@@ -28,7 +28,7 @@ def test_factors_by_hand():
     half = math.sqrt(0.5)
     assert factors(ConstantSchedule(), 3) == [1, 1, 1]
     assert factors(WarmUpSchedule(3), 5) == [0.25, 0.5, 0.75, 1, 1]
-    assert factors(StepSchedule(every=2, gamma=0.1), 6) == pytest.approx(
+    assert factors(StepSchedule(every=2, ratio=0.1), 6) == pytest.approx(
         [1, 1, 0.1, 0.1, 0.01, 0.01]
     )
     assert factors(CosineSchedule(), 4) == pytest.approx([1, (1 + half) / 2, 0.5, (1 - half) / 2])
@@ -83,7 +83,7 @@ def test_cosines_that_have_a_closed_form():
         (lambda: CosineSchedule(floor=1.1), "floor"),
         (lambda: CosineSchedule(floor=math.nan), "floor"),
         (lambda: StepSchedule(every=0), "every"),
-        (lambda: StepSchedule(gamma=0.0), "gamma"),
+        (lambda: StepSchedule(ratio=0.0), "ratio"),
     ],
 )
 def test_what_cannot_be_is_refused(make, words):
@@ -99,5 +99,5 @@ def test_a_plan_multiplies_its_learning_rate():
 
 
 def test_a_step_size_is_never_0_since_strategies_divide_by_it():
-    plan = Plan(10_000, 1, learning_rate=1.0, schedule=StepSchedule(every=1, gamma=0.1))
+    plan = Plan(10_000, 1, learning_rate=1.0, schedule=StepSchedule(every=1, ratio=0.1))
     assert plan.step_size(10_000) == SMALLEST_FACTOR

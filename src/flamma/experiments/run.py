@@ -157,7 +157,8 @@ def resume(
 ) -> Run:
     """Go on with an interrupted run from its last checkpoint; a finished one is returned as is.
 
-    A run of your own data, model or augmentation needs them again; data that sites hold are not yours.
+    A run of your own data, model or augmentation needs them again; data that sites hold are not
+    yours.
     """
     before = Run.load(path)
     if before.has_last_round and before.params_sha256:

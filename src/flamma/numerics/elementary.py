@@ -1,8 +1,8 @@
 """Exponentials, logarithms, powers and a cosine, to about one unit in the last place.
 
-The polynomials of :func:`exp`, :func:`log` and :func:`cosine_of_half_turns` are those of FDLIBM (Sun Microsystems, 1993). A power
-is exp(y ln x) with the logarithm and the product as sums of two doubles, so that no precision is
-lost to the size of the exponent.
+The polynomials of :func:`exp`, :func:`log` and :func:`cosine_of_half_turns` are those of FDLIBM
+(Sun Microsystems, 1993). A power is exp(y ln x) with the logarithm and the product as sums of two
+doubles, so that no precision is lost to the size of the exponent.
 """
 
 from __future__ import annotations

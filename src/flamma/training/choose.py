@@ -103,9 +103,7 @@ def lanes_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
         raise ConfigError(f"the trainer lanes cannot be used: {reason}")
     module = model.module
     assert isinstance(module, nn.Sequential)
-    return LanesTrainer(
-        module, wanted.shape, wanted.batch_size, wanted.momentum, rule=wanted.rule
-    )
+    return LanesTrainer(module, wanted.shape, wanted.batch_size, wanted.momentum, rule=wanted.rule)
 
 
 TrainerFactory = Callable[["FlatModel", TrainerSettings], Trainer]

@@ -73,7 +73,9 @@ def clip_rows(parts: Sequence[Tensor], longest: float) -> None:
         The largest norm over all parts of a client.
     """
     precise = _precise(parts[0])
-    norms = torch.stack([torch.linalg.vector_norm(p.flatten(1), dim=1, dtype=precise) for p in parts])
+    norms = torch.stack(
+        [torch.linalg.vector_norm(p.flatten(1), dim=1, dtype=precise) for p in parts]
+    )
     factors = (longest / torch.linalg.vector_norm(norms, dim=0)).clamp(max=1.0).float()
     for part in parts:
         part.mul_(factors.view(-1, *[1] * (part.dim() - 1)))

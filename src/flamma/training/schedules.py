@@ -89,7 +89,7 @@ class StepSchedule(WarmUpSchedule):
     ----------
     every : int
         After how many rounds.
-    gamma : float
+    ratio : float
         The factor, above 0 and at most 1.
     warm_up : int
         Rounds in which it rises first.
@@ -97,20 +97,20 @@ class StepSchedule(WarmUpSchedule):
 
     warm_up: int = 0
     every: int = 10
-    gamma: float = 0.5
+    ratio: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.every < 1:
             raise ConfigError(f"every of the schedule must be at least 1, not {self.every}.")
-        if not 0 < self.gamma <= 1:
+        if not 0 < self.ratio <= 1:
             raise ConfigError(
-                f"gamma of the schedule must be above 0 and at most 1, not {self.gamma:g}."
+                f"ratio of the schedule must be above 0 and at most 1, not {self.ratio:g}."
             )
 
     def after(self, round: int, rounds: int) -> float:  # noqa: A002
-        """Return gamma to the power of how often it was applied before this round."""
-        return float(power(self.gamma, (round - 1) // self.every))
+        """Return ratio to the power of how often it was applied before this round."""
+        return float(power(self.ratio, (round - 1) // self.every))
 
 
 SCHEDULES: Registry[type[Schedule]] = Registry(

@@ -13,10 +13,10 @@ from torch.func import functional_call, vmap
 from torch.nn.functional import cross_entropy
 
 from flamma.models.flat import FlatModel
+from flamma.training.flat_steps import clip_rows
 from flamma.training.jobs import Floats32, TrainingJob
 from flamma.training.memory import saved_bytes
 from flamma.training.objectives import sample_weights, transforms
-from flamma.training.flat_steps import clip_rows
 from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.precision import Precision
 from flamma.types import Ints, LocalTask, Params

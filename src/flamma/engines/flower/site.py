@@ -234,9 +234,7 @@ class Site:
 def _lanes(text: str, shape: tuple[int, ...], classes: int, plan: bytes) -> Trainer:
     config = read_configuration(text)
     training, words = config.training, np.frombuffer(plan, dtype=np.int64)
-    return LanesTrainer(
-        words, shape, training.batch_size, training.momentum, rule=training.rule
-    )
+    return LanesTrainer(words, shape, training.batch_size, training.momentum, rule=training.rule)
 
 
 @lru_cache(maxsize=1)
