@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,12 +55,25 @@ class Layout:
         return sum(self.trainable_sizes)
 
 
+class Schedule(Protocol):
+    """How the step size changes from round to round."""
+
+    def factor(self, round: int, rounds: int) -> float:  # noqa: A002
+        """Return what the learning rate is multiplied by in a round, counted from 1."""
+        ...
+
+
+SMALLEST_FACTOR = 1e-9
+"""The least that a schedule multiplies by: strategies divide by the step size."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """What every strategy is told about the experiment.
 
     ``budget`` is the most that clients may be paid in all rounds, in units of utility; None for no
-    limit. ``momentum`` is that of the clients' SGD.
+    limit. ``momentum`` is that of the clients' SGD. ``schedule`` multiplies the learning rate; None
+    leaves it as it is.
     """
 
     rounds: int
@@ -70,6 +83,17 @@ class Plan:
     batch_size: int = 32
     budget: float | None = None
     momentum: float = 0.0
+    schedule: Schedule | None = None
+
+    def factor(self, round: int) -> float:  # noqa: A002
+        """Return what the schedule multiplies the learning rate by in a round."""
+        if self.schedule is None:
+            return 1.0
+        return max(SMALLEST_FACTOR, self.schedule.factor(round, self.rounds))
+
+    def step_size(self, round: int) -> float:  # noqa: A002
+        """Return the learning rate of a round, before what a client's terms make of it."""
+        return self.learning_rate * self.factor(round)
 
 
 @dataclass(frozen=True, eq=False)

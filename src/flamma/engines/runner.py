@@ -31,8 +31,10 @@ from flamma.models.flat import FlatModel
 from flamma.processes import MOST_PROCESSES
 from flamma.seeding import stream
 from flamma.tasks.measures import PLAIN_MEASURES, Measures
+from flamma.training.augmentations import Augment
 from flamma.training.choose import AUTO, TrainerSettings, pick_trainer
 from flamma.training.jobs import Trainer, TrainingJob, check_sgd
+from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.torch_trainer import pick_device
 from flamma.training.trial import tried
 from flamma.types import NO_VECTORS, Ints, Layout, LocalTask, Params, Report, Scores, TaskVectors
@@ -71,6 +73,10 @@ class ClientRunner:
         The clients on whose held-out data models are scored, in order; all of them if not given.
     measures : Measures
         The loss of a sample and the score of a client.
+    rule : UpdateRule
+        The clients' optimiser, weight decay and clipping.
+    augment : callable, optional
+        Changes training samples at random; see :mod:`flamma.training.augmentations`.
 
     Raises
     ------
@@ -109,6 +115,8 @@ class ClientRunner:
         time_limit: float | None = None,
         evaluated: Ints | None = None,
         measures: Measures = PLAIN_MEASURES,
+        rule: UpdateRule = PLAIN_RULE,
+        augment: Augment | None = None,
     ) -> None:
         check_sgd(batch_size, momentum)
         _check(processes, time_limit)
@@ -131,6 +139,8 @@ class ClientRunner:
             precision=precision,
             sharing=workers_per_device(processes, there, gpu_count()),
             measures=measures,
+            rule=rule,
+            augment=augment,
         )
         chosen = pick_trainer(trainer, model, wanted, there.partition(":")[0])
 

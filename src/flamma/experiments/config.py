@@ -25,6 +25,7 @@ from flamma.experiments.tables import (
     DataConfig,
     TrainingConfig,
     WeightsConfig,
+    in_our_spelling,
     keys_of_tables,
 )
 from flamma.models.registry import MODELS
@@ -34,15 +35,14 @@ from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy
 from flamma.tasks import metric_names
 from flamma.toml import read_toml
-from flamma.training.choose import check_trainer
 from flamma.types import Plan
 
 OWN = "own"
 """What a configuration calls data or a model that were given from Python, or that sites bring."""
 
 
-YOUNGER_KEYS = ("loss", "metric")
-"""Keys of ``[training]`` and ``[evaluation]`` that are written only if they are set."""
+YOUNGER_KEYS = ("metric",)
+"""Keys of ``[evaluation]`` that are written only if they are set."""
 
 
 @dataclass(frozen=True)
@@ -82,18 +82,24 @@ class Config:
                 f"per_round is {self.per_round}, but there are only {self.data.clients} clients: "
                 f"lower per_round or raise data.clients."
             )
-        if not self.training.learning_rate > 0:
-            raise ConfigError("training.learning_rate must be positive.")
-        if not 0 <= self.training.momentum < 1:
-            raise ConfigError("training.momentum must lie in [0, 1).")
+        self.training.check()
         if self.weights.start and self.weights.freeze and self.engine.clients_hold_data:
             raise ConfigError(
                 "frozen weights of a file do not travel to sites: leave out model.start or "
                 "model.freeze."
             )
-        check_trainer(self.training.trainer)
         self._check_measures()
         self._check_behaviours()
+        if self.training.has_own_augmentation and not self.engine.controls_clients:
+            raise ConfigError(
+                "an augmentation of your own must have a name where clients are other processes: "
+                "give it an entry point, or use the local engine."
+            )
+        if self.training.optimiser != TrainingConfig.optimiser and self.strategy.needs_sgd:
+            raise ConfigError(
+                f"{self.strategy.name} takes clients' updates for sums of gradients, which those "
+                f"of {self.training.optimiser.name} are not: use training.optimiser sgd."
+            )
         if self.strategy.pools_data and not self.engine.controls_clients:
             raise ConfigError(
                 f"{self.strategy.name} trains on all clients' data in one place: use the local "
@@ -127,8 +133,8 @@ class Config:
     def as_tables(self) -> dict[str, Any]:
         """Return the configuration as nested tables, complete with every default.
 
-        A ledger at its defaults is left out, and so are keys that are younger than the first runs
-        (:data:`YOUNGER_KEYS`), so that the ids of runs stay what they were.
+        A ledger and keys that are younger than the first runs are left out at their defaults, so
+        that the ids of runs stay what they were.
         """
         ledger = (
             {} if self.ledger == LedgerConfig() else {"ledger": dataclasses.asdict(self.ledger)}
@@ -139,7 +145,7 @@ class Config:
             "seed": self.seed,
             "data": self.data.as_table(),
             "model": {"name": self.model.name, **self.model.options, **self.weights.as_table()},
-            "training": _without_younger(self.training),
+            "training": self.training.as_table(),
             "strategy": {"name": self.strategy.name, **_options(self.strategy, "plan")},
             "costs": {"kind": self.costs.name, **self.costs.options},
             "engine": {"name": self.engine.name, **_options(self.engine)},
@@ -176,7 +182,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
     for key in tables:
         if key not in (names := [f.name for f in fields(ConfigTables)]):
             raise ConfigError(unknown("key", key, names, keys_of_tables()))
-    top = ConfigTables(**from_table(ConfigTables, tables))
+    top = ConfigTables(**from_table(ConfigTables, in_our_spelling(tables)))
     training = top.training
     plan = Plan(
         top.rounds,
@@ -186,6 +192,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         training.batch_size,
         top.ledger.utility_budget,
         training.momentum,
+        training.make_schedule(),
     )
     model, weights = _model(top.model)
     strategy = STRATEGIES.choose(top.strategy, "strategy", default=ConfigTables.strategy)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flamma.experiments.folder import RunFolder
     from flamma.models.weights import StartWeights
     from flamma.tasks.own import OwnLoss, OwnMetric
+    from flamma.training.augmentations import Augment
 
 OnRound = Callable[[RoundRecord], None]
 """Called with the record of every finished round."""
@@ -28,9 +29,9 @@ OnRound = Callable[[RoundRecord], None]
 class Assignment:
     """What an engine has to carry out: a configuration, into a directory.
 
-    ``data``, ``model``, the weights to ``start`` from, ``loss`` and ``metric`` are the user's own,
-    None where the configuration names them. ``begins`` is whether the directory must not hold a
-    run yet.
+    ``data``, ``model``, the weights to ``start`` from, ``loss``, ``metric`` and ``augment`` are the
+    user's own, None where the configuration names them. ``begins`` is whether the directory must
+    not hold a run yet.
     """
 
     config: Config
@@ -43,6 +44,7 @@ class Assignment:
     start: StartWeights | None = None
     loss: OwnLoss | None = None
     metric: OwnMetric | None = None
+    augment: Augment | None = None
 
     def check_free(self) -> None:
         """Refuse to begin in a directory that holds a run, now that it is locked.

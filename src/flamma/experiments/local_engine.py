@@ -66,7 +66,13 @@ def _execute(assignment: Assignment) -> None:
     measures = build_measures(config, data.task, assignment.loss, assignment.metric)
     start = start_of(config, folder, assignment.start)
     with build_runner(
-        config, data, assignment.model, evaluated=evaluated, measures=measures, start=start
+        config,
+        data,
+        assignment.model,
+        evaluated=evaluated,
+        start=start,
+        measures=measures,
+        augment=assignment.augment,
     ) as runner:
         population = make_population(
             config,

@@ -20,7 +20,10 @@ from flamma.options import Option, describe_type, options_of, toml_value
 from flamma.registry import Choice, Registry
 from flamma.strategies import FAMILIES, STRATEGIES, in_family
 from flamma.tasks import TASKS
+from flamma.training.augmentations import AUGMENTATIONS
 from flamma.training.choose import TRAINERS
+from flamma.training.optimisers import OPTIMISERS
+from flamma.training.schedules import SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,9 @@ PARTS = (
     Part("contribution measures", CONTRIBUTIONS, "strategy.contribution"),
     Part("aggregators", AGGREGATORS, "strategy.aggregator"),
     Part("trainers", TRAINERS, "training.trainer"),
+    Part("optimisers", OPTIMISERS, "training.optimiser"),
+    Part("schedules", SCHEDULES, "training.schedule"),
+    Part("augmentations", AUGMENTATIONS, "training.augmentation"),
     Part("behaviours", BEHAVIOURS, "behaviours"),
     Part("tasks", TASKS),
     Part("metrics", METRICS),

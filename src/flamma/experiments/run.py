@@ -17,6 +17,7 @@ from flamma.experiments.manifest import Manifest
 from flamma.experiments.scores import ScoreTable, read_score_table
 from flamma.experiments.summary import Summary, summarise_run
 from flamma.records import RoundRecord
+from flamma.training.augmentations import OWN_AUGMENTATION, Augment
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -176,6 +177,7 @@ def run(
     metric: OwnMetric | None = None,
     on_round: OnRound | None = None,
     data_dir: Path | None = None,
+    augment: Augment | None = None,
     **settings: Any,
 ) -> Run:
     """Run an experiment and return it.
@@ -212,6 +214,9 @@ def run(
         Called with every finished round's record.
     data_dir : Path, optional
         Where datasets are kept.
+    augment : callable, optional
+        Your own ``(samples, rng) -> samples``, which changes the samples of a mini-batch at random
+        before clients train on them.
     **settings
         Single options over the configuration: ``rounds=5``, or with two underscores for a dot,
         ``strategy__mu=0.1``.
@@ -227,6 +232,8 @@ def run(
         settings |= {"training.loss": OWN}
     if metric is not None:
         settings |= {"evaluation.metric": OWN}
+    if augment is not None:
+        settings |= {"training.augmentation": OWN_AUGMENTATION}
     for key, value in (("target", target), ("group", group), ("task", task)):
         if isinstance(value, str):
             settings[f"data.{key}"] = value
@@ -245,6 +252,7 @@ def run(
             start=given.start,
             loss=loss,
             metric=metric,
+            augment=augment,
         )
     )
 
@@ -260,11 +268,12 @@ def resume(
     on_round: OnRound | None = None,
     data_dir: Path | None = None,
     processes: int | None = None,
+    augment: Augment | None = None,
 ) -> Run:
     """Go on with an interrupted run from its last checkpoint; a finished one is returned as is.
 
-    A run of your own data, model, loss or metric needs them again, and ``group`` if that was an
-    array; a file of data is read again, and data that sites hold are not yours.
+    A run of your own data, model, loss, metric or augmentation needs them again, and ``group`` if
+    that was an array; a file of data is read again, and data that sites hold are not yours.
     """
     make = given_model(model).make
     before = replace(Run.load(path), known_model=make)
@@ -290,7 +299,17 @@ def resume(
         data = _federation(config, data, group)
     folder = RunFolder(Path(path))
     return _execute(
-        Assignment(config, folder, data, make, on_round, data_dir, loss=loss, metric=metric)
+        Assignment(
+            config,
+            folder,
+            data,
+            make,
+            on_round,
+            data_dir,
+            loss=loss,
+            metric=metric,
+            augment=augment,
+        )
     )
 
 

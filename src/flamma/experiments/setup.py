@@ -13,8 +13,10 @@ from flamma.data.federated import FederatedData
 from flamma.errors import ConfigError
 from flamma.experiments.config import OWN, Config
 from flamma.models import build_model
+from flamma.seeding import stream
 from flamma.tasks import TASKS, Measures, measures_for
 from flamma.tasks.measures import PLAIN_MEASURES
+from flamma.training.augmentations import Augment, augmentation_of, augmented
 from flamma.types import Floats, Ints, LocalTask
 
 if TYPE_CHECKING:
@@ -62,12 +64,14 @@ def build_runner(
     evaluated: Ints | None = None,
     start: StartWeights | None = None,
     measures: Measures | None = None,
+    augment: Augment | None = None,
 ) -> ClientRunner:
     """Return what runs the clients, with the model's initial weights by the run's seed.
 
     ``evaluated`` are the clients that score models, None for all. ``start`` are weights to begin
-    with in place of those that the configuration names, and ``measures`` are those of the
-    configuration by default.
+    with in place of those that the configuration names, ``measures`` are those of the
+    configuration by default, and ``augment`` is the user's own augmentation, where the
+    configuration says so.
     """
     from flamma.engines.runner import ClientRunner
     from flamma.models.own import check_outputs
@@ -77,6 +81,10 @@ def build_runner(
         if model is not None:
             check_outputs(module, data.train_x[:SAMPLES_TRIED], data.classes, data.task)
         return module
+
+    augment = augmentation_of(config.training.augmentation, augment)
+    if augment is not None:  # so that one that does not fit is refused before the first round
+        augmented(augment, np.zeros((1, *data.shape), dtype=np.float32), stream(0, "augment"))
 
     return ClientRunner(
         data,
@@ -91,6 +99,8 @@ def build_runner(
         time_limit=config.engine.time_limit or None,
         evaluated=evaluated,
         measures=build_measures(config, data.task) if measures is None else measures,
+        rule=config.training.rule,
+        augment=augment,
     )
 
 

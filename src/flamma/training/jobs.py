@@ -30,6 +30,9 @@ PrecisionName = Literal["float32", "bfloat16", "float16"]
 LARGEST_COUNT = 2**63 - 1
 """The largest number of samples, epochs or steps that the trainers can count."""
 
+AUGMENTATION_PURPOSE = StreamKey.of(0, "augment").purpose
+"""What is changed in the key of a client's stream, so that augmentation has one of its own."""
+
 BOUND_MARGIN = 0.2
 """How far below its bound M a loss stops to increase its own weight, which is M / ε from there on.
 
@@ -147,6 +150,13 @@ def training_stream(seed: int, task: LocalTask) -> StreamKey:
 def stream_of(job: TrainingJob) -> np.random.Generator:
     """Return the stream that shuffles the data of a job."""
     return job.rng.generator() if isinstance(job.rng, StreamKey) else job.rng
+
+
+def augmentation_stream(job: TrainingJob) -> np.random.Generator:
+    """Return the stream by which the samples of a job are augmented, beside that of their order."""
+    if isinstance(job.rng, StreamKey):
+        return job.rng._replace(purpose=job.rng.purpose ^ AUGMENTATION_PURPOSE).generator()
+    return job.rng.spawn(1)[0]
 
 
 def batches_of(job: TrainingJob, batch_size: int) -> Iterator[Ints]:

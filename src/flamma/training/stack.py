@@ -13,9 +13,11 @@ from torch.func import functional_call, vmap
 
 from flamma.models.flat import FlatModel
 from flamma.tasks.measures import PLAIN_MEASURES, Measures
+from flamma.training.flat_steps import clip_rows
 from flamma.training.jobs import Floats32, TrainingJob
 from flamma.training.memory import saved_bytes
 from flamma.training.objectives import sample_weights, transforms
+from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.precision import Precision
 from flamma.types import Ints, LocalTask, Params
 
@@ -27,13 +29,17 @@ NO_BATCH: Ints = np.empty(0, dtype=np.int64)
 
 @dataclass(eq=False)
 class StackedClient:
-    """A client of a stack: its job, the mini-batches to come, and where its samples begin."""
+    """A client of a stack: its job, the mini-batches to come, and where its samples begin.
+
+    ``steps`` is how many it has taken, as many as all others of its stack.
+    """
 
     number: int
     job: TrainingJob
     loss: float
     batches: Iterator[Ints]
     offset: int = 0
+    steps: int = 0
     batch: Ints = field(default_factory=lambda: NO_BATCH)
 
     @property
@@ -64,6 +70,8 @@ class Stack:
     received, correction : list of Tensor
         The trained parts of what each member received (empty if all received the same), and what
         is added to its gradient (empty if nothing is).
+    memory : list of Tensor
+        What the optimiser remembers: of each trained part in turn, as many tensors as it wants.
     samples, labels : Tensor
         The data of all members, one after the other.
     seconds : float
@@ -78,6 +86,7 @@ class Stack:
     labels: Tensor
     received: list[Tensor] = field(default_factory=list)
     correction: list[Tensor] = field(default_factory=list)
+    memory: list[Tensor] = field(default_factory=list)
     seconds: float = 0.0
 
     def __len__(self) -> int:
@@ -111,11 +120,12 @@ class Stack:
             others=[change(part) for part in self.others],
             received=[change(part) for part in self.received],
             correction=[change(part) for part in self.correction],
+            memory=[change(part) for part in self.memory],
         )
 
 
 class StackedModel:
-    """Steps of SGD for all members of a stack, by ``vmap`` over their weights.
+    """Steps for all members of a stack, by ``vmap`` over their weights.
 
     Parameters
     ----------
@@ -127,6 +137,8 @@ class StackedModel:
         The precision of the forward and backward passes.
     measures : Measures
         The loss to train by.
+    rule : UpdateRule
+        The optimiser, weight decay and clipping.
     """
 
     def __init__(
@@ -135,11 +147,13 @@ class StackedModel:
         momentum: float,
         precision: Precision,
         measures: Measures = PLAIN_MEASURES,
+        rule: UpdateRule = PLAIN_RULE,
     ) -> None:
         self.model = model
         self.momentum = momentum
         self.precision = precision
         self.measures = measures
+        self.rule = rule
         module, layout = model.module, model.layout
         tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         trainable = layout.trainable.count(True)
@@ -171,10 +185,11 @@ class StackedModel:
             torch.from_numpy(np.concatenate([job.y for job in jobs])).to(device),
             self._received(jobs, common),
             self._corrections(jobs),
+            [torch.zeros_like(w) for w in weights for _ in range(self.rule.optimiser.vectors)],
         )
 
     def step(self, stack: Stack) -> None:
-        """Take one step of SGD with the mini-batch that every member has drawn.
+        """Take one step with the mini-batch that every member has drawn.
 
         If this raises, weights and mini-batches are as before, so that the step can be repeated.
         """
@@ -189,6 +204,7 @@ class StackedModel:
                 before.copy_(after)
         for member in stack.members:
             member.batch = NO_BATCH
+            member.steps += 1
 
     def bytes_per_client(self, shape: Sequence[int]) -> tuple[int, int]:
         """Return estimates of the memory that a client takes, and each sample of its mini-batch.
@@ -205,7 +221,7 @@ class StackedModel:
         weights = [part.detach().requires_grad_() for part in stack.weights]
         state = [*weights, *stack.others]
         saved = saved_bytes(lambda: self._losses(stack, weights, stack.others), state)
-        vectors = 4 if self.momentum else 3
+        vectors = (4 if self.momentum else 3) + self.rule.optimiser.vectors
         trained = vectors * sum(part.nbytes for part in weights)
         others = 2 * sum(part.nbytes for part in stack.others)
         return trained + others, 3 * saved // (2 * PROBE_SAMPLES)
@@ -264,6 +280,9 @@ class StackedModel:
         rates = torch.tensor([task.learning_rate for task in tasks], device=device)
         proximal = torch.tensor([task.proximal for task in tasks], device=device)
         pulled = any(task.proximal for task in tasks)
+        steps, vectors = stack.members[0].steps + 1, self.rule.optimiser.vectors
+        if self.rule.clip is not None:
+            clip_rows(gradients, self.rule.clip * self.precision.loss_scale)
         for number, (weights, gradient) in enumerate(zip(stack.weights, gradients, strict=True)):
             per_client = (-1, *[1] * (weights.dim() - 1))
             step = gradient
@@ -277,7 +296,8 @@ class StackedModel:
                 own = stack.received
                 received = own[number] if own else self._tensors[self._trained[number]]
                 step.add_((weights - received).mul_(proximal.view(per_client)))
-            weights.sub_(step * rates.view(per_client))
+            memory = stack.memory[number * vectors : (number + 1) * vectors]
+            self.rule.step(weights, step, memory, steps, rates.view(per_client))
 
     def _received(self, jobs: Sequence[TrainingJob], common: Params) -> list[Tensor]:
         if not any(job.task.proximal and job.vectors.received is not None for job in jobs):

@@ -31,6 +31,7 @@ from flamma.training.memory import (
     out_of_memory,
     release_cache,
 )
+from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.precision import SINGLE_PRECISION, Precision
 from flamma.training.stack import Stack, StackedClient, StackedModel
 from flamma.training.torch_trainer import TorchTrainer
@@ -71,7 +72,7 @@ class StackedTrainer(TorchTrainer):
         The model, or a function that makes its module.
     shape : sequence of int
         The shape of one sample.
-    batch_size, momentum, device, precision, measures
+    batch_size, momentum, device, precision, measures, rule
         As in :class:`~flamma.training.torch_trainer.TorchTrainer`.
     most : int
         The largest number of clients to train at once.
@@ -98,8 +99,9 @@ class StackedTrainer(TorchTrainer):
         most: int = MOST_STACKED_CLIENTS,
         sharing: int = 1,
         measures: Measures = PLAIN_MEASURES,
+        rule: UpdateRule = PLAIN_RULE,
     ) -> None:
-        super().__init__(model, batch_size, momentum, device, precision, measures)
+        super().__init__(model, batch_size, momentum, device, precision, measures, rule)
         self.shape = tuple(shape)
         self._most, self._sharing = most, sharing
         self._common = self.model.read()
@@ -107,7 +109,7 @@ class StackedTrainer(TorchTrainer):
         self._classes = 1
         if reason := self._why_not():
             raise ConfigError(f"the trainer stacked cannot be used: {reason}.")
-        self._stacked = StackedModel(self.model, momentum, precision, measures)
+        self._stacked = StackedModel(self.model, momentum, precision, measures, rule)
         self._set_mode(training=True)
         self._client_bytes, self._sample_bytes = self._stacked.bytes_per_client(self.shape)
         self.width = self._fitting([])
@@ -254,7 +256,9 @@ class StackedTrainer(TorchTrainer):
         received = self.model.read()
         batch_size, precision = self.batch_size, self.precision
         self.batch_size, self.precision = TRIAL_BATCH_SIZE, SINGLE_PRECISION
-        self._stacked = StackedModel(self.model, self.momentum, SINGLE_PRECISION, self.measures)
+        self._stacked = StackedModel(
+            self.model, self.momentum, SINGLE_PRECISION, self.measures, self.rule
+        )
         try:
             self._classes = self._logits()
             jobs = _trial_jobs(self.measures.task, self.shape)

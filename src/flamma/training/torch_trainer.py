@@ -1,4 +1,4 @@
-"""Trains one client after another with torch: plain SGD on a flat vector."""
+"""Trains one client after another with torch, on a flat vector."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from flamma.names import quoted
 from flamma.numerics import total
 from flamma.tasks.measures import PLAIN_MEASURES, Measures
 from flamma.tasks.own import refuse_negative
+from flamma.training.augmentations import Augment, augmented
+from flamma.training.flat_steps import FlatSteps
 from flamma.training.inputs import takes_whole_numbers, wants_channels_last
 from flamma.training.jobs import (
     Floats32,
     TooSlow,
     Trained,
     TrainingJob,
+    augmentation_stream,
     batches_of,
     check_job,
     check_sgd,
@@ -32,6 +35,7 @@ from flamma.training.jobs import (
     stream_of,
 )
 from flamma.training.objectives import objective
+from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.precision import SINGLE_PRECISION, Precision
 from flamma.types import Inputs, LocalTask, Params, Targets
 
@@ -60,13 +64,18 @@ class TorchTrainer:
     measures : Measures
         The loss that is trained by, and what :meth:`predict` marks; cross-entropy and whether a
         sample is classified right by default.
+    rule : UpdateRule
+        The optimiser, weight decay and clipping.
+    augment : callable, optional
+        Changes the samples of a mini-batch at random before they are trained on.
 
     Notes
     -----
-    One mini-batch is w ← w - η v with v ← m v + ∇f(w) + c + μ (w - w_received), where c is the
-    correction of the job, if it has one, and the rest the gradient of FedProx's local objective
-    f(w) + μ/2 ||w - w_received||² (Li et al., Federated optimization in heterogeneous networks,
-    MLSys 2020).
+    One mini-batch of SGD is w ← w - η v with v ← m v + ∇f(w) + c + μ (w - w_received) + λ w, where
+    c is the correction of the job, if it has one, λ the weight decay, and the rest the gradient of
+    FedProx's local objective f(w) + μ/2 ||w - w_received||² (Li et al., Federated optimization in
+    heterogeneous networks, MLSys 2020). Other optimisers make their step of the same sum without
+    m v. Only ∇f(w) is clipped.
     """
 
     name = "torch"
@@ -80,8 +89,11 @@ class TorchTrainer:
         device: str = "cpu",
         precision: Precision = SINGLE_PRECISION,
         measures: Measures = PLAIN_MEASURES,
+        rule: UpdateRule = PLAIN_RULE,
+        augment: Augment | None = None,
     ) -> None:
         check_sgd(batch_size, momentum)
+        rule.check_momentum(momentum)
         if not isinstance(model, FlatModel):
             model = FlatModel(model(), pick_device(device))
         self.model = model
@@ -90,6 +102,8 @@ class TorchTrainer:
         self.precision = precision
         self.measures = measures
         self._takes_whole_numbers: bool | None = None
+        self.rule = rule
+        self.augment = augment
         self._training = model.module.train().training
         self._channels_last = wants_channels_last(model.module)
 
@@ -157,29 +171,31 @@ class TorchTrainer:
         samples = self._rows(self._tensor(self._inputs(job.x)))
         targets = self._tensor(job.y)
         scale = self.precision.loss_scale  # of the gradient too, hence of the velocity
+        noise = None if self.augment is None else augmentation_stream(job)
         self._set_mode(training=True)
-        gradient.zero_()
+        steps = FlatSteps(self.rule, self.momentum, weights, gradient, scale)
         with _seeded(stream_of(job), model.device):
             for chosen in batches_of(job, self.batch_size):
                 if deadline is not None and time.monotonic() > deadline:
                     raise TooSlow
                 batch = torch.from_numpy(chosen).to(model.device)
-                # The gradient doubles as the velocity: a backward pass adds to what is there.
-                if self.momentum:
-                    gradient.mul_(self.momentum)
-                else:
-                    gradient.zero_()
+                rows = samples.index_select(0, batch)
+                if self.augment is not None and noise is not None:
+                    changed = augmented(self.augment, job.x[chosen], noise)
+                    rows = self._rows(self._tensor(changed))
+                steps.prepare()
                 with self.precision.autocast(model.device):
-                    outputs = module(self._images(samples.index_select(0, batch)))
+                    outputs = module(self._images(rows))
                 wanted = targets.index_select(0, batch)
                 loss_now = objective(outputs.float(), wanted, task, self.measures)
                 torch.autograd.backward(loss_now if scale == 1 else loss_now * scale)
+                steps.clip()
                 if added is not None:
                     gradient.add_(added, alpha=scale)
                 if task.proximal:
                     torch.sub(weights, received, out=difference)
                     gradient.add_(difference, alpha=task.proximal * scale)
-                weights.sub_(gradient, alpha=task.learning_rate / scale)
+                steps.take(task.learning_rate)
 
     def train_each(
         self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None

@@ -96,6 +96,20 @@ def test_batch_norms_go_through_every_strategy(tmp_path, name):
     assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"weight_decay": 0.1, "clip": 0.5, "schedule": {"name": "step", "every": 1}},
+        {"optimiser": "adamw", "weight_decay": 0.1, "augmentation": ["flip", "crop"]},
+    ],
+)
+def test_options_of_training_travel_to_the_clients(tmp_path, options):
+    config = tables(training={**SMALL["training"], "learning_rate": 0.02, **options})
+    ours = served(tmp_path / "flower", config)
+    assert [record.failed for record in ours.history] == [{}, {}, {}]
+    assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
+
+
 @pytest.mark.parametrize("name", ["fedavg", "flamma-plus"])
 @pytest.mark.parametrize("aggregator", ["trimmed-mean", "fltrust"])
 def test_robust_aggregators_give_what_they_give_on_the_local_engine(tmp_path, name, aggregator):

@@ -236,7 +236,7 @@ class Site:
 def _lanes(text: str, shape: tuple[int, ...], classes: int, plan: bytes) -> Trainer:
     config = read_configuration(text)
     training, words = config.training, np.frombuffer(plan, dtype=np.int64)
-    return LanesTrainer(words, shape, training.batch_size, training.momentum)
+    return LanesTrainer(words, shape, training.batch_size, training.momentum, rule=training.rule)
 
 
 @lru_cache(maxsize=1)
@@ -244,6 +244,7 @@ def _torch(text: str, shape: tuple[int, ...], classes: int, task: str) -> Traine
     import torch
 
     from flamma.models.flat import FlatModel
+    from flamma.training.augmentations import augmentation_of
     from flamma.training.choose import TrainerSettings, torch_trainer
     from flamma.training.torch_trainer import pick_device
 
@@ -257,6 +258,8 @@ def _torch(text: str, shape: tuple[int, ...], classes: int, task: str) -> Traine
         training.momentum,
         precision=training.precision,
         measures=measures_of(text, task),
+        rule=training.rule,
+        augment=augmentation_of(training.augmentation),
     )
     return torch_trainer(model, wanted)
 
