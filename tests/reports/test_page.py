@@ -413,7 +413,7 @@ DAMAGES = {
     "no population": (remove("population.csv"), "Population.csv is missing", {"contributions"}),
     "no about": (remove("run.json"), "Run.json is missing", {"accuracy"}),
     "one round": (lambda path: keep_rounds(path, 1), "1 of 12 rounds", {"accuracy", "decay"}),
-    "no rounds": (remove("rounds.jsonl"), "No round is finished yet", {"local-data"}),
+    "no rounds": (remove("rounds.jsonl"), "0 of 12 rounds are finished", {"local-data"}),
 }
 
 
@@ -423,7 +423,7 @@ def test_of_a_damaged_run_the_rest_is_shown_and_the_loss_said(kind, tmp_path, sh
     path = made_run(tmp_path / "run")
     damage(path)
     page = shown(path)
-    assert said in page.inner_text("#notices")
+    assert said in page.inner_text("#progress") + page.inner_text("#notices")
     found = marks(page)
     assert charts <= {name for name, _ in found}
     assert min(found.values()) > 0, found

@@ -125,11 +125,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far something unfinished is, and the seconds left at its pace, if that is known."""
+    """How far something unfinished is, in words too, and the seconds left, if they are known."""
 
     done: int
     of: int
-    unit: str
+    text: str
     seconds_left: float | None = None
 
 
@@ -151,6 +151,12 @@ class Document:
     groups: Mapping[str, str] = field(default_factory=dict)
     looks: Mapping[str, Look] = field(default_factory=dict)
     progress: Progress | None = None
+
+    @property
+    def missing(self) -> list[str]:
+        """What the page does not show, damaged or yet to come, one sentence each."""
+        yet_to_come = [] if self.progress is None else [notice(self.progress.text)]
+        return [*self.notices, *yet_to_come]
 
 
 def short_numbers(values: Iterable[Any]) -> list[Any]:

@@ -25,7 +25,7 @@ def run_progress(run: RunView) -> Progress | None:
     paces = [record.seconds for record in run.rounds[-LAST_ROUNDS:]]
     left = run.planned_rounds - len(run.rounds)
     seconds = finite(left * sum(paces) / len(paces)) if any(paces) else None
-    return Progress(len(run.rounds), run.planned_rounds, "rounds", seconds)
+    return _progress(len(run.rounds), run.planned_rounds, "rounds", seconds)
 
 
 def comparison_progress(path: Path, runs: Iterable[RunView]) -> Progress | None:
@@ -39,7 +39,11 @@ def comparison_progress(path: Path, runs: Iterable[RunView]) -> Progress | None:
         planned, unit = sum(run.planned_rounds for run in begun), "rounds of the runs that began"
     else:
         planned, unit = sum(cell.config.rounds for cell in suite.cells()), "rounds of all runs"
-    return Progress(done, planned, unit) if done < planned else None
+    return _progress(done, planned, unit) if done < planned else None
+
+
+def _progress(done: int, of: int, what: str, seconds: float | None = None) -> Progress:
+    return Progress(done, of, f"{done:,} of {of:,} {what} are finished", seconds)
 
 
 def read_planned_suite(path: Path) -> Suite | None:

@@ -140,12 +140,11 @@ const Page = (() => {
   // How far an unfinished run is, and how long it will take at its pace.
   function makeProgress({ progress }) {
     if (!progress) return make("div", { id: "progress" });
-    const { done, of, unit, seconds_left: left } = progress;
+    const { done, of, text, seconds_left: left } = progress;
     const soon = left === null || html.dataset.live !== "yes" ? "" : `, about ${duration(left)} left`;
-    const text = `${done} of ${of} ${unit} are finished${soon}`;
     return make("div", { id: "progress", class: "progress",
       "data-pace": left === null ? false : left / Math.max(1, of - done) },
-      make("progress", { max: of, value: done, "aria-label": `${unit} finished` }), make("span", {}, text));
+      make("progress", { max: of, value: done, "aria-label": text }), make("span", {}, text, soon));
   }
 
   function makeNotices(item) {
