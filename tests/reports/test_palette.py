@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from colours import contrast, linear
 from flamma.reports.drawing import line_style
 from flamma.reports.palette import DASHES, SERIES, SHAPES, STRATEGY_LOOKS, looks_of
 from flamma.strategies import STRATEGIES
@@ -25,17 +26,6 @@ VISIONS = {
     ),
     "no blue": np.array([[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]),
 }
-
-
-def linear(colour):
-    values = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255
-    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
-
-
-def contrast(one, other):
-    """The ratio of WCAG 2: from 1, alike, to 21, black on white."""
-    low, high = sorted(float(linear(c) @ [0.2126, 0.7152, 0.0722]) + 0.05 for c in (one, other))
-    return high / low
 
 
 def oklab(rgb):

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from browsing import until
+from colours import contrast
 from flamma.cli import main
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.suite import SUITE, Suite
@@ -18,7 +19,6 @@ from flamma.reports.metric_text import fact
 from flamma.reports.progress import Pace
 from flamma.reports.run_page import run_document
 from made_runs import made_comparison, made_config, made_run
-from reports.test_palette import contrast
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 
