@@ -57,6 +57,17 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return with_site_links(markdown, PurePosixPath(source), PurePosixPath(site))
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Return a page without the roles that docstrings have for other tools.
+
+    Examples
+    --------
+    >>> on_page_content("a :class:<code>~flamma.game.Game</code>")
+    'a <code>flamma.game.Game</code>'
+    """
+    return re.sub(r":(?:attr|class|data|exc|func|meth|mod):(<code[^>]*>)~?", r"\1", html)
+
+
 def on_post_build(config: Any) -> None:
     """Refuse a site of which a page would load anything from elsewhere."""
     from mkdocs.exceptions import PluginError

@@ -18,12 +18,8 @@ PAPERS_SIX = ("fedavg", "fedprox", "qffl", "incentive", "flamma", "flamma-plus")
 # What readers without red, green or blue cones see: Machado, Oliveira and Fernandes (2009), Table 1.
 VISIONS = {
     "full": np.eye(3),
-    "no red": np.array(
-        [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]
-    ),
-    "no green": np.array(
-        [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]
-    ),
+    "no red": np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),
+    "no green": np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]),
     "no blue": np.array([[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]),
 }
 

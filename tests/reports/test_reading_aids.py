@@ -26,7 +26,9 @@ PHONE = {"viewport": {"width": 390, "height": 844}}
 @pytest.fixture(scope="module")
 def phone(tmp_path_factory, opened):
     path = tmp_path_factory.mktemp("reports") / "made"
-    with opened(write_report(made_comparison(path, ["fedavg", "flamma"], seeds=2)), **PHONE) as page:
+    with opened(
+        write_report(made_comparison(path, ["fedavg", "flamma"], seeds=2)), **PHONE
+    ) as page:
         yield page
 
 
@@ -37,12 +39,14 @@ def test_a_wide_table_scrolls_inside_with_a_cue_and_keeps_its_first_column(phone
     assert phone.evaluate("document.documentElement.scrollWidth") <= 390
     assert cue.is_visible()
     where = [
-        table.locator(cell).first.bounding_box()["x"] for cell in ("thead th", "tbody th[scope=row]")
+        table.locator(cell).first.bounding_box()["x"]
+        for cell in ("thead th", "tbody th[scope=row]")
     ]
     scroll.evaluate("node => { node.scrollLeft = node.scrollWidth; }")
     until(phone, "!document.querySelector('[data-table=table-mnist] .sideways.after')")
     assert where == [
-        table.locator(cell).first.bounding_box()["x"] for cell in ("thead th", "tbody th[scope=row]")
+        table.locator(cell).first.bounding_box()["x"]
+        for cell in ("thead th", "tbody th[scope=row]")
     ]
     assert not cue.is_visible()
     assert phone.locator("[data-table=table-mnist] .sideways.before").count() == 1

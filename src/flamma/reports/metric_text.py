@@ -26,9 +26,7 @@ def column_text(metric: Metric) -> str:
     return metric.label if metric.unit == "bytes" or metric.unit.startswith("%") else metric.title
 
 
-def fact(
-    metric: Metric, value: float, rounds: Sequence[float | None] = ()
-) -> tuple[str, str, str]:
+def fact(metric: Metric, value: float, rounds: Sequence[float | None] = ()) -> tuple[str, str, str]:
     """Return a metric of a run as a fact: label, value, and how it comes from the rounds.
 
     What is a mean over ``rounds`` says over how many, and what the last of them was.
