@@ -15,7 +15,7 @@ from flamma.strategies import STRATEGIES
 PAPER = {"light": "#FFFFFF", "dark": "#1B1F25"}
 PAPERS_SIX = ("fedavg", "fedprox", "qffl", "incentive", "flamma", "flamma-plus")
 
-# What readers without red, green or blue cones see: Machado, Oliveira and Fernandes (2009), Table 1.
+# What readers without red, green or blue cones see: Machado, Oliveira and Fernandes (2009).
 VISIONS = {
     "full": np.eye(3),
     "no red": np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),

@@ -109,9 +109,8 @@ def read_comparison(path: Path) -> ComparisonView:
     """Read what can be read of a comparison's directory."""
     missing: list[str] = []
     runs = read_runs(path, missing)
-    comparison = _read_table(path, missing, read_planned_suite(path) is not None) or _from_runs(
-        path.name, runs, missing
-    )
+    table = _read_table(path, missing, planned=read_planned_suite(path) is not None)
+    comparison = table or _from_runs(path.name, runs, missing)
     lost = [row for row in comparison.rows if (row.dataset, row.split, row.strategy) not in runs]
     if lost:
         missing.append(f"the runs of {len(lost)} rows of the table are not there, only its numbers")
