@@ -68,7 +68,7 @@ def test_sliders_stand_under_their_chart_on_a_phone_and_beside_it_elsewhere(phon
 def test_cells_stand_out_from_empty_ones_in_both_themes(phone):
     themes = phone.evaluate("THEMES")
     for name, theme in themes.items():
-        for _, colour in theme["scales"]["diverging"]:
+        for _, colour in theme["scales"]["signed"]:
             assert contrast(colour, theme["empty"]) >= 3, (name, colour)
         for _, colour in theme["scales"]["sequential"]:
             assert contrast(colour, theme["empty"]) >= 1.85, (name, colour)

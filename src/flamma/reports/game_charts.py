@@ -182,7 +182,7 @@ def utilities(run: RunView) -> Charts:
                     "works at a loss."
                 )
                 + shown_note(run),
-                [of_selected(run, told, "utility", scale="diverging", zmid=0)],
+                [of_selected(run, told, "utility", scale="signed", zmid=0)],
             ),
             Chart(
                 "rationality",

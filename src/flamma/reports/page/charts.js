@@ -1,8 +1,8 @@
 "use strict";
 // Charts: a view of plain traces becomes a plotly figure in the colours of the theme, with a legend
 // of buttons, its data as CSV and itself as PNG or SVG.
-// Scales go from dark to bright, and from red through yellow to blue: both are safe for colour-blind
-// eyes, and stand out against empty cells.
+// Scales go from dark to bright, and from red through yellow to blue: all are safe for colour-blind
+// eyes. Where cells may be empty, "signed" is used, whose middle stands out against them.
 const THEMES = {
   light: {
     ink: "#1a1d21", soft: "#5a626c", grid: "#e6e9ed", axis: "#aab2bb", empty: "#f2f4f7",
@@ -10,7 +10,9 @@ const THEMES = {
     scales: {
       sequential: [[0, "#00224e"], [0.25, "#3b496c"], [0.5, "#7a7a78"], [0.75, "#a99852"],
         [1, "#d4ae00"]],
-      diverging: [[0, "#8c0d25"], [0.25, "#c2452d"], [0.5, "#9a7400"], [0.75, "#2a7f9e"],
+      diverging: [[0, "#a50026"], [0.25, "#f46d43"], [0.5, "#ffffbf"], [0.75, "#74add1"],
+        [1, "#313695"]],
+      signed: [[0, "#8c0d25"], [0.25, "#c2452d"], [0.5, "#9a7400"], [0.75, "#2a7f9e"],
         [1, "#1f3a93"]],
     },
   },
@@ -20,7 +22,9 @@ const THEMES = {
     scales: {
       sequential: [[0, "#40598f"], [0.25, "#5f6f8d"], [0.5, "#8a8a88"], [0.75, "#c0b372"],
         [1, "#fde737"]],
-      diverging: [[0, "#e0524d"], [0.25, "#f0a060"], [0.5, "#f5e6a0"], [0.75, "#86c5d8"],
+      diverging: [[0, "#a50026"], [0.25, "#f46d43"], [0.5, "#ffffbf"], [0.75, "#74add1"],
+        [1, "#313695"]],
+      signed: [[0, "#e0524d"], [0.25, "#f0a060"], [0.5, "#f5e6a0"], [0.75, "#86c5d8"],
         [1, "#5c9dff"]],
     },
   },
