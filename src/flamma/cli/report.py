@@ -74,7 +74,7 @@ def run_report(options: argparse.Namespace) -> None:
 
     document = read_document(options.dir)
     written = write_page(document, options.out or options.dir / REPORT_FILE)
-    missing = list(document.notices)
+    missing = document.missing
     if options.json:
         import json
 

@@ -11,7 +11,7 @@ from flamma.experiments.folder import RunFolder
 from flamma.experiments.jobs import OnProgress, RunJob, do_jobs
 from flamma.experiments.own_data import with_own_file
 from flamma.experiments.run import Run
-from flamma.experiments.suite import Cell, Suite, read_suite
+from flamma.experiments.suite import SUITE, Cell, Suite, read_suite
 from flamma.experiments.table import Comparison, compared
 from flamma.experiments.table_text import write_tables
 
@@ -51,6 +51,7 @@ def compare(
     guard = RunFolder(folder)
     guard.lock()
     try:
+        guard.write(SUITE, chosen.as_toml())  # so that one who looks on knows how much is to come
         jobs = [RunJob(cell.folder, cell.config, _label(cell)) for cell in cells]
         failed = do_jobs(jobs, folder, processes, on_progress, data_dir)
         loaded = [

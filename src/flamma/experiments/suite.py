@@ -33,6 +33,9 @@ from flamma.strategies import STRATEGIES, strategies_named, unknown_strategy
 
 KINDS = ("datasets", "splits", "strategies")
 
+SUITE = "suite.toml"
+"""The file of a comparison's directory that says what it is to run."""
+
 MOST_RUNS = 100_000
 """The most runs of a suite; all of their configurations are in memory at once."""
 

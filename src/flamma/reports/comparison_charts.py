@@ -23,7 +23,7 @@ from flamma.reports.document import (
     short_numbers,
 )
 from flamma.reports.metric_text import BETTER
-from flamma.reports.multiples import Multiple, multiples, series_of
+from flamma.reports.multiples import Multiple, multiples
 from flamma.strategies import label_of
 from flamma.types import Floats
 
@@ -82,7 +82,7 @@ def _curve_traces(
         return []
     thin, traces = [], []
     for curve in drawn:
-        label, series = label_of(curve.strategy), series_of(view, curve.strategy)
+        label, series = label_of(curve.strategy), curve.strategy
         if curve.strategy in own.references:
             thin.append(line(label, curve.rounds, curve.mean, series, thin=True))
         elif curve.strategy in own.members:
@@ -165,7 +165,7 @@ def _box(view: ComparisonView, row: Row) -> dict[str, Any] | None:
         "type": "box",
         "name": label_of(row.strategy),
         "y": short_numbers(values[even_sample(values.size, MAX_BOX_POINTS)].tolist()),
-        "series": series_of(view, row.strategy),
+        "series": row.strategy,
         "unlisted": bool(view.families),  # the axis names it
     }
 
@@ -267,7 +267,7 @@ def _work_views(
                     label_of(curve.strategy),
                     scale * _spent(curve, spent),
                     curve.mean,
-                    series_of(view, curve.strategy),
+                    curve.strategy,
                     **({"thin": True} if curve.strategy in own.references else {}),
                 )
                 for curve in shown

@@ -22,7 +22,9 @@ from flamma.reports.document import (
     notice,
 )
 from flamma.reports.multiples import family_title
+from flamma.reports.palette import looks_of
 from flamma.reports.plane_chart import plane
+from flamma.reports.progress import comparison_progress
 from flamma.strategies import label_of
 
 MAX_NOTICES = 12
@@ -56,6 +58,8 @@ def comparison_document(path: Path) -> Document:
         sections=sections,
         footer=f"Made by FLamma from {path.name or path}",
         groups={family: family_title(family) for family in view.families},
+        looks=looks_of(view.strategies),
+        progress=comparison_progress(path, runs),
     )
 
 

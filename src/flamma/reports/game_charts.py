@@ -157,13 +157,15 @@ def contributions(run: RunView) -> Charts:
     measure = f" (measure: {', '.join(sorted(measures))})" if measures else ""
     aid = f"Measured contributions{measure} are what the game is played with."
     if any(values is not None for values in effective):
-        views.append(of_selected(run, effective, "effective ω", "effective", zmin=0, zmax=1))
+        views.append(of_selected(run, effective, "effective ω", "effective"))
         aid += (
             " Effective ones are what selection goes by: they shrink with every selection until "
             "the next refresh."
         )
     measured = [record.contributions for record in run.rounds]
     views.append(of_selected(run, measured, "ω", "measured"))
+    if not is_crowd(run):
+        aid += " Colours span what occurred, from the smallest to the largest."
     title = "Contributions of the selected clients"
     return Charts([Chart("contributions", title, aid + shown_note(run), views)])
 
@@ -190,7 +192,7 @@ def utilities(run: RunView) -> Charts:
                     "works at a loss."
                 )
                 + shown_note(run),
-                [of_selected(run, told, "utility", scale="diverging", zmid=0)],
+                [of_selected(run, told, "utility", scale="signed", zmid=0)],
             ),
             Chart(
                 "rationality",

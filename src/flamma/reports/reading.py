@@ -217,10 +217,8 @@ def read_run(path: Path) -> RunView:
     population = _read_population(folder, problems)
     scores = read_score_table(folder.text(CLIENTS), rounds, problems, MAX_CLIENTS)
     run = RunView(path, config, text, rounds, about, population, scores, problems)
-    if not rounds:
+    if not run.planned_rounds:
         problems.append("no round is finished yet")
-    elif not run.finished:
-        problems.append(f"{len(rounds)} of {run.planned_rounds} rounds are finished")
     return run
 
 

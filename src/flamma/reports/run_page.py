@@ -27,6 +27,7 @@ from flamma.reports.document import (
 )
 from flamma.reports.ledger_section import ledger_section
 from flamma.reports.metric_text import fact
+from flamma.reports.progress import run_progress
 from flamma.reports.reading import RunView, read_run
 from flamma.strategies import label_of
 
@@ -66,6 +67,7 @@ def document_of(run: RunView) -> Document:
         facts=facts,
         sections=sections,
         footer=f"Made by FLamma from {run.path.name or run.path}",
+        progress=run_progress(run),
     )
 
 
@@ -78,7 +80,7 @@ def _facts(run: RunView) -> Facts:
     for name, value in values.items():
         if value is not None:
             metric = METRICS[name].scored_by(run.scored_by)
-            label, text, note = fact(metric, value)
+            label, text, note = fact(metric, value, run.of_rounds(name))
             facts.append((label, text, note + over * isinstance(metric, ScoreMetric)))
     return Facts(facts)
 
