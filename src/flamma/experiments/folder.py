@@ -23,6 +23,9 @@ from flamma.records import RoundRecord
 
 CONFIG, ROUNDS, CLIENTS = "config.toml", "rounds.jsonl", "clients.csv"
 POPULATION, ABOUT = "population.csv", "run.json"
+STOPPED = "stopped"
+"""The key of ``run.json`` that tells of a run that ended before its last round."""
+
 DAMAGED_ROUNDS = "rounds.damaged"
 """Where damaged lines of ``rounds.jsonl`` are kept that a resumed run has set aside."""
 

@@ -78,4 +78,4 @@ def _execute(assignment: Assignment) -> None:
             class_counts=class_counts(data),
             keepers=(kept, notes),
         )
-        carry_out(config, folder, world, assignment.on_round)
+        carry_out(config, folder, world, assignment.callbacks)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.errors import RunError
+from flamma.experiments.callbacks.base import Callback, OnRound
+from flamma.experiments.callbacks.dispatch import Callbacks
+from flamma.experiments.callbacks.recorded import resumed_callbacks
 from flamma.experiments.config import OWN, Config, make_config, read_config, with_settings
-from flamma.experiments.engine import Assignment, OnRound
+from flamma.experiments.engine import Assignment
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, RunFolder, free_folder
 from flamma.experiments.manifest import Manifest
 from flamma.experiments.scores import ScoreTable, read_score_table
+from flamma.experiments.stopped import StoppedEarly, read_stopped
 from flamma.experiments.summary import Summary, summarise_run
 from flamma.records import RoundRecord
 
@@ -66,13 +70,19 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are done, even if the record of one is damaged."""
+        """Whether all rounds are done, even if the record of one is damaged, or it was stopped."""
         return self.has_last_round or "params_sha256" in self.about
 
     @property
     def has_last_round(self) -> bool:
-        """Whether the last round is recorded."""
-        return bool(self.history) and self.history[-1].round >= self.config.rounds
+        """Whether the last round is recorded: that after which it was stopped, if it was."""
+        last = self.config.rounds if self.stopped is None else self.stopped.round
+        return bool(self.history) and self.history[-1].round >= last
+
+    @property
+    def stopped(self) -> StoppedEarly | None:
+        """After which round a callback ended the run, and why; None if none did."""
+        return read_stopped(self.about)
 
     @property
     def params_sha256(self) -> str | None:
@@ -99,6 +109,7 @@ def run(
     data: FederatedData | None = None,
     model: Callable[..., Any] | None = None,
     on_round: OnRound | None = None,
+    callbacks: Iterable[Callback] = (),
     data_dir: Path | None = None,
     **settings: Any,
 ) -> Run:
@@ -115,7 +126,9 @@ def run(
     model : callable, optional
         Your own ``(shape, classes) -> torch.nn.Module`` instead of a named model.
     on_round : callable, optional
-        Called with every finished round's record.
+        Called with every finished round's record; it may raise ``flamma.StopRun``.
+    callbacks : iterable of Callback
+        What else hears of the run: ``flamma.EarlyStopping()``, trackers, or your own.
     data_dir : Path, optional
         Where datasets are kept.
     **settings
@@ -134,7 +147,8 @@ def run(
     chosen = _configured(config, settings)
     folder = RunFolder(Path(out) if out is not None else default_folder(chosen))
     folder.check_free()
-    return _execute(Assignment(chosen, folder, data, model, on_round, data_dir, begins=True))
+    told = Callbacks(callbacks, on_round)
+    return _execute(Assignment(chosen, folder, data, model, told, data_dir, begins=True))
 
 
 def resume(
@@ -143,15 +157,21 @@ def resume(
     data: FederatedData | None = None,
     model: Callable[..., Any] | None = None,
     on_round: OnRound | None = None,
+    callbacks: Iterable[Callback] = (),
     data_dir: Path | None = None,
     processes: int | None = None,
+    past_stop: bool = False,
 ) -> Run:
     """Go on with an interrupted run from its last checkpoint; a finished one is returned as is.
 
-    A run of your own data or model needs them again; data that sites hold are not yours.
+    A run of your own data or model needs them again; data that sites hold are not yours. The
+    callbacks that have a name, as ``EarlyStopping`` has, are taken up again by themselves. A run
+    that a callback has stopped is finished; ``past_stop`` goes on with it to its last round,
+    without that callback unless it is given again.
     """
     before = Run.load(path)
-    if before.has_last_round and before.params_sha256:
+    stopped = before.stopped
+    if before.has_last_round and before.params_sha256 and not (stopped and past_stop):
         return before
     config = before.config
     for kind, given, name in (
@@ -168,12 +188,16 @@ def resume(
         settings["engine.processes"] = processes
     config = config.with_settings(settings)
     folder = RunFolder(Path(path))
-    return _execute(Assignment(config, folder, data, model, on_round, data_dir))
+    given = Callbacks(callbacks, on_round)
+    told = Callbacks(resumed_callbacks(folder.path, given, stopped.by if stopped else ""))
+    return _execute(Assignment(config, folder, data, model, told, data_dir))
 
 
 def _execute(assignment: Assignment) -> Run:
-    assignment.config.engine.execute(assignment)
-    return Run.load(assignment.folder.path)
+    path = assignment.folder.path
+    with assignment.callbacks.until_end(lambda: Run.load(path)):
+        assignment.config.engine.execute(assignment)
+    return Run.load(path)
 
 
 def _configured(
