@@ -117,6 +117,7 @@ class ClientRunner:
         model = FlatModel(copy.deepcopy(make_model()), here)
         self.data = data
         self._layout = model.layout
+        self.naming = model.naming
         self._initial = model.read()
         # Without a test set of its own, the held-out data of all clients are the test set.
         self._test = HELD if data.test_x is data.held_x else TEST

@@ -36,6 +36,7 @@ def _execute(assignment: Assignment) -> None:
     from flamma.data.federated import pooled
     from flamma.engines.client_side import ClientSide
     from flamma.engines.respond import RationalClients
+    from flamma.experiments.model_card import ModelCard, start_of
     from flamma.experiments.room import check_room
     from flamma.experiments.session import carry_out
     from flamma.experiments.setup import (
@@ -58,7 +59,8 @@ def _execute(assignment: Assignment) -> None:
     data = pooled(data) if config.strategy.pools_data else data
     check_validation(config, data.validation_y.size)
     evaluated = evaluated_clients(config)
-    with build_runner(config, data, assignment.model, evaluated=evaluated) as runner:
+    start = start_of(config, folder, assignment.start)
+    with build_runner(config, data, assignment.model, evaluated=evaluated, start=start) as runner:
         population = make_population(
             config,
             folder,
@@ -77,5 +79,6 @@ def _execute(assignment: Assignment) -> None:
             trainer=runner.trainer,
             class_counts=class_counts(data),
             keepers=(kept, notes),
+            card=ModelCard.of(data, runner.naming, start),
         )
         carry_out(config, folder, world, assignment.callbacks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from flamma.experiments.callbacks.recorded import resumed_callbacks
 from flamma.experiments.config import OWN, Config, make_config, read_config, with_settings
 from flamma.experiments.engine import Assignment
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, RunFolder, free_folder
+from flamma.experiments.given import given_model
 from flamma.experiments.manifest import Manifest
 from flamma.experiments.scores import ScoreTable, read_score_table
 from flamma.experiments.stopped import StoppedEarly, read_stopped
@@ -22,6 +23,9 @@ from flamma.experiments.summary import Summary, summarise_run
 from flamma.records import RoundRecord
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import nn
+
     from flamma.data.federated import FederatedData
 
 DEPLOYMENT = "deployment.json"
@@ -32,7 +36,8 @@ DEPLOYMENT = "deployment.json"
 class Run:
     """A run directory, finished or not.
 
-    ``known_scores`` are the clients' scores, where they have been read already.
+    ``known_scores`` are the clients' scores, where they have been read already, and
+    ``known_model`` makes the user's own model, where it was given.
     """
 
     path: Path
@@ -41,6 +46,7 @@ class Run:
     about: dict[str, Any]
     problems: tuple[str, ...] = ()
     known_scores: ScoreTable | None = None
+    known_model: Callable[..., Any] | None = None
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
@@ -101,13 +107,77 @@ class Run:
         """Return every metric of the run, those of its last round, and its totals."""
         return summarise_run(self.history, self.config.data.clients)
 
+    def model(
+        self,
+        *,
+        model: Any = None,
+        client: int | None = None,
+        round: int | None = None,  # noqa: A002
+    ) -> nn.Module:
+        """Return the trained module, in evaluation mode.
+
+        Parameters
+        ----------
+        model : torch.nn.Module, class, callable or str, optional
+            The model of the run, where it is your own and this object is not what
+            :func:`flamma.run` returned.
+        client : int, optional
+            Whose own model it is, of strategies that give clients their own.
+        round : int, optional
+            After which round, if its checkpoint is kept; the last one by default.
+
+        Raises
+        ------
+        FlammaError
+            If there is no such model.
+        """
+        from flamma.experiments.trained import trained_module
+
+        return trained_module(self, model, client, round)
+
+    def save(
+        self,
+        path: str | Path,
+        *,
+        model: Any = None,
+        client: int | None = None,
+        round: int | None = None,  # noqa: A002
+    ) -> Path:
+        """Write the trained weights by name (.safetensors, .npz), or the model (.onnx).
+
+        The parameters are those of :meth:`model`; weights need no ``model``.
+        """
+        from flamma.experiments.trained import save_trained
+
+        return save_trained(self, path, model, client, round)
+
+    def predict(self, x: Any, *, model: Any = None, client: int | None = None) -> NDArray[Any]:
+        """Return what the trained model says of each sample.
+
+        These are the labels as they were given with the data, or numbers for a regression. The
+        parameters are those of :meth:`model`.
+        """
+        from flamma.experiments.trained import predictions
+
+        return predictions(self, x, model, client)
+
+    def predict_proba(
+        self, x: Any, *, model: Any = None, client: int | None = None
+    ) -> NDArray[Any]:
+        """Return the probability of each class for each sample."""
+        from flamma.experiments.trained import predictions
+
+        return predictions(self, x, model, client, shares=True)
+
 
 def run(
     config: Config | Mapping[str, Any] | str | Path | None = None,
     *,
     out: str | Path | None = None,
     data: FederatedData | None = None,
-    model: Callable[..., Any] | None = None,
+    model: Any = None,
+    start: Any = None,
+    freeze: str | Sequence[str] | None = None,
     on_round: OnRound | None = None,
     callbacks: Iterable[Callback] = (),
     data_dir: Path | None = None,
@@ -123,8 +193,14 @@ def run(
         The run directory; a new one under ``runs/`` if not given.
     data : FederatedData, optional
         Your own data instead of a named dataset.
-    model : callable, optional
-        Your own ``(shape, classes) -> torch.nn.Module`` instead of a named model.
+    model : torch.nn.Module, class, callable or str, optional
+        Your own model: a module, which is copied and whose weights are the first ones; a class or
+        a function that makes one, called with the shape of a sample and the number of classes if
+        it takes them; or a model's name.
+    start : path, mapping or Run, optional
+        Weights to begin with: a safetensors or npz file, a state dict, or a finished run.
+    freeze : str or sequence of str, optional
+        Parameters that are not trained, by name or by patterns such as ``features.*``.
     on_round : callable, optional
         Called with every finished round's record; it may raise ``flamma.StopRun``.
     callbacks : iterable of Callback
@@ -142,20 +218,21 @@ def run(
     """
     if data is not None:
         settings |= {"data.dataset": OWN, "data.clients": data.clients}
-    if model is not None:
-        settings |= {"model.name": OWN}
-    chosen = _configured(config, settings)
+    given = given_model(model, start, freeze)
+    chosen = _configured(config, settings | dict(given.settings))
     folder = RunFolder(Path(out) if out is not None else default_folder(chosen))
     folder.check_free()
     told = Callbacks(callbacks, on_round)
-    return _execute(Assignment(chosen, folder, data, model, told, data_dir, begins=True))
+    return _execute(
+        Assignment(chosen, folder, data, given.make, told, data_dir, begins=True, start=given.start)
+    )
 
 
 def resume(
     path: str | Path,
     *,
     data: FederatedData | None = None,
-    model: Callable[..., Any] | None = None,
+    model: Any = None,
     on_round: OnRound | None = None,
     callbacks: Iterable[Callback] = (),
     data_dir: Path | None = None,
@@ -169,7 +246,8 @@ def resume(
     that a callback has stopped is finished; ``past_stop`` goes on with it to its last round,
     without that callback unless it is given again.
     """
-    before = Run.load(path)
+    make = given_model(model).make
+    before = replace(Run.load(path), known_model=make)
     stopped = before.stopped
     if before.has_last_round and before.params_sha256 and not (stopped and past_stop):
         return before
@@ -188,16 +266,16 @@ def resume(
         settings["engine.processes"] = processes
     config = config.with_settings(settings)
     folder = RunFolder(Path(path))
-    given = Callbacks(callbacks, on_round)
-    told = Callbacks(resumed_callbacks(folder.path, given, stopped.by if stopped else ""))
-    return _execute(Assignment(config, folder, data, model, told, data_dir))
+    heard = Callbacks(callbacks, on_round)
+    told = Callbacks(resumed_callbacks(folder.path, heard, stopped.by if stopped else ""))
+    return _execute(Assignment(config, folder, data, make, told, data_dir))
 
 
 def _execute(assignment: Assignment) -> Run:
     path = assignment.folder.path
     with assignment.callbacks.until_end(lambda: Run.load(path)):
         assignment.config.engine.execute(assignment)
-    return Run.load(path)
+    return replace(Run.load(path), known_model=assignment.model)
 
 
 def _configured(

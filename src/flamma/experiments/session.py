@@ -23,6 +23,7 @@ from flamma.experiments.config import Config, make_config, read_config
 from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, STOPPED, RunFolder, run_id_of
 from flamma.experiments.ledger_file import ledger_writer
 from flamma.experiments.manifest import MANIFEST, signed
+from flamma.experiments.model_card import MODEL_CARD, ModelCard
 from flamma.experiments.world import Keeper, World, population_table
 from flamma.records import RoundRecord, rows_checksum
 from flamma.types import Scores
@@ -148,6 +149,8 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
     about = _about(world.trainer) | {"run": run_id_of(own)}
     if world.instance:
         about["instance"] = world.instance
+    if world.card is not None:
+        _describe(config, folder, world.card, anew)
     texts: tuple[tuple[str, Callable[[], str]], ...] = (
         (POPULATION, lambda: population_table(world)),
         (ABOUT, lambda: signed(about)),
@@ -157,6 +160,14 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
         if anew or not (folder.path / name).exists():
             folder.write(name, text())
     folder.seal()
+
+
+def _describe(config: Config, folder: RunFolder, card: ModelCard, anew: bool) -> None:
+    """Write what the weights are called, or check that a run that goes on has the same model."""
+    if anew or not (folder.path / MODEL_CARD).exists():
+        card.write(folder.path, config)
+    else:
+        card.check(folder.path)
 
 
 def _check_same(config: Config, folder: RunFolder) -> None:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from torch import nn
 
     from flamma.engines.runner import ClientRunner
+    from flamma.models.weights import StartWeights
+
+SAMPLES_TRIED = 2
+"""Samples on which a model of the user's own is tried before the run."""
 
 MOST_CLASS_COUNTS = 10_000_000
 """Clients times classes up to which ``population.csv`` tells the classes: about 20 MB."""
@@ -48,16 +52,25 @@ def build_runner(
     model: Callable[..., Any] | None = None,
     processes: int | None = None,
     evaluated: Ints | None = None,
+    start: StartWeights | None = None,
 ) -> ClientRunner:
     """Return what runs the clients, with the model's initial weights by the run's seed.
 
-    ``evaluated`` are the clients that score models, None for all.
+    ``evaluated`` are the clients that score models, None for all. ``start`` are weights to begin
+    with in place of those that the configuration names.
     """
     from flamma.engines.runner import ClientRunner
+    from flamma.models.own import check_outputs
+
+    def make_model() -> nn.Module:
+        module = build_module(config, data.shape, data.classes, model, start)
+        if model is not None:
+            check_outputs(module, data.train_x[:SAMPLES_TRIED], data.classes)
+        return module
 
     return ClientRunner(
         data,
-        lambda: build_module(config, data.shape, data.classes, model),
+        make_model,
         seed=config.seed,
         batch_size=config.training.batch_size,
         momentum=config.training.momentum,
@@ -75,9 +88,18 @@ def build_module(
     shape: tuple[int, ...],
     classes: int,
     model: Callable[..., Any] | None = None,
+    start: StartWeights | None = None,
 ) -> nn.Module:
     """Return the model of a run with its initial weights, for samples of the given shape."""
-    return build_model(model or config.model, shape, classes, config.seed)
+    from flamma.models.weights import StartWeights, freeze
+
+    module = build_model(model or config.model, shape, classes, config.seed)
+    if start is None and config.weights.start:
+        start = StartWeights.read(Path(config.weights.start))
+    if start is not None:
+        start.put_into(module)
+    freeze(module, config.weights.freeze)
+    return module
 
 
 def class_counts(data: FederatedData) -> Ints | None:

@@ -58,6 +58,29 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
+class WeightsConfig:
+    """What a model begins with, and what of it stays as it is: further keys of its table.
+
+    Parameters
+    ----------
+    start : str
+        A file of weights to begin with, safetensors or npz, with the names of the model's state
+        dict; ``own`` for weights given from Python. If left out, the seed draws them.
+    freeze : list of str
+        Parameters that are not trained and do not travel, by their names or patterns such as
+        ``features.*``.
+    """
+
+    start: str = ""
+    freeze: tuple[str, ...] = ()
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the keys that are not at their defaults, so that the ids of runs stay."""
+        table = {"start": self.start, "freeze": list(self.freeze)}
+        return {key: value for key, value in table.items() if value}
+
+
+@dataclass(frozen=True)
 class TrainingConfig:
     """How a client trains.
 
@@ -123,7 +146,7 @@ def keys_of_tables() -> dict[str, str]:
     """Return the keys of all tables, each with the table before it, such as ``data.alpha``."""
     keys: dict[str, Iterable[str]] = {
         "data": [*SPLITS.option_owners(), *options_of(DataConfig)],
-        "model": MODELS.option_owners(),
+        "model": [*MODELS.option_owners(), *options_of(WeightsConfig)],
         "training": options_of(TrainingConfig),
         "strategy": STRATEGIES.option_owners(),
         "costs": COSTS.option_owners(),

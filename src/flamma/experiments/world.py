@@ -13,6 +13,7 @@ from flamma.clients.costs import CostedClients, true_costs
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import Config
 from flamma.experiments.folder import POPULATION, RunFolder
+from flamma.experiments.model_card import ModelCard
 from flamma.experiments.population import CLIENTS_AT_ONCE, read_columns, whole
 from flamma.seeding import stream
 from flamma.types import Floats, Ints, Layout, Params, Population
@@ -56,6 +57,8 @@ class World:
         What clients keep from one round to another.
     instance : str
         What tells this run from others of the same configuration, where clients need to know.
+    card : ModelCard, optional
+        What the weights are called, and what samples and classes are like.
     """
 
     clients: Clients
@@ -67,6 +70,7 @@ class World:
     looks_ahead: bool = False
     keepers: tuple[Keeper, ...] = ()
     instance: str = ""
+    card: ModelCard | None = None
 
     @property
     def truth(self) -> TrueClients:

@@ -79,6 +79,11 @@ def simulate(assignment: Assignment, client_app: str = CLIENT_APP) -> None:
             "a model of your own must have a name where clients are other processes: give it an "
             "entry point, or use the local engine."
         )
+    if assignment.start is not None:
+        raise ConfigError(
+            "weights to start from must be in a file where clients are other processes: save them "
+            "as safetensors and give its name, or use the local engine."
+        )
     config, data = assignment.config, assignment.data
     data = build_data(config, assignment.data_dir) if data is None else data
     with _temporary() as home:
