@@ -77,7 +77,7 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
                 if state.round == config.rounds or checkpoints.is_due():
                     checkpoints.start(state, synced)
                 _prune(world.keepers, checkpoints, state.round)
-                _tell(callbacks, record, lambda: checkpoints.start(state, synced))
+                _tell(callbacks, record, partial(checkpoints.start, state, synced))
         except StopRun as stop:
             stopped = _stopped(stop, state.round, config.rounds, callbacks.stopped_by)
     _prune(world.keepers, checkpoints, state.round)
