@@ -184,7 +184,6 @@ def _trackers(names: list[str]) -> list[Tracker]:
 
 def run_show(options: argparse.Namespace) -> None:
     """Run ``flamma show``."""
-    from flamma.experiments.callbacks import Tracker
     from flamma.experiments.run import Run
 
     print_run(Run.load(options.dir), options.json)

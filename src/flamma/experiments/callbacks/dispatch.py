@@ -37,9 +37,7 @@ class Callbacks:
         The name of the callback that raised :class:`StopRun`; its class if it has no name.
     """
 
-    def __init__(
-        self, callbacks: Iterable[Callback] = (), on_round: OnRound | None = None
-    ) -> None:
+    def __init__(self, callbacks: Iterable[Callback] = (), on_round: OnRound | None = None) -> None:
         own = [] if on_round is None else [RoundFunction(on_round)]
         self._all: list[Callback] = [*own, *callbacks]
         for callback in self._all:
