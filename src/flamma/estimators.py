@@ -70,7 +70,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     --------
     >>> from sklearn.datasets import load_iris
     >>> x, y = load_iris(return_X_y=True)
-    >>> classifier = FederatedClassifier("fedavg", rounds=5, clients=3, learning_rate=0.1)
+    >>> classifier = FederatedClassifier("fedavg", rounds=10, clients=3, batch_size=8)
     >>> classifier.fit(x, y).score(x, y) > 0.9
     True
     """

@@ -140,6 +140,6 @@ class Callbacks:
                     stacklevel=2,
                 )
         if stops:
-            callback, stop = stops[0]
+            callback, first = stops[0]
             self.stopped_by = callback.name or type(callback).__name__
-            raise stop
+            raise first
