@@ -127,14 +127,13 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
 def run_run(options: argparse.Namespace) -> None:
     """Run ``flamma run``."""
     from flamma.cli.live import RoundDisplay
-    from flamma.experiments.config import make_config, read_config, with_settings
-    from flamma.experiments.run import default_folder, run
+    from flamma.experiments.own import configured
+    from flamma.experiments.run import default_folder, run_config
 
-    tables = read_config(options.config) if options.config else {}
-    config = make_config(with_settings(tables, settings(options)))
+    config, own = configured(options.config, settings(options))
     out = options.out or default_folder(config)
     with watched(out, options.watch), RoundDisplay(config.rounds, out) as display:
-        done = run(config, out=out, on_round=display, data_dir=options.data_dir)
+        done = run_config(config, out, own, on_round=display, data_dir=options.data_dir)
     print_run(done, options.json)
     report_at_end(done.path, options.json)
 

@@ -131,7 +131,7 @@ def shape_of(own: GatheredSamples | FederatedData) -> tuple[int, ...]:
 
 
 def check_same_data(folder: RunFolder, data: FederatedData) -> None:
-    """Refuse to go on with a run whose file of data has changed.
+    """Refuse to go on with a run whose data are other ones than it began with.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def check_same_data(folder: RunFolder, data: FederatedData) -> None:
     before = folder.read_json(ABOUT).get(DATA_SHA256) if folder.exists else None
     if before is not None and before != data.sha256:
         raise RunError(
-            f"{quoted(data.name)} is not as it was when {folder.path} began: restore the file, or "
+            f"{quoted(data.name)} is not as it was when {folder.path} began: give the same data, or "
             f"run it anew into another directory."
         )
 
