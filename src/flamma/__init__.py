@@ -12,7 +12,12 @@ from flamma.errors import FlammaError as FlammaError
 
 if TYPE_CHECKING:
     from flamma.data.federated import federated_from_arrays as federated_from_arrays
+    from flamma.estimators import FederatedClassifier as FederatedClassifier
     from flamma.experiments.audit import audit as audit
+    from flamma.experiments.callbacks import BestCheckpoint as BestCheckpoint
+    from flamma.experiments.callbacks import Callback as Callback
+    from flamma.experiments.callbacks import EarlyStopping as EarlyStopping
+    from flamma.experiments.callbacks import StopRun as StopRun
     from flamma.experiments.compare import compare as compare
     from flamma.experiments.run import Run as Run
     from flamma.experiments.run import resume as resume
@@ -21,7 +26,12 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _LATE = {
+    "BestCheckpoint": "flamma.experiments.callbacks",
+    "Callback": "flamma.experiments.callbacks",
+    "EarlyStopping": "flamma.experiments.callbacks",
+    "FederatedClassifier": "flamma.estimators",
     "Run": "flamma.experiments.run",
+    "StopRun": "flamma.experiments.callbacks",
     "audit": "flamma.experiments.audit",
     "compare": "flamma.experiments.compare",
     "federated_from_arrays": "flamma.data.federated",

@@ -12,6 +12,7 @@ from typing import Any
 
 from flamma.clients.behaviours.notes import NOTES
 from flamma.errors import FlammaError, RunError
+from flamma.experiments.callbacks.dispatch import Callbacks
 from flamma.experiments.checkpoint import CHECKPOINT_FOLDER
 from flamma.experiments.config import Config
 from flamma.experiments.folder import CONFIG, POPULATION, RunFolder
@@ -82,7 +83,7 @@ def do_job(
         if job.population and not (path / CONFIG).exists():
             _hand_over(path, job)
         if (path / CONFIG).exists():
-            go_on(path, own, on_round=on_round, data_dir=data_dir)
+            go_on(path, own, Callbacks((), on_round), data_dir)
         else:
             run_config(job.config, path, own, on_round=on_round, data_dir=data_dir)
     except FlammaError as error:

@@ -141,8 +141,8 @@ def check_same_data(folder: RunFolder, data: FederatedData) -> None:
     before = folder.read_json(ABOUT).get(DATA_SHA256) if folder.exists else None
     if before is not None and before != data.sha256:
         raise RunError(
-            f"{quoted(data.name)} is not as it was when {folder.path} began: give the same data, or "
-            f"run it anew into another directory."
+            f"{quoted(data.name)} is not as it was when {folder.path} began: give the same data, "
+            f"or run it anew into another directory."
         )
 
 

@@ -67,5 +67,4 @@ def _named(flags: dict[str, Any], setting: str) -> str | None:
         flags.pop(setting)
         return str(table["name"])
     key = f"{setting}.name" if setting == "strategy" else setting
-    named = flags.pop(key, None) if isinstance(flags.get(key), str) else None
-    return named
+    return str(flags.pop(key)) if isinstance(flags.get(key), str) else None

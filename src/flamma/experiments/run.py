@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flamma.errors import RunError
 from flamma.experiments.asked import asked_settings, in_python_terms
+from flamma.experiments.callbacks.base import Callback, OnRound
+from flamma.experiments.callbacks.dispatch import Callbacks
+from flamma.experiments.callbacks.recorded import resumed_callbacks
 from flamma.experiments.config import Config
-from flamma.experiments.engine import Assignment, OnRound
+from flamma.experiments.engine import Assignment
 from flamma.experiments.folder import RunFolder, free_folder
 from flamma.experiments.given import given_model
 from flamma.experiments.own import NOTHING_OWN, ConfigSource, OwnParts, configured, gathered_for
@@ -47,6 +50,7 @@ def run(
     out: str | Path | None = None,
     progress: bool | None = None,
     on_round: OnRound | None = None,
+    callbacks: Iterable[Callback] = (),
     data_dir: Path | None = None,
     **settings: Any,
 ) -> Run:
@@ -93,7 +97,9 @@ def run(
     progress : bool, optional
         Whether a progress bar is shown; by default in terminals and notebooks.
     on_round : callable, optional
-        Called with every finished round's record.
+        Called with every finished round's record; it may raise ``flamma.StopRun``.
+    callbacks : iterable of Callback
+        What else hears of the run: ``flamma.EarlyStopping()``, trackers, or your own.
     data_dir : Path, optional
         Where datasets are kept.
     **settings
@@ -117,7 +123,9 @@ def run(
                 if on_round is not None:
                     on_round(record)
 
-            done = run_config(chosen, path, own, on_round=told, data_dir=data_dir)
+            done = run_config(
+                chosen, path, own, on_round=told, callbacks=callbacks, data_dir=data_dir
+            )
     return replace(done, scratch=scratch)
 
 
@@ -136,6 +144,7 @@ def run_config(
     own: OwnParts = NOTHING_OWN,
     *,
     on_round: OnRound | None = None,
+    callbacks: Iterable[Callback] = (),
     data_dir: Path | None = None,
 ) -> Run:
     """Carry out a run into a directory that must not hold one yet, and return it.
@@ -149,10 +158,9 @@ def run_config(
     folder.check_free()
     own = _with_file(config, own)
     data = own.federation(config)
+    told = Callbacks(callbacks, on_round)
     return _execute(
-        Assignment(
-            config, folder, data, own.model, on_round, data_dir, begins=True, start=own.start
-        )
+        Assignment(config, folder, data, own.model, told, data_dir, begins=True, start=own.start)
     )
 
 
@@ -163,31 +171,38 @@ def resume(
     group: Any = None,
     model: Any = None,
     on_round: OnRound | None = None,
+    callbacks: Iterable[Callback] = (),
     data_dir: Path | None = None,
     processes: int | None = None,
+    past_stop: bool = False,
 ) -> Run:
     """Go on with an interrupted run from its last checkpoint; a finished one is returned as is.
 
     A run of your own data or model needs them again, and ``group`` if that was an array; a file of
-    data is read again, and data that sites hold are not yours.
+    data is read again, and data that sites hold are not yours. The callbacks that have a name, as
+    ``EarlyStopping`` has, are taken up again by themselves. A run that a callback has stopped is
+    finished; ``past_stop`` goes on with it to its last round, without that callback unless it is
+    given again.
     """
     config = Run.load(path).config
     gathered = None if data is None else gathered_for(config.as_tables(), data, group)
     own = OwnParts(gathered, given_model(model).make)
-    return go_on(Path(path), own, on_round=on_round, data_dir=data_dir, processes=processes)
+    heard = Callbacks(callbacks, on_round)
+    return go_on(Path(path), own, heard, data_dir, processes, past_stop)
 
 
 def go_on(
     path: Path,
     own: OwnParts = NOTHING_OWN,
-    *,
-    on_round: OnRound | None = None,
+    heard: Callbacks | None = None,
     data_dir: Path | None = None,
     processes: int | None = None,
+    past_stop: bool = False,
 ) -> Run:
     """Go on with a run to its end, with what of it is the user's own."""
     before = replace(Run.load(path), known_model=own.model)
-    if before.has_last_round and before.params_sha256:
+    stopped = before.stopped
+    if before.has_last_round and before.params_sha256 and not (stopped and past_stop):
         return before
     if lacking := own.lacks(before.config):
         raise RunError(
@@ -200,15 +215,16 @@ def go_on(
         settings["engine.processes"] = processes
     config = before.config.with_settings(settings)
     data = _with_file(config, own).federation(config)
-    folder = RunFolder(path)
-    return _execute(
-        Assignment(config, folder, data, own.model, on_round, data_dir, start=own.start)
-    )
+    folder, by = RunFolder(path), stopped.by if stopped else ""
+    told = Callbacks(resumed_callbacks(folder.path, heard or Callbacks(), by))
+    return _execute(Assignment(config, folder, data, own.model, told, data_dir, start=own.start))
 
 
 def _execute(assignment: Assignment) -> Run:
-    assignment.config.engine.execute(assignment)
-    return replace(Run.load(assignment.folder.path), known_model=assignment.model)
+    path = assignment.folder.path
+    with assignment.callbacks.until_end(lambda: Run.load(path)):
+        assignment.config.engine.execute(assignment)
+    return replace(Run.load(path), known_model=assignment.model)
 
 
 def _with_file(config: Config, own: OwnParts) -> OwnParts:

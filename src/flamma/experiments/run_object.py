@@ -15,8 +15,9 @@ from flamma.experiments.manifest import Manifest
 from flamma.experiments.presented import PresentedResult, sparkline
 from flamma.experiments.scores import ScoreTable, read_score_table
 from flamma.experiments.scratch import ScratchFolder
+from flamma.experiments.stopped import StoppedEarly, read_stopped
 from flamma.experiments.summary import Summary, summarise_run
-from flamma.metrics import METRICS, ComparedMetric, shown_in
+from flamma.metrics import METRICS, ComparedMetric, shown_in, usable
 from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.records import RoundRecord
 from flamma.strategies import label_of
@@ -75,13 +76,19 @@ class Run(PresentedResult):
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are done, even if the record of one is damaged."""
+        """Whether all rounds are done, even if the record of one is damaged, or it was stopped."""
         return self.has_last_round or "params_sha256" in self.about
 
     @property
     def has_last_round(self) -> bool:
-        """Whether the last round is recorded."""
-        return bool(self.history) and self.history[-1].round >= self.config.rounds
+        """Whether the last round is recorded: that after which it was stopped, if it was."""
+        last = self.config.rounds if self.stopped is None else self.stopped.round
+        return bool(self.history) and self.history[-1].round >= last
+
+    @property
+    def stopped(self) -> StoppedEarly | None:
+        """After which round a callback ended the run, and why; None if none did."""
+        return read_stopped(self.about)
 
     @property
     def params_sha256(self) -> str | None:
@@ -193,11 +200,12 @@ class Run(PresentedResult):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per round: what was done in it, and every metric that it has."""
-        known = [name for name, m in METRICS.items() if not isinstance(m, ComparedMetric)]
-        columns = {name: self.of_rounds(name) for name in known}
-        told = {
-            name: values for name, values in columns.items() if any(v is not None for v in values)
+        columns = {
+            name: self.of_rounds(name)
+            for name, metric in usable().items()
+            if not isinstance(metric, ComparedMetric)
         }
+        told = {n: values for n, values in columns.items() if any(v is not None for v in values)}
         return [
             {
                 "round": record.round,

@@ -80,7 +80,7 @@ class Comparison(PresentedResult):
         """The runs by dataset, split and strategy, then by seed; none if they are not there."""
         found: dict[tuple[str, str, str], dict[int, Run]] = {}
         for folder in self.folders if self.path is not None else ():
-            dataset, split, strategy, seed = Path(folder).parts[-4:]
+            dataset, split, strategy, _ = Path(folder).parts[-4:]
             with suppress(RunError):
                 run = replace(Run.load(self.path / folder), scratch=self.scratch)
                 found.setdefault((dataset, split, strategy), {})[run.config.seed] = run
@@ -160,7 +160,7 @@ class Comparison(PresentedResult):
         return found
 
     def _curve(self, dataset: str, split: str, strategy: str) -> str:
-        """Return the first metric of the curves over the rounds, mean over seeds, as a sparkline."""
+        """Return the first metric of the curves, mean over seeds, as a sparkline."""
         runs = list(self.runs.get((dataset, split, strategy), {}).values())
         for name in shown_in("curves"):
             values = [run.of_rounds(name) for run in runs]

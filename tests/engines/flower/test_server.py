@@ -22,6 +22,7 @@ from flamma.engines.flower.simulation import FlowerSimulation
 from flamma.engines.flower.site import Site
 from flamma.errors import ConfigError, RunError
 from flamma.experiments import checkpoint
+from flamma.experiments.callbacks import Callbacks
 from flamma.experiments.config import make_config
 from flamma.experiments.engine import ENGINES, NetworkEngine
 from flamma.experiments.folder import RunFolder
@@ -52,9 +53,9 @@ def tables(name="flamma", **more):
     return {**SMALL, "strategy": {"name": name}, **more}
 
 
-def served(place, config, grid=None, **options):
+def served(place, config, grid=None, on_round=None, **options):
     grid = grid or LoopGrid(partitions(config["data"]["clients"]))
-    serve(grid, make_config(config), RunFolder(place), **options)
+    serve(grid, make_config(config), RunFolder(place), callbacks=Callbacks(on_round=on_round), **options)
     return Run.load(place)
 
 
