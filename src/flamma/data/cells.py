@@ -15,7 +15,7 @@ from flamma.names import quoted
 Label = str | int | float | bool
 """What a user may call a class."""
 
-LARGEST_ARRAY_BYTES = 16 * 1024**3
+LARGEST_TABLE_BYTES = 16 * 1024**3
 """Bytes of all samples of one's own together."""
 
 NAMES_SHOWN = 8

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.data.cells import LARGEST_ARRAY_BYTES, Label, column_array, shown_names
+from flamma.data.cells import LARGEST_TABLE_BYTES, Label, column_array, shown_names
 from flamma.errors import DataError
 from flamma.names import quoted
 from flamma.numerics import dot, total
@@ -189,10 +189,10 @@ def joined_features(
 ) -> NDArray[np.float64]:
     """Return the columns of a table as one matrix of (samples, features)."""
     width, rows = sum(len(c.features) for c in columns), values[0].size
-    if 8 * width * rows > LARGEST_ARRAY_BYTES:
+    if 8 * width * rows > LARGEST_TABLE_BYTES:
         raise DataError(
             f"{rows:,} samples of {width:,} features take more than "
-            f"{LARGEST_ARRAY_BYTES // 1024**3} GiB: leave out columns."
+            f"{LARGEST_TABLE_BYTES // 1024**3} GiB: leave out columns."
         )
     parts = [c.encoded(v) for c, v in zip(columns, values, strict=True)]
     return np.concatenate(parts, axis=1)

@@ -10,7 +10,8 @@ from typing import Any
 from flamma.errors import RunError
 from flamma.experiments.asked import asked_settings, in_python_terms
 from flamma.experiments.folder import RunFolder
-from flamma.experiments.jobs import OnProgress, Progress, RunJob, do_jobs
+from flamma.experiments.job_worker import RunJob
+from flamma.experiments.jobs import OnProgress, Progress, do_jobs
 from flamma.experiments.own import NOTHING_OWN, OwnParts
 from flamma.experiments.own_suite import asked_suite
 from flamma.experiments.progress_bar import ProgressBar, wants_bar

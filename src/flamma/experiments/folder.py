@@ -23,9 +23,6 @@ from flamma.records import RoundRecord
 
 CONFIG, ROUNDS, CLIENTS = "config.toml", "rounds.jsonl", "clients.csv"
 POPULATION, ABOUT = "population.csv", "run.json"
-SAMPLES = "samples.json"
-"""How samples of one's own were encoded, and what their classes are called."""
-
 DATA_SHA256 = "data_sha256"
 """The key of ``run.json`` with the checksum of the file that a run's data were read from."""
 
@@ -37,7 +34,7 @@ DAMAGED_ROUNDS = "rounds.damaged"
 
 RUN_ID_DIGITS = 16
 UNCHANGING = (CONFIG, POPULATION)
-"""What never changes once a run has begun; so does ``samples.json`` where there is one."""
+"""What never changes once a run has begun."""
 
 MOST_ROUND_DIGITS = 10
 """Characters of a line of ``clients.csv`` up to the comma after its round; more are damage."""
@@ -118,9 +115,7 @@ class RunFolder:
         if known is not None and known.files:
             known.check(self.path)
             return
-        own = [SAMPLES] if (self.path / SAMPLES).exists() else []
-        names = (*UNCHANGING, *own)
-        Manifest({name: file_sha256(self.path / name) for name in names}).write(self.path)
+        Manifest({name: file_sha256(self.path / name) for name in UNCHANGING}).write(self.path)
 
     @property
     def run_id(self) -> str:

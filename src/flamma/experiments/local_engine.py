@@ -37,7 +37,7 @@ def _execute(assignment: Assignment) -> None:
     from flamma.engines.client_side import ClientSide
     from flamma.engines.respond import RationalClients
     from flamma.experiments.model_card import ModelCard, start_of
-    from flamma.experiments.own_data import check_same_data, samples_record
+    from flamma.experiments.own_data import check_same_data
     from flamma.experiments.room import check_room
     from flamma.experiments.session import carry_out
     from flamma.experiments.setup import (
@@ -82,7 +82,6 @@ def _execute(assignment: Assignment) -> None:
             trainer=runner.trainer,
             class_counts=class_counts(data),
             keepers=(kept, notes),
-            samples_record=samples_record(data),
             data_sha256=data.sha256,
             card=ModelCard.of(data, runner.naming, start),
         )

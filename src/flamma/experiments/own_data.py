@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from flamma.data.cells import Label
-from flamma.data.encoding import SampleEncoding
+from flamma.data.build import VALIDATION_SAMPLES
 from flamma.data.federated import FederatedData
 from flamma.data.own.adapters import gather
 from flamma.data.own.federate import federated_from
 from flamma.data.own.gathered import GatheredSamples
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import OWN, Config, make_config
-from flamma.experiments.folder import ABOUT, DATA_SHA256, SAMPLES, RunFolder
+from flamma.experiments.folder import ABOUT, DATA_SHA256, RunFolder
 from flamma.experiments.tables import ConfigTables, DataConfig
 from flamma.models.lenet import LENET_SMALLEST_SIDE
 from flamma.names import quoted
+from flamma.strategies import STRATEGIES
+
+OF_PICTURES = ("lenet5", "resnet18")
+"""Models that take pictures only."""
 
 
 def gathered_by(data: Any, table: Mapping[str, Any], group: Any = None) -> Any:
@@ -51,7 +54,13 @@ def completed(
     the user has given one.
     """
     data = _table(tables)
+    if data.get("dataset", OWN) != OWN:
+        raise ConfigError(
+            f"there are data of your own and the dataset {quoted(data['dataset'])}: leave one out."
+        )
     given: dict[str, Any] = {"dataset": OWN}
+    if "file" in data:
+        given["file"] = os.path.abspath(data["file"])  # so that a run can be resumed from anywhere
     if isinstance(own, FederatedData):
         given |= {"clients": own.clients}
     else:
@@ -80,6 +89,7 @@ def asked_for(config: Config) -> dict[str, Any]:
     tables = config.as_tables()
     if config.data.dataset == OWN:
         return tables
+    del tables["data"]["dataset"]
     usual = make_config({}).as_tables()
     decided = ("clients", "split", "validation_samples", *config.data.split.options)
     for key in decided:
@@ -109,7 +119,7 @@ def federation_of(config: Config, own: GatheredSamples | FederatedData) -> Feder
         raise ConfigError(
             f"data.clients is {data.clients}, but your own data have {built.clients} clients."
         )
-    takes_reals = config.model.name in ("lenet5", "resnet18", "mlp", "logistic")
+    takes_reals = config.model.name in (*OF_PICTURES, "mlp", "logistic")
     return _real_valued(built) if takes_reals else built
 
 
@@ -146,49 +156,14 @@ def check_same_data(folder: RunFolder, data: FederatedData) -> None:
         )
 
 
-@dataclass(frozen=True)
-class SamplesRecord:
-    """What ``samples.json`` holds: how samples were encoded, and what their classes are called."""
-
-    encoding: SampleEncoding
-    labels: tuple[Label, ...]
-    task: str
-
-    @classmethod
-    def of(cls, data: FederatedData) -> Self:
-        """Return the record of a federation."""
-        kind = "int64" if data.train_x.dtype.kind == "i" else "float32"
-        encoding = data.encoding or SampleEncoding(data.shape, kind)
-        return cls(encoding, data.labels, data.task)
-
-    @classmethod
-    def read(cls, folder: Path) -> Self | None:
-        """Return the record of a run's directory, None if it has none.
-
-        Raises
-        ------
-        RunError
-            If it is damaged.
-        """
-        text = RunFolder(folder).text(SAMPLES)
-        if not text:
-            return None
-        try:
-            table = json.loads(text)
-            encoding = SampleEncoding.from_json(table["encoding"])
-            return cls(encoding, tuple(table["labels"]), str(table["task"]))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise RunError(f"{folder / SAMPLES} is damaged: {error}.") from error
-
-    def text(self) -> str:
-        """Return the record as JSON."""
-        table = {"encoding": self.encoding.as_json(), "labels": self.labels, "task": self.task}
-        return json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+def server_samples(own: GatheredSamples) -> int:
+    """Return how many samples the server gets where a strategy needs a validation set."""
+    return min(VALIDATION_SAMPLES, len(own.x) // 10)
 
 
-def samples_record(data: FederatedData) -> str:
-    """Return ``samples.json`` of data of one's own, nothing where there is nothing to tell."""
-    return SamplesRecord.of(data).text() if data.encoding or data.labels else ""
+def needs_server_samples(strategy: str) -> bool:
+    """Return whether a strategy scores updates on the server's own data."""
+    return strategy in STRATEGIES and getattr(STRATEGIES[strategy], "needs_validation", False)
 
 
 def file_of(tables: Mapping[str, Any]) -> Path | None:

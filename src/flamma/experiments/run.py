@@ -237,5 +237,5 @@ def _with_file(config: Config, own: OwnParts) -> OwnParts:
 def default_folder(config: Config) -> Path:
     """Return the directory of a run that none was named for."""
     data = config.data
-    name = f"{config.strategy.name}-{data.dataset}-{data.split.name}-seed{config.seed}"
+    name = f"{config.strategy.name}-{data.title}-{data.split.name}-seed{config.seed}"
     return free_folder(Path("runs"), name)

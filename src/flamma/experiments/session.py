@@ -25,7 +25,6 @@ from flamma.experiments.folder import (
     CONFIG,
     DATA_SHA256,
     POPULATION,
-    SAMPLES,
     STOPPED,
     RunFolder,
     run_id_of,
@@ -163,7 +162,6 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
     if world.card is not None:
         _describe(config, folder, world.card, anew)
     texts: tuple[tuple[str, Callable[[], str]], ...] = (
-        *([(SAMPLES, lambda: world.samples_record)] if world.samples_record else []),
         (POPULATION, lambda: population_table(world)),
         (ABOUT, lambda: signed(about)),
         (CONFIG, lambda: own),

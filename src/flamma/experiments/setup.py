@@ -34,6 +34,10 @@ def build_data(config: Config, data_dir: Path | None = None) -> FederatedData:
     strategies see the same clients.
     """
     data = config.data
+    if data.file is not None:
+        from flamma.experiments.own_data import federation_of, gathered_by
+
+        return federation_of(config, gathered_by(data.file, data.as_table()))
     return build_federation(
         data.dataset,
         data.split,

@@ -79,7 +79,9 @@ class Comparison(PresentedResult):
     def runs(self) -> dict[tuple[str, str, str], dict[int, Run]]:
         """The runs by dataset, split and strategy, then by seed; none if they are not there."""
         found: dict[tuple[str, str, str], dict[int, Run]] = {}
-        for folder in self.folders if self.path is not None else ():
+        for folder in self.folders:
+            if self.path is None:
+                break
             dataset, split, strategy, _ = Path(folder).parts[-4:]
             with suppress(RunError):
                 run = replace(Run.load(self.path / folder), scratch=self.scratch)

@@ -5,8 +5,10 @@ What has a name (split, model, strategy, costs, engine) owns the further keys of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from flamma.clients.costs import COSTS
@@ -22,6 +24,9 @@ from flamma.registry import Choice
 from flamma.strategies import STRATEGIES
 from flamma.training.choose import AUTO
 from flamma.training.jobs import PrecisionName
+
+MOST_TITLE = 40
+"""Characters of a file's name that data are called by."""
 
 OF_OWN_DATA = ("file", "target", "group", "drop", "task", "standardise", "size", "channels")
 """The keys of the table data that are about data of one's own."""
@@ -77,6 +82,11 @@ class DataConfig:
     standardise: bool | None = None
     size: tuple[int, ...] = ()
     channels: int | None = None
+
+    @property
+    def title(self) -> str:
+        """What the data are called where people read it: their file, or the dataset."""
+        return self.dataset if self.file is None else title_of(Path(self.file))
 
     def as_table(self) -> dict[str, Any]:
         """Return the table, the split's options among its keys.
@@ -172,6 +182,17 @@ class ConfigTables:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     behaviours: Any = field(default_factory=dict)
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
+
+
+def title_of(path: Path) -> str:
+    """Return what a file of data is called, as the name of a folder can be.
+
+    Examples
+    --------
+    >>> title_of(Path("data/three hospitals.csv"))
+    'three-hospitals'
+    """
+    return re.sub(r"[^\w.-]+", "-", path.stem)[:MOST_TITLE].strip("-. ") or "own"
 
 
 def keys_of_tables() -> dict[str, str]:

@@ -220,6 +220,8 @@ def encoded(card: ModelCard, samples: Any) -> NDArray[Any]:
     DataError
         If they are of another shape, or not numbers.
     """
+    if card.encoding is not None:
+        return card.encoding.encode(samples)
     if hasattr(samples, "detach"):  # a tensor
         samples = samples.detach().cpu()
     try:

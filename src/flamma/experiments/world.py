@@ -57,8 +57,6 @@ class World:
         What clients keep from one round to another.
     instance : str
         What tells this run from others of the same configuration, where clients need to know.
-    samples_record : str
-        The text of ``samples.json``, for samples of one's own.
     data_sha256 : str
         The checksum of the file that the data were read from, if they were.
     card : ModelCard, optional
@@ -74,7 +72,6 @@ class World:
     looks_ahead: bool = False
     keepers: tuple[Keeper, ...] = ()
     instance: str = ""
-    samples_record: str = ""
     data_sha256: str = ""
     card: ModelCard | None = None
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.data.cells import column_array, shown_names
+from flamma.data.cells import LARGEST_TABLE_BYTES, column_array, shown_names
 from flamma.data.encoding import (
     BYTE_SCALE,
     FeatureColumn,
@@ -92,6 +92,8 @@ def gathered_arrays(x: Any, y: Any, what: str = "samples") -> GatheredSamples:
         )
     if raw.ndim == 1:
         raise DataError(f"{what} must have features: make x of shape (samples, 1) of one feature.")
+    if raw.nbytes > LARGEST_TABLE_BYTES:
+        raise DataError(f"{what} take more than {LARGEST_TABLE_BYTES // 1024**3} GiB: take fewer.")
     pictures = raw.dtype == np.uint8 and raw.ndim > 2
     whole = raw.dtype.kind in "iu" and not pictures
     encoding = SampleEncoding(
@@ -142,12 +144,8 @@ def gathered_table(
     if not y.size:
         raise DataError("the table has no rows.")
     aside = {target, *([group] if by_name else []), *drop}
-    if encoding is None:
-        kept = {n: column_array(v, n) for n, v in columns.items() if n not in aside}
-        x, encoding = _encoded(kept)
-    else:
-        x = encoding.matrix(columns)
-    samples = GatheredSamples(x, y, encoding, name=name)
+    features = {column: values for column, values in columns.items() if column not in aside}
+    samples = replace(_features(features, y, encoding), name=name)
     if group is None:
         return samples
     return samples.grouped_by(columns[group] if by_name else group)
@@ -186,12 +184,27 @@ def target_array(y: Any, what: str = "targets") -> NDArray[Any]:
     return column_array(y, "target")
 
 
-def _encoded(kept: dict[str, NDArray[Any]]) -> tuple[NDArray[np.float64], SampleEncoding]:
-    if not kept:
+def _features(
+    given: dict[str, Any], y: NDArray[Any], encoding: SampleEncoding | None
+) -> GatheredSamples:
+    """Return the samples that columns make up: one feature after the other, or one array."""
+    if not given:
         raise DataError("the table has no column left for features.")
+    arrays = [name for name, values in given.items() if getattr(values, "ndim", 1) > 1]
+    if arrays:
+        if len(given) > 1:
+            others = [name for name in given if name != arrays[0]]
+            raise DataError(
+                f"column {quoted(arrays[0])} has an array in each cell, which cannot go along with "
+                f"other columns: leave out (drop) {shown_names(others)}."
+            )
+        return gathered_arrays(given[arrays[0]], y)
+    if encoding is not None:
+        return GatheredSamples(encoding.matrix(given), y, encoding)
+    kept = {name: column_array(values, name) for name, values in given.items()}
     columns = tuple(_feature_column(name, values) for name, values in kept.items())
     x = joined_features(columns, list(kept.values()))
-    return x, SampleEncoding((x.shape[1],), columns=columns)
+    return GatheredSamples(x, y, SampleEncoding((x.shape[1],), columns=columns))
 
 
 MOST_CATEGORIES = 100
