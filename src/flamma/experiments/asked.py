@@ -73,15 +73,18 @@ def asked_settings(given: Mapping[str, Any], leave_out: tuple[str, ...] = ()) ->
     return asked
 
 
-def argument_of(setting: str) -> str:
+def argument_of(setting: str, taken: tuple[str, ...] = ()) -> str:
     """Return what a dotted setting is called as a keyword argument.
+
+    Names that are ``taken`` mean something else to the function that was called.
 
     Examples
     --------
     >>> argument_of("training.learning_rate"), argument_of("strategy.mu")
     ('learning_rate=', 'strategy__mu=')
     """
-    named = {setting: name for name, setting in {**COMMON_SETTINGS, **OF_DATA}.items()}
+    common = {**COMMON_SETTINGS, **OF_DATA}
+    named = {setting: name for name, setting in common.items() if name not in taken}
     own = named.get(setting.removesuffix(".name"), setting.replace(".", "__"))
     return f"{'model' if setting == 'model.name' else own}="
 
@@ -98,16 +101,19 @@ def setting_of(argument: str) -> str:
 
 
 @contextmanager
-def in_python_terms() -> Iterator[None]:
-    """Let errors name keyword arguments, not flags of the command line or keys of a file."""
+def in_python_terms(*taken: str) -> Iterator[None]:
+    """Let errors name keyword arguments, not flags of the command line or keys of a file.
+
+    Names of common settings that are ``taken`` mean something else to the function.
+    """
     try:
         yield
     except FlammaError as error:
-        error.args = (python_terms(str(error)), *error.args[1:])
+        error.args = (python_terms(str(error), taken), *error.args[1:])
         raise
 
 
-def python_terms(text: str) -> str:
+def python_terms(text: str, taken: tuple[str, ...] = ()) -> str:
     """Return a message in which flags and settings are called as Python calls them.
 
     Examples
@@ -123,10 +129,12 @@ def python_terms(text: str) -> str:
         return f"{name}=" if name in arguments else found[0]
 
     def setting(found: re.Match[str]) -> str:
-        return argument_of(found[0]) if found[0] in known else found[0]
+        return argument_of(found[0], taken) if found[0] in known else found[0]
 
     def key(found: re.Match[str]) -> str:
-        guess = f": did you mean {argument_of(f'{found[1]}.{found[4]}')}?" if found[4] else ""
+        guess = (
+            f": did you mean {argument_of(f'{found[1]}.{found[4]}', taken)}?" if found[4] else ""
+        )
         return f"unknown argument {found[1]}__{found[2]}={guess}"
 
     text = UNKNOWN_KEY.sub(key, text)

@@ -107,7 +107,7 @@ def audit(
         Any other option of a configuration, with two underscores for the dot.
     """
     asked = dict(locals())
-    with in_python_terms():
+    with in_python_terms("clients"):
         if isinstance(clients, int):
             raise ConfigError(
                 "clients= names whom to audit, such as [0, 3]: how many there are is data.clients."

@@ -74,6 +74,8 @@ class PresentedResult:
             If matplotlib is not installed, or there is nothing to draw.
         """
         figure: Figure = _loaded(DRAW)(self)
+        if in_notebook():
+            _let_notebook_show(type(figure))
         return figure
 
     def report(self, path: str | Path | None = None) -> Path:
@@ -134,6 +136,14 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 def _cell(text: str) -> str:
     return f"<td>{text if text.startswith('<svg ') else html.escape(text)}</td>"
+
+
+def _let_notebook_show(figure: type) -> None:
+    """Let a notebook show figures that were made without pyplot, unless it can already."""
+    shell: Any = import_module("IPython").get_ipython()
+    formatter = shell.display_formatter.formatters["image/png"]
+    if figure not in formatter.type_printers and not formatter.deferred_printers:
+        import_module("IPython.core.pylabtools").select_figure_formats(shell, {"png"})
 
 
 def _loaded(place: tuple[str, str]) -> Any:

@@ -129,8 +129,7 @@ def read_source(
         )
     if isinstance(given, Path):
         if given.is_dir():
-            gathered = None if data is None else gathered_for({}, data, group)
-            return _of_run(given, changes, seeds, replace(own, data=gathered, known={}))
+            return _of_run(given, changes, seeds, _with_data(given, data, group, own))
         chosen, own = configured(read_config(given), changes, data, group, own)
         return _of_config(chosen, seeds, own, given.stem)
     has_file = data is not None or "data.file" in changes
@@ -185,6 +184,14 @@ def _of_config(config: Config, seeds: int | None, own: OwnParts, name: str = "")
     name = name or f"{config.strategy.name}-{data.title}-{data.split.name}"
     out = Path("out") / f"audit-{name}"
     return AuditSource(name, _cells(config, seeds or DEFAULT_SEEDS), out, own=own)
+
+
+def _with_data(path: Path, data: Any, group: Any, own: OwnParts) -> OwnParts:
+    """Return the user's own parts with the data of a run, read as its configuration says."""
+    if data is None:
+        return own
+    tables = read_config(path / CONFIG) if (path / CONFIG).exists() else {}
+    return replace(own, data=gathered_for(tables, data, group), known={})
 
 
 def _of_run(
