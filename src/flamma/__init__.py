@@ -46,7 +46,7 @@ _LATE = {
 _OPTIONAL = {"FederatedClassifier"}
 """What needs an optional package, so that ``from flamma import *`` leaves it out."""
 
-__all__ = ["FlammaError", "__version__", *sorted(_LATE.keys() - _OPTIONAL)]  # noqa: PLE0604
+__all__ = ["FlammaError", "__version__", *sorted(_LATE.keys() - _OPTIONAL)]
 
 
 def __getattr__(name: str) -> Any:
