@@ -1,4 +1,4 @@
-"""Federations as estimators of scikit-learn: ``fit``, ``predict``, ``score``, pipelines, searches."""
+"""Federations as estimators of scikit-learn, for its pipelines and searches."""
 
 from __future__ import annotations
 

@@ -128,7 +128,8 @@ class Flower:
             if record.round == self.rounds:
                 raise RuntimeError("the ServerApp was killed")
 
-        LocalEngine().execute(Assignment(make_config(tables), folder, callbacks=Callbacks(on_round=stop)))
+        heard = Callbacks(on_round=stop)
+        LocalEngine().execute(Assignment(make_config(tables), folder, callbacks=heard))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import numpy as np
 
 import flamma
 from flamma.errors import RunError
-from flamma.experiments.callbacks.base import RunStart, StopRun
+from flamma.experiments.callbacks.base import Callback, RunStart, StopRun
 from flamma.experiments.callbacks.dispatch import Callbacks
 from flamma.experiments.callbacks.recorded import record_callbacks
 from flamma.experiments.checkpoint import Checkpoints
@@ -53,12 +53,11 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
     state = checkpoints.settle(config.strategy.init(world.initial_params, world.population))
     if folder.exists and not (folder.path / MANIFEST).exists():  # begun by version 0.1
         state = checkpoints.load(state, _last_round(folder)) or state
-        begin(config, folder, world)
+        begin(config, folder, world, callbacks)
     else:
-        begin(config, folder, world)
+        begin(config, folder, world, callbacks)
         state = checkpoints.load(state, _last_round(folder)) or state
     run_id = folder.run_id
-    record_callbacks(folder.path, callbacks)
     _take_back_stop(folder)
     folder.open_at(state.round, ledger_writer(config.ledger, run_id, folder.text(POPULATION)))
     federation = Federation(
@@ -144,7 +143,9 @@ def one_behind(items: Iterable[Held]) -> Iterator[Held]:
     yield from held
 
 
-def begin(config: Config, folder: RunFolder, world: World) -> None:
+def begin(
+    config: Config, folder: RunFolder, world: World, callbacks: Iterable[Callback] = ()
+) -> None:
     """Write the first files of a run, as late as this, so that a refused run leaves none behind.
 
     The configuration comes last, for it makes the directory a run, unless it was put there first
@@ -153,6 +154,7 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
     anew = not folder.exists
     if not anew:
         _check_same(config, folder)
+    record_callbacks(folder.path, callbacks)
     own = config.as_toml() if anew else folder.text(CONFIG)
     about = _about(world.trainer) | {"run": run_id_of(own)}
     if world.instance:

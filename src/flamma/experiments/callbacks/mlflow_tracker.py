@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,8 +46,7 @@ class MLflow(Tracker):
 
         self._client = MlflowClient(self._store(run))
         own, experiment = tracked_id(run), self._experiment(run)
-        with _quiet():
-            found = self._client.search_runs([experiment], f"tags.`{RUN_TAG}` = '{own}'")
+        found = self._client.search_runs([experiment], f"tags.`{RUN_TAG}` = '{own}'")
         if found:
             self._run = found[0].info.run_id
             self._client.update_run(self._run, status="RUNNING")
@@ -81,9 +79,8 @@ class MLflow(Tracker):
         return f"sqlite:///{folder / 'mlflow.db'}"
 
     def _experiment(self, run: Path) -> str:
-        with _quiet():
-            found = self._client.get_experiment_by_name(self.experiment)
-            return str(found.experiment_id if found else self._create(run))
+        found = self._client.get_experiment_by_name(self.experiment)
+        return str(found.experiment_id if found else self._create(run))
 
     def _create(self, run: Path) -> str:
         """Create the experiment; another run may do so at the same moment."""
@@ -107,13 +104,3 @@ def _batches(items: Sequence[Any], size: int) -> Iterator[list[Any]]:
     left = iter(items)
     while part := list(islice(left, size)):
         yield part
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back deprecations between MLflow and its database layer, which users cannot mend."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
