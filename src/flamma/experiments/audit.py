@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.asked import asked_settings, in_python_terms
@@ -28,10 +28,13 @@ from flamma.experiments.job_worker import RunJob
 from flamma.experiments.jobs import OnProgress, Progress, do_jobs
 from flamma.experiments.own import OwnParts
 from flamma.experiments.progress_bar import ProgressBar, wants_bar
-from flamma.experiments.run import own_model
+from flamma.experiments.run import own_parts
 from flamma.experiments.run_object import Run
 from flamma.experiments.scratch import place_for
 from flamma.experiments.suite import Suite
+
+if TYPE_CHECKING:
+    from flamma.tasks.own import OwnLoss, OwnMetric
 
 
 def audit(
@@ -48,6 +51,8 @@ def audit(
     model: Any = None,
     start: Any = None,
     freeze: str | Sequence[str] | None = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
     strategy: str | Mapping[str, Any] | None = None,
     dataset: str | None = None,
     split: str | None = None,
@@ -87,7 +92,7 @@ def audit(
         In place of those of a suite.
     seeds : int, optional
         How many, from the configuration's own on: three, of a run its own, of a suite the suite's.
-    data, target, group, task, model, start, freeze
+    data, target, group, task, model, start, freeze, loss, metric
         Your own data and model, as of :func:`flamma.run`.
     strategy, dataset, split, rounds, per_round, seed
         Settings of all runs, as of :func:`flamma.run`.
@@ -112,7 +117,7 @@ def audit(
             raise ConfigError(
                 "clients= names whom to audit, such as [0, 3]: how many there are is data.clients."
             )
-        own, named = own_model(model, start, freeze)
+        own, named = own_parts(model, start, freeze, loss, metric)
         changes = named | asked_settings(asked, leave_out=("processes", "clients"))
         chosen = _source(source, changes, seeds, strategies, data, group, own)
         path, scratch = place_for(out, "audit")

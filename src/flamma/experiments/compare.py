@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flamma.errors import RunError
 from flamma.experiments.asked import asked_settings, in_python_terms
@@ -15,12 +15,15 @@ from flamma.experiments.jobs import OnProgress, Progress, do_jobs
 from flamma.experiments.own import NOTHING_OWN, OwnParts
 from flamma.experiments.own_suite import asked_suite
 from flamma.experiments.progress_bar import ProgressBar, wants_bar
-from flamma.experiments.run import own_model
+from flamma.experiments.run import own_parts
 from flamma.experiments.run_object import Run
 from flamma.experiments.scratch import place_for
 from flamma.experiments.suite import Cell, Suite
 from flamma.experiments.table import Comparison, compared
 from flamma.experiments.table_text import write_tables
+
+if TYPE_CHECKING:
+    from flamma.tasks.own import OwnLoss, OwnMetric
 
 
 def compare(
@@ -37,6 +40,8 @@ def compare(
     model: Any = None,
     start: Any = None,
     freeze: str | Sequence[str] | None = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
     clients: int | None = None,
     rounds: int | None = None,
     per_round: int | None = None,
@@ -67,7 +72,7 @@ def compare(
         In place of those of the suite.
     seeds : int, optional
         How many seeds; they are 0, 1, 2, ...
-    data, target, group, task, model, start, freeze
+    data, target, group, task, model, start, freeze, loss, metric
         Your own data and model, as of :func:`flamma.run`; another comparison in the same
         directory must have the same data.
     clients, rounds, per_round, epochs, batch_size, learning_rate, momentum, device
@@ -89,7 +94,7 @@ def compare(
     """
     asked = dict(locals())
     with in_python_terms():
-        own, named = own_model(model, start, freeze)
+        own, named = own_parts(model, start, freeze, loss, metric)
         flags = named | asked_settings(asked, leave_out=("processes",))
         lists = {"strategies": strategies, "datasets": datasets, "splits": splits}
         chosen, own = asked_suite(suite, seeds, flags, lists, data, group, own)

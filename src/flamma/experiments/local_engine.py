@@ -42,8 +42,10 @@ def _execute(assignment: Assignment) -> None:
     from flamma.experiments.session import carry_out
     from flamma.experiments.setup import (
         build_data,
+        build_measures,
         build_runner,
         class_counts,
+        measured,
         seconds_per_epoch,
     )
     from flamma.experiments.world import (
@@ -59,10 +61,13 @@ def _execute(assignment: Assignment) -> None:
     data = build_data(config, assignment.data_dir) if data is None else data
     check_same_data(folder, data)
     data = pooled(data) if config.strategy.pools_data else data
-    check_validation(config, data.validation_y.size)
+    check_validation(config, len(data.validation_y))
     evaluated = evaluated_clients(config)
+    measures = build_measures(config, data.task, assignment.loss, assignment.metric)
     start = start_of(config, folder, assignment.start)
-    with build_runner(config, data, assignment.model, evaluated=evaluated, start=start) as runner:
+    with build_runner(
+        config, data, assignment.model, evaluated=evaluated, measures=measures, start=start
+    ) as runner:
         population = make_population(
             config,
             folder,
@@ -81,6 +86,7 @@ def _execute(assignment: Assignment) -> None:
             initial_params=runner.initial_params,
             trainer=runner.trainer,
             class_counts=class_counts(data),
+            measured=measured(measures),
             keepers=(kept, notes),
             data_sha256=data.sha256,
             card=ModelCard.of(data, runner.naming, start),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flamma.data.federated import FederatedData
     from flamma.data.own.gathered import GatheredSamples
     from flamma.models.weights import StartWeights
+    from flamma.tasks.own import OwnLoss, OwnMetric
 
 ConfigSource = Config | Mapping[str, Any] | str | Path | None
 """What a run is configured by: a configuration, tables, the path of a file, or nothing."""
@@ -36,30 +37,40 @@ class OwnParts:
         The user's own ``(shape, classes) -> torch.nn.Module``.
     start : StartWeights, optional
         Weights to begin with.
+    loss, metric : callable, optional
+        The user's own loss of a sample, and what is told of a client.
     """
 
     data: GatheredSamples | FederatedData | None = None
     model: Callable[..., Any] | None = None
     start: StartWeights | None = None
+    loss: OwnLoss | None = None
+    metric: OwnMetric | None = None
     known: dict[str, FederatedData] = field(default_factory=dict, repr=False)
 
     @property
     def can_be_forked(self) -> bool:
         """Whether worker processes can have them: without a fork, or on a GPU, they cannot."""
-        if self.data is None and self.model is None and self.start is None:
+        parts = (self.data, self.model, self.start, self.loss, self.metric)
+        if all(part is None for part in parts):
             return True
         torch: Any = sys.modules.get("torch")
         return hasattr(os, "fork") and not (torch and torch.cuda.is_initialized())
 
     def lacks(self, config: Config) -> str:
-        """Return ``data`` or ``model`` if a configuration needs one that is not here, or nothing.
+        """Return which part a configuration needs that is not here, such as ``data``, or nothing.
 
         A file of data is read again, and data that sites hold are not needed.
         """
-        elsewhere = config.engine.clients_hold_data or config.data.file
-        if config.data.dataset == OWN and self.data is None and not elsewhere:
-            return "data"
-        return "model" if config.model.name == OWN and self.model is None else ""
+        data = None if config.engine.clients_hold_data or config.data.file else config.data.dataset
+        named = {
+            "data": data,
+            "model": config.model.name,
+            "loss": config.training.loss,
+            "metric": config.evaluation.metric,
+        }
+        lacking = (kind for kind, n in named.items() if n == OWN and getattr(self, kind) is None)
+        return next(lacking, "")
 
     def federation(self, config: Config) -> FederatedData | None:
         """Return the user's own data as a run has them; None if a dataset is named.

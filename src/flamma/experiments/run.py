@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flamma.errors import RunError
 from flamma.experiments.asked import asked_settings, in_python_terms
 from flamma.experiments.callbacks.base import Callback, OnRound
 from flamma.experiments.callbacks.dispatch import Callbacks
 from flamma.experiments.callbacks.recorded import resumed_callbacks
-from flamma.experiments.config import Config
+from flamma.experiments.config import OWN, Config
 from flamma.experiments.engine import Assignment
 from flamma.experiments.folder import RunFolder, free_folder
 from flamma.experiments.given import given_model
@@ -22,6 +22,9 @@ from flamma.experiments.run_object import DEPLOYMENT as DEPLOYMENT
 from flamma.experiments.run_object import Run as Run
 from flamma.experiments.scratch import place_for
 from flamma.records import RoundRecord
+
+if TYPE_CHECKING:
+    from flamma.tasks.own import OwnLoss, OwnMetric
 
 
 def run(
@@ -34,6 +37,8 @@ def run(
     model: Any = None,
     start: Any = None,
     freeze: str | Sequence[str] | None = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
     strategy: str | Mapping[str, Any] | None = None,
     dataset: str | None = None,
     split: str | None = None,
@@ -77,6 +82,11 @@ def run(
         Weights to begin with: a safetensors or npz file, a state dict, or a finished run.
     freeze : str or sequence of str, optional
         Parameters that are not trained, by name or by patterns such as ``features.*``.
+    loss : callable, optional
+        Your own ``(outputs, targets) -> losses``, tensors all: one loss per sample, at least 0.
+    metric : callable, optional
+        Your own ``(outputs, targets) -> number`` of the arrays of one client; 1 is told as 100%,
+        and more is better.
     strategy : str or mapping, optional
         A strategy's name, or a table with its name and options; ``flamma`` if not given.
     dataset, split : str, optional
@@ -113,7 +123,7 @@ def run(
     """
     asked = dict(locals())
     with in_python_terms():
-        own, named = own_model(model, start, freeze)
+        own, named = own_parts(model, start, freeze, loss, metric)
         chosen, own = configured(config, named | asked_settings(asked), data, group, own)
         path, scratch = place_for(out, "run")
         with ProgressBar(wants_bar(progress), chosen.rounds, "rounds") as bar:
@@ -129,13 +139,20 @@ def run(
     return replace(done, scratch=scratch)
 
 
-def own_model(model: Any, start: Any, freeze: Any) -> tuple[OwnParts, dict[str, Any]]:
-    """Return a model and first weights as the user gave them, and the settings that name them."""
-    if isinstance(model, Mapping):
-        given = given_model(None, start, freeze)
-        return OwnParts(start=given.start), {"model": dict(model), **given.settings}
-    given = given_model(model, start, freeze)
-    return OwnParts(model=given.make, start=given.start), dict(given.settings)
+def own_parts(
+    model: Any,
+    start: Any = None,
+    freeze: Any = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
+) -> tuple[OwnParts, dict[str, Any]]:
+    """Return what the user brings besides data, and the settings that name it."""
+    table = {"model": dict(model)} if isinstance(model, Mapping) else {}
+    given = given_model(None if table else model, start, freeze)
+    named = {"training.loss": loss, "evaluation.metric": metric}
+    settings = {setting: OWN for setting, own in named.items() if own is not None}
+    own = OwnParts(model=given.make, start=given.start, loss=loss, metric=metric)
+    return own, {**table, **given.settings, **settings}
 
 
 def run_config(
@@ -156,12 +173,8 @@ def run_config(
     """
     folder = RunFolder(path)
     folder.check_free()
-    own = _with_file(config, own)
-    data = own.federation(config)
     told = Callbacks(callbacks, on_round)
-    return _execute(
-        Assignment(config, folder, data, own.model, told, data_dir, begins=True, start=own.start)
-    )
+    return _execute(_assignment(config, folder, own, told, data_dir, begins=True))
 
 
 def resume(
@@ -170,6 +183,8 @@ def resume(
     data: Any = None,
     group: Any = None,
     model: Any = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
     on_round: OnRound | None = None,
     callbacks: Iterable[Callback] = (),
     data_dir: Path | None = None,
@@ -178,15 +193,15 @@ def resume(
 ) -> Run:
     """Go on with an interrupted run from its last checkpoint; a finished one is returned as is.
 
-    A run of your own data or model needs them again, and ``group`` if that was an array; a file of
-    data is read again, and data that sites hold are not yours. The callbacks that have a name, as
-    ``EarlyStopping`` has, are taken up again by themselves. A run that a callback has stopped is
-    finished; ``past_stop`` goes on with it to its last round, without that callback unless it is
-    given again.
+    A run of your own data, model, loss or metric needs them again, and ``group`` if that was an
+    array; a file of data is read again, and data that sites hold are not yours. The callbacks that
+    have a name, as ``EarlyStopping`` has, are taken up again by themselves. A run that a callback
+    has stopped is finished; ``past_stop`` goes on with it to its last round, without that callback
+    unless it is given again.
     """
     config = Run.load(path).config
     gathered = None if data is None else gathered_for(config.as_tables(), data, group)
-    own = OwnParts(gathered, given_model(model).make)
+    own = OwnParts(gathered, given_model(model).make, loss=loss, metric=metric)
     heard = Callbacks(callbacks, on_round)
     return go_on(Path(path), own, heard, data_dir, processes, past_stop)
 
@@ -214,10 +229,34 @@ def go_on(
     if processes is not None:
         settings["engine.processes"] = processes
     config = before.config.with_settings(settings)
-    data = _with_file(config, own).federation(config)
     folder, by = RunFolder(path), stopped.by if stopped else ""
     told = Callbacks(resumed_callbacks(folder.path, heard or Callbacks(), by))
-    return _execute(Assignment(config, folder, data, own.model, told, data_dir, start=own.start))
+    return _execute(_assignment(config, folder, own, told, data_dir))
+
+
+def _assignment(
+    config: Config,
+    folder: RunFolder,
+    own: OwnParts,
+    told: Callbacks,
+    data_dir: Path | None,
+    begins: bool = False,
+) -> Assignment:
+    """Return what the engine is given; data that are in a file are read first."""
+    if own.data is None and config.data.file is not None:
+        own = replace(own, data=gathered_for(config.as_tables()), known={})
+    return Assignment(
+        config,
+        folder,
+        own.federation(config),
+        own.model,
+        told,
+        data_dir,
+        begins,
+        own.start,
+        own.loss,
+        own.metric,
+    )
 
 
 def _execute(assignment: Assignment) -> Run:
@@ -225,13 +264,6 @@ def _execute(assignment: Assignment) -> Run:
     with assignment.callbacks.until_end(lambda: Run.load(path)):
         assignment.config.engine.execute(assignment)
     return replace(Run.load(path), known_model=assignment.model)
-
-
-def _with_file(config: Config, own: OwnParts) -> OwnParts:
-    """Return the user's own parts with the data of the file that a configuration names."""
-    if own.data is not None or config.data.file is None:
-        return own
-    return replace(own, data=gathered_for(config.as_tables()), known={})
 
 
 def default_folder(config: Config) -> Path:

@@ -156,7 +156,7 @@ def begin(
         _check_same(config, folder)
     record_callbacks(folder.path, callbacks)
     own = config.as_toml() if anew else folder.text(CONFIG)
-    about = _about(world.trainer) | {"run": run_id_of(own)}
+    about = _about(world.trainer) | dict(world.measured) | {"run": run_id_of(own)}
     if world.instance:
         about["instance"] = world.instance
     if world.data_sha256:

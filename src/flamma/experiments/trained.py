@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flamma.data.encoding import as_given
 from flamma.errors import ConfigError, DataError, RunError
 from flamma.experiments.config import OWN
 from flamma.experiments.folder import RunFolder
@@ -208,8 +209,7 @@ def predictions(
         return outputs
     if card.task == "regression":
         return outputs.reshape(len(x))
-    classes = outputs.argmax(-1)
-    return np.array(card.labels)[classes] if card.labels else classes
+    return as_given(card.labels, outputs.argmax(-1))
 
 
 def encoded(card: ModelCard, samples: Any) -> NDArray[Any]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flamma.experiments.asked import asked_settings, in_python_terms, setting_of
 from flamma.experiments.config import Config
 from flamma.experiments.own import ConfigSource, configured, tables_of
 from flamma.experiments.progress_bar import ProgressBar, wants_bar
-from flamma.experiments.run import own_model
+from flamma.experiments.run import own_parts
 from flamma.experiments.scratch import place_for
 from flamma.experiments.search import Objective, OnTrial, Tuned, points_of, tune_config
+
+if TYPE_CHECKING:
+    from flamma.tasks.own import OwnLoss, OwnMetric
 
 TUNING_SEED = 1000
 """The seed of a search, so that results on seeds 0, 1, 2, ... are not those that it saw."""
@@ -32,6 +35,8 @@ def tune(
     model: Any = None,
     start: Any = None,
     freeze: str | Sequence[str] | None = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
     strategy: str | Mapping[str, Any] | None = None,
     dataset: str | None = None,
     split: str | None = None,
@@ -70,7 +75,7 @@ def tune(
     objective : {"fair", "accuracy"}
         What is made large, over the last ten rounds: the clients' mean accuracy less their
         standard deviation, or the mean alone.
-    data, target, group, task, model, start, freeze
+    data, target, group, task, model, start, freeze, loss, metric
         Your own data and model, as of :func:`flamma.run`.
     strategy, dataset, split, clients, rounds, per_round, seed
         Settings of all trials, as of :func:`flamma.run`.
@@ -95,7 +100,7 @@ def tune(
     """
     asked = dict(locals())
     with in_python_terms():
-        own, named = own_model(model, start, freeze)
+        own, named = own_parts(model, start, freeze, loss, metric)
         tables = (
             config if isinstance(config, Config) else {"seed": TUNING_SEED, **tables_of(config)}
         )

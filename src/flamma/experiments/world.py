@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -61,6 +61,8 @@ class World:
         The checksum of the file that the data were read from, if they were.
     card : ModelCard, optional
         What the weights are called, and what samples and classes are like.
+    measured : mapping
+        What ``about.json`` tells of the task and the metric, where it is not plain accuracy.
     """
 
     clients: Clients
@@ -74,6 +76,7 @@ class World:
     instance: str = ""
     data_sha256: str = ""
     card: ModelCard | None = None
+    measured: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def truth(self) -> TrueClients:

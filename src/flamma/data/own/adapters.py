@@ -49,7 +49,8 @@ def gather(
     """
     if isinstance(data, GatheredSamples):
         return data
-    form = _Form(target, group, tuple(drop), PictureOptions(size, channels), like and like.encoding)
+    encoding = None if like is None else like.encoding
+    form = _Form(target, group, tuple(drop), PictureOptions(size, channels), encoding)
     found = form.gathered(data)
     if like is not None and found.x.shape[1:] != like.x.shape[1:]:
         raise DataError(
@@ -80,9 +81,11 @@ class _Form:
             return replace(found, test=None if test is None else rest.table(test))
         if is_partitioner(data):
             return self.of_clients(*partitions(data))
-        if _is_table(data) or (isinstance(data, Mapping) and isinstance(self.target, str)):
+        is_mapping = isinstance(data, Mapping)
+        of_tables = is_mapping and all(map(_is_table, data.values()))
+        if _is_table(data) or (is_mapping and isinstance(self.target, str) and not of_tables):
             return self.table(data)
-        if isinstance(data, Mapping):
+        if is_mapping:
             return self.of_clients(list(data.values()), list(data))
         if isinstance(data, list | tuple) and not _is_pair(data):
             return self.of_clients(data)
@@ -97,7 +100,8 @@ class _Form:
     def part(self, data: Any, what: str) -> GatheredSamples:
         """Return the samples of arrays (x, y), or of a dataset of torch."""
         if _is_pair(data):
-            return gathered_arrays(*data, what=what)
+            x, y = data
+            return gathered_arrays(x, y, what)
         if hasattr(data, "batch_size") and hasattr(data, "dataset"):
             raise DataError("a DataLoader makes batches of its own: give its dataset instead.")
         if is_torch_set(data):

@@ -22,7 +22,7 @@ from flamma.data.cells import WHAT_TO_DO, shown_names
 from flamma.errors import DataError
 from flamma.names import quoted
 
-MOST_CELLS = 50_000_000
+MOST_CSV_CELLS = 50_000_000
 """Cells of a CSV file; each takes about 60 bytes while it is read."""
 
 MOST_COLUMNS = 20_000
@@ -65,8 +65,8 @@ def parse_csv(content: bytes, name: str) -> dict[str, NDArray[Any]]:
             )
         lines.append(line)
         cells.append(row)
-        if len(cells) * len(names) > MOST_CELLS:
-            raise DataError(f"{name} has more than {MOST_CELLS:,} cells: use a parquet file.")
+        if len(cells) * len(names) > MOST_CSV_CELLS:
+            raise DataError(f"{name} has more than {MOST_CSV_CELLS:,} cells: use a parquet file.")
     if not cells:
         raise DataError(f"{name} has a header, but no rows.")
     columns = zip(*cells, strict=True)

@@ -7,21 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flamma.data.build import HELD_OUT, partition, pool_size
 from flamma.data.cells import Label, shown_names
 from flamma.data.federated import FederatedData
 from flamma.data.own.adapters import gather
 from flamma.data.own.gathered import GatheredSamples
-from flamma.data.own.targets import class_numbers, quantities
+from flamma.data.own.targets import class_numbers
 from flamma.data.splits import MIN_SAMPLES, Pool
 from flamma.errors import DataError
-from flamma.names import quoted
 from flamma.registry import Choice
-from flamma.types import Ints
-
-TASKS_OF_DATA = ("classification", "regression", "next-token")
+from flamma.tasks import DEFAULT_TASK, TASKS, Task
+from flamma.types import Ints, Targets
 
 BY_GROUPS = Choice("groups")
 AT_RANDOM = Choice("iid", {"uneven": 0.0})
@@ -85,14 +82,14 @@ def federated_from(
     """
     if isinstance(data, FederatedData):
         return _as_it_is(data, target=target, group=group, test=test)
-    chosen_task = _checked_task(task)
+    kind = TASKS[task or DEFAULT_TASK]
     _check_share(held_out)
     own = gather(data, target=target, group=group, drop=drop)
     given_test = own.test if test is None else gather(test, target=target, drop=drop, like=own)
-    y, labels, classes = _targets(own.y, None if given_test is None else given_test.y, chosen_task)
+    y, labels, classes = _targets(own, given_test, kind)
     train_y, test_y = np.split(y, [len(own.x)])
-    strata = train_y if chosen_task == "classification" else np.zeros(len(own.x), dtype=np.int64)
-    pool = _pool(own, strata, classes if chosen_task == "classification" else 1, clients, seed)
+    strata = train_y if kind.labels_samples else np.zeros(len(own.x), dtype=np.int64)
+    pool = _pool(own, strata, classes if kind.labels_samples else 1, clients, seed)
     chosen = split or (AT_RANDOM if own.groups is None else BY_GROUPS)
     wanted = None if train_samples is None else pool_size(train_samples, held_out)
     part = partition(pool, chosen, wanted, validation_samples, held_out, own.name)
@@ -113,7 +110,7 @@ def federated_from(
         name=own.name,
         labels=labels,
         client_names=_names(own, pool, part.train, part.train_offsets),
-        task=chosen_task,
+        task=kind.name,
         encoding=own.encoding,
         sha256=own.sha256,
     )
@@ -126,36 +123,25 @@ def _as_it_is(data: FederatedData, **given: Any) -> FederatedData:
     return data
 
 
-def _checked_task(task: str | None) -> str:
-    if task not in (None, *TASKS_OF_DATA):
-        raise DataError(f"task must be {', '.join(TASKS_OF_DATA)}, not {quoted(task)}.")
-    return task or "classification"
-
-
 def _check_share(held_out: float) -> None:
     if not 0 < held_out < 1:
         raise DataError(f"held_out must lie between 0 and 1, not {held_out:g}.")
 
 
 def _targets(
-    y: NDArray[Any], test: NDArray[Any] | None, task: str
-) -> tuple[NDArray[Any], tuple[Label, ...], int]:
+    own: GatheredSamples, test: GatheredSamples | None, task: Task
+) -> tuple[Targets, tuple[Label, ...], int]:
     """Return the targets of samples and test samples, what classes are called, and how many."""
-    if test is not None and test.dtype.kind != y.dtype.kind:
-        raise DataError(f"targets of the test set are {test.dtype}, but others {y.dtype}.")
-    both = y if test is None else np.concatenate([y, test])
-    if task == "regression":
-        return quantities(both), (), 1
-    if task == "next-token":
-        return _tokens(both)
-    numbers, labels = class_numbers(both)
-    return numbers, labels, len(labels)
-
-
-def _tokens(y: NDArray[Any]) -> tuple[Ints, tuple[Label, ...], int]:
-    if y.dtype.kind not in "iu" or (y.size and y.min() < 0):
-        raise DataError('targets must be ids of tokens, whole numbers from 0, for "next-token".')
-    return y.astype(np.int64), (), int(y.max()) + 1
+    parts = [own] if test is None else [own, test]
+    if len({part.y.dtype.kind for part in parts}) > 1:
+        raise DataError(f"targets of the test set are {parts[1].y.dtype}, others {own.y.dtype}.")
+    both = np.concatenate([part.y for part in parts])
+    if task.labels_samples:
+        numbers, labels = class_numbers(both)
+        return numbers, labels, len(labels)
+    targets = task.targets(both, "targets")
+    x = np.concatenate([part.x for part in parts]) if task.takes_tokens else own.x
+    return targets, (), task.outputs(x, targets)
 
 
 def _pool(own: GatheredSamples, strata: Ints, classes: int, clients: int | None, seed: int) -> Pool:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.data.cells import Label
-from flamma.data.labels import MOST_CLASSES
 from flamma.errors import DataError
+from flamma.tasks.labels import MOST_CLASSES
 from flamma.types import Ints
 
 MOST_FLOAT_CLASSES = 50
@@ -44,23 +44,6 @@ def class_numbers(y: NDArray[Any]) -> tuple[Ints, tuple[Label, ...]]:
             f'classes: for quantities say task="regression".'
         )
     return numbers, labels
-
-
-def quantities(y: NDArray[Any]) -> NDArray[np.float32]:
-    """Return targets of a regression, in single precision.
-
-    Raises
-    ------
-    DataError
-        If they are not numbers, or too large.
-    """
-    if y.dtype.kind not in "biuf":
-        raise DataError('targets must be numbers for task="regression", not texts.')
-    with np.errstate(over="ignore"):
-        single = y.astype(np.float32)
-    if not np.isfinite(single).all():
-        raise DataError("a target is too large for single precision: scale the targets.")
-    return single
 
 
 def numbered(values: NDArray[Any]) -> tuple[Ints, tuple[Any, ...]]:

@@ -35,7 +35,7 @@ def gathered_items(data: Any, what: str = "samples") -> GatheredSamples:
     """
     tensors = _tensors(data)
     if tensors is not None:
-        return gathered_arrays(*tensors, what=what)
+        return gathered_arrays(tensors[0], tensors[1], what)
     count = len(data)
     if not count:
         raise DataError(f"{what}: the dataset is empty.")
@@ -54,7 +54,7 @@ def gathered_items(data: Any, what: str = "samples") -> GatheredSamples:
         x[place] = sample
         targets.append(target)
         told = _tell(told, place + 1, count)
-    return gathered_arrays(x, _targets(targets), what=what)
+    return gathered_arrays(x, _targets(targets), what)
 
 
 def _tensors(data: Any) -> tuple[Any, Any] | None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from flamma.data.encoding import SampleEncoding
 from flamma.data.federated import FederatedData
+from flamma.tasks import DEFAULT_TASK, TASKS
 
 DATA_DESCRIPTION = "data.json"
 DATA_VARIABLE = "FLAMMA_FLOWER_DATA"
@@ -39,7 +41,7 @@ def hand_over(data: FederatedData, folder: Path) -> None:
 def take_over(folder: Path) -> FederatedData:
     """Return the federation that was written into a folder, mapped instead of read."""
     about = json.loads((folder / DATA_DESCRIPTION).read_text(encoding="utf-8"))
-    arrays = {name: _load(folder / f"{name}.npy") for name in _arrays()}
+    arrays: dict[str, Any] = {name: _load(folder / f"{name}.npy") for name in _arrays()}
     encoding = about.pop("encoding")
     if encoding is not None:
         encoding = SampleEncoding.from_json(encoding)
@@ -62,11 +64,13 @@ def server_part(data: FederatedData) -> FederatedData:
     )
 
 
-def no_data(shape: tuple[int, ...], classes: int) -> FederatedData:
+def no_data(shape: tuple[int, ...], classes: int, task: str = DEFAULT_TASK) -> FederatedData:
     """Return the data of a server that has none: empty arrays of the right shape."""
-    x, y = np.zeros((0, *shape), dtype=np.float32), np.zeros(0, dtype=np.int64)
+    x, y = TASKS[task].blank(0, shape)
     nothing = np.zeros(2, dtype=np.int64)
-    return FederatedData(x, y, nothing, x[:0], y, nothing, x[:], y, x, y, classes, "none")
+    return FederatedData(
+        x, y, nothing, x[:0], y, nothing, x[:], y, x, y, classes, "none", task=task
+    )
 
 
 def _arrays() -> list[str]:
