@@ -48,6 +48,7 @@ FLAGS: dict[str, tuple[str, type, str]] = {
     "--rounds": ("rounds", int, "how many rounds (default 30)"),
     "--seed": ("seed", int, "the seed of everything random (default 0)"),
     "--model": ("model.name", str, "the model (default lenet5)"),
+    "--start": ("model.start", Path, "a file of weights to begin with (drawn by the seed)"),
     "--epochs": ("training.epochs", int, "local epochs of strategies that fix them (default 5)"),
     "--batch-size": ("training.batch_size", int, "samples in a mini-batch (default 32)"),
     "--learning-rate": ("training.learning_rate", float, "step size (default 0.05)"),
@@ -136,8 +137,8 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
     chosen = {}
     for flag, (name, _, _) in FLAGS.items():
         value = getattr(options, flag[2:].replace("-", "_"), None)
-        if value is not None:
-            chosen[name] = value
+        if value is not None:  # a file is found from another folder too, when a run is resumed
+            chosen[name] = str(value.absolute()) if isinstance(value, Path) else value
     if {"data.file", "data.dataset"} <= chosen.keys():
         raise FlammaError("--data and --dataset name two sets of data: leave one out.")
     for text in options.set:

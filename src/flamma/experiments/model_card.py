@@ -110,6 +110,8 @@ class ModelCard:
                 start_sha256=str(table["start_sha256"]),
                 encoding=_encoding(table.get("encoding")),
             )
+        except RunError:
+            raise
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(
                 f"{folder / MODEL_CARD} is damaged, so the weights have no names: restore it."

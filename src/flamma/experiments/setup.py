@@ -75,7 +75,7 @@ def build_runner(
     def make_model() -> nn.Module:
         module = build_module(config, data.shape, data.classes, model, start)
         if model is not None:
-            check_outputs(module, data.train_x[:SAMPLES_TRIED], data.classes)
+            check_outputs(module, data.train_x[:SAMPLES_TRIED], data.classes, data.task)
         return module
 
     return ClientRunner(

@@ -51,22 +51,31 @@ def gathered_file(
     if path.is_dir():
         _refuse(target, group, f"{path} is a folder of pictures, which has no columns")
         return replace(gathered_pictures(path, options), name=path.name)
-    kind = path.suffix.lower()
-    if kind in CSV_SUFFIXES:
-        content = _content(path)
-        columns: dict[str, Any] = dict(parse_csv(content, path.name))
-        digest = hashlib.sha256(content).hexdigest()
-    elif kind in PARQUET_SUFFIXES:
-        digest = _digest([path], path.parent)
-        columns = parquet_columns(path, options)
-    else:
-        raise DataError(
-            f"{path} is {'no' if path.exists() else 'not there; data are a'} CSV or parquet file "
-            f"({', '.join((*CSV_SUFFIXES, *PARQUET_SUFFIXES))}) or a folder of pictures."
-        )
+    columns, digest = table_columns(path, options)
     aim = LABEL_COLUMN if target is None and IMAGE_COLUMN in columns else target
     found = gathered_table(columns, aim, group, drop, path.stem, encoding)
     return replace(found, sha256=digest)
+
+
+def table_columns(path: Path, options: PictureOptions | None = None) -> tuple[dict[str, Any], str]:
+    """Return the columns of a CSV or parquet file by name, and the file's SHA-256.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or is of another kind.
+    """
+    kind = path.suffix.lower()
+    if kind in CSV_SUFFIXES:
+        content = _content(path)
+        return dict(parse_csv(content, path.name)), hashlib.sha256(content).hexdigest()
+    if kind in PARQUET_SUFFIXES:
+        digest = _digest([path], path.parent)
+        return parquet_columns(path, options or PictureOptions()), digest
+    raise DataError(
+        f"{path} is {'no' if path.exists() else 'not there; data are a'} CSV or parquet file "
+        f"({', '.join((*CSV_SUFFIXES, *PARQUET_SUFFIXES))}) or a folder of pictures."
+    )
 
 
 def gathered_pictures(folder: Path, options: PictureOptions) -> GatheredSamples:
