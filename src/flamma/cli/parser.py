@@ -38,9 +38,11 @@ def command_line() -> Parser:
         contributions,
         data,
         deploy,
+        export,
         game,
         ledger,
         listing,
+        predict,
         report,
         run,
         tune,
@@ -59,6 +61,8 @@ def command_line() -> Parser:
     tune.register(commands)
     contributions.register(commands)
     report.register(commands)
+    export.register(commands)
+    predict.register(commands)
     ledger.register(commands)
     deploy.register(commands)
     data.register(commands)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ examples:
   flamma resume runs/first                        goes on where it was interrupted
   flamma show runs/first --json
   flamma run --rounds 100 --watch                 a page that follows it live
+  flamma run --data hospitals.csv --target label --group hospital     your own data
 
 A configuration file has the tables data, model, training, strategy, costs, engine, faults and
 evaluation, and rounds, per_round and seed; every run directory holds a complete one. Options on
@@ -37,12 +39,16 @@ docs/reference/configuration.md explains every key.
 FLAGS: dict[str, tuple[str, type, str]] = {
     "--strategy": ("strategy.name", str, "the federated algorithm (default flamma)"),
     "--dataset": ("data.dataset", str, "the data (default digits, which needs no download)"),
+    "--data": ("data.file", str, "your own CSV or parquet file, or folder of pictures"),
+    "--target": ("data.target", str, "the column of your own file that is predicted"),
+    "--group": ("data.group", str, "the column of your own file that names the client of a row"),
     "--split": ("data.split", str, "how data are dealt to clients (default shards)"),
     "--clients": ("data.clients", int, "how many clients there are (default 10)"),
     "--per-round": ("per_round", int, "how many are selected in a round (default 3)"),
     "--rounds": ("rounds", int, "how many rounds (default 30)"),
     "--seed": ("seed", int, "the seed of everything random (default 0)"),
     "--model": ("model.name", str, "the model (default lenet5)"),
+    "--start": ("model.start", Path, "a file of weights to begin with (drawn by the seed)"),
     "--epochs": ("training.epochs", int, "local epochs of strategies that fix them (default 5)"),
     "--batch-size": ("training.batch_size", int, "samples in a mini-batch (default 32)"),
     "--learning-rate": ("training.learning_rate", float, "step size (default 0.05)"),
@@ -54,6 +60,8 @@ FLAGS: dict[str, tuple[str, type, str]] = {
     "--stragglers": ("faults.stragglers", float, "probability that a selected one is late (0)"),
     "--failures": ("faults.failures", float, "probability that a selected one fails (0)"),
 }
+
+OWN_DATA_FLAGS = ("--data", "--target", "--group")
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -105,10 +113,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 def add_settings(parser: Parser, leave_out: tuple[str, ...] = ()) -> None:
     """Add the flags of the common options, and --set for all."""
     common = parser.add_argument_group("the experiment")
-    for flag, (_, kind, text) in FLAGS.items():
-        if flag in leave_out:
-            continue
-        common.add_argument(flag, type=kind, help=text, metavar=kind.__name__.upper())
+    add_flags(common, [flag for flag in FLAGS if flag not in leave_out])
     common.add_argument(
         "--set",
         action="append",
@@ -118,6 +123,13 @@ def add_settings(parser: Parser, leave_out: tuple[str, ...] = ()) -> None:
     )
 
 
+def add_flags(parser: argparse._ActionsContainer, flags: Iterable[str]) -> None:
+    """Add some of the flags of the common options."""
+    for flag in flags:
+        _, kind, text = FLAGS[flag]
+        parser.add_argument(flag, type=kind, help=text, metavar=kind.__name__.upper())
+
+
 def settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return what flags and --set ask for, as dotted settings."""
     from flamma.options import parse_value
@@ -125,8 +137,10 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
     chosen = {}
     for flag, (name, _, _) in FLAGS.items():
         value = getattr(options, flag[2:].replace("-", "_"), None)
-        if value is not None:
-            chosen[name] = value
+        if value is not None:  # a file is found from another folder too, when a run is resumed
+            chosen[name] = str(value.absolute()) if isinstance(value, Path) else value
+    if {"data.file", "data.dataset"} <= chosen.keys():
+        raise FlammaError("--data and --dataset name two sets of data: leave one out.")
     for text in options.set:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
@@ -138,16 +152,16 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
 def run_run(options: argparse.Namespace) -> None:
     """Run ``flamma run``."""
     from flamma.cli.live import RoundDisplay
-    from flamma.experiments.config import make_config, read_config, with_settings
-    from flamma.experiments.run import default_folder, run
+    from flamma.experiments.own import configured
+    from flamma.experiments.run import default_folder, run_config
 
-    tables = read_config(options.config) if options.config else {}
-    config = make_config(with_settings(tables, settings(options)))
+    config, own = configured(options.config, settings(options))
     out = options.out or default_folder(config)
     with watched(out, options.watch), RoundDisplay(config.rounds, out) as display:
-        done = run(
+        done = run_config(
             config,
-            out=out,
+            out,
+            own,
             on_round=display,
             callbacks=_trackers(options.track),
             data_dir=options.data_dir,
@@ -215,7 +229,7 @@ def print_run(run: Run, as_json: bool) -> None:
 
     config = run.config
     print(
-        f"{config.strategy.name} on {config.data.dataset} ({config.data.split.name}), "
+        f"{config.strategy.name} on {config.data.title} ({config.data.split.name}), "
         f"{config.data.clients} clients, {config.per_round} a round, seed {config.seed}: "
         f"{summary.rounds} of {config.rounds} rounds\n"
     )

@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from flamma.experiments.config import Config
     from flamma.experiments.folder import RunFolder
     from flamma.models.weights import StartWeights
+    from flamma.tasks.own import OwnLoss, OwnMetric
 
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
     """What an engine has to carry out: a configuration, into a directory.
 
-    ``data``, ``model`` and the weights to ``start`` from are the user's own, None where the
-    configuration names them. ``begins`` is whether the directory must not hold a run yet. The
-    engine tells the callbacks of the start and of every round, not of the end.
+    ``data``, ``model``, the weights to ``start`` from, ``loss`` and ``metric`` are the user's own,
+    None where the configuration names them. ``begins`` is whether the directory must not hold a
+    run yet. The engine tells the callbacks of the start and of every round, not of the end.
     """
 
     config: Config
@@ -37,6 +38,8 @@ class Assignment:
     data_dir: Path | None = None
     begins: bool = False
     start: StartWeights | None = None
+    loss: OwnLoss | None = None
+    metric: OwnMetric | None = None
 
     def check_free(self) -> None:
         """Refuse to begin in a directory that holds a run, now that it is locked.

@@ -26,7 +26,7 @@ class GivenModel:
     make : callable, optional
         The user's own ``(shape, classes) -> torch.nn.Module``.
     start : StartWeights, optional
-        Weights that are in no file.
+        Weights that are in no file, such as those of a module that was given.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -52,13 +52,17 @@ def given_model(model: Any = None, start: Any = None, freeze: Any = None) -> Giv
         If one of them cannot be used.
     """
     settings: dict[str, Any] = {}
-    make, weights = None, None
+    make: Callable[..., Any] | None = None
+    weights: StartWeights | None = None
     if isinstance(model, str):
         settings["model.name"] = model
     elif model is not None:
-        from flamma.models.own import model_factory
+        from flamma.models.own import given_weights, model_factory
 
         settings["model.name"], make = OWN, model_factory(model)
+        weights = given_weights(model) if start is None else None
+    if weights is not None:
+        settings["model.start"] = OWN
     if isinstance(start, str | PathLike):
         settings["model.start"] = str(Path(start).absolute())
     elif start is not None:

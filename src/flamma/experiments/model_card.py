@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from flamma.data.cells import Label
+from flamma.data.encoding import SampleEncoding
 from flamma.errors import RunError
 from flamma.experiments.config import OWN, Config
 from flamma.experiments.folder import RunFolder
@@ -29,8 +31,6 @@ FIXED_WEIGHTS = "fixed.safetensors"
 
 START_WEIGHTS = "start.safetensors"
 """The weights that a run began with, where they were given from Python."""
-
-Label = str | int | float | bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +53,8 @@ class ModelCard:
         What the run began with, where the seed did not draw it.
     start_sha256 : str
         The SHA-256 of that.
+    encoding : SampleEncoding, optional
+        What is done to samples of the user's own before the model sees them.
     """
 
     naming: NamedWeights
@@ -63,6 +65,7 @@ class ModelCard:
     labels: tuple[Label, ...] = ()
     start: StartWeights | None = None
     start_sha256: str = ""
+    encoding: SampleEncoding | None = None
 
     @classmethod
     def of(
@@ -74,10 +77,11 @@ class ModelCard:
             data.shape,
             data.classes,
             str(data.train_x.dtype),
-            getattr(data, "task", "classification"),
-            tuple(data.labels),
+            data.task,
+            data.labels,
             start,
             "" if start is None else start.sha256,
+            data.encoding,
         )
 
     @classmethod
@@ -104,7 +108,10 @@ class ModelCard:
                 str(table["task"]),
                 tuple(table["labels"]),
                 start_sha256=str(table["start_sha256"]),
+                encoding=_encoding(table.get("encoding")),
             )
+        except RunError:
+            raise
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(
                 f"{folder / MODEL_CARD} is damaged, so the weights have no names: restore it."
@@ -162,6 +169,7 @@ class ModelCard:
             "start": config.weights.start,
             "start_sha256": self.start_sha256,
             "fixed_sha256": fixed,
+            "encoding": None if self.encoding is None else self.encoding.as_json(),
         }
 
 
@@ -183,6 +191,10 @@ def start_of(
     if given is not None or not where:
         return given
     return StartWeights.read(folder.path / START_WEIGHTS if where == OWN else Path(where))
+
+
+def _encoding(table: Mapping[str, Any] | None) -> SampleEncoding | None:
+    return None if table is None else SampleEncoding.from_json(table)
 
 
 def _naming(table: Mapping[str, Any], fixed: StateDict) -> NamedWeights:

@@ -20,7 +20,15 @@ from flamma.experiments.callbacks.dispatch import Callbacks
 from flamma.experiments.callbacks.recorded import record_callbacks
 from flamma.experiments.checkpoint import Checkpoints
 from flamma.experiments.config import Config, make_config, read_config
-from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, STOPPED, RunFolder, run_id_of
+from flamma.experiments.folder import (
+    ABOUT,
+    CONFIG,
+    DATA_SHA256,
+    POPULATION,
+    STOPPED,
+    RunFolder,
+    run_id_of,
+)
 from flamma.experiments.ledger_file import ledger_writer
 from flamma.experiments.manifest import MANIFEST, signed
 from flamma.experiments.model_card import MODEL_CARD, ModelCard
@@ -148,9 +156,11 @@ def begin(
         _check_same(config, folder)
     record_callbacks(folder.path, callbacks)
     own = config.as_toml() if anew else folder.text(CONFIG)
-    about = _about(world.trainer) | {"run": run_id_of(own)}
+    about = _about(world.trainer) | dict(world.measured) | {"run": run_id_of(own)}
     if world.instance:
         about["instance"] = world.instance
+    if world.data_sha256:
+        about[DATA_SHA256] = world.data_sha256
     if world.card is not None:
         _describe(config, folder, world.card, anew)
     texts: tuple[tuple[str, Callable[[], str]], ...] = (

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flamma.data.encoding import SampleEncoding, as_given
+from flamma.data.own.files import table_columns
 from flamma.errors import ConfigError, DataError, RunError
 from flamma.experiments.config import OWN
 from flamma.experiments.folder import RunFolder
@@ -125,7 +127,8 @@ def trained_module(
     make: Callable[..., Any] | None = run.known_model if model is None else model_factory(model)
     if make is None and run.config.model.name == OWN:
         raise RunError(
-            f"{run.path} is a run of your own model, which is not stored: give it again, model=..."
+            f"{run.path} is a run of your own model, which is not stored: give it again from "
+            f"Python, model=..."
         )
     module = build_model(make or run.config.model, card.shape, card.classes, run.config.seed)
     arrays = card.naming.arrays(trained_params(run, card, client, number))
@@ -149,7 +152,7 @@ def save_trained(
         If the name ends otherwise.
     """
     from flamma.models.predicting import onnx_model
-    from flamma.models.weights import packed
+    from flamma.models.weights import packed, packed_npz
 
     place = Path(path)
     kind = place.suffix.lower()
@@ -161,9 +164,7 @@ def save_trained(
         example = np.zeros((2, *card.shape), dtype=card.dtype)
         content = onnx_model(module, example, _metadata(run, card))
     elif kind == ".npz":
-        buffer = io.BytesIO()
-        np.savez(buffer, **trained_weights(run, client, number))  # type: ignore[arg-type]
-        content = buffer.getvalue()
+        content = packed_npz(trained_weights(run, client, number))
     else:
         content = packed(trained_weights(run, client, number), _metadata(run, card))
     write_atomically(place, content)
@@ -172,7 +173,8 @@ def save_trained(
 
 def _metadata(run: Run, card: ModelCard) -> dict[str, str]:
     """Return what a saved model says of itself, as texts."""
-    return {
+    encoding = {} if card.encoding is None else {"encoding": json.dumps(card.encoding.as_json())}
+    return encoding | {
         "flamma_run": RunFolder(run.path).run_id,
         "model": run.config.model.name,
         "task": card.task,
@@ -208,29 +210,28 @@ def predictions(
         return outputs
     if card.task == "regression":
         return outputs.reshape(len(x))
-    classes = outputs.argmax(-1)
-    return np.array(card.labels)[classes] if card.labels else classes
+    return as_given(card.labels, outputs.argmax(-1))
 
 
 def encoded(card: ModelCard, samples: Any) -> NDArray[Any]:
-    """Return samples as the model takes them.
+    """Return samples as the model takes them, encoded as those it was trained on.
+
+    Parameters
+    ----------
+    card : ModelCard
+        Of the run.
+    samples : array, tensor, table or path
+        A table has the columns of the training data, the target left out or not. A path is that of
+        a CSV or parquet file.
 
     Raises
     ------
     DataError
-        If they are of another shape, or not numbers.
+        If they are of another shape, or a column is missing.
     """
-    if hasattr(samples, "detach"):  # a tensor
-        samples = samples.detach().cpu()
-    try:
-        x = np.asarray(samples, dtype=card.dtype)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"the samples must be numbers: {error}.") from error
-    if x.shape[1:] != card.shape or x.ndim != 1 + len(card.shape):
-        raise DataError(
-            f"the model takes samples of shape {card.shape}, one after the other, but an array of "
-            f"shape {x.shape} was given."
-        )
-    if not np.isfinite(x).all():
-        raise DataError("the samples have a value that is not finite.")
-    return x
+    kind = "int64" if card.dtype == "int64" else "float32"
+    encoding = card.encoding or SampleEncoding(card.shape, kind)
+    if isinstance(samples, str | PathLike):
+        columns, _ = table_columns(Path(samples))
+        samples = columns if encoding.columns else np.column_stack(list(columns.values()))
+    return encoding.encode(samples).astype(card.dtype, copy=False)

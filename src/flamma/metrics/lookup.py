@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 from flamma.errors import FlammaError
+from flamma.metrics.functions import check_percent
 from flamma.metrics.kinds import Metric, Place, ScoreMetric
 from flamma.metrics.table import METRICS, finite_or_none
 from flamma.records import Evaluation
@@ -32,6 +33,8 @@ def evaluate(scores: Scores) -> Evaluation:
 
     A metric of another package that fails has no value, and a warning says so.
     """
+    if scores.is_share:
+        check_percent(scores.accuracy)
     values: dict[str, float | None] = {}
     for name, metric in usable().items():
         if isinstance(metric, ScoreMetric):

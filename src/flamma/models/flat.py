@@ -10,6 +10,7 @@ from torch.nn.parameter import is_lazy
 
 from flamma.errors import FlammaError
 from flamma.models.named import NamedWeights
+from flamma.models.weights import state_tensors
 from flamma.types import Layout, Params
 
 
@@ -98,7 +99,7 @@ class FlatModel:
     def naming(self) -> NamedWeights:
         """What makes a state dict of a flat vector, without the module."""
         self._gather()
-        saved = self.module.state_dict(keep_vars=True)
+        saved = state_tensors(self.module)
         known = {id(saved[name]): name for name in self._layout.names}
         names = {name: known.get(id(tensor)) for name, tensor in saved.items()}
         aliases = {name: own for name, own in names.items() if own and own != name}

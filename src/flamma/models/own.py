@@ -13,7 +13,9 @@ from flamma.errors import ConfigError
 from flamma.models.registry import MODELS, ModelFactory
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
+
+    from flamma.models.weights import StartWeights
 
 GIVEN_BY_NAME = ("shape", "classes")
 """The parameters of a class or a function that are told by their name."""
@@ -65,11 +67,21 @@ def model_factory(model: Any) -> ModelFactory:
     return _called(model)
 
 
-def is_module(model: Any) -> bool:
-    """Return whether a model was given with its weights, and not as something that makes one."""
-    from torch import nn
+def given_weights(model: Any) -> StartWeights | None:
+    """Return the weights of a module that was given with them, None of what only makes one.
 
-    return isinstance(model, nn.Module)
+    A module that cannot be trained has none either: it is refused, with the reason, later.
+    """
+    from torch import nn
+    from torch.nn.parameter import is_lazy
+
+    from flamma.models.weights import StartWeights, state_tensors
+
+    if not isinstance(model, nn.Module):
+        return None
+    if any(is_lazy(part) or not part.is_floating_point() for part in model.parameters()):
+        return None
+    return StartWeights.of_state_dict(state_tensors(model), "the given module")
 
 
 def _called(make: Callable[..., Any]) -> ModelFactory:
@@ -113,6 +125,23 @@ def _takes_both(parameters: list[inspect.Parameter], needed: list[str]) -> bool:
     return len(needed) == 2 and not elsewhere
 
 
+def as_taken(module: nn.Module, samples: Tensor) -> Tensor:
+    """Return samples as a module takes them: whole numbers as they are if it can, else as float32.
+
+    A module that begins with an embedding takes whole numbers; most layers refuse them.
+    """
+    import torch
+
+    if samples.is_floating_point():
+        return samples
+    try:
+        with torch.inference_mode():
+            module(samples[:1])
+    except Exception:  # whatever a module may raise
+        return samples.float()
+    return samples
+
+
 def check_outputs(
     module: nn.Module, samples: NDArray[Any], classes: int, task: str = "classification"
 ) -> None:
@@ -133,7 +162,7 @@ def check_outputs(
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         trial = copy.deepcopy(module).eval()
         try:
-            output = trial(torch.tensor(samples))
+            output = trial(as_taken(trial, torch.tensor(samples)))
         except Exception as error:
             reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
             raise ConfigError(
@@ -142,10 +171,12 @@ def check_outputs(
     wanted = wanted_outputs(task, samples, classes)
     shape = tuple(getattr(output, "shape", ()))
     if shape not in wanted:
-        found = f"of shape {shape}" if isinstance(output, torch.Tensor) else type(output).__name__
+        is_tensor = isinstance(output, torch.Tensor)
+        found = f"one of shape {shape}" if is_tensor else f"a {type(output).__name__}"
         raise ConfigError(
-            f"of {count} samples the model must return {' or '.join(map(str, wanted))}, "
-            f"but it returns one {found}: {_ADVICE.get(task, 'look at its last layer')}."
+            f"for {count} samples the model must return a tensor of shape "
+            f"{' or '.join(map(str, wanted))}, but it returns {found}: "
+            f"{_ADVICE.get(task, 'look at its last layer')}."
         )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import FlammaError, MissingExtraError
+from flamma.models.own import as_taken
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,9 +38,23 @@ def outputs_of(
     with torch.inference_mode():
         for start in range(0, len(samples), SAMPLES_PREDICTED_AT_ONCE):
             batch = torch.tensor(samples[start : start + SAMPLES_PREDICTED_AT_ONCE])
-            output = module(batch).float()
+            output = module(as_taken(module, batch)).float()
             parts.append((output.softmax(-1) if as_shares else output).numpy())
     return np.concatenate(parts)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch from telling of its deprecations and of packages that a model does not need."""
+    told = logging.getLogger("torch.onnx")
+    before = told.level
+    told.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        told.setLevel(before)
 
 
 def onnx_model(module: nn.Module, samples: NDArray[Any], metadata: Mapping[str, str]) -> bytes:
@@ -56,12 +73,11 @@ def onnx_model(module: nn.Module, samples: NDArray[Any], metadata: Mapping[str, 
 
     if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript")):
         raise MissingExtraError("an ONNX file", "onnx")
-    example = torch.tensor(samples)
+    example = as_taken(module.eval(), torch.tensor(samples))
     try:
-        with warnings.catch_warnings():  # of deprecations inside torch
-            warnings.simplefilter("ignore")
+        with _quiet():
             program = torch.onnx.export(
-                module.eval(),
+                module,
                 (example,),
                 input_names=["samples"],
                 output_names=["outputs"],

@@ -18,6 +18,7 @@ from flamma.errors import ConfigError, InputFileError
 from flamma.names import unknown
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
@@ -100,14 +101,14 @@ class StartWeights:
         """
         import torch
 
-        own = module.state_dict(keep_vars=True)
+        own = state_tensors(module)
         given = {id(own[name]) for name in self.tensors if name in own}
         lacking = [
             name
             for name, tensor in own.items()
             if name not in self.tensors and id(tensor) not in given and tensor.is_floating_point()
         ]
-        extra = [name for name in self.tensors if name not in own]
+        extra = sorted(name for name in self.tensors if name not in own)
         shapes = [
             f"{name} is {tuple(tensor.shape)} and not {tuple(own[name].shape)}"
             for name, tensor in self.tensors.items()
@@ -125,6 +126,14 @@ class StartWeights:
                 own[name].copy_(tensor)
 
 
+def state_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return what a module's state dict has, without what is no tensor; they are its own."""
+    import torch
+
+    saved = module.state_dict(keep_vars=True)
+    return {name: part for name, part in saved.items() if isinstance(part, torch.Tensor)}
+
+
 def packed(arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
     """Return arrays by name as the bytes of a safetensors file."""
     import numpy as np
@@ -132,6 +141,19 @@ def packed(arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None)
 
     plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     return save(plain, metadata=dict(metadata) if metadata else None)
+
+
+def packed_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return arrays by name, whatever the names are, as the bytes of an npz file."""
+    from numpy.lib.format import write_array
+
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            # Its time is always the same, so that equal weights are equal files.
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                write_array(file, array, allow_pickle=False)
+    return buffer.getvalue()
 
 
 def freeze(module: nn.Module, patterns: Sequence[str]) -> None:

@@ -1,0 +1,45 @@
+"""Sums and means over each client's part of an array, in the order of its entries."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flamma.types import Floats, Ints
+
+
+def owners_of(offsets: Ints) -> Ints:
+    """Return the client of every entry: client ``i`` owns those from ``offsets[i]`` on."""
+    counts = np.diff(offsets)
+    return np.repeat(np.arange(counts.size), counts)
+
+
+def part_sums(values: NDArray[Any], offsets: Ints) -> Floats:
+    """Return the sum of each client's values, which are added up in their order.
+
+    Examples
+    --------
+    >>> part_sums(np.array([1, 2, 3]), np.array([0, 2, 2, 3]))
+    array([3., 0., 3.])
+    """
+    own = values[offsets[0] : offsets[-1]]
+    sums: Floats = np.bincount(  # type: ignore[assignment]
+        owners_of(offsets), weights=own, minlength=offsets.size - 1
+    )
+    return sums
+
+
+def part_means(values: NDArray[Any], offsets: Ints) -> Floats:
+    """Return the mean of each client's values; a client without values has NaN."""
+    return ratios(part_sums(values, offsets), np.diff(offsets))
+
+
+def ratios(above: Floats, below: NDArray[Any]) -> Floats:
+    """Return each quotient, NaN where the divisor is 0."""
+    found = np.full(below.size, math.nan)
+    filled = below != 0
+    found[filled] = above[filled] / below[filled]
+    return found
