@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from flamma import EarlyStopping, FederatedClassifier
+from flamma import EarlyStopping, FederatedClassifier, FederatedRegressor
 from flamma.data.federated import federated_from_arrays
 from flamma.errors import ConfigError
 from flamma.experiments.run import run
@@ -21,7 +21,13 @@ from flamma.experiments.run import run
 QUICK = {"rounds": 3, "clients": 3, "learning_rate": 0.1, "epochs": 3}
 
 
-@parametrize_with_checks([FederatedClassifier("fedavg", **QUICK)])
+@pytest.mark.filterwarnings("ignore:the metric .* failed")  # features of 100 diverge
+@parametrize_with_checks(
+    [
+        FederatedClassifier("fedavg", **QUICK),
+        FederatedRegressor("fedavg", **{**QUICK, "learning_rate": 0.01, "batch_size": 8}),
+    ]
+)
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
@@ -116,3 +122,17 @@ def test_groups_must_be_as_many_as_samples(iris):
     x, y = iris
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         FederatedClassifier(**QUICK).fit(x, y, groups=[1, 2])
+
+
+def test_a_regressor_predicts_in_the_unit_of_its_targets():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 2))
+    y = 1e6 + 1e3 * (2 * x[:, 0] - x[:, 1])
+    groups = np.arange(300) % 3
+    options = {"rounds": 10, "batch_size": 10, "learning_rate": 0.1}
+    fitted = FederatedRegressor("fedavg", **options).fit(x, y, groups)
+    assert fitted.n_clients_ == 3
+    assert fitted.score(x, y) > 0.99
+    np.testing.assert_allclose(fitted.predict([[0, 0], [1, 0]]), [1e6, 1.002e6], atol=100)
+    same = FederatedRegressor("fedavg", **options).fit(x, (y - 1e6) / 1e3, groups)
+    np.testing.assert_allclose(1e6 + 1e3 * same.predict(x), fitted.predict(x), rtol=1e-6)

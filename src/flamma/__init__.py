@@ -13,6 +13,7 @@ from flamma.errors import FlammaError as FlammaError
 if TYPE_CHECKING:
     from flamma.data.federated import federated_from_arrays as federated_from_arrays
     from flamma.estimators import FederatedClassifier as FederatedClassifier
+    from flamma.estimators import FederatedRegressor as FederatedRegressor
     from flamma.experiments.audit import audit as audit
     from flamma.experiments.callbacks import BestCheckpoint as BestCheckpoint
     from flamma.experiments.callbacks import Callback as Callback
@@ -32,6 +33,7 @@ _LATE = {
     "Callback": "flamma.experiments.callbacks",
     "EarlyStopping": "flamma.experiments.callbacks",
     "FederatedClassifier": "flamma.estimators",
+    "FederatedRegressor": "flamma.estimators",
     "Comparison": "flamma.experiments.table",
     "Run": "flamma.experiments.run_object",
     "StopRun": "flamma.experiments.callbacks",
@@ -43,7 +45,7 @@ _LATE = {
     "tune": "flamma.experiments.tune",
 }
 
-_OPTIONAL = {"FederatedClassifier"}
+_OPTIONAL = {"FederatedClassifier", "FederatedRegressor"}
 """What needs an optional package, so that ``from flamma import *`` leaves it out."""
 
 __all__ = ["FlammaError", "__version__", *sorted(_LATE.keys() - _OPTIONAL)]
