@@ -7,7 +7,9 @@ import json
 import pytest
 
 from flamma.cli import main
+from flamma.experiments.callbacks import StopRun
 from flamma.experiments.parts import PARTS, own_options
+from flamma.experiments.run import run
 from flamma.strategies import FAMILIES, STRATEGIES, in_family
 
 SMALL = [
@@ -45,6 +47,38 @@ def test_run_shows_progress_and_a_summary(capsys, tmp_path):
     assert record["params_sha256"] in shown
     assert record["rounds"] == 3
     assert {"last_10_accuracy", "accuracy_variance", "epochs_total", "certificate"} <= record.keys()
+
+
+def test_rounds_are_tracked_by_name(capsys, tmp_path):
+    out = tmp_path / "run"
+    code, _, _ = call(capsys, "run", *SMALL, "--out", out, "--track", "tensorboard")
+    assert code == 0
+    assert len(list((out / "tensorboard").glob("events.*"))) == 1
+    code, _, told = call(capsys, "run", *SMALL, "--track", "tensorbaord")
+    assert code == 2
+    assert "unknown tracker 'tensorbaord': did you mean tensorboard?" in told
+
+
+def test_a_stopped_run_says_so_and_how_to_go_on(capsys, tmp_path):
+    def stop(record):
+        raise StopRun("enough")
+
+    out = tmp_path / "run"
+    run({"rounds": 3, "data": {"train_samples": 150}, "model": "logistic"}, out=out, on_round=stop)
+    for command in ("show", "resume"):
+        code, shown, _ = call(capsys, command, out)
+        assert code == 0
+        assert "1 of 3 rounds" in shown
+        assert "stopped after round 1 by RoundFunction: enough" in shown
+        assert f"flamma resume {out} --past-stop goes on" in shown
+        assert "not finished" not in shown
+    told = json.loads(call(capsys, "show", out, "--json")[1])
+    assert told["stopped"] == {"round": 1, "reason": "enough", "by": "RoundFunction"}
+    assert told["finished"] is True
+    code, shown, _ = call(capsys, "resume", out, "--past-stop", "--json")
+    assert code == 0
+    assert json.loads(shown)["stopped"] is None
+    assert json.loads(shown)["rounds"] == 3
 
 
 def test_a_file_and_settings_over_it(capsys, tmp_path):

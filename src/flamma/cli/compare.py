@@ -76,30 +76,27 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_compare(options: argparse.Namespace) -> int:
     """Run ``flamma compare``; the exit code is 1 if it was checked and is not the same."""
-    from flamma.experiments.compare import compare
-    from flamma.experiments.own_data import with_own_file
+    from flamma.experiments.compare import compare_suite
+    from flamma.experiments.own_suite import asked_suite
     from flamma.experiments.published import check_overlap, repetition, suite_of
-    from flamma.experiments.suite import narrowed, read_suite, suite_text
+    from flamma.experiments.suite import read_suite, suite_text
 
     named = options.suite or options.suite_option
     published = None if options.check is None else _published(options.check, named)
     chosen = settings(options)
-    lists = {
-        "strategies": options.strategies or chosen.pop("strategy.name", None),
-        "splits": options.splits or chosen.pop("data.split", None),
-        "datasets": options.datasets or chosen.pop("data.dataset", None),
-    }
-    names = {kind: listed(text) for kind, text in lists.items()}
-    changes = sorted(chosen.keys() - {"engine.processes"})  # which results do not depend on
+    kinds = ("strategies", "splits", "datasets")
+    lists = {kind: listed(getattr(options, kind)) for kind in kinds}
+    one = {"strategy.name", "data.split", "data.dataset"}  # each the only one of a list
+    changes = sorted(chosen.keys() - {"engine.processes"} - one)
     if published is not None and changes:
         raise FlammaError(
             f"--check repeats a table as it was made: leave out {', '.join(changes)}."
         )
-    source = suite_of(published) if published and not named else read_suite(named)
-    suite = narrowed(source, options.seeds, chosen, **names)
-    suite = with_own_file(suite)
+    source = suite_of(published) if published and not named else named
+    suite, own = asked_suite(source, options.seeds, chosen, lists)
     if options.show_suite:
-        _show(suite, suite_text(named or "quick") if suite == source else "", options.json)
+        as_written = suite == read_suite(named)
+        _show(suite, suite_text(named or "quick") if as_written else "", options.json)
         return 0
     if published is not None:
         check_overlap(published, suite)
@@ -109,13 +106,7 @@ def run_compare(options: argparse.Namespace) -> int:
         watched(out, options),
         ManyRunsDisplay(loudness(options)) as display,
     ):
-        comparison = compare(
-            suite,
-            out=out,
-            processes=options.processes,
-            on_progress=display,
-            data_dir=options.data_dir,
-        )
+        comparison = compare_suite(suite, out, own, options.processes, display, options.data_dir)
     _finish(comparison, suite, out, options)
     found = None if published is None else repetition(published, comparison)
     if found is not None:

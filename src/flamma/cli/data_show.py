@@ -130,7 +130,7 @@ def _class_names(config: Config, data: FederatedData) -> tuple[str, ...]:
 
 def _config(options: argparse.Namespace) -> tuple[Config, FederatedData | None]:
     """Return the configuration of a run with the data that are asked for, and one's own data."""
-    from flamma.experiments.run import configured
+    from flamma.experiments.own import configured
 
     flags = {
         f"data.{name.removeprefix(SPLIT_OPTION)}": value
@@ -144,7 +144,8 @@ def _config(options: argparse.Namespace) -> tuple[Config, FederatedData | None]:
     if (options.name is None) == (options.data is None):
         raise FlammaError("name a dataset, or your own file by --data.")
     named = {} if options.name is None else {"dataset": options.name}
-    return configured({"per_round": 1, "data": named}, flags | others)
+    config, own = configured({"per_round": 1, "data": named}, flags | others)
+    return config, own.federation(config)
 
 
 def _record(config: Config, data: FederatedData, names: tuple[str, ...]) -> dict[str, Any]:

@@ -230,7 +230,7 @@ def run_deployed(options: argparse.Namespace) -> None:
     from flamma.cli.run import print_run
     from flamma.deploy.hosts import read_server
     from flamma.deploy.runs import check_online, deployed_config
-    from flamma.experiments.run import default_folder, run
+    from flamma.experiments.run import default_folder, run_config
 
     server = read_server(options.dir)
     config = deployed_config(server, options.config, settings(options))
@@ -245,6 +245,6 @@ def run_deployed(options: argparse.Namespace) -> None:
         goes_on_by(resuming(out, options)),
         RoundDisplay(config.rounds, out, loudness(options)) as display,
     ):
-        done = run(config, out=out, on_round=display)
+        done = run_config(config, out, on_round=display)
     print_run(done, options.json)
     report_at_end(done.path, options)

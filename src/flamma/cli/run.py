@@ -14,6 +14,7 @@ from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.errors import FlammaError
 
 if TYPE_CHECKING:
+    from flamma.experiments.callbacks import Tracker
     from flamma.experiments.run import Run
 
 TABLE_FILE = "table.json"
@@ -89,6 +90,9 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     resume.add_argument("dir", type=Path, metavar="DIR", help="the run directory")
     resume.add_argument("--processes", type=int, help="worker processes (as the run was begun)")
+    resume.add_argument(
+        "--past-stop", action="store_true", help="go on with a run that was stopped early, too"
+    )
     resume.set_defaults(run=run_resume)
     show = commands.add_parser(
         "show",
@@ -100,6 +104,13 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     show.set_defaults(run=run_show)
     for parser in (run, resume):
         add_watch(parser)
+        parser.add_argument(
+            "--track",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="log the rounds for tensorboard, mlflow or wandb; repeatable",
+        )
         parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
     for parser in (run, resume, show):
         parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -147,16 +158,24 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
 def run_run(options: argparse.Namespace) -> None:
     """Run ``flamma run``."""
     from flamma.cli.live import RoundDisplay, loudness
-    from flamma.experiments.run import configured, default_folder, run
+    from flamma.experiments.own import configured
+    from flamma.experiments.run import default_folder, run_config
 
-    config, data = configured(options.config, settings(options))
+    config, own = configured(options.config, settings(options))
     out = options.out or default_folder(config)
     with (
         goes_on_by(resuming(out, options)),
         watched(out, options),
         RoundDisplay(config.rounds, out, loudness(options)) as display,
     ):
-        done = run(config, out=out, data=data, on_round=display, data_dir=options.data_dir)
+        done = run_config(
+            config,
+            out,
+            own,
+            on_round=display,
+            callbacks=_trackers(options.track),
+            data_dir=options.data_dir,
+        )
     print_run(done, options.json)
     report_at_end(done.path, options)
 
@@ -176,11 +195,19 @@ def run_resume(options: argparse.Namespace) -> None:
         done = resume(
             options.dir,
             on_round=display,
+            callbacks=_trackers(options.track),
             data_dir=options.data_dir,
             processes=options.processes,
+            past_stop=options.past_stop,
         )
     print_run(done, options.json)
     report_at_end(done.path, options)
+
+
+def _trackers(names: list[str]) -> list[Tracker]:
+    from flamma.experiments.callbacks.tracker import TRACKERS
+
+    return [TRACKERS[name]() for name in dict.fromkeys(names)]
 
 
 def run_show(options: argparse.Namespace) -> None:
@@ -217,6 +244,7 @@ def _refuse_unfinished(folder: Path) -> None:
 def print_run(run: Run, as_json: bool) -> None:
     """Print what a run came to."""
     import json
+    from dataclasses import asdict
 
     summary = run.summary()
     for problem in run.problems:
@@ -226,6 +254,7 @@ def print_run(run: Run, as_json: bool) -> None:
             "path": str(run.path),
             "strategy": run.config.strategy.name,
             "finished": run.finished,
+            "stopped": None if run.stopped is None else asdict(run.stopped),
             "params_sha256": run.params_sha256,
             "problems": list(run.problems),
         }
@@ -267,6 +296,8 @@ def print_run(run: Run, as_json: bool) -> None:
             f"leader regret {_number(summary['leader_regret'])}, individual rationality "
             f"slack {_number(summary['individual_rationality_slack'])}"
         )
+    if run.stopped is not None:
+        print(f"{run.stopped}; flamma resume {run.path} --past-stop goes on")
     if run.params_sha256:
         print(f"params_sha256 {run.params_sha256}\nrun directory {run.path}{_large(run.path)}")
     else:

@@ -62,23 +62,23 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 def run_tune(options: argparse.Namespace) -> None:
     """Run ``flamma tune``."""
     from flamma.experiments.config import read_config
-    from flamma.experiments.run import configured
-    from flamma.experiments.tune import tune
+    from flamma.experiments.own import configured
+    from flamma.experiments.search import tune_config
     from flamma.reports.tables import text_table
 
     tables = {"seed": 1000} | (read_config(options.config) if options.config else {})
-    config, data = configured(tables, settings(options))
+    config, own = configured(tables, settings(options))
     out = options.out or Path("out/tune")
     with goes_on_by(same_command(options)), _Display(loudness(options)) as display:
-        found = tune(
+        found = tune_config(
             config,
-            out=out,
-            trials=options.trials,
-            grid=_grid(options.grid),
-            objective=options.objective,
-            on_trial=display,
-            data=data,
-            data_dir=options.data_dir,
+            out,
+            own,
+            options.trials,
+            _grid(options.grid),
+            options.objective,
+            display,
+            options.data_dir,
         )
     if options.json:
         said = {"options": found.options, "score": found.score, "trials": found.trials}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flamma.errors import ConfigError
+from flamma.experiments.callbacks.dispatch import Callbacks
 from flamma.processes import MOST_PROCESSES
-from flamma.records import RoundRecord
 from flamma.registry import Registry
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from flamma.tasks.own import OwnLoss, OwnMetric
     from flamma.training.augmentations import Augment
 
-OnRound = Callable[[RoundRecord], None]
-"""Called with the record of every finished round."""
-
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
@@ -31,14 +28,15 @@ class Assignment:
 
     ``data``, ``model``, the weights to ``start`` from, ``loss``, ``metric`` and ``augment`` are the
     user's own, None where the configuration names them. ``begins`` is whether the directory must
-    not hold a run yet.
+    not hold a run yet. The engine tells the callbacks of the start and of every round, not of the
+    end.
     """
 
     config: Config
     folder: RunFolder
     data: FederatedData | None = None
     model: Callable[..., Any] | None = None
-    on_round: OnRound | None = None
+    callbacks: Callbacks = field(default_factory=Callbacks)
     data_dir: Path | None = None
     begins: bool = False
     start: StartWeights | None = None

@@ -97,4 +97,4 @@ def _execute(assignment: Assignment) -> None:
             data_sha256=data.sha256,
             card=ModelCard.of(data, runner.naming, start),
         )
-        carry_out(config, folder, world, assignment.on_round)
+        carry_out(config, folder, world, assignment.callbacks)

@@ -16,11 +16,9 @@ from flamma.data.own.adapters import gather
 from flamma.data.own.federate import federated_from
 from flamma.data.own.gathered import GatheredSamples
 from flamma.errors import ConfigError, RunError
-from flamma.experiments.config import OWN, Config, make_config, with_settings
+from flamma.experiments.config import OWN, Config, make_config
 from flamma.experiments.folder import ABOUT, DATA_SHA256, RunFolder
-from flamma.experiments.layers import spelled_out
-from flamma.experiments.suite import Suite, narrowed
-from flamma.experiments.tables import OF_OWN_DATA, ConfigTables, DataConfig, title_of
+from flamma.experiments.tables import ConfigTables, DataConfig
 from flamma.models.lenet import LENET_SMALLEST_SIDE
 from flamma.names import quoted
 from flamma.strategies import STRATEGIES
@@ -143,7 +141,7 @@ def shape_of(own: GatheredSamples | FederatedData) -> tuple[int, ...]:
 
 
 def check_same_data(folder: RunFolder, data: FederatedData) -> None:
-    """Refuse to go on with a run whose file of data has changed.
+    """Refuse to go on with a run whose data are other ones than it began with.
 
     Raises
     ------
@@ -153,37 +151,9 @@ def check_same_data(folder: RunFolder, data: FederatedData) -> None:
     before = folder.read_json(ABOUT).get(DATA_SHA256) if folder.exists else None
     if before is not None and before != data.sha256:
         raise RunError(
-            f"{quoted(data.name)} is not as it was when {folder.path} began: restore the file, or "
-            f"run it anew into another directory."
+            f"{quoted(data.name)} is not as it was when {folder.path} began: give the same data, "
+            f"or run it anew into another directory."
         )
-
-
-def with_own_file(suite: Suite) -> Suite:
-    """Return a suite for the file of data that it names; one without as it is.
-
-    The file is its dataset, natural clients take the place of its splits, and of its settings those
-    are changed that cannot be with so many clients or such samples; flags stay.
-    """
-    flags = suite.flags
-    tables = with_settings(spelled_out(suite.run), flags)
-    path = file_of(tables)
-    if path is None or flags.get("data.dataset") == OWN:
-        return suite
-    asked = with_settings({}, flags)
-    asked["data"] = {k: v for k, v in _table(tables).items() if k in OF_OWN_DATA} | _table(asked)
-    own = gathered_by(path, asked["data"])
-    if any(map(_needs_server_samples, suite.strategies)):
-        asked["data"].setdefault("validation_samples", server_samples(own))
-    chosen = completed(asked, own)
-    decided = {f"data.{key}": v for key, v in chosen["data"].items() if key != "split"}
-    clients = chosen["data"]["clients"]
-    if tables.get("per_round", ConfigTables.per_round) > clients:
-        decided["per_round"] = chosen["per_round"]
-    if tables.get("model", {}).get("name") in (None, *OF_PICTURES):
-        decided["model.name"] = chosen["model"]["name"]
-    splits = None if own.groups is None else [chosen["data"]["split"]]
-    named = replace(suite, name=f"{suite.name}-{title_of(path)}")
-    return narrowed(named, None, decided, datasets=[OWN], splits=splits)
 
 
 def server_samples(own: GatheredSamples) -> int:
@@ -191,7 +161,8 @@ def server_samples(own: GatheredSamples) -> int:
     return min(VALIDATION_SAMPLES, len(own.x) // 10)
 
 
-def _needs_server_samples(strategy: str) -> bool:
+def needs_server_samples(strategy: str) -> bool:
+    """Return whether a strategy scores updates on the server's own data."""
     return strategy in STRATEGIES and getattr(STRATEGIES[strategy], "needs_validation", False)
 
 

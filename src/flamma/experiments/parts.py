@@ -13,6 +13,7 @@ from flamma.contributions import CONTRIBUTIONS
 from flamma.data.datasets import DATASETS
 from flamma.data.splits import SPLITS
 from flamma.errors import FlammaError
+from flamma.experiments.callbacks import CALLBACKS, TRACKERS
 from flamma.experiments.engine import ENGINES
 from flamma.metrics import METRICS
 from flamma.models.registry import MODELS
@@ -89,6 +90,8 @@ PARTS = (
     Part("behaviours", BEHAVIOURS, "behaviours"),
     Part("tasks", TASKS),
     Part("metrics", METRICS),
+    Part("callbacks", CALLBACKS),
+    Part("trackers", TRACKERS),
 )
 """All parts, in the order in which they are listed."""
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import flamma
+from flamma.errors import RunError
 from flamma.experiments.best import best_of
 from flamma.experiments.compared_metrics import CellRuns, compared_metrics
+from flamma.experiments.presented import PresentedResult, sparkline
+from flamma.experiments.run_object import Run
+from flamma.experiments.scratch import ScratchFolder
 from flamma.experiments.summary import sample_text
 from flamma.metrics import METRICS, BesideLocalMetric, Metric, shown_in
 from flamma.metrics.kinds import Place
@@ -45,12 +53,13 @@ class Row:
     scored_by: str = ""
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(PresentedResult):
     """All rows of a comparison, the runs they come from, and those that failed, with the reason.
 
     ``suite`` is what was compared, as TOML, ``trainers`` what trained, and ``flamma`` the version
-    that made it; they are empty where a table does not tell.
+    that made it; they are empty where a table does not tell. ``path`` is its directory where it is
+    known, and ``scratch`` keeps that for as long as the comparison if it is to be nowhere else.
     """
 
     name: str
@@ -60,6 +69,36 @@ class Comparison:
     suite: str = ""
     trainers: tuple[str, ...] = ()
     flamma: str = ""
+    path: Path | None = field(default=None, compare=False)
+    scratch: ScratchFolder | None = field(default=None, compare=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the comparison as ``table.json`` has it, wherever it is."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
+        return own | {"rows": [asdict(row) for row in self.rows]}
+
+    @cached_property
+    def runs(self) -> dict[tuple[str, str, str], dict[int, Run]]:
+        """The runs by dataset, split and strategy, then by seed; none if they are not there."""
+        found: dict[tuple[str, str, str], dict[int, Run]] = {}
+        for folder in self.folders:
+            if self.path is None:
+                break
+            dataset, split, strategy, _ = Path(folder).parts[-4:]
+            with suppress(RunError):
+                run = replace(Run.load(self.path / folder), scratch=self.scratch)
+                found.setdefault((dataset, split, strategy), {})[run.config.seed] = run
+        return found
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """Every round of every run: its metrics, and which run it is of."""
+        return [
+            {"dataset": place[0], "split": place[1], "strategy": place[2], "seed": seed, **row}
+            for place, by_seed in self.runs.items()
+            for seed, run in by_seed.items()
+            for row in run.rows()
+        ]
 
     def row(self, dataset: str, split: str, strategy: str) -> Row:
         """Return one row."""
@@ -100,6 +139,55 @@ class Comparison:
         return [
             *(f"Accuracies of {name} ({split}) are over {text}." for name, split, text in found),
             *(f"Accuracies of {label} are of the clients' own models." for label in own),
+        ]
+
+    def _headline(self) -> str:
+        strategies, seeds = ({getattr(r, k) for r in self.rows} for k in ("strategy", "seeds"))
+        places = dict.fromkeys(f"{row.dataset} ({row.split})" for row in self.rows)
+        most = max((len(own) for own in seeds), default=0)
+        what = f"{len(strategies)} strategies on {', '.join(places)}, {most} seeds"
+        return what + (f", {len(self.failed)} runs failed" if self.failed else "")
+
+    def _tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
+        from flamma.experiments.table_text import layout
+
+        found = []
+        for caption, header, lines in layout(self, (("*", ""), ("~", ""))):
+            dataset = caption.partition(",")[0]
+            splits = dict.fromkeys(row.split for row in self.rows if row.dataset == dataset)
+            curves = {
+                label_of(name): [self._curve(dataset, split, name) for split in splits]
+                for name in dict.fromkeys(row.strategy for row in self.rows)
+            }
+            told = [[*line, *curves.get(line[0], [])] for line in lines]
+            found.append((caption, [*header, *(f"rounds ({split})" for split in splits)], told))
+        return found
+
+    def _curve(self, dataset: str, split: str, strategy: str) -> str:
+        """Return the first metric of the curves, mean over seeds, as a sparkline."""
+        runs = list(self.runs.get((dataset, split, strategy), {}).values())
+        for name in shown_in("curves"):
+            values = [run.of_rounds(name) for run in runs]
+            means = [
+                None if None in own else total([v for v in own if v is not None]) / len(own)
+                for own in zip(*values, strict=False)
+            ]
+            if drawn := sparkline(means):
+                return drawn
+        return ""
+
+    def _records(self) -> list[dict[str, Any]]:
+        """Return one row for each run, with its metrics."""
+        return [
+            {
+                "dataset": row.dataset,
+                "split": row.split,
+                "strategy": row.strategy,
+                "seed": seed,
+                **{name: values[place] for name, values in row.values.items()},
+            }
+            for row in self.rows
+            for place, seed in enumerate(row.seeds)
         ]
 
 

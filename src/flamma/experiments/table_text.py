@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from flamma.experiments.best import explain_marks
@@ -46,7 +45,7 @@ SPENT = (
 def write_tables(comparison: Comparison, folder: Path) -> None:
     """Write table.json, table.csv and table.md."""
     texts = {
-        "table.json": signed({"version": TABLE_VERSION, **asdict(comparison)}),
+        "table.json": signed({"version": TABLE_VERSION, **comparison.as_json()}),
         "table.csv": _as_csv(comparison),
         "table.md": as_markdown(comparison) + _hashes(comparison),
     }

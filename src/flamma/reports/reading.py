@@ -17,6 +17,7 @@ from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS
 from flamma.experiments.manifest import Manifest
 from flamma.experiments.population import read_columns, read_names, whole
 from flamma.experiments.scores import ScoreTable, read_score_table
+from flamma.experiments.stopped import StoppedEarly, read_stopped
 from flamma.experiments.summary import is_personal, sample_of, scored_by
 from flamma.metrics import METRICS
 from flamma.records import RoundRecord
@@ -149,8 +150,14 @@ class RunView:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are there."""
-        return bool(self.rounds) and len(self.rounds) >= self.planned_rounds
+        """Whether all rounds are there, up to that after which it was stopped, if it was."""
+        last = self.planned_rounds if self.stopped is None else self.stopped.round
+        return bool(self.rounds) and len(self.rounds) >= last
+
+    @property
+    def stopped(self) -> StoppedEarly | None:
+        """After which round a callback ended the run, and why; None if none did."""
+        return read_stopped(self.about)
 
     @property
     def strategy(self) -> str:

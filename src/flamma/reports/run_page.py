@@ -57,6 +57,7 @@ def document_of(run: RunView) -> Document:
         f"{run.config.get('per_round', 'some')} per round, "
         f"{len(run.rounds)} of {run.planned_rounds} rounds, "
         f"seed {run.config.get('seed', 'unknown')}"
+        f"{'' if run.stopped is None else f'; {run.stopped}'}"
     )
     facts, sections = _facts(run), [part for part in _sections(run) if part.items]
     return Document(

@@ -22,6 +22,8 @@ from flamma.engines.flower.simulation import FlowerSimulation
 from flamma.engines.flower.site import Site
 from flamma.errors import ConfigError, RunError
 from flamma.experiments import checkpoint
+from flamma.experiments.callbacks import BestCheckpoint, Callbacks, EarlyStopping, best_round
+from flamma.experiments.callbacks.recorded import record_callbacks
 from flamma.experiments.config import make_config
 from flamma.experiments.engine import ENGINES, NetworkEngine
 from flamma.experiments.folder import RunFolder
@@ -52,9 +54,10 @@ def tables(name="flamma", **more):
     return {**SMALL, "strategy": {"name": name}, **more}
 
 
-def served(place, config, grid=None, **options):
+def served(place, config, grid=None, on_round=None, **options):
     grid = grid or LoopGrid(partitions(config["data"]["clients"]))
-    serve(grid, make_config(config), RunFolder(place), **options)
+    callbacks = options.pop("callbacks", Callbacks(on_round=on_round))
+    serve(grid, make_config(config), RunFolder(place), callbacks=callbacks, **options)
     return Run.load(place)
 
 
@@ -540,6 +543,20 @@ def test_the_app_runs_what_lies_in_the_directory(tmp_path, sites):
     done = Run.load(folder)
     assert done.finished
     assert json.loads((folder / "run.json").read_text())["params_sha256"] == done.params_sha256
+
+
+def test_what_a_run_directory_names_is_told_where_the_rounds_happen(tmp_path):
+    named = [EarlyStopping(patience=2), BestCheckpoint()]
+    config = tables("flamma", rounds=30)
+    local = run({**config, "engine": {"name": "local"}}, out=tmp_path / "local", callbacks=named)
+    record_callbacks(tmp_path / "run", named)  # as whoever submits a run does
+    done = served(tmp_path / "run", config, callbacks=None)
+    assert done.stopped == local.stopped
+    assert done.params_sha256 == local.params_sha256
+    assert len(done.history) == local.stopped.round < 30
+    ours, theirs = best_round(done.path), best_round(local.path)
+    assert ours.round == theirs.round
+    np.testing.assert_array_equal(ours.params, theirs.params)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "flamma-plus", "ditto"])

@@ -30,7 +30,9 @@ from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.engines.flower.handover import DATA_VARIABLE, hand_over
 from flamma.engines.flower.keeping import KEPT_VARIABLE
 from flamma.errors import ConfigError, MissingExtraError, RunError
-from flamma.experiments.engine import Assignment, NetworkEngine, OnRound
+from flamma.experiments.callbacks.base import OnRound
+from flamma.experiments.callbacks.recorded import record_callbacks
+from flamma.experiments.engine import Assignment, NetworkEngine
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.follow import Follower
 from flamma.experiments.setup import build_data
@@ -92,11 +94,12 @@ def simulate(assignment: Assignment, client_app: str = CLIENT_APP) -> None:
     with _temporary() as home:
         hand_over(data, home / "data")
         (home / "config.toml").write_text(config.as_toml(), encoding="utf-8")
+        record_callbacks(home, assignment.callbacks.hand_over())
         log, folder = home / FLOWER_LOG, assignment.folder
-        follower = Follower(folder.path)
+        follower, told = Follower(folder.path), assignment.callbacks.following(config, folder)
         try:
             with open(log, "wb") as output, _child(home, folder, client_app, output) as child:
-                _follow(child, follower, assignment.on_round)
+                _follow(child, follower, told)
             _check(child, home, folder)
         finally:
             _keep_log(log, folder)
@@ -154,13 +157,12 @@ def end_session(leader: int) -> None:
                 process.kill()
 
 
-def _follow(child: subprocess.Popen[bytes], follower: Follower, on_round: OnRound | None) -> None:
+def _follow(child: subprocess.Popen[bytes], follower: Follower, on_round: OnRound) -> None:
     """Pass on the record of every finished round until the child ends."""
     while True:
         ended = child.poll() is not None
         for record in follower.new():
-            if on_round is not None:
-                on_round(record)
+            on_round(record)
         if ended:
             return
         time.sleep(FOLLOW_SECONDS)
