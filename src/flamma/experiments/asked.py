@@ -132,6 +132,8 @@ def python_terms(text: str, taken: tuple[str, ...] = ()) -> str:
         return argument_of(found[0], taken) if found[0] in known else found[0]
 
     def key(found: re.Match[str]) -> str:
+        if found[1] not in options_of(ConfigTables):
+            return found[0]
         guess = (
             f": did you mean {argument_of(f'{found[1]}.{found[4]}', taken)}?" if found[4] else ""
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.errors import MissingExtraError, RunError
-from flamma.experiments.progress_bar import in_notebook
+from flamma.experiments.progress_bar import NotebookHtml, in_notebook
 from flamma.experiments.scratch import ScratchFolder
 
 if TYPE_CHECKING:
@@ -93,8 +93,9 @@ class PresentedResult:
             path = "report.html"
         written: Path = _loaded(WRITE_REPORT)(self.path, None if path is None else Path(path))
         if in_notebook():
-            shown = import_module("IPython.display")
-            shown.display(shown.FileLink(str(written)))
+            name = html.escape(str(written))
+            link = NotebookHtml(f'<a href="{name}" target="_blank">{name}</a>', str(written))
+            import_module("IPython.display").display(link)
         return written
 
 

@@ -57,7 +57,7 @@ class ProgressBar:
         self.line = getattr(import_module(module), name)()
         if in_notebook():
             display = import_module("IPython.display").display
-            self.handle = display(_Html(self._html(0, "preparing")), display_id=True)
+            self.handle = display(NotebookHtml(self._html(0, "preparing")), display_id=True)
 
     def __enter__(self) -> Self:
         if self.line is not None and self.handle is None:
@@ -66,7 +66,7 @@ class ProgressBar:
 
     def __exit__(self, *error: Any) -> None:
         if self.handle is not None:
-            self.handle.update(_Html(""))
+            self.handle.update(NotebookHtml(""))
         elif self.line is not None:
             self.line.__exit__(*error)
 
@@ -76,7 +76,7 @@ class ProgressBar:
             return
         note = f"{note}{self.line.left(done, self.total - done)}"
         if self.handle is not None:
-            self.handle.update(_Html(self._html(done, note)))
+            self.handle.update(NotebookHtml(self._html(done, note)))
         else:
             full = round(BAR_CELLS * done / max(1, self.total))
             bar = f"[{'#' * full}{'.' * (BAR_CELLS - full)}]"
@@ -102,14 +102,15 @@ class ProgressBar:
         )
 
 
-class _Html:
-    """What a notebook shows as HTML."""
+class NotebookHtml:
+    """What a notebook shows as HTML; elsewhere it is its plain text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, plain: str = "") -> None:
         self.text = text
+        self.plain = plain
 
     def _repr_html_(self) -> str:
         return self.text
 
     def __repr__(self) -> str:
-        return ""
+        return self.plain

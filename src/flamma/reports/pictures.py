@@ -17,7 +17,8 @@ from flamma.experiments.table import Comparison, compared
 from flamma.reports.audit_charts import FULL_COLOUR
 from flamma.reports.comparing import ComparisonView, read_comparison
 from flamma.reports.curves import draw_comparison
-from flamma.reports.drawing import COLOURS, label_axes, new_figure
+from flamma.reports.drawing import label_axes, new_figure
+from flamma.reports.palette import SERIES
 from flamma.reports.reading import read_run
 
 if TYPE_CHECKING:
@@ -76,8 +77,10 @@ def _draw_search(tuned: Tuned) -> Figure:
     numbers, scores = [t["number"] for t in scored], [t["score"] for t in scored]
     figure = new_figure(5.6, 3.3)
     axes = figure.subplots()
-    axes.plot(numbers, scores, "o", color=COLOURS[0], label="trial")
-    axes.step(numbers, np.maximum.accumulate(scores), where="post", color=COLOURS[1], label="best")
+    axes.plot(numbers, scores, "o", color=SERIES[0].light, label="trial")
+    axes.step(
+        numbers, np.maximum.accumulate(scores), where="post", color=SERIES[1].light, label="best"
+    )
     axes.legend(frameon=False)
     label_axes(axes, "trial", "score", "")
     return figure
