@@ -52,7 +52,7 @@ def test_a_mistyped_word_names_the_nearest_of_its_command(capsys, words, expecte
     assert expected in refused(capsys, *words)
 
 
-@pytest.mark.parametrize("part", [part for part in PARTS if part.name in SOURCES], ids=str)
+@pytest.mark.parametrize("part", [p for p in PARTS if p.name in SOURCES], ids=lambda p: p.name)
 def test_names_read_from_the_source_are_those_of_the_registry(part):
     assert registered_names(part.name) == tuple(part.registry)
 

@@ -14,12 +14,19 @@ from flamma.experiments.audit import audit
 from flamma.experiments.compare import compare
 from flamma.experiments.config import make_config
 from flamma.experiments.folder import ABOUT, POPULATION
-from flamma.experiments.own_data import completed, default_model, with_own_file
+from flamma.experiments.own import configured
+from flamma.experiments.own_data import completed, default_model
+from flamma.experiments.own_suite import asked_suite
 from flamma.experiments.population import read_names
-from flamma.experiments.run import configured
 from flamma.experiments.suite import read_suite
 
 SITES = ("north, east", "south", "west")
+
+
+def federation(*asked):
+    """Return a configuration for one's own data, and these as a run has them."""
+    config, own = configured(*asked)
+    return config, own.federation(config)
 
 
 def rows(count=20, seed=0):
@@ -65,7 +72,7 @@ def test_natural_clients_decide_what_nobody_asked_for(tmp_path):
 
 def test_what_is_asked_for_wins(tmp_path):
     asked = {"data.clients": 2, "per_round": 1, "model.name": "logistic", "seed": 3}
-    config, data = configured(
+    config, data = federation(
         None, asked | {"data.target": "label", "data.group": "hospital"}, rows()
     )
     assert (config.data.clients, config.per_round, config.model.name) == (2, 1, "logistic")
@@ -83,16 +90,16 @@ def test_two_clients_are_both_selected(tmp_path):
 
 def test_without_a_group_samples_are_dealt_by_the_split_of_the_configuration():
     table = {name: column for name, column in rows().items() if name != "hospital"}
-    config, data = configured({"data": {"target": "label"}}, {}, table)
+    config, data = federation({"data": {"target": "label"}}, {}, table)
     assert (config.data.split.name, config.data.clients, data.clients) == ("iid", 10, 10)
     asked = {"data": {"target": "label", "split": "shards", "clients": 4, "shards_per_client": 1}}
-    config, data = configured(asked, {}, table)
+    config, data = federation(asked, {}, table)
     assert (data.class_counts() > 0).sum(axis=1).tolist() == [1, 1, 1, 1]
 
 
 def test_a_complete_configuration_at_its_defaults_asks_for_nothing():
     asked = make_config({"rounds": 7, "data": {"target": "label", "group": "hospital"}})
-    config, data = configured(asked, {}, rows())
+    config, data = federation(asked, {}, rows())
     assert (config.rounds, config.data.clients, config.per_round, config.model.name) == (
         7,
         3,
@@ -213,13 +220,12 @@ def test_a_suite_takes_the_file_and_its_natural_clients(file, tmp_path):
             },
         }
     )
-    fitted = with_own_file(suite)
+    fitted, _ = asked_suite(suite)
     assert (fitted.datasets, fitted.splits) == (("own",), ("groups",))
     [fedavg, incentive] = [cell.config for cell in fitted.cells()]
     assert (fedavg.data.clients, fedavg.per_round, fedavg.model.name) == (3, 3, "mlp")
     assert fedavg.data.validation_samples == incentive.data.validation_samples == 6
-    assert with_own_file(fitted) is fitted
-    assert with_own_file(read_suite("quick")) == read_suite("quick")
+    assert asked_suite("quick")[0] == read_suite("quick")
     table = compare(suite, out=tmp_path / "out", processes=1)
     assert {row.strategy for row in table.rows} == {"fedavg", "incentive"}
 
