@@ -7,7 +7,7 @@ OUT    ?= out
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test coverage fuzz chromium clean
+.PHONY: run test coverage fuzz docs chromium clean
 
 # Ends by saying whether every run has the bits of the published table; exit code 1 is that some
 # have not, which the training with torch does not promise.
@@ -29,6 +29,10 @@ SECONDS ?= 60
 fuzz: $(VENV)/.installed-dev
 	PYTHONPATH=tests $(BIN)/python -m fuzzing --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
+# The documentation as a site in site/: open site/index.html, no server and no network needed.
+docs: $(VENV)/.installed-docs
+	$(BIN)/mkdocs build --clean --site-dir site
+
 # One stamp per set of packages, renewed when the requirements change.
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FLamma needs Python 3.11 or newer: try make PYTHON=python3.11")'
@@ -42,6 +46,10 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e '.[report,dev]'
 	@touch $@ $(VENV)/.installed
 
+$(VENV)/.installed-docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[docs]'
+	@touch $@
+
 # The report is tested in a real browser, which is installed only where there is none.
 chromium:
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || { \
@@ -50,4 +58,4 @@ chromium:
 	} || { echo 'make: the tests of the report need Chromium: install it, then make test.'; exit 1; }
 
 clean:
-	rm -rf $(VENV) $(OUT) build dist src/*.egg-info
+	rm -rf $(VENV) $(OUT) build dist site src/*.egg-info

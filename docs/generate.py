@@ -18,7 +18,7 @@ from flamma.clients.faults import Faults
 from flamma.experiments.evaluation import EvaluationConfig
 from flamma.experiments.parts import PARTS, option_row, own_options
 from flamma.experiments.suite import Suite
-from flamma.experiments.tables import ConfigTables, DataConfig, TrainingConfig
+from flamma.experiments.tables import ConfigTables, DataConfig, TrainingConfig, WeightsConfig
 from flamma.metrics import METRICS
 from flamma.options import Option, options_of
 from flamma.strategies import FAMILIES, STRATEGIES
@@ -165,6 +165,7 @@ def generated(name: str) -> str:
     simple: dict[str, Callable[[], str]] = {
         "run": top,
         "data": lambda: options(options_of(DataConfig)),
+        "weights": lambda: options(options_of(WeightsConfig)),
         "training": lambda: options(options_of(TrainingConfig)),
         "faults": lambda: options(options_of(Faults)),
         "evaluation": lambda: options(options_of(EvaluationConfig)),

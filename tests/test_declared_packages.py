@@ -11,9 +11,15 @@ from pathlib import Path
 import flamma
 
 ROOT = Path(__file__).parents[1]
-DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "google": "protobuf"}
+DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "google": "protobuf",
+    "mlflow": "mlflow-skinny",
+}
 """Packages that are imported by another name than they are installed by."""
 
+EXTRAS = ("flower", "mlflow", "parquet", "report", "tensorboard", "tune", "wandb")
 EXAMPLES = {"digits_app"}
 TESTERS_HAVE = {"pytest"}  # flamma.testing is for those who run tests of their own
 
@@ -39,7 +45,7 @@ def declared(*extras):
 
 def test_the_package_declares_what_it_imports():
     found = imported(ROOT / "src") - TESTERS_HAVE
-    assert found <= declared("flower", "parquet", "report", "tune")
+    assert found <= declared(*EXTRAS)
 
 
 def test_the_tests_find_what_they_import_after_make_test_has_installed():
@@ -47,7 +53,7 @@ def test_the_tests_find_what_they_import_after_make_test_has_installed():
 
 
 def test_dev_brings_what_the_extras_of_a_user_bring():
-    assert declared("flower", "parquet", "report", "tune") <= declared("report", "dev")
+    assert declared(*EXTRAS) <= declared("report", "dev")
 
 
 def test_the_version_is_said_once_and_the_citation_and_the_changelog_have_it():

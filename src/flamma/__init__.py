@@ -12,25 +12,50 @@ from flamma.errors import FlammaError as FlammaError
 
 if TYPE_CHECKING:
     from flamma.data.federated import federated_from_arrays as federated_from_arrays
+    from flamma.estimators import FederatedClassifier as FederatedClassifier
+    from flamma.estimators import FederatedRegressor as FederatedRegressor
     from flamma.experiments.audit import audit as audit
+    from flamma.experiments.callbacks import BestCheckpoint as BestCheckpoint
+    from flamma.experiments.callbacks import Callback as Callback
+    from flamma.experiments.callbacks import EarlyStopping as EarlyStopping
+    from flamma.experiments.callbacks import StopRun as StopRun
     from flamma.experiments.compare import compare as compare
-    from flamma.experiments.run import Run as Run
     from flamma.experiments.run import resume as resume
     from flamma.experiments.run import run as run
+    from flamma.experiments.run_object import Run as Run
+    from flamma.experiments.table import Comparison as Comparison
+    from flamma.experiments.tune import tune as tune
 
 __version__ = "0.2.0"
 
 _LATE = {
-    "Run": "flamma.experiments.run",
+    "BestCheckpoint": "flamma.experiments.callbacks",
+    "Callback": "flamma.experiments.callbacks",
+    "EarlyStopping": "flamma.experiments.callbacks",
+    "FederatedClassifier": "flamma.estimators",
+    "FederatedRegressor": "flamma.estimators",
+    "Comparison": "flamma.experiments.table",
+    "Run": "flamma.experiments.run_object",
+    "StopRun": "flamma.experiments.callbacks",
     "audit": "flamma.experiments.audit",
     "compare": "flamma.experiments.compare",
     "federated_from_arrays": "flamma.data.federated",
     "resume": "flamma.experiments.run",
     "run": "flamma.experiments.run",
+    "tune": "flamma.experiments.tune",
 }
+
+_OPTIONAL = {"FederatedClassifier", "FederatedRegressor"}
+"""What needs an optional package, so that ``from flamma import *`` leaves it out."""
+
+__all__ = ["FlammaError", "__version__", *sorted(_LATE.keys() - _OPTIONAL)]
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATE:
         return getattr(import_module(_LATE[name]), name)
     raise AttributeError(f"module 'flamma' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_OPTIONAL})

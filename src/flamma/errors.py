@@ -17,7 +17,10 @@ class MissingExtraError(FlammaError):
     """A feature needs an optional package that is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs an optional part: pip install 'flamma[{extra}]'.")
+        # No name of an index: the package called flamma there is somebody else's.
+        super().__init__(
+            f"{feature} needs an optional part: pip install '.[{extra}]' in FLamma's checkout."
+        )
 
 
 class DataError(FlammaError):

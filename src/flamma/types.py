@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,10 @@ from numpy.typing import NDArray
 Params = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Inputs = NDArray[Any]
+"""Samples: float32, or int64 where they may be token ids."""
+Targets = NDArray[Any]
+"""What is to be predicted: int64 labels or tokens, or float32 numbers; the task says which."""
 
 MOST_SAMPLES = 2**40
 """The most samples that a client can say it has."""
@@ -50,12 +55,25 @@ class Layout:
         return sum(self.trainable_sizes)
 
 
+class Schedule(Protocol):
+    """How the step size changes from round to round."""
+
+    def factor(self, round: int, rounds: int) -> float:  # noqa: A002
+        """Return what the learning rate is multiplied by in a round, counted from 1."""
+        ...
+
+
+SMALLEST_FACTOR = 1e-9
+"""The least that a schedule multiplies by: strategies divide by the step size."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """What every strategy is told about the experiment.
 
     ``budget`` is the most that clients may be paid in all rounds, in units of utility; None for no
-    limit. ``momentum`` is that of the clients' SGD.
+    limit. ``momentum`` is that of the clients' SGD. ``schedule`` multiplies the learning rate; None
+    leaves it as it is.
     """
 
     rounds: int
@@ -65,6 +83,17 @@ class Plan:
     batch_size: int = 32
     budget: float | None = None
     momentum: float = 0.0
+    schedule: Schedule | None = None
+
+    def factor(self, round: int) -> float:  # noqa: A002
+        """Return what the schedule multiplies the learning rate by in a round."""
+        if self.schedule is None:
+            return 1.0
+        return max(SMALLEST_FACTOR, self.schedule.factor(round, self.rounds))
+
+    def step_size(self, round: int) -> float:  # noqa: A002
+        """Return the learning rate of a round, before what a client's terms make of it."""
+        return self.learning_rate * self.factor(round)
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,11 +333,13 @@ class Report:
 class Scores:
     """The global model evaluated on the clients' own held-out data, and on the common test set.
 
-    Accuracies are in percent; ``samples`` are the held-out samples of each client. A client that
-    gave no score has NaN, and ``missing`` says why. ``clients`` has the numbers of the clients in
-    order where only a sample of them was evaluated; without it, entry ``i`` is client ``i``.
-    ``personal`` is whether each client scored a model of its own; the test set is scored by the
-    global one.
+    Accuracies are in percent, and so is any other metric of a run that stands in their place;
+    ``metric`` is what that is called, empty for accuracy, and ``is_share`` whether it lies between
+    0 and 100 for any model. ``samples`` are the held-out
+    samples of each client. A client that gave no score has NaN, and ``missing`` says why.
+    ``clients`` has the numbers of the clients in order where only a sample of them was evaluated;
+    without it, entry ``i`` is client ``i``. ``personal`` is whether each client scored a model of
+    its own; the test set is scored by the global one.
     """
 
     accuracy: Floats
@@ -319,6 +350,8 @@ class Scores:
     missing: Mapping[int, str] = field(default_factory=dict)
     clients: Ints | None = None
     personal: bool = False
+    metric: str = ""
+    is_share: bool = True
 
 
 Scoring = Callable[[], Scores]

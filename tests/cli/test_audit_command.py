@@ -79,6 +79,17 @@ def test_another_configuration_in_the_same_directory_is_refused(audited, capsys)
     assert "name another --out" in capsys.readouterr().err
 
 
+def test_show_prints_what_the_audit_did(audited, capsys):
+    assert main(["audit", *SMALL, "--out", str(audited)]) == 0
+    printed = capsys.readouterr().out
+    assert main(["show", str(audited)]) == 0
+    shown = capsys.readouterr().out
+    assert printed.startswith(shown)
+    assert "claim-most" in shown
+    assert main(["show", str(audited), "--json"]) == 0
+    assert capsys.readouterr().out == (audited / "audit.json").read_text()
+
+
 def test_help_imports_nothing_heavy():
     script = (
         "import sys; from flamma.cli import main\n"

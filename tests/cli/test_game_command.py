@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import itertools
 import json
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +17,10 @@ import pytest
 from flamma.cli import main
 from flamma.game import Game, PricingRule, best_misreport, solve
 
+COMMANDS = [
+    *(["-m", "flamma", *words] for words in (["--help"], ["run", "--help"], ["completion", "zsh"])),
+    ["-c", "import flamma"],
+]
 WHO = ["--contributions", "0.9,0.8,0.7", "--costs", "0.05,0.1,0.2"]
 
 
@@ -148,7 +156,7 @@ def test_a_binary_file_is_refused(capsys, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["-m", "flamma", "--help"], ["-c", "import flamma"]])
+@pytest.mark.parametrize("arguments", COMMANDS)
 def test_it_starts_quickly(arguments):
     times = []
     for _ in range(5):
@@ -235,3 +243,99 @@ def test_a_bad_audit_is_one_sentence(capsys, options, expected):
     assert code == 2
     assert expected in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_path_as_csv_is_that_of_the_json(capsys):
+    _, told, _ = run(capsys, "game", "path", *WHO, "--rounds", 3, "--json")
+    code, out, _ = run(capsys, "game", "path", *WHO, "--rounds", 3, "--csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert code == 0
+    assert len(rows) == 9
+    for row, (solved, client) in zip(
+        rows, itertools.product(json.loads(told)["rounds"], range(3)), strict=True
+    ):
+        assert int(row["round"]) == solved["round"]
+        assert row["client"] == f"client {client}"
+        assert float(row["decay_factor"]) == solved["decay_factor"]
+        assert float(row["client_utility"]) == solved["client_utilities"][client]
+        assert int(row["local_epochs"]) == solved["local_epochs"][client]
+        assert int(row["abstains"]) == solved["abstains"][client]
+
+
+@pytest.mark.parametrize(
+    ("options", "games"),
+    [
+        (
+            ["--over", "price", "--values", "0.5,2"],
+            [([0.05, 0.1, 0.2], 0.5), ([0.05, 0.1, 0.2], 2.0)],
+        ),
+        (
+            ["--over", "cost", "--client", "1", "--range", "0.1:0.4", "--steps", "3"],
+            [([0.05, 0.1, 0.2], 1.0), ([0.05, 0.2, 0.2], 1.0), ([0.05, 0.4, 0.2], 1.0)],
+        ),
+        (
+            ["--over", "cost", "--values", "1,3"],
+            [([0.05, 0.1, 0.2], 1.0), ([0.15, 0.3, 0.6], 1.0)],
+        ),
+    ],
+)
+def test_a_sweep_solves_the_games_that_it_says(capsys, options, games):
+    code, out, _ = run(capsys, "game", "sweep", *WHO, "--round", 20, *options, "--json")
+    assert code == 0
+    for solved, (costs, price) in zip(json.loads(out)["values"], games, strict=True):
+        expected = solve(Game([0.9, 0.8, 0.7], costs, 20, price))
+        assert solved["decay_factor"] == pytest.approx(expected.decay_factor)
+        assert solved["local_epochs"] == expected.local_epochs.tolist()
+        assert solved["server_utility"] == pytest.approx(expected.server_utility)
+
+
+def test_a_sweep_is_by_default_around_the_price_itself(capsys, tmp_path):
+    picture = tmp_path / "sweep.png"
+    options = ["--price", 2, "--plot", picture]
+    code, out, _ = run(capsys, "game", "sweep", *WHO, *options)
+    values = [line.split()[0] for line in out.splitlines()[4:25]]
+    assert code == 0
+    assert (values[0], values[10], values[20], len(values)) == ("0.2", "2", "20", 21)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--over", "contribution"], "say whose contribution is swept: --client NAME."),
+        (["--client", "0"], "the price is the same for all clients: leave out --client."),
+        (["--over", "cost", "--client", "client 9"], "unknown client 'client 9'"),
+        (["--decay-start", "0.5", "--rounds", "9"], "--decay-start gives the price"),
+        (["--range", "0:1"], "a range begins and ends above 0"),
+        (["--steps", "0"], "--steps must be from 1 to 100,000, not 0."),
+        (["--over", "cost", "--values=-1"], "costs must "),
+    ],
+)
+def test_a_bad_sweep_is_one_sentence(capsys, options, expected):
+    code, out, err = run(capsys, "game", "sweep", *WHO, *options)
+    assert (code, out) == (2, "")
+    assert expected in err
+    assert err.count("\n") == 1
+
+
+def test_the_explorer_of_a_file_is_a_page_with_that_game(capsys, tmp_path):
+    file, page = tmp_path / "clients.csv", tmp_path / "page.html"
+    file.write_text("name,contribution,cost\nhospital,0.9,0.05\nclinic,0.8,0.1\n")
+    options = ["--round", 20, "--out", page, "--no-open", "--json"]
+    code, out, _ = run(capsys, "game", "explore", "--clients", file, *options)
+    assert code == 0
+    assert json.loads(out) == {"page": str(page)}
+    [text] = re.findall(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    [section] = json.loads(text)["sections"]
+    [game] = section["items"][0]["games"]
+    assert game["clients"] == ["hospital", "clinic"]
+    assert (game["round"], game["costs"]) == (20, [0.05, 0.1])
+    assert game["played"] == solve(Game([0.9, 0.8], [0.05, 0.1], 20)).decay_factor
+
+
+def test_the_explorer_refuses_a_crowd(capsys, tmp_path):
+    file = tmp_path / "clients.csv"
+    file.write_text("contribution,cost\n" + "0.5,0.1\n" * 2001)
+    code, _, err = run(capsys, "game", "explore", "--clients", file, "--out", tmp_path / "x.html")
+    assert code == 2
+    assert "the explorer takes up to 2,000 clients, not 2,001" in err

@@ -7,7 +7,9 @@ import json
 import pytest
 
 from flamma.cli import main
+from flamma.experiments.callbacks import StopRun
 from flamma.experiments.parts import PARTS, own_options
+from flamma.experiments.run import run
 from flamma.strategies import FAMILIES, STRATEGIES, in_family
 
 SMALL = [
@@ -45,6 +47,38 @@ def test_run_shows_progress_and_a_summary(capsys, tmp_path):
     assert record["params_sha256"] in shown
     assert record["rounds"] == 3
     assert {"last_10_accuracy", "accuracy_variance", "epochs_total", "certificate"} <= record.keys()
+
+
+def test_rounds_are_tracked_by_name(capsys, tmp_path):
+    out = tmp_path / "run"
+    code, _, _ = call(capsys, "run", *SMALL, "--out", out, "--track", "tensorboard")
+    assert code == 0
+    assert len(list((out / "tensorboard").glob("events.*"))) == 1
+    code, _, told = call(capsys, "run", *SMALL, "--track", "tensorbaord")
+    assert code == 2
+    assert "unknown tracker 'tensorbaord': did you mean tensorboard?" in told
+
+
+def test_a_stopped_run_says_so_and_how_to_go_on(capsys, tmp_path):
+    def stop(record):
+        raise StopRun("enough")
+
+    out = tmp_path / "run"
+    run({"rounds": 3, "data": {"train_samples": 150}, "model": "logistic"}, out=out, on_round=stop)
+    for command in ("show", "resume"):
+        code, shown, _ = call(capsys, command, out)
+        assert code == 0
+        assert "1 of 3 rounds" in shown
+        assert "stopped after round 1 by RoundFunction: enough" in shown
+        assert f"flamma resume {out} --past-stop goes on" in shown
+        assert "not finished" not in shown
+    told = json.loads(call(capsys, "show", out, "--json")[1])
+    assert told["stopped"] == {"round": 1, "reason": "enough", "by": "RoundFunction"}
+    assert told["finished"] is True
+    code, shown, _ = call(capsys, "resume", out, "--past-stop", "--json")
+    assert code == 0
+    assert json.loads(shown)["stopped"] is None
+    assert json.loads(shown)["rounds"] == 3
 
 
 def test_a_file_and_settings_over_it(capsys, tmp_path):
@@ -169,11 +203,49 @@ def test_compare_prints_the_table_and_draws(capsys, tmp_path):
     assert "\nsynthetic\n" in shown
     assert "FedAvg" in shown
     assert "FLamma" in shown
-    assert "*" in shown
+    assert "±" not in shown  # there is one seed
+    assert "With a single seed one cannot tell which strategy is best" in shown
     assert (out / "curves-digits.png").read_bytes().startswith(b"\x89PNG")
     code, again, _ = call(capsys, *arguments, "--json")
     assert code == 0
     assert json.loads(again) == json.loads((out / "table.json").read_text())
+    code, table, _ = call(capsys, "show", out)
+    assert code == 0
+    assert shown.startswith(table)
+    assert table.count("FedAvg") == 2
+    code, told, _ = call(capsys, "show", out, "--json")
+    assert (code, told) == (0, again)
+    (out / "table.json").unlink()
+    code, _, told = call(capsys, "show", out)
+    assert code == 2
+    assert "has no table yet: the flamma compare that was begun there goes on" in told
+
+
+def test_quiet_says_only_the_result_and_verbose_everything(capsys, tmp_path):
+    code, shown, progress = call(capsys, "run", "-q", *SMALL, "--out", tmp_path / "quiet")
+    assert (code, progress) == (0, "")
+    assert "params_sha256" in shown
+    assert "Report:" not in shown
+    assert (tmp_path / "quiet" / "report.html").exists()
+    code, shown, progress = call(capsys, "-v", "show", tmp_path / "nowhere")
+    assert (code, shown) == (2, "")
+    assert "Traceback" in progress
+    assert progress.splitlines()[-1].startswith("flamma: ")
+    assert "holds no run" in progress
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:7", "mps", "nonsense"])
+def test_a_device_that_is_not_there_is_one_short_sentence(device, capsys, tmp_path, monkeypatch):
+    def no_device(*_, **__):
+        raise RuntimeError("of the insides\nof torch")
+
+    monkeypatch.setattr("torch.zeros", no_device)
+    code, _, err = call(capsys, "run", *SMALL, "--device", device, "--out", tmp_path / "run")
+    assert code == 2
+    assert err.startswith(f"flamma: training.device '{device}' cannot be used here (")
+    assert err.endswith("); use auto or cpu.\n")
+    assert "insides" not in err
+    assert not (tmp_path / "run" / "config.toml").exists()
 
 
 def test_compare_shows_its_suite(capsys):

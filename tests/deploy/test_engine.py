@@ -16,6 +16,7 @@ from flamma.deploy import runs
 from flamma.deploy.control import FlowerRun
 from flamma.deploy.engine import Deployment
 from flamma.errors import ConfigError, DeployError
+from flamma.experiments.callbacks import Callbacks
 from flamma.experiments.config import make_config
 from flamma.experiments.engine import Assignment
 from flamma.experiments.folder import RunFolder
@@ -127,7 +128,8 @@ class Flower:
             if record.round == self.rounds:
                 raise RuntimeError("the ServerApp was killed")
 
-        LocalEngine().execute(Assignment(make_config(tables), folder, on_round=stop))
+        heard = Callbacks(on_round=stop)
+        LocalEngine().execute(Assignment(make_config(tables), folder, callbacks=heard))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from flamma.engines.flower.server_app import serve
 from flamma.engines.flower.site import Site
 from flamma.errors import ConfigError
 from flamma.experiments import checkpoint
+from flamma.experiments.callbacks import Callbacks
 from flamma.experiments.config import make_config
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, resume, run
@@ -65,10 +66,10 @@ def tables(strategy="flamma", behaviours=ALL, **more):
     return {**SMALL, "strategy": {"name": strategy}, "behaviours": behaviours, **more}
 
 
-def served(place, config, grid=None, **options):
+def served(place, config, grid=None, on_round=None, **options):
     grid = grid or LoopGrid(partitions(config["data"]["clients"]))
     config = make_config({**config, "engine": {"name": "flower"}})
-    serve(grid, config, RunFolder(place), **options)
+    serve(grid, config, RunFolder(place), callbacks=Callbacks(on_round=on_round), **options)
     return Run.load(place)
 
 

@@ -129,8 +129,10 @@ def test_processes_do_not_matter_and_finished_runs_are_kept(done, tmp_path, monk
     assert again == found
     assert (tmp_path / "audit.json").read_bytes() == (out / "audit.json").read_bytes()
     assert (tmp_path / "audit.csv").read_bytes() == (out / "audit.csv").read_bytes()
-    monkeypatch.setattr(flamma.experiments.jobs, "run", None)  # nothing is run any more
-    monkeypatch.setattr(flamma.experiments.jobs, "resume", None)
+    monkeypatch.setattr(
+        flamma.experiments.job_worker, "run_config", None
+    )  # nothing is run any more
+    monkeypatch.setattr(flamma.experiments.job_worker, "go_on", None)
     assert audit(TABLES, out=tmp_path, **OPTIONS) == found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flamma.cli.compare import _print
+from flamma.cli.compare import print_comparison
 from flamma.experiments.compared_metrics import last_accuracies
 from flamma.experiments.published import read_published, repetition
 from flamma.experiments.run import Run
@@ -142,7 +142,7 @@ def test_every_table_has_the_column(with_local, capsys):
     assert ["better_off" in row["values"] for row in told] == [True, True, False]
     view = ComparisonView(with_local, table, {}, [])
     assert main_table(view, "mnist").header[3] == "Share better off (iid)"
-    _print(table, with_local, as_json=False)
+    print_comparison(table)
     assert "Share better off (iid)" in capsys.readouterr().out
 
 

@@ -341,14 +341,14 @@ def test_a_damaged_run_is_done_again_and_never_averaged(done, tmp_path):
 
 def test_a_run_whose_process_is_killed_is_left_out_by_name(tmp_path, monkeypatch):
     suite = {**SUITE, "seeds": 1, "splits": ["iid"]}
-    real = flamma.experiments.jobs.run
+    real = flamma.experiments.job_worker.run_config
 
-    def deadly(config, **options):
+    def deadly(config, *given, **options):
         if config.strategy.name == "fedavg":
             os.kill(os.getpid(), signal.SIGKILL)
-        return real(config, **options)
+        return real(config, *given, **options)
 
-    monkeypatch.setattr("flamma.experiments.jobs.run", deadly)
+    monkeypatch.setattr("flamma.experiments.job_worker.run_config", deadly)
     comparison = compare(suite, out=tmp_path, processes=2)
     assert comparison.failed == {"runs/digits/iid/fedavg/seed-0": "its process was killed"}
     assert [row.strategy for row in comparison.rows] == ["flamma", "eager"]

@@ -84,8 +84,8 @@ class Case:
     fewer_jobs: int = 0
     more_vector: int = 0  # numbers of the jobs' vectors beyond those of the net
     times: list[float] = field(default_factory=lambda: [10.0, math.inf])  # a call's, and the limit
-    # The step size, momentum, proximal weight, bound of the loss and tilt.
-    rates: list[float] = field(default_factory=lambda: [0.1, 0.9, 0.01, math.inf, 0.0])
+    # The step size, momentum, proximal weight, bound of the loss, tilt, weight decay and clip.
+    rates: list[float] = field(default_factory=lambda: [0.1, 0.9, 0.01, math.inf, 0.0, 0.0, 1.0])
 
     def line(self) -> str:
         first = [self.instructions, self.batch, self.memory, self.copies, self.pieces]
@@ -218,6 +218,8 @@ def sound_case(rng: random.Random) -> Case:
             rng.choice([0.0, 0.1]),
             bound,
             tilt,
+            rng.choice([0.0, 0.01]),
+            rng.choice([0.01, 1.0, math.inf]),
         ],
     )
 
@@ -292,7 +294,7 @@ def _in_client(rng: random.Random, case: Case) -> Case:
 def _in_sizes(rng: random.Random, case: Case) -> Case:
     name = rng.choice(SIZES)
     if name == "rates":
-        wild = [rng.choice([1e38, -1.0, 3.0, float("inf"), float("nan")]) for _ in range(5)]
+        wild = [rng.choice([1e38, -1.0, 3.0, float("inf"), float("nan")]) for _ in range(7)]
         return replace(case, rates=wild)
     if name == "times":
         return replace(case, times=[rng.choice([-1.0, 0.0, math.nan, 1.0]) for _ in range(2)])

@@ -91,7 +91,7 @@ struct Client {
 struct Case {
     int64_t set, batch, memory, copies, pieces, wants_loss, wants_trained_loss;
     int64_t more_params, fewer_jobs, more_vector;
-    double seconds, limit, rates[5];
+    double seconds, limit, rates[7];
     std::vector<int64_t> plan;
     std::vector<Client> clients;
 
@@ -164,6 +164,7 @@ struct Case {
             job.wants_loss = wants_loss, job.wants_trained_loss = wants_trained_loss;
             job.learning_rate = rates[0], job.momentum = rates[1], job.proximal = rates[2];
             job.loss_bound = rates[3], job.tilt = rates[4];
+            job.weight_decay = rates[5], job.clip = rates[6];
             client.give_order(jobs[i], --rest[i]);
         }
         const int64_t given = number - fewer_jobs;

@@ -29,6 +29,7 @@ def falls(values, tolerance):
     [
         ("round", [1, 7, 30], None, lambda v: {"round": v}),
         ("price", [0, 0.2, 1.5], None, lambda v: {"price": v}),
+        ("cost_scale", [0.5, 3.0], None, lambda v: {"costs": GAME.costs * v}),
         ("cost", [0.5, 0.01], 1, lambda v: {"costs": [0.1, v, 0.2]}),
         ("contribution", [0, 1, 0.5], 2, lambda v: {"contributions": [0.9, 0.8, v]}),
         ("contribution", [0.4], 0, lambda v: {"contributions": [v, 0.8, 0.3]}),
@@ -118,7 +119,7 @@ def test_with_whole_epochs_a_dearer_client_may_make_another_work_more():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("epochs", [1, 2]), "cannot vary 'epochs': choose one of round, price, cost, contrib"),
+        (("epochs", [1, 2]), "cannot vary 'epochs': choose one of round, price, cost_scale, cost"),
         (("costs", [1, 2], 0), "cannot vary 'costs'"),
         (("cost", [0.1]), r"whose cost varies: client=0\.\.2"),
         (("contribution", [0.1]), r"whose contribution varies: client=0\.\.2"),

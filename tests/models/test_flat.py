@@ -73,14 +73,37 @@ def test_the_result_is_that_of_the_untouched_module():
     assert torch.equal(FlatModel(module).module(x), expected)
 
 
-def test_frozen_parameters_are_carried_along():
-    module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+def test_frozen_parameters_are_not_part_of_the_vector():
+    module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2), nn.BatchNorm1d(2))
     module[0].weight.requires_grad_(False)
+    frozen = module[0].weight.detach().clone()
     model = FlatModel(module)
-    assert model.layout.names == ("0.bias", "1.weight", "1.bias", "0.weight")
-    assert model.layout.trainable == (True, True, True, False)
-    model.module(torch.ones(1, 3)).sum().backward()
-    assert model.gradient.numel() == 4 + 8 + 2
+    assert model.layout.names == (
+        *("0.bias", "1.weight", "1.bias", "2.weight", "2.bias"),
+        *("2.running_mean", "2.running_var"),
+    )
+    assert model.layout.trainable == (True,) * 5 + (False,) * 2
+    model.module(torch.ones(2, 3)).sum().backward()
+    assert model.gradient.numel() == 4 + 8 + 2 + 2 + 2
+    model.load(np.zeros(model.layout.size, dtype=np.float32))
+    assert torch.equal(module[0].weight, frozen)
+
+
+def test_a_vector_gets_the_names_of_the_state_dict_without_the_module():
+    first, second = nn.Linear(3, 3), nn.Linear(3, 3)
+    second.weight = first.weight
+    first.bias.requires_grad_(False)
+    module = nn.Sequential(first, second, nn.BatchNorm1d(3))
+    model = FlatModel(module)
+    vector = np.arange(model.layout.size, dtype=np.float32)
+    named = model.naming.arrays(vector)
+    assert model.naming.aliases == {"1.weight": "0.weight"}
+    assert sorted(model.naming.fixed) == ["0.bias", "2.num_batches_tracked"]
+    model.load(vector)
+    expected = module.state_dict()
+    assert named.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert np.array_equal(named[name], tensor.numpy()), name
 
 
 def test_shared_parameters_stay_shared_and_count_once():

@@ -51,7 +51,9 @@ def test_the_page_follows_a_run_through_restart_and_resume(tmp_path, opened):
             assert page.inner_text("h1") == "Waiting for a run in run"
             made_run(path, done=3)
             wait_for_rounds(page, 3)
-            assert "3 of 12 rounds are finished" in page.inner_text("#notices")
+            assert "3 of 12 rounds are finished, about" in page.inner_text("#progress")
+            assert page.get_attribute("#progress progress", "value") == "3"
+            assert page.inner_text("#notices") == ""  # a healthy run misses nothing
             page.select_option("[data-explorer] select[name=client]", "1")
             append(path, 4, 6)
             wait_for_rounds(page, 6)
@@ -66,7 +68,7 @@ def test_the_page_follows_a_run_through_restart_and_resume(tmp_path, opened):
             with LiveServer(path, port=port):
                 wait_for_rounds(page, 12)
                 until(page, "document.getElementById('live').textContent === '● live'")
-                assert page.inner_text("#notices") == ""
+                assert page.inner_text("#notices") == page.inner_text("#progress") == ""
 
 
 @pytest.fixture(scope="module")

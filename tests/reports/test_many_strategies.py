@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from importlib.resources import files
 
 import pytest
 
@@ -12,9 +10,9 @@ from browsing import until
 from flamma.experiments.table import Row
 from flamma.reports.comparing import pareto, read_comparison
 from flamma.reports.curves import draw_comparison
-from flamma.reports.drawing import SERIES_COLOURS
 from flamma.reports.html_page import as_json, read_document, write_report
-from flamma.reports.multiples import REFERENCES, multiples, series_of
+from flamma.reports.multiples import REFERENCES, multiples
+from flamma.reports.palette import looks_of
 from flamma.reports.plane_chart import label_places
 from flamma.strategies import FAMILIES, in_family, label_of
 from made_runs import made_comparison
@@ -165,15 +163,21 @@ def test_a_strategy_has_one_colour_everywhere_and_differs_from_others_of_its_fam
     )
     for label in LABELS.values():
         assert len({colour for name, colour, _ in drawn if name == label}) == 1, label
-    for own in multiples(view):
-        looks = {series_of(view, name) for name in (*own.members, *own.references)}
-        assert len(looks) == len(own.members) + len(own.references)
+    looks = looks_of(view.strategies)
+    assert len({*looks.values()}) == len(view.strategies)
+    assert {name: colour for name, colour, _ in drawn if name in LABELS.values()} == {
+        LABELS[name]: look.light for name, look in looks.items()
+    }
 
 
-def test_pictures_have_the_colours_of_the_page():
-    script = (files("flamma.reports") / "page" / "charts.js").read_text()
-    light = re.search(r"light: \{.*?series: \[(.*?)\]", script, re.S)[1]
-    assert tuple(re.findall(r"#\w+", light)) == SERIES_COLOURS
+def test_pictures_have_the_colours_of_the_page(view):
+    drawn = {
+        line.get_label(): line.get_color()
+        for axes in draw_comparison(view, "mnist").axes
+        for line in axes.get_lines()
+    }
+    looks = looks_of(view.strategies)
+    assert drawn == {LABELS[name]: look.light for name, look in looks.items()}
 
 
 def test_the_plane_names_the_front_and_the_chosen_family(view, page):

@@ -413,7 +413,7 @@ DAMAGES = {
     "no population": (remove("population.csv"), "Population.csv is missing", {"contributions"}),
     "no about": (remove("run.json"), "Run.json is missing", {"accuracy"}),
     "one round": (lambda path: keep_rounds(path, 1), "1 of 12 rounds", {"accuracy", "decay"}),
-    "no rounds": (remove("rounds.jsonl"), "No round is finished yet", {"local-data"}),
+    "no rounds": (remove("rounds.jsonl"), "0 of 12 rounds are finished", {"local-data"}),
 }
 
 
@@ -423,7 +423,7 @@ def test_of_a_damaged_run_the_rest_is_shown_and_the_loss_said(kind, tmp_path, sh
     path = made_run(tmp_path / "run")
     damage(path)
     page = shown(path)
-    assert said in page.inner_text("#notices")
+    assert said in page.inner_text("#progress") + page.inner_text("#notices")
     found = marks(page)
     assert charts <= {name for name, _ in found}
     assert min(found.values()) > 0, found
@@ -432,7 +432,7 @@ def test_of_a_damaged_run_the_rest_is_shown_and_the_loss_said(kind, tmp_path, sh
 def test_an_unfinished_run_and_an_unfinished_comparison_say_so(tmp_path, shown):
     run_path = made_run(tmp_path / "run", done=5)
     page = shown(run_path)
-    assert "5 of 12 rounds are finished" in page.inner_text("#notices")
+    assert page.inner_text("#progress").strip() == "5 of 12 rounds are finished"
     path = made_comparison(tmp_path / "made", ["fedavg", "flamma"], splits=["iid"], seeds=2)
     (path / "table.json").unlink()
     config = made_config("flamma", data={"split": "iid"})
@@ -440,7 +440,9 @@ def test_an_unfinished_run_and_an_unfinished_comparison_say_so(tmp_path, shown):
     page = shown(path)
     notices = page.inner_text("#notices")
     assert "Table.json is not there yet" in notices
-    assert "seed-2: 3 of 12 rounds" in notices
+    assert page.inner_text("#progress").strip() == (
+        "51 of 60 rounds of the runs that began are finished"
+    )
     assert "FLamma" in page.inner_text("[data-table=table-mnist]")
 
 

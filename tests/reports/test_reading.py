@@ -22,7 +22,6 @@ from flamma.reports import html_page as pages
 from flamma.reports.comparing import is_comparison, pareto, read_comparison
 from flamma.reports.comparison_tables import paper_table
 from flamma.reports.document import Document, Facts
-from flamma.reports.drawing import style_of
 from flamma.reports.game_charts import decay, games
 from flamma.reports.html_page import as_json, read_document, write_report
 from flamma.reports.reading import read_run
@@ -115,10 +114,6 @@ def test_the_pareto_front_is_what_no_other_strategy_beats_in_both():
         row("central", 99, 1),
     ]
     assert [r.strategy for r in pareto(rows)] == ["fair", "between", "equal", "accurate"]
-
-
-def test_no_two_of_a_dozen_lines_look_alike():
-    assert len({style_of(number) for number in range(24)}) == 24
 
 
 def test_the_papers_table_is_kept_with_its_source():

@@ -67,6 +67,8 @@ uint64_t trained(int set) {
         job.numbers = static_cast<int64_t>(client.x.size()), job.samples = samples;
         job.left = static_cast<int64_t>(client.order.size()), job.wants_loss = 1;
         job.learning_rate = 0.1, job.momentum = 0.9, job.proximal = 0.01;
+        job.weight_decay = 0.01 * static_cast<double>(jobs.size() % 2);
+        job.clip = jobs.size() % 4 < 2 ? INFINITY : 0.3;
         // Every client differs in what it minimises and in which vectors it has.
         const size_t number = jobs.size();
         job.loss_bound = number % 3 == 1 ? 2.0 : INFINITY, job.tilt = number % 3 == 2 ? 0.8 : 0.0;

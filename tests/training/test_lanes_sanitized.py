@@ -64,7 +64,7 @@ def test_no_access_out_of_bounds_and_nothing_undefined(play, name):
 @pytest.mark.parametrize(("bound", "tilt"), [(1.0, 0.0), (math.inf, 3.0)])
 def test_vectors_and_objectives_of_clients_are_read_within_bounds(play, name, bound, tilt):
     clients = [Client(samples, samples, 1, given=samples) for samples in (5, 0, 4, 7, 3, 6, 2, 1)]
-    rates = [0.1, 0.9, 0.01, bound, tilt]
+    rates = [0.1, 0.9, 0.01, bound, tilt, 0.01, 0.5]
     answer = play(case(name, clients=clients, rates=rates, wants_trained_loss=1))
     assert {status for _, status in answer} == {0}
 
@@ -89,10 +89,14 @@ def test_mini_batches_larger_than_the_data_take_no_more_memory(play, batch):
         ({"more_params": -1}, "load", -1),
         ({"more_vector": 1}, "job", -1),
         ({"more_vector": -1}, "job", -1),
-        ({"rates": [0.1, 0.9, 0.01, 0.0, 0.0]}, "job", -1),
-        ({"rates": [0.1, 0.9, 0.01, math.nan, 0.0]}, "job", -1),
-        ({"rates": [0.1, 0.9, 0.01, math.inf, math.inf]}, "job", -1),
-        ({"rates": [0.1, 0.9, 0.01, 2.0, 1.0]}, "job", -1),
+        ({"rates": [0.1, 0.9, 0.01, 0.0, 0.0, 0.0, 1.0]}, "job", -1),
+        ({"rates": [0.1, 0.9, 0.01, math.nan, 0.0, 0.0, 1.0]}, "job", -1),
+        ({"rates": [0.1, 0.9, 0.01, math.inf, math.inf, 0.0, 1.0]}, "job", -1),
+        ({"rates": [0.1, 0.9, 0.01, 2.0, 1.0, 0.0, 1.0]}, "job", -1),
+        ({"rates": [0.1, 0.9, 0.01, math.inf, 0.0, -0.1, 1.0]}, "job", -1),
+        ({"rates": [0.1, 0.9, 0.01, math.inf, 0.0, math.inf, 1.0]}, "job", -1),
+        ({"rates": [0.1, 0.9, 0.01, math.inf, 0.0, 0.0, 0.0]}, "job", -1),
+        ({"rates": [0.1, 0.9, 0.01, math.inf, 0.0, 0.0, math.nan]}, "job", -1),
         ({"fewer_jobs": 30}, "begin", -1),
         ({"clients": [Client(5, 5, highest=3)]}, "job", -4),
         ({"clients": [Client(5, 5, highest=1, lowest=-1)]}, "score", -4),

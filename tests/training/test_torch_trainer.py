@@ -333,7 +333,7 @@ def test_auto_picks_a_gpu_where_there_is_one(monkeypatch):
     assert pick_device("auto") == "cpu"
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "nonsense", "meta"])
+@pytest.mark.parametrize("device", ["cuda:99", "nonsense", "meta", "mps:3", "cuda:-1"])
 def test_a_device_that_is_not_there_is_refused_in_one_sentence(device):
     with pytest.raises(ConfigError, match=r"^training\.device '.*' cannot be used here .*\.$"):
         pick_device(device)

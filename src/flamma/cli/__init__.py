@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
-import os
-import select
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from typing import TextIO
@@ -22,57 +22,65 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     It is 0, 2 with one sentence on what is wrong with what was asked for, 1 with one sentence on
-    what failed meanwhile or on what a check found to differ, or 130 after an interruption. A
-    reader of the output that has seen enough, such as ``head``, is no failure.
+    what failed meanwhile or on what a check found to differ, or 130 after an interruption, with
+    the command that goes on. A reader of the output that has seen enough, such as ``head``, is no
+    failure: the work goes on, and its files are written.
     """
+    from flamma.cli.streams import readers_may_leave
+
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        with readers_may_leave():
+            return _call(given)
+    except KeyboardInterrupt:  # while the reader was waited for
+        return 130
+
+
+def _call(given: list[str]) -> int:
     from flamma.cli.parser import command_line
 
-    options = command_line().parse_args(arguments)
+    options = argparse.Namespace()
     try:
+        options = command_line().parse_args(given)
+        options.arguments = given
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             code: int | None = options.run(options)
-        sys.stdout.flush()
-    except FlammaError as error:
-        return _failed(2, str(error))
-    except KeyboardInterrupt:
-        return _failed(130, "interrupted.")
-    except BrokenPipeError as error:
-        if _output_has_no_reader():
-            return 0
-        return _failed(1, f"a process or connection that is needed has ended: {error}.")
-    except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            return _failed(2, "too many files are open; allow more by `ulimit -n`.")
-        place = "" if error.filename is None else f"{error.filename}: "
-        return _failed(2 if place else 1, f"{place}{error.strerror or error}.")
-    except MemoryError:
-        return _failed(1, "this machine has not enough memory for that.")
-    return code or 0
+        return code or 0
+    except (FlammaError, KeyboardInterrupt, OSError, MemoryError) as error:
+        if getattr(options, "verbose", False) and not isinstance(error, KeyboardInterrupt):
+            traceback.print_exc()
+        return _failed(*_explained(error))
+
+
+def _explained(error: BaseException) -> tuple[int, str]:
+    """Return the exit code and the sentence for what ended a command."""
+    from flamma.cli.interrupts import Interrupted
+
+    match error:
+        case FlammaError():
+            return 2, str(error)
+        case Interrupted():
+            return 130, f"interrupted; {error}"
+        case KeyboardInterrupt():
+            return 130, "interrupted."
+        case MemoryError():
+            return 1, "this machine has not enough memory for that."
+        case BrokenPipeError():
+            return 1, f"a process or connection that is needed has ended: {error}."
+        case OSError(errno=errno.EMFILE | errno.ENFILE):
+            return 2, "too many files are open; allow more by `ulimit -n`."
+        case OSError(filename=None):
+            return 1, f"{error.strerror or error}."
+        case OSError():
+            return 2, f"{error.filename}: {error.strerror or error}."
+    raise error
 
 
 def _failed(code: int, sentence: str) -> int:
     with contextlib.suppress(OSError):  # standard error may be closed
         print(f"flamma: {printable(sentence, MOST_MESSAGE)}", file=sys.stderr, flush=True)
     return code
-
-
-def _output_has_no_reader() -> bool:
-    """Return whether standard output is a pipe without a reader; then nothing more goes there."""
-    with contextlib.suppress(OSError, ValueError):  # output that is no file has no such pipe
-        try:
-            sys.stdout.flush()  # what could not be written is still there, so this fails again
-            ends = select.poll()
-            ends.register(sys.stdout.fileno(), 0)
-            if not any(event & select.POLLERR for _, event in ends.poll(0)):
-                return False
-        except BrokenPipeError:
-            pass
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())  # or Python fails on it once more when it exits
-        os.close(null)
-        return True
-    return False
 
 
 def _show_warning(

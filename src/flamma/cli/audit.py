@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.live import ManyRunsDisplay
+from flamma.cli.interrupts import goes_on_by, same_command
+from flamma.cli.live import Loudness, ManyRunsDisplay, loudness
 from flamma.cli.parser import Parser, listed
 from flamma.cli.report import report_at_end
 from flamma.cli.run import add_settings, settings
 from flamma.errors import RunError
 
 if TYPE_CHECKING:
-    from flamma.experiments.auditing.findings import Audit, AuditedCase, Finding
+    from flamma.experiments.auditing.findings import Audit
 
 EXAMPLES = """\
 examples:
@@ -76,7 +78,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_audit(options: argparse.Namespace) -> None:
     """Run ``flamma audit``."""
-    from flamma.experiments.audit import audit
+    from flamma.experiments.audit import audit_source
     from flamma.experiments.auditing.audit_files import AUDIT_FILE, FINDINGS_FILE
     from flamma.experiments.auditing.sources import read_source
 
@@ -84,20 +86,21 @@ def run_audit(options: argparse.Namespace) -> None:
         options.source, settings(options), options.seeds, listed(options.strategies)
     )
     out = options.out or source.out
-    with ManyRunsDisplay() as display:
-        found = audit(
+    with goes_on_by(same_command(options)), ManyRunsDisplay(loudness(options)) as display:
+        found = audit_source(
             source,
-            out=out,
-            deviations=listed(options.deviations),
-            clients=listed(options.subjects),
-            processes=options.processes,
-            on_progress=display,
-            data_dir=options.data_dir,
+            out,
+            listed(options.deviations),
+            listed(options.subjects),
+            options.processes,
+            display,
+            options.data_dir,
         )
     if not options.json:
         _print(found)
-        print(f"Tables: {out / AUDIT_FILE}, {out / FINDINGS_FILE}")
-    report_at_end(out, options.json)
+        if loudness(options) > Loudness.QUIET:
+            print(f"Tables: {out / AUDIT_FILE}, {out / FINDINGS_FILE}")
+    report_at_end(out, options)
     if options.json:
         print((out / AUDIT_FILE).read_text(encoding="utf-8"), end="")
     if found.failed:
@@ -108,63 +111,27 @@ def run_audit(options: argparse.Namespace) -> None:
         )
 
 
+def show_audit(folder: Path, as_json: bool) -> None:
+    """Print the gains in an audit's directory, as ``flamma audit`` did at its end."""
+    from flamma.experiments.auditing.audit_files import AUDIT_FILE, read_audit
+
+    found = read_audit(folder)
+    if as_json:
+        print((folder / AUDIT_FILE).read_text(encoding="utf-8"), end="")
+    else:
+        _print(found)
+    for run, why in found.failed.items():
+        print(f"flamma: {run} failed and is left out: {why}", file=sys.stderr)
+
+
 def _print(found: Audit) -> None:
+    from flamma.experiments.auditing.audit_table import audit_header, audit_line
     from flamma.reports.tables import text_table
-    from flamma.strategies import label_of
 
     for case in found.cases:
-        seeds = len(case.baselines)
-        print(
-            f"{label_of(case.strategy)} on {case.dataset} ({case.split}), {case.clients} clients, "
-            f"{case.rounds} rounds, {seeds} seed{'s' * (seeds != 1)}: gain in utility, as a share "
-            f"of the honest one"
-        )
-        subjects = case.subjects
-        header = [
-            "deviation",
-            *subjects,
-            "own acc.",
-            "others' acc.",
-            "variance",
-            "worst",
-            "flagged",
-        ]
-        print(text_table(header, [_line(case, name) for name in case.deviations]))
+        print(case.title)
+        lines = [audit_line(case, name) for name in case.deviations]
+        print(text_table(audit_header(case), lines))
         if not case.is_paid:
             print("There is no game and so no pay: the utility is minus the cost of the work.")
         print(f"{case.sentence}\n")
-
-
-def _line(case: AuditedCase, deviation: str) -> list[str]:
-    """Return a deviation's line: the gain of each client, and the changes in the mean over all."""
-    found = [f for f in case.findings if f.deviation == deviation]
-    gains = [_gain(case.of(subject, deviation)) for subject in case.subjects]
-    changes = [
-        _mean([getattr(f, name) for f in found])
-        for name in (
-            "accuracy_change",
-            "others_accuracy_change",
-            "others_variance_change",
-            "others_worst_change",
-        )
-    ]
-    flagged = sum(f.flagged > 0 for f in found)
-    return [deviation, *gains, *changes, f"{flagged} of {len(found)}" if flagged else "-"]
-
-
-def _gain(findings: list[Finding]) -> str:
-    """Return the mean relative gain over seeds, in brackets if it is only known in utility."""
-    from flamma.experiments.auditing.findings import percent
-
-    known = [f.relative_gain for f in findings if f.relative_gain is not None]
-    if known:
-        return percent(sum(known) / len(known))
-    return f"({sum(f.gain for f in findings) / len(findings):+.3g})" if findings else "-"
-
-
-def _mean(values: list[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return "-"
-    mean = sum(known) / len(known)
-    return "0" if abs(mean) < 0.05 else f"{mean:+.1f}"

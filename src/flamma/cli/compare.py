@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.live import ManyRunsDisplay
+from flamma.cli.interrupts import goes_on_by, same_command
+from flamma.cli.live import Loudness, ManyRunsDisplay, loudness
 from flamma.cli.parser import Parser, listed
 from flamma.cli.report import add_watch, report_at_end, watched
-from flamma.cli.run import add_settings, settings
+from flamma.cli.run import TABLE_FILE, add_settings, settings
 from flamma.errors import FlammaError, RunError
 
 if TYPE_CHECKING:
     from flamma.experiments.published import Repetition
+    from flamma.experiments.suite import Suite
     from flamma.experiments.table import Comparison
 
 EXAMPLES = """\
@@ -30,7 +33,8 @@ examples:
 
 A suite is a TOML file with seeds, datasets, splits, strategies, a table `run` with what all runs
 share (as in a run's configuration) and a table `overrides` with what one strategy, dataset or
-split has for itself; it may extend another one. `flamma compare --show-suite` prints the default.
+split has for itself; it may extend another one. Options on the command line win over all of it.
+`flamma compare --show-suite` prints the suite, what would run, and where each setting comes from.
 """
 
 
@@ -55,7 +59,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--splits", metavar="A,B,..", help="only these splits")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
-    parser.add_argument("--show-suite", action="store_true", help="print the suite and stop")
+    parser.add_argument("--show-suite", action="store_true", help="print what would run and stop")
     parser.add_argument(
         "--processes", type=int, help="runs at the same time (default as many as there are cores)"
     )
@@ -72,47 +76,43 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_compare(options: argparse.Namespace) -> int:
     """Run ``flamma compare``; the exit code is 1 if it was checked and is not the same."""
-    from flamma.experiments.compare import compare
+    from flamma.experiments.compare import compare_suite
+    from flamma.experiments.own_suite import asked_suite
     from flamma.experiments.published import check_overlap, repetition, suite_of
-    from flamma.experiments.suite import narrowed, read_suite, suite_text
+    from flamma.experiments.suite import read_suite, suite_text
 
     named = options.suite or options.suite_option
-    if options.show_suite:
-        print(suite_text(named or "quick"))
-        return 0
     published = None if options.check is None else _published(options.check, named)
     chosen = settings(options)
-    lists = {
-        "strategies": options.strategies or chosen.pop("strategy.name", None),
-        "splits": options.splits or chosen.pop("data.split", None),
-        "datasets": options.datasets or chosen.pop("data.dataset", None),
-    }
-    names = {kind: listed(text) for kind, text in lists.items()}
-    changes = sorted(chosen.keys() - {"engine.processes"})  # which results do not depend on
+    kinds = ("strategies", "splits", "datasets")
+    lists = {kind: listed(getattr(options, kind)) for kind in kinds}
+    one = {"strategy.name", "data.split", "data.dataset"}  # each the only one of a list
+    changes = sorted(chosen.keys() - {"engine.processes"} - one)
     if published is not None and changes:
         raise FlammaError(
             f"--check repeats a table as it was made: leave out {', '.join(changes)}."
         )
-    source = suite_of(published) if published and not named else read_suite(named)
-    suite = narrowed(source, options.seeds, chosen, **names)
+    source = suite_of(published) if published and not named else named
+    suite, own = asked_suite(source, options.seeds, chosen, lists)
+    if options.show_suite:
+        as_written = suite == read_suite(named)
+        _show(suite, suite_text(named or "quick") if as_written else "", options.json)
+        return 0
     if published is not None:
         check_overlap(published, suite)
     out = options.out or Path("out") / suite.name
-    with watched(out, options.watch), ManyRunsDisplay() as display:
-        comparison = compare(
-            suite,
-            out=out,
-            processes=options.processes,
-            on_progress=display,
-            data_dir=options.data_dir,
-        )
-    _print(comparison, out, options.json)
-    report_at_end(out, options.json)
+    with (
+        goes_on_by(same_command(options)),
+        watched(out, options),
+        ManyRunsDisplay(loudness(options)) as display,
+    ):
+        comparison = compare_suite(suite, out, own, options.processes, display, options.data_dir)
+    _finish(comparison, suite, out, options)
     found = None if published is None else repetition(published, comparison)
     if found is not None:
         _print_repetition(found, options)
     elif options.json:
-        print((out / "table.json").read_text(encoding="utf-8"), end="")
+        print((out / TABLE_FILE).read_text(encoding="utf-8"), end="")
     if comparison.failed:
         named = "; ".join(f"{run}: {why}" for run, why in list(comparison.failed.items())[:3])
         raise RunError(
@@ -154,25 +154,60 @@ def _print_repetition(found: Repetition, options: argparse.Namespace) -> None:
     print(f"\nRepeated, against {options.check}:\n{table}\n{found.sentence}")
 
 
-def _print(comparison: Comparison, out: Path, as_json: bool) -> None:
+def _show(suite: Suite, text: str, as_json: bool) -> None:
+    """Print what would run: as JSON, or as the suite's file with the origins in comments."""
+    from flamma.experiments.suite_shown import suite_as_json, suite_as_lines
+
+    if as_json:
+        import json
+
+        print(json.dumps(suite_as_json(suite), indent=1, allow_nan=False))
+        return
+    print(f"{(text or suite.as_toml()).rstrip()}\n")
+    for line in suite_as_lines(suite):
+        print(f"# {line}")
+
+
+def _finish(comparison: Comparison, suite: Suite, out: Path, options: argparse.Namespace) -> None:
+    """Draw, print and report a comparison."""
     from flamma.errors import MissingExtraError
-    from flamma.experiments.best import explain_marks
-    from flamma.experiments.table_text import layout, legend
+    from flamma.experiments.suite_shown import origin_notes
     from flamma.reports.curves import save_curves
-    from flamma.reports.tables import text_table
 
     try:
         pictures = [str(path) for path in save_curves(out, comparison)]
     except MissingExtraError as error:
         pictures = []
         print(f"flamma: no pictures: {error}", file=sys.stderr)
+    if not options.json:
+        print_comparison(comparison, origin_notes(suite))
+        if loudness(options) > Loudness.QUIET:
+            tables = ", ".join(str(out / f"table.{kind}") for kind in ("json", "csv", "md"))
+            print(f"\nTables: {tables}")
+            if pictures:
+                print(f"Pictures: {', '.join(pictures)}")
+    report_at_end(out, options)
+
+
+def show_comparison(folder: Path, as_json: bool) -> None:
+    """Print the table of a comparison's directory, as ``flamma compare`` did at its end."""
+    from flamma.experiments.published import read_published
+
+    comparison = read_published(folder / TABLE_FILE)
     if as_json:
-        return
+        print((folder / TABLE_FILE).read_text(encoding="utf-8"), end="")
+    else:
+        print_comparison(comparison)
+    for run, why in comparison.failed.items():
+        print(f"flamma: {run} failed and is not in the table: {why}", file=sys.stderr)
+
+
+def print_comparison(comparison: Comparison, origins: Sequence[str] = ()) -> None:
+    """Print the table of a comparison and what its numbers and marks mean."""
+    from flamma.experiments.table_text import layout, legend, mark_notes
+    from flamma.reports.tables import text_table
+
     for dataset, header, lines in layout(comparison, (("*", ""), ("~", ""))):
         print(f"{dataset}\n{text_table(header, lines)}\n")
-    notes = "".join(f"{note}\n" for note in comparison.evaluation_notes())
-    print(f"{legend(comparison.rows)}\n{notes}{explain_marks('*', '~')}\n")
-    tables = ", ".join(str(out / f"table.{kind}") for kind in ("json", "csv", "md"))
-    print(f"Tables: {tables}")
-    if pictures:
-        print(f"Pictures: {', '.join(pictures)}")
+    notes = [*comparison.evaluation_notes(), *origins, *mark_notes(comparison, "*", "~")]
+    print("\n".join([legend(comparison.rows), *notes]))

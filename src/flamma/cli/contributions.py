@@ -6,7 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from flamma.cli.live import LiveLine
+from flamma.cli.interrupts import goes_on_by, same_command
+from flamma.cli.live import LiveLine, Loudness, loudness
 from flamma.cli.parser import Parser
 from flamma.cli.run import add_settings, settings
 
@@ -78,7 +79,7 @@ def run_contributions(options: argparse.Namespace) -> None:
     if options.model and tables["model"] == LABORATORY_DEFAULTS["model"]:
         tables["model"] = {}  # the options of the default model are not those of another
     out = options.out or Path("out/contributions")
-    with _Display() as display:
+    with goes_on_by(same_command(options)), _Display(loudness(options)) as display:
         study = study_contributions(
             make_config(with_settings(tables, chosen)),
             out=out,
@@ -93,14 +94,16 @@ def run_contributions(options: argparse.Namespace) -> None:
         print(json.dumps(study.as_json(), indent=1, allow_nan=False))
         return
     print(text_table(*study.rows()))
-    print(f"\nTables: {out / 'contributions.json'}, {out / 'contributions.csv'}")
+    if loudness(options) > Loudness.QUIET:
+        print(f"\nTables: {out / 'contributions.json'}, {out / 'contributions.csv'}")
 
 
 class _Display(LiveLine):
     """One line on how many coalitions and runs are done."""
 
-    def __init__(self) -> None:
-        super().__init__(pause=10.0)
+    def __init__(self, loudness: Loudness) -> None:
+        super().__init__(10.0, loudness)
 
     def __call__(self, done: int, of: int) -> None:
-        self.show(f"{done} of {of} trainings{self.left(done, of - done)}", force=done == of)
+        left = self.left(done, of - done)
+        self.show(f"{done} of {of} trainings{left}", f"{done} of {of}", force=done == of)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from flamma.cli.data_show import LateParser, add_show_arguments, run_data_show
+from flamma.cli.interrupts import goes_on_by, same_command
+from flamma.cli.live import Loudness, loudness
 from flamma.cli.parser import Parser
 from flamma.errors import DataError, FlammaError
 
@@ -68,8 +72,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     show.set_defaults(run=run_data_show)
     for parser in (listing, fetch, show):
         parser.add_argument("--data-dir", type=Path, metavar="DIR", help="folder of all datasets")
-    for parser in (listing, show):
-        parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+        parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run_data_list(options: argparse.Namespace) -> None:
@@ -122,35 +125,40 @@ def run_data_list(options: argparse.Namespace) -> None:
 
 def run_data_fetch(options: argparse.Namespace) -> None:
     """Run ``flamma data fetch``; a dataset that cannot be fetched does not stop the others."""
-    failed = []
-    for name in options.names:
-        try:
-            _fetch(name, options.data_dir, options.from_folder)
-        except FlammaError as error:
-            if len(options.names) == 1:
-                raise
-            print(f"flamma: {error}", file=sys.stderr, flush=True)
-            failed.append(name)
+    failed, records = [], []
+    with goes_on_by(same_command(options)):
+        for name in options.names:
+            try:
+                records.append(_fetch(name, options))
+            except FlammaError as error:
+                if len(options.names) == 1:
+                    raise
+                print(f"flamma: {error}", file=sys.stderr, flush=True)
+                failed.append(name)
+    if options.json:
+        print(json.dumps({"datasets": records, "failed": failed}, indent=2, allow_nan=False))
     if failed:
         raise DataError(
             f"{len(failed)} of {len(options.names)} datasets were not fetched: {', '.join(failed)}."
         )
 
 
-def _fetch(name: str, data_dir: Path | None, from_folder: Path | None) -> None:
+def _fetch(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Fetch a dataset, say what came from where unless JSON is asked for, and return it."""
     from flamma.data.datasets import fetch_dataset
     from flamma.data.store import data_folder
 
-    deliveries = fetch_dataset(
-        name,
-        data_dir,
-        from_folder,
-        say=lambda text: print(f"{text} ...", file=sys.stderr, flush=True),
-    )
-    for delivery in deliveries:
-        print(
-            f"{name}: {len(delivery.files)} files, {delivery.size / 1e6:.1f} MB from "
-            f"{delivery.source} in {delivery.seconds:.1f} s, checksums right"
-        )
-    place = data_folder(data_dir) / name
-    print(f"{name} is{'' if deliveries else ' already'} in {place}", flush=True)
+    def say(text: str) -> None:
+        if loudness(options) > Loudness.QUIET:
+            print(f"{text} ...", file=sys.stderr, flush=True)
+
+    deliveries = fetch_dataset(name, options.data_dir, options.from_folder, say=say)
+    place = data_folder(options.data_dir) / name
+    if not options.json:
+        for delivery in deliveries:
+            print(
+                f"{name}: {len(delivery.files)} files, {delivery.size / 1e6:.1f} MB from "
+                f"{delivery.source} in {delivery.seconds:.1f} s, checksums right"
+            )
+        print(f"{name} is{'' if deliveries else ' already'} in {place}", flush=True)
+    return {"name": name, "path": str(place), "fetched": [asdict(d) for d in deliveries]}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.cli.parser import Parser
+from flamma.cli.run import OWN_DATA_FLAGS, add_flags, settings
 from flamma.errors import FlammaError
 
 if TYPE_CHECKING:
@@ -33,15 +34,20 @@ class LateParser(Parser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse the arguments, those that :attr:`complete` adds included."""
+        self.add_late()
+        return super().parse_known_args(args, namespace)
+
+    def add_late(self) -> None:
+        """Add the arguments that :attr:`complete` adds, once."""
         if self.complete is not None:
             self.complete(self)
             self.complete = None
-        return super().parse_known_args(args, namespace)
 
 
 def add_show_arguments(parser: LateParser) -> None:
     """Add the arguments of ``flamma data show``."""
-    parser.add_argument("name", metavar="NAME", help="the dataset")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the dataset")
+    add_flags(parser, OWN_DATA_FLAGS)
     parser.add_argument(
         "--split", metavar="NAME", help="how samples are dealt to clients (default as in a run)"
     )
@@ -99,12 +105,12 @@ def run_data_show(options: argparse.Namespace) -> None:
         from flamma.reports.drawing import check_picture_name
 
         check_picture_name(options.plot)
-    from flamma.data.datasets import DATASETS
     from flamma.experiments.setup import build_data
 
-    config = _config(options)
-    data = build_data(config, options.data_dir)
-    names = DATASETS[config.data.dataset].class_names
+    config, data = _config(options)
+    if data is None:
+        data = build_data(config, options.data_dir)
+    names = _class_names(config, data)
     if options.json:
         indent = 2 if data.clients <= MOST_INDENTED_CLIENTS else None
         print(json.dumps(_record(config, data, names), indent=indent, allow_nan=False))
@@ -114,10 +120,17 @@ def run_data_show(options: argparse.Namespace) -> None:
         _draw(options, config, data, names)
 
 
-def _config(options: argparse.Namespace) -> Config:
-    """Return the configuration of a run with the data that are asked for."""
-    from flamma.cli.run import settings
-    from flamma.experiments.config import make_config, with_settings
+def _class_names(config: Config, data: FederatedData) -> tuple[str, ...]:
+    from flamma.data.datasets import DATASETS
+
+    if config.data.file is not None:
+        return tuple(map(str, data.labels))
+    return DATASETS[config.data.dataset].class_names
+
+
+def _config(options: argparse.Namespace) -> tuple[Config, FederatedData | None]:
+    """Return the configuration of a run with the data that are asked for, and one's own data."""
+    from flamma.experiments.own import configured
 
     flags = {
         f"data.{name.removeprefix(SPLIT_OPTION)}": value
@@ -128,23 +141,27 @@ def _config(options: argparse.Namespace) -> Config:
         name if "." in name or name == "seed" else f"data.{name}": value
         for name, value in settings(options).items()
     }
-    tables = {"per_round": 1, "data": {"dataset": options.name}}
-    return make_config(with_settings(tables, flags | others))
+    if (options.name is None) == (options.data is None):
+        raise FlammaError("name a dataset, or your own file by --data.")
+    named = {} if options.name is None else {"dataset": options.name}
+    config, own = configured({"per_round": 1, "data": named}, flags | others)
+    return config, own.federation(config)
 
 
 def _record(config: Config, data: FederatedData, names: tuple[str, ...]) -> dict[str, Any]:
     import numpy as np
 
     return {
-        "dataset": config.data.dataset,
+        "dataset": config.data.title,
         "split": config.data.split.name,
         "options": dict(config.data.split.options),
         "seed": config.seed,
         "classes": list(names),
+        "clients": list(data.client_names),
         "train_samples": data.samples.tolist(),
         "held_out_samples": np.diff(data.held_offsets).tolist(),
-        "validation_samples": int(data.validation_y.size),
-        "test_samples": int(data.test_y.size),
+        "validation_samples": len(data.validation_y),
+        "test_samples": len(data.test_y),
         "class_counts": data.class_counts().tolist(),
     }
 
@@ -156,15 +173,16 @@ def _print_table(config: Config, data: FederatedData, names: tuple[str, ...]) ->
 
     held, counts = np.diff(data.held_offsets), data.class_counts()
     print(
-        f"{config.data.dataset} over {data.clients} clients by {config.data.split.name}, seed "
-        f"{config.seed}: {data.train_y.size} training samples, {data.held_y.size} held out, "
-        f"{data.validation_y.size} in the server's validation set, {data.test_y.size} in the test "
+        f"{config.data.title} over {data.clients} clients by {config.data.split.name}, seed "
+        f"{config.seed}: {len(data.train_y)} training samples, {len(data.held_y)} held out, "
+        f"{len(data.validation_y)} in the server's validation set, {len(data.test_y)} in the test "
         f"set\n"
     )
-    columns = min(data.classes, MOST_TABLE_CLASSES)
+    classes = counts.shape[1]  # none where samples have no class
+    columns = min(classes, MOST_TABLE_CLASSES)
     rows = [
         [
-            str(client),
+            data.client_names[client] if data.client_names else str(client),
             str(data.samples[client]),
             str(held[client]),
             *(str(count) if count else "." for count in counts[client, :columns]),
@@ -172,9 +190,9 @@ def _print_table(config: Config, data: FederatedData, names: tuple[str, ...]) ->
         for client in range(min(data.clients, MOST_TABLE_CLIENTS))
     ]
     print(text_table(["client", "train", "held out", *names[:columns]], rows, left=0))
-    if data.clients > len(rows) or data.classes > columns:
+    if data.clients > len(rows) or classes > columns:
         print(
-            f"... {len(rows)} of {data.clients} clients and {columns} of {data.classes} classes "
+            f"... {len(rows)} of {data.clients} clients and {columns} of {classes} classes "
             f"shown (--json prints all)"
         )
 
@@ -185,7 +203,7 @@ def _draw(
     from flamma.reports.data_figures import draw_holdings, holdings
     from flamma.reports.drawing import save
 
-    title = f"{config.data.dataset} by {config.data.split.name}"
+    title = f"{config.data.title} by {config.data.split.name}"
     save(draw_holdings(holdings(data, names, title)), options.plot)
     if not options.json:
         print(f"\nPicture: {options.plot}")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from flamma.cli.live import duration
+from flamma.cli.interrupts import goes_on_by, resuming
+from flamma.cli.live import Loudness, duration, loudness
 from flamma.cli.parser import Parser
 from flamma.cli.run import FLAGS, add_settings, settings
 
@@ -70,6 +72,7 @@ def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
     init.add_argument("--port", type=int, help="where the server listens for sites")
     init.add_argument("--control-port", type=int, help="where it listens for its own host")
     add_settings(init, leave_out=tuple(flag for flag in FLAGS if flag not in INIT_FLAGS))
+    init.add_argument("--json", action="store_true", help="print JSON instead of a sentence")
     init.set_defaults(run=run_init)
 
 
@@ -99,9 +102,9 @@ def _register_hosts(verbs: argparse._SubParsersAction[Parser]) -> None:
         help="what runs, who is online, which runs there are",
         description="Tell what runs, which sites are online, and which runs there are.",
     )
-    status.add_argument("--json", action="store_true", help="print JSON instead of tables")
     status.set_defaults(run=run_status)
     for parser in (up, down, status):
+        parser.add_argument("--json", action="store_true", help="print JSON instead of text")
         parser.add_argument("dir", type=Path, metavar="DIR", help="the deployment's folder")
 
 
@@ -138,6 +141,9 @@ def run_init(options: argparse.Namespace) -> None:
     config = make_config(with_settings({}, chosen))
     data = {**config.data.as_table(), "seed": config.seed}
     init(options.dir, names, data, options.host, options.port, options.control_port)
+    if options.json:
+        print(json.dumps({"path": str(options.dir), "sites": names}, indent=2))
+        return
     print(
         f"{len(names)} sites and a server in {options.dir}; README.md there has the commands for "
         f"each host.\nTo try it here: flamma deploy up {options.dir}"
@@ -157,16 +163,20 @@ def run_up(options: argparse.Namespace) -> None:
     from flamma.cli.live import LiveLine
     from flamma.deploy.loopback import up
 
-    with LiveLine() as line:
+    with LiveLine(loudness=loudness(options)) as line:
         if line.live:
             line.show("starting server and sites")
         done = up(options.dir)
+    if options.json:
+        print(json.dumps(asdict(done), indent=2))
+        return
     if not done.started:
         print(f"{options.dir} is already up: all {len(done.running) - 1} sites are online.")
         return
     again = f"; already running: {', '.join(done.running)}" if done.running else ""
     print(f"up after {duration(done.seconds)}: {', '.join(done.started)}{again}")
-    print(f"next: flamma deploy run {options.dir} --strategy flamma --rounds 5")
+    if loudness(options) > Loudness.QUIET:
+        print(f"next: flamma deploy run {options.dir} --strategy flamma --rounds 5")
 
 
 def run_down(options: argparse.Namespace) -> None:
@@ -174,7 +184,9 @@ def run_down(options: argparse.Namespace) -> None:
     from flamma.deploy.loopback import down
 
     ended = down(options.dir)
-    if ended:
+    if options.json:
+        print(json.dumps({"ended": ended}))
+    elif ended:
         print(f"down: {', '.join(ended)}")
     else:
         print(f"{options.dir} is not up; there was nothing to end.")
@@ -218,7 +230,7 @@ def run_deployed(options: argparse.Namespace) -> None:
     from flamma.cli.run import print_run
     from flamma.deploy.hosts import read_server
     from flamma.deploy.runs import check_online, deployed_config
-    from flamma.experiments.run import default_folder, run
+    from flamma.experiments.run import default_folder, run_config
 
     server = read_server(options.dir)
     config = deployed_config(server, options.config, settings(options))
@@ -229,7 +241,10 @@ def run_deployed(options: argparse.Namespace) -> None:
             f"sites before its first round.",
             file=sys.stderr,
         )
-    with RoundDisplay(config.rounds, out) as display:
-        done = run(config, out=out, on_round=display)
+    with (
+        goes_on_by(resuming(out, options)),
+        RoundDisplay(config.rounds, out, loudness(options)) as display,
+    ):
+        done = run_config(config, out, on_round=display)
     print_run(done, options.json)
-    report_at_end(done.path, options.json)
+    report_at_end(done.path, options)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
+import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -45,29 +47,44 @@ def solve_record(
     }
 
 
-def path_record(names: list[str], game: Game, path: Statics) -> dict[str, Any]:
-    """Return a path of games as a record."""
+def statics_record(names: list[str], game: Game, found: Statics, **more: Any) -> dict[str, Any]:
+    """Return the games over the values of a parameter as a record; rounds are whole numbers."""
+    is_path = found.parameter == "round"
+    values = found.values.astype(int) if is_path else found.values
     rows = zip(
-        path.values.astype(int).tolist(),
-        path.decay_factors.tolist(),
-        path.local_epochs.tolist(),
-        path.abstains.tolist(),
-        path.client_utilities.tolist(),
-        path.server_utilities.tolist(),
+        values.tolist(),
+        found.decay_factors.tolist(),
+        found.local_epochs.tolist(),
+        found.abstains.tolist(),
+        found.client_utilities.tolist(),
+        found.server_utilities.tolist(),
         strict=True,
     )
     keys = (
-        "round",
+        found.parameter,
         "decay_factor",
         "local_epochs",
         "abstains",
         "client_utilities",
         "server_utility",
     )
-    return {
-        "rounds": [dict(zip(keys, row, strict=True)) for row in rows],
-        "game": _game_record(names, game),
-    }
+    solved = [dict(zip(keys, row, strict=True)) for row in rows]
+    about = {**_game_record(names, game), **({} if is_path else {"round": game.round})}
+    return {"rounds" if is_path else "values": solved, **more, "game": about}
+
+
+def print_csv(names: list[str], found: Statics) -> None:
+    """Print the games over the values of a parameter as CSV, a line for each value and client."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    shared = (found.parameter, "decay_factor", "server_utility")
+    writer.writerow([*shared, "client", "local_epochs", "abstains", "client_utility"])
+    for k, value in enumerate(found.values.tolist()):
+        number = int(value) if found.parameter == "round" else value
+        leader = (number, float(found.decay_factors[k]), float(found.server_utilities[k]))
+        abstains = found.abstains[k].astype(int)
+        columns = (found.local_epochs[k], abstains, found.client_utilities[k])
+        for name, *own in zip(names, *(column.tolist() for column in columns), strict=True):
+            writer.writerow([*leader, name, *own])
 
 
 def print_solution(
@@ -112,27 +129,8 @@ def print_solution(
 
 def print_path(names: list[str], game: Game, path: Statics) -> None:
     """Print a path of games as a table."""
-    few = game.clients <= CLIENT_COLUMNS_SHOWN
-    columns = names if few else ["fewest", "mean", "most"]
-    header = ["round", "decay factor", "server utility", "least client utility"]
-    rows = []
-    for k, number in enumerate(path.values):
-        epochs = path.local_epochs[k]
-        cells = epochs if few else (epochs.min(), epochs.mean(), epochs.max())
-        rows.append(
-            [
-                f"{number:.0f}",
-                f"{path.decay_factors[k]:.4f}",
-                f"{path.server_utilities[k]:.4g}",
-                f"{path.client_utilities[k].min():.4g}",
-                *(
-                    "out" if few and path.abstains[k, i] else f"{cell:.4g}"
-                    for i, cell in enumerate(cells)
-                ),
-            ]
-        )
     print(f"Price {game.price:.6g}; the columns on the right are local epochs.\n")
-    print(text_table([*header, *columns], rows, left=0))
+    print(statics_table(names, path, "round"))
     if path.abstains[-1].all():
         first = int(path.values[path.abstains.all(axis=1)][0])
         print(
@@ -140,3 +138,27 @@ def print_path(names: list[str], game: Game, path: Statics) -> None:
             f"influence than it gains.\n"
             f"Keep the game going with --decay-bounds 0.1:1 or --epochs 0:10."
         )
+
+
+def statics_table(names: list[str], found: Statics, title: str) -> str:
+    """Return the games over the values of a parameter as a table; ``title`` is that of values."""
+    few = len(names) <= CLIENT_COLUMNS_SHOWN
+    columns = names if few else ["fewest", "mean", "most"]
+    header = [title, "decay factor", "server utility", "least client utility"]
+    rows = []
+    for k, number in enumerate(found.values):
+        epochs = found.local_epochs[k]
+        cells = epochs if few else (epochs.min(), epochs.mean(), epochs.max())
+        rows.append(
+            [
+                f"{number:.0f}" if found.parameter == "round" else f"{number:.4g}",
+                f"{found.decay_factors[k]:.4f}",
+                f"{found.server_utilities[k]:.4g}",
+                f"{found.client_utilities[k].min():.4g}",
+                *(
+                    "out" if few and found.abstains[k, i] else f"{cell:.4g}"
+                    for i, cell in enumerate(cells)
+                ),
+            ]
+        )
+    return text_table([*header, *columns], rows, left=0)

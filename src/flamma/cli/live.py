@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TextIO, TypeVar
+from unicodedata import east_asian_width
 
 if TYPE_CHECKING:
     from flamma.experiments.jobs import Progress
@@ -17,30 +21,58 @@ CLEAR = "\r\x1b[K"
 QUIET_SECONDS = 2.0
 """Seconds that pass before anything is shown of a short piece of work."""
 
+USUAL_COLUMNS, MOST_COLUMNS = 80, 100_000
+"""The width of a terminal that does not tell it, and the largest that is believed."""
+
+
+class Loudness(IntEnum):
+    """How much is said of work while it goes on."""
+
+    QUIET = 0
+    NORMAL = 1
+    VERBOSE = 2
+
+
+def loudness(options: argparse.Namespace) -> Loudness:
+    """Return what ``-q`` and ``-v`` ask for."""
+    if getattr(options, "quiet", False):
+        return Loudness.QUIET
+    return Loudness.VERBOSE if getattr(options, "verbose", False) else Loudness.NORMAL
+
 
 class LiveLine:
     """A line on standard error that is kept up to date; a context manager that clears it.
 
     Elsewhere than on a terminal every text is a line of its own, at most one in ``pause``
-    seconds.
+    seconds. If verbose, every text is a line of its own everywhere, and none is left out.
     """
 
-    def __init__(self, pause: float = 0.0) -> None:
+    def __init__(self, pause: float = 0.0, loudness: Loudness = Loudness.NORMAL) -> None:
         self.stream = sys.stderr
-        self.live = self.stream.isatty()
-        self.pause = 0.1 if self.live else pause
+        self.loudness = loudness
+        self.live = loudness == Loudness.NORMAL and self.stream.isatty()
+        self.pause = 0.1 if self.live else 0.0 if loudness == Loudness.VERBOSE else pause
         self.started = time.monotonic()
         self.last = -float("inf")
         self.first: tuple[float, int] | None = None
 
-    def show(self, text: str, force: bool = False) -> None:
-        """Show a text, unless the last one was shown just now."""
+    def show(self, text: str, *shorter: str, force: bool = False) -> None:
+        """Show a text, unless the last one was shown just now.
+
+        On a terminal it is the first of these texts that fits into one line; the last is cut.
+        """
         now = time.monotonic()
         if not force and now - self.last < self.pause:
             return
         self.last = now
-        self.stream.write(f"\r{text}\x1b[K" if self.live else f"{text}\n")
-        self.stream.flush()
+        fitting = fitted((text, *shorter), terminal_width(self.stream)) if self.live else text
+        self.write(f"\r{fitting}\x1b[K" if self.live else f"{text}\n")
+
+    def write(self, text: str) -> None:
+        """Write a text as it is, unless nothing is to be said."""
+        if self.loudness > Loudness.QUIET:
+            self.stream.write(text)
+            self.stream.flush()
 
     def left(self, done: int, of: int) -> str:
         """Return the time left, at the pace since the first call."""
@@ -55,15 +87,14 @@ class LiveLine:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self.live and self.last > 0:
-            self.stream.write(CLEAR if kind is None else "\n")
-            self.stream.flush()
+            self.write(CLEAR if kind is None else "\n")
 
 
 class RoundDisplay(LiveLine):
     """Shows every finished round of a run: γ, epochs, accuracy, variance, time left."""
 
-    def __init__(self, rounds: int, folder: Path) -> None:
-        super().__init__()
+    def __init__(self, rounds: int, folder: Path, loudness: Loudness = Loudness.NORMAL) -> None:
+        super().__init__(loudness=loudness)
         self.rounds = rounds
         self.folder = folder
         if self.live:
@@ -73,35 +104,85 @@ class RoundDisplay(LiveLine):
         """Show one finished round."""
         number = record.round
         if self.first is None:  # so that a user who interrupts it knows what to resume
-            self.stream.write(f"{CLEAR if self.live else ''}run directory {self.folder}\n")
+            self.write(f"{CLEAR if self.live else ''}run directory {self.folder}\n")
         left = self.left(number, self.rounds - number)
-        self.show(f"{round_line(record, self.rounds)}{left}", force=number == self.rounds)
+        whole = round_line(record, self.rounds)
+        head, *others = whole.split("  ")
+        accuracy = "".join(f"  {part}" for part in others if part.startswith("accuracy "))
+        shorter = (f"{head}{accuracy}{left}", f"{head}{left}", head)
+        self.show(f"{whole}{left}", *shorter, force=number == self.rounds)
 
 
 class ManyRunsDisplay(LiveLine):
     """Shows how far many runs are, and the time left."""
 
-    def __init__(self) -> None:
-        super().__init__(pause=10.0)
+    def __init__(self, loudness: Loudness = Loudness.NORMAL) -> None:
+        super().__init__(10.0, loudness)
 
     def __call__(self, progress: Progress) -> None:
         """Show how far they are."""
         left = self.left(progress.rounds_done, progress.rounds - progress.rounds_done)
+        runs = f"{progress.runs_done} of {progress.runs} runs"
+        share = f"{100 * progress.rounds_done / progress.rounds:.0f}%"
         self.show(
-            f"{progress.runs_done} of {progress.runs} runs, "
-            f"{100 * progress.rounds_done / progress.rounds:.0f}% of the rounds{left}  "
-            f"({progress.latest})",
+            f"{runs}, {share} of the rounds{left}  ({progress.latest})",
+            f"{runs}, {share} of the rounds{left}",
+            f"{runs}, {share}{left}",
+            f"{share}{left}",
+            share,
             force=progress.runs_done == progress.runs,
         )
 
 
-def progress(items: Sequence[Item], doing: str) -> Iterator[Item]:
+def terminal_width(stream: TextIO) -> int:
+    """Return how many columns the terminal of a stream has, ``COLUMNS`` if that is set."""
+    told = os.environ.get("COLUMNS", "")
+    if told.isdecimal() and 0 < int(told) < MOST_COLUMNS:
+        return int(told)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or USUAL_COLUMNS
+    except (OSError, ValueError):
+        return USUAL_COLUMNS
+
+
+def fitted(texts: Sequence[str], columns: int) -> str:
+    """Return the first text that is shorter than a line; if there is none, the last one cut.
+
+    The last column stays free: a terminal may begin a new line once it is filled.
+
+    Examples
+    --------
+    >>> fitted(["round 3/10  accuracy 71.2%", "round 3/10"], 20)
+    'round 3/10'
+    >>> fitted(["round 3/10"], 6), fitted(["日本語"], 6)
+    ('round', '日本')
+    """
+    for text in texts:
+        if _columns(text) < columns:
+            return text
+    cut = texts[-1]
+    while cut and _columns(cut) >= columns:
+        cut = cut[:-1]
+    return cut
+
+
+def _columns(text: str) -> int:
+    """Return how many columns a terminal needs for a text; some characters are twice as wide."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def progress(
+    items: Sequence[Item], doing: str, loudness: Loudness = Loudness.NORMAL
+) -> Iterator[Item]:
     """Yield the items; after two seconds show how many are done and the time left."""
-    with LiveLine(pause=10.0) as line:
+    with LiveLine(10.0, loudness) as line:
         for done, item in enumerate(items):
             if time.monotonic() - line.started > QUIET_SECONDS:
                 left = line.left(done, len(items) - done)
-                line.show(f"{doing}: {done} of {len(items)}{left}")
+                amount = f"{done} of {len(items)}"
+                line.show(f"{doing}: {amount}{left}", f"{amount}{left}", amount)
             yield item
 
 
@@ -115,6 +196,8 @@ def round_line(record: RoundRecord, rounds: int) -> str:
     >>> round_line(RoundRecord(3, (1, 2), (), {}, 0.5, (4, 5), None, 9, evaluation), 10)
     'round  3/10  γ 0.500  epochs 4.5  accuracy 71.2%  variance 605.2'
     """
+    from flamma.experiments.summary import scored_by
+
     epochs = record.local_epochs
     mean = sum(epochs) / len(epochs) if epochs else 0.0
     parts = [
@@ -123,7 +206,7 @@ def round_line(record: RoundRecord, rounds: int) -> str:
         f"epochs {mean:.1f}",
     ]
     if record.evaluated:
-        parts.append(f"accuracy {record.metric('accuracy'):.1f}%")
+        parts.append(f"{scored_by([record]) or 'accuracy'} {record.metric('accuracy'):.1f}%")
         parts.append(f"variance {record.metric('accuracy_variance'):.1f}")
     if record.evaluation is not None and record.evaluation.sample is not None:
         parts.append(f"of {record.evaluation.sample:,} sampled clients")

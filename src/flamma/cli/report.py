@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flamma.cli.live import Loudness, loudness
 from flamma.cli.parser import Parser
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "--host", default="127.0.0.1", help="where to listen (default 127.0.0.1, this machine only)"
     )
     watch.add_argument("--open", action="store_true", help="show it in the browser")
+    watch.add_argument("--json", action="store_true", help="print the address as JSON, too")
     watch.set_defaults(run=run_watch)
 
 
@@ -72,7 +74,7 @@ def run_report(options: argparse.Namespace) -> None:
 
     document = read_document(options.dir)
     written = write_page(document, options.out or options.dir / REPORT_FILE)
-    missing = list(document.notices)
+    missing = document.missing
     if options.json:
         import json
 
@@ -82,7 +84,7 @@ def run_report(options: argparse.Namespace) -> None:
             print(f"flamma: {notice}", file=sys.stderr)
         print(f"Report: {written}")
     if options.open:
-        _open(written.resolve().as_uri())
+        open_in_browser(written.resolve().as_uri())
 
 
 def run_watch(options: argparse.Namespace) -> None:
@@ -93,9 +95,15 @@ def run_watch(options: argparse.Namespace) -> None:
 
     with LiveServer(options.dir, options.host, options.port) as server:
         announce(server)
+        if options.json:
+            import json
+
+            address = {"url": server.url, "path": str(options.dir), "private": server.is_private}
+            print(json.dumps(address), flush=True)
         if options.open:
-            _open(server.url)
-        print("Ctrl-C ends it.", file=sys.stderr)
+            open_in_browser(server.url)
+        if loudness(options) > Loudness.QUIET:
+            print("Ctrl-C ends it.", file=sys.stderr)
         threading.Event().wait()
 
 
@@ -111,9 +119,9 @@ def announce(server: LiveServer) -> None:
 
 
 @contextmanager
-def watched(path: Path, wanted: bool) -> Iterator[None]:
+def watched(path: Path, options: argparse.Namespace) -> Iterator[None]:
     """Serve the live page of a directory while it is written, if that is asked for."""
-    if not wanted:
+    if not options.watch:
         yield
         return
     from flamma.reports.live import LiveServer
@@ -128,7 +136,7 @@ def add_watch(parser: Parser) -> None:
     parser.add_argument("--watch", action="store_true", help="serve a live page while it goes on")
 
 
-def report_at_end(path: Path, as_json: bool) -> None:
+def report_at_end(path: Path, options: argparse.Namespace) -> None:
     """Write the report of a finished run or comparison; a failure here is only a warning."""
     from flamma.reports.html_page import write_report
 
@@ -137,10 +145,12 @@ def report_at_end(path: Path, as_json: bool) -> None:
     except Exception as error:
         print(f"flamma: no report: {error}", file=sys.stderr)
         return
-    print(f"Report: {written}", file=sys.stderr if as_json else sys.stdout)
+    if loudness(options) > Loudness.QUIET:
+        print(f"Report: {written}", file=sys.stderr if options.json else sys.stdout)
 
 
-def _open(url: str) -> None:
+def open_in_browser(url: str) -> None:
+    """Show a page in the user's browser, or say that there is none."""
     import webbrowser
 
     if not webbrowser.open(url):

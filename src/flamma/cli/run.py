@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flamma.cli.interrupts import goes_on_by, resuming
 from flamma.cli.parser import Parser
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.errors import FlammaError
 
 if TYPE_CHECKING:
+    from flamma.experiments.callbacks import Tracker
     from flamma.experiments.run import Run
+
+TABLE_FILE = "table.json"
+"""The file in a comparison's directory that tells it from a run's."""
 
 TOLD_BYTES = 20_000_000
 """The size of a run directory is told from here on."""
@@ -26,6 +32,7 @@ examples:
   flamma resume runs/first                        goes on where it was interrupted
   flamma show runs/first --json
   flamma run --rounds 100 --watch                 a page that follows it live
+  flamma run --data hospitals.csv --target label --group hospital     your own data
 
 A configuration file has the tables data, model, training, strategy, costs, engine, faults and
 evaluation, and rounds, per_round and seed; every run directory holds a complete one. Options on
@@ -36,12 +43,16 @@ docs/reference/configuration.md explains every key.
 FLAGS: dict[str, tuple[str, type, str]] = {
     "--strategy": ("strategy.name", str, "the federated algorithm (default flamma)"),
     "--dataset": ("data.dataset", str, "the data (default digits, which needs no download)"),
+    "--data": ("data.file", str, "your own CSV or parquet file, or folder of pictures"),
+    "--target": ("data.target", str, "the column of your own file that is predicted"),
+    "--group": ("data.group", str, "the column of your own file that names the client of a row"),
     "--split": ("data.split", str, "how data are dealt to clients (default shards)"),
     "--clients": ("data.clients", int, "how many clients there are (default 10)"),
     "--per-round": ("per_round", int, "how many are selected in a round (default 3)"),
     "--rounds": ("rounds", int, "how many rounds (default 30)"),
     "--seed": ("seed", int, "the seed of everything random (default 0)"),
     "--model": ("model.name", str, "the model (default lenet5)"),
+    "--start": ("model.start", Path, "a file of weights to begin with (drawn by the seed)"),
     "--epochs": ("training.epochs", int, "local epochs of strategies that fix them (default 5)"),
     "--batch-size": ("training.batch_size", int, "samples in a mini-batch (default 32)"),
     "--learning-rate": ("training.learning_rate", float, "step size (default 0.05)"),
@@ -49,10 +60,13 @@ FLAGS: dict[str, tuple[str, type, str]] = {
     "--processes": ("engine.processes", int, "worker processes; the results are the same (1)"),
     "--engine": ("engine.name", str, "where clients run (default local)"),
     "--trainer": ("training.trainer", str, "how a client trains (default auto)"),
+    "--device": ("training.device", str, "where torch trains (default auto; cuda:1 is a second)"),
     "--dropout": ("faults.dropout", float, "probability that a client is away in a round (0)"),
     "--stragglers": ("faults.stragglers", float, "probability that a selected one is late (0)"),
     "--failures": ("faults.failures", float, "probability that a selected one fails (0)"),
 }
+
+OWN_DATA_FLAGS = ("--data", "--target", "--group")
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -76,16 +90,27 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     resume.add_argument("dir", type=Path, metavar="DIR", help="the run directory")
     resume.add_argument("--processes", type=int, help="worker processes (as the run was begun)")
+    resume.add_argument(
+        "--past-stop", action="store_true", help="go on with a run that was stopped early, too"
+    )
     resume.set_defaults(run=run_resume)
     show = commands.add_parser(
         "show",
-        help="what a run came to",
-        description="Final and last-ten-rounds metrics of a run, and its worst certificate.",
+        help="what a run, a comparison or an audit came to",
+        description="Final and last-ten-rounds metrics of a run, and its worst certificate; the "
+        "table of a comparison; the gains that an audit found.",
     )
-    show.add_argument("dir", type=Path, metavar="DIR", help="the run directory")
+    show.add_argument("dir", type=Path, metavar="DIR", help="the directory of any of them")
     show.set_defaults(run=run_show)
     for parser in (run, resume):
         add_watch(parser)
+        parser.add_argument(
+            "--track",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="log the rounds for tensorboard, mlflow or wandb; repeatable",
+        )
         parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
     for parser in (run, resume, show):
         parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -94,10 +119,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 def add_settings(parser: Parser, leave_out: tuple[str, ...] = ()) -> None:
     """Add the flags of the common options, and --set for all."""
     common = parser.add_argument_group("the experiment")
-    for flag, (_, kind, text) in FLAGS.items():
-        if flag in leave_out:
-            continue
-        common.add_argument(flag, type=kind, help=text, metavar=kind.__name__.upper())
+    add_flags(common, [flag for flag in FLAGS if flag not in leave_out])
     common.add_argument(
         "--set",
         action="append",
@@ -107,6 +129,13 @@ def add_settings(parser: Parser, leave_out: tuple[str, ...] = ()) -> None:
     )
 
 
+def add_flags(parser: argparse._ActionsContainer, flags: Iterable[str]) -> None:
+    """Add some of the flags of the common options."""
+    for flag in flags:
+        _, kind, text = FLAGS[flag]
+        parser.add_argument(flag, type=kind, help=text, metavar=kind.__name__.upper())
+
+
 def settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return what flags and --set ask for, as dotted settings."""
     from flamma.options import parse_value
@@ -114,8 +143,10 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
     chosen = {}
     for flag, (name, _, _) in FLAGS.items():
         value = getattr(options, flag[2:].replace("-", "_"), None)
-        if value is not None:
-            chosen[name] = value
+        if value is not None:  # a file is found from another folder too, when a run is resumed
+            chosen[name] = str(value.absolute()) if isinstance(value, Path) else value
+    if {"data.file", "data.dataset"} <= chosen.keys():
+        raise FlammaError("--data and --dataset name two sets of data: leave one out.")
     for text in options.set:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
@@ -126,47 +157,94 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
 
 def run_run(options: argparse.Namespace) -> None:
     """Run ``flamma run``."""
-    from flamma.cli.live import RoundDisplay
-    from flamma.experiments.config import make_config, read_config, with_settings
-    from flamma.experiments.run import default_folder, run
+    from flamma.cli.live import RoundDisplay, loudness
+    from flamma.experiments.own import configured
+    from flamma.experiments.run import default_folder, run_config
 
-    tables = read_config(options.config) if options.config else {}
-    config = make_config(with_settings(tables, settings(options)))
+    config, own = configured(options.config, settings(options))
     out = options.out or default_folder(config)
-    with watched(out, options.watch), RoundDisplay(config.rounds, out) as display:
-        done = run(config, out=out, on_round=display, data_dir=options.data_dir)
+    with (
+        goes_on_by(resuming(out, options)),
+        watched(out, options),
+        RoundDisplay(config.rounds, out, loudness(options)) as display,
+    ):
+        done = run_config(
+            config,
+            out,
+            own,
+            on_round=display,
+            callbacks=_trackers(options.track),
+            data_dir=options.data_dir,
+        )
     print_run(done, options.json)
-    report_at_end(done.path, options.json)
+    report_at_end(done.path, options)
 
 
 def run_resume(options: argparse.Namespace) -> None:
     """Run ``flamma resume``."""
-    from flamma.cli.live import RoundDisplay
+    from flamma.cli.live import RoundDisplay, loudness
     from flamma.experiments.run import Run, resume
 
     before = Run.load(options.dir)
     rounds = before.config.rounds
-    with watched(options.dir, options.watch), RoundDisplay(rounds, options.dir) as display:
+    with (
+        goes_on_by(resuming(options.dir, options)),
+        watched(options.dir, options),
+        RoundDisplay(rounds, options.dir, loudness(options)) as display,
+    ):
         done = resume(
             options.dir,
             on_round=display,
+            callbacks=_trackers(options.track),
             data_dir=options.data_dir,
             processes=options.processes,
+            past_stop=options.past_stop,
         )
     print_run(done, options.json)
-    report_at_end(done.path, options.json)
+    report_at_end(done.path, options)
+
+
+def _trackers(names: list[str]) -> list[Tracker]:
+    from flamma.experiments.callbacks.tracker import TRACKERS
+
+    return [TRACKERS[name]() for name in dict.fromkeys(names)]
 
 
 def run_show(options: argparse.Namespace) -> None:
     """Run ``flamma show``."""
+    from flamma.experiments.auditing.audit_files import AUDIT_FILE
+    from flamma.experiments.folder import CONFIG
     from flamma.experiments.run import Run
 
+    if not (options.dir / CONFIG).exists():
+        if (options.dir / AUDIT_FILE).exists():
+            from flamma.cli.audit import show_audit
+
+            show_audit(options.dir, options.json)
+            return
+        if (options.dir / TABLE_FILE).exists():
+            from flamma.cli.compare import show_comparison
+
+            show_comparison(options.dir, options.json)
+            return
+        _refuse_unfinished(options.dir)
     print_run(Run.load(options.dir), options.json)
+
+
+def _refuse_unfinished(folder: Path) -> None:
+    """Say of a comparison or an audit without a table that it is not finished."""
+    for runs, command in (("runs", "compare"), ("counterfactuals", "audit")):
+        if (folder / runs).is_dir():
+            raise FlammaError(
+                f"{folder} has no table yet: the flamma {command} that was begun there goes on if "
+                f"it is started again, and flamma report {folder} shows what there is."
+            )
 
 
 def print_run(run: Run, as_json: bool) -> None:
     """Print what a run came to."""
     import json
+    from dataclasses import asdict
 
     summary = run.summary()
     for problem in run.problems:
@@ -176,6 +254,7 @@ def print_run(run: Run, as_json: bool) -> None:
             "path": str(run.path),
             "strategy": run.config.strategy.name,
             "finished": run.finished,
+            "stopped": None if run.stopped is None else asdict(run.stopped),
             "params_sha256": run.params_sha256,
             "problems": list(run.problems),
         }
@@ -188,13 +267,13 @@ def print_run(run: Run, as_json: bool) -> None:
 
     config = run.config
     print(
-        f"{config.strategy.name} on {config.data.dataset} ({config.data.split.name}), "
+        f"{config.strategy.name} on {config.data.title} ({config.data.split.name}), "
         f"{config.data.clients} clients, {config.per_round} a round, seed {config.seed}: "
         f"{summary.rounds} of {config.rounds} rounds\n"
     )
     rows = [
         [metric.title, _number(summary.final.get(name)), _number(summary[name])]
-        for name, metric in shown_in("show").items()
+        for name, metric in shown_in("show", summary.scored_by).items()
     ]
     print(text_table(["", "final", "last ten rounds"], rows))
     if summary.sample is not None:
@@ -217,6 +296,8 @@ def print_run(run: Run, as_json: bool) -> None:
             f"leader regret {_number(summary['leader_regret'])}, individual rationality "
             f"slack {_number(summary['individual_rationality_slack'])}"
         )
+    if run.stopped is not None:
+        print(f"{run.stopped}; flamma resume {run.path} --past-stop goes on")
     if run.params_sha256:
         print(f"params_sha256 {run.params_sha256}\nrun directory {run.path}{_large(run.path)}")
     else:

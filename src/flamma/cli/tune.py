@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from flamma.cli.live import LiveLine
+from flamma.cli.interrupts import goes_on_by, same_command
+from flamma.cli.live import LiveLine, Loudness, loudness
 from flamma.cli.parser import Parser
 from flamma.cli.run import add_settings, settings
 from flamma.errors import FlammaError
@@ -60,22 +61,24 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_tune(options: argparse.Namespace) -> None:
     """Run ``flamma tune``."""
-    from flamma.experiments.config import make_config, read_config, with_settings
-    from flamma.experiments.tune import tune
+    from flamma.experiments.config import read_config
+    from flamma.experiments.own import configured
+    from flamma.experiments.search import tune_config
     from flamma.reports.tables import text_table
 
     tables = {"seed": 1000} | (read_config(options.config) if options.config else {})
-    config = make_config(with_settings(tables, settings(options)))
+    config, own = configured(tables, settings(options))
     out = options.out or Path("out/tune")
-    with _Display(options.trials) as display:
-        found = tune(
+    with goes_on_by(same_command(options)), _Display(loudness(options)) as display:
+        found = tune_config(
             config,
-            out=out,
-            trials=options.trials,
-            grid=_grid(options.grid),
-            objective=options.objective,
-            on_trial=display,
-            data_dir=options.data_dir,
+            out,
+            own,
+            options.trials,
+            _grid(options.grid),
+            options.objective,
+            display,
+            options.data_dir,
         )
     if options.json:
         said = {"options": found.options, "score": found.score, "trials": found.trials}
@@ -114,13 +117,13 @@ def _grid(texts: list[str]) -> dict[str, list[Any]] | None:
 class _Display(LiveLine):
     """One line on the trial that has ended last."""
 
-    def __init__(self, trials: int) -> None:
-        super().__init__()
-        self.trials = trials
+    def __init__(self, loudness: Loudness) -> None:
+        super().__init__(loudness=loudness)
         self.best = -float("inf")
 
     def __call__(self, number: int, tried: dict[str, Any], score: float | None) -> None:
         self.best = max(self.best, -float("inf") if score is None else score)
         what = ", ".join(f"{name} {value:.4g}" for name, value in tried.items())
         came_to = "given up" if score is None else f"score {score:.2f}"
-        self.show(f"trial {number + 1}: {what}: {came_to} (best {self.best:.2f})", force=True)
+        trial, best = f"trial {number + 1}", f"best {self.best:.2f}"
+        self.show(f"{trial}: {what}: {came_to} ({best})", f"{trial}: {best}", trial, force=True)

@@ -25,6 +25,8 @@ Flags = NDArray[np.bool_]
 class Faults:
     """How likely each mishap is, for every client and in every round alike.
 
+    Each probability lies in [0, 1).
+
     Parameters
     ----------
     dropout : float
@@ -33,8 +35,6 @@ class Faults:
         The probability that a selected client is too late.
     failures : float
         The probability that a selected client fails and returns nothing.
-
-    Each lies in [0, 1).
 
     Raises
     ------

@@ -63,6 +63,8 @@ class Deployment(NetworkEngine):
         check_online(server)
         folder = RunFolder(Path(os.path.abspath(assignment.folder.path)))
         run_id = unfinished_run(server, folder)
+        there = assignment.callbacks.hand_over()
+        told = assignment.callbacks.following(config, folder)
         if run_id is None:
-            run_id = submit(server, folder, config, assignment.begins)
-        follow(server, folder, run_id, assignment.on_round)
+            run_id = submit(server, folder, config, assignment.begins, there)
+        follow(server, folder, run_id, told)

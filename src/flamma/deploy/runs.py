@@ -6,7 +6,7 @@ import contextlib
 import json
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from flamma.deploy.commands import environment, script
 from flamma.deploy.control import Control, FlowerRun
 from flamma.deploy.hosts import ServerHost
 from flamma.errors import DeployError, FlammaError, RunError
+from flamma.experiments.callbacks.base import Callback, OnRound
+from flamma.experiments.callbacks.recorded import record_callbacks
 from flamma.experiments.config import Config, make_config, read_config, with_settings
-from flamma.experiments.engine import OnRound
 from flamma.experiments.folder import ABOUT, CONFIG, RunFolder
 from flamma.experiments.follow import Follower
 from flamma.experiments.run import DEPLOYMENT
@@ -113,11 +114,17 @@ def unfinished_run(server: ServerHost, folder: RunFolder) -> int | None:
     return None
 
 
-def submit(server: ServerHost, folder: RunFolder, config: Config, begins: bool = False) -> int:
+def submit(
+    server: ServerHost,
+    folder: RunFolder,
+    config: Config,
+    begins: bool = False,
+    callbacks: Iterable[Callback] = (),
+) -> int:
     """Submit a run to Flower and return its id.
 
-    The configuration is written first, since the ServerApp reads it; it is removed again if Flower
-    does not take the run.
+    The configuration is written first, since the ServerApp reads it, and the callbacks that it
+    tells; both are removed again if Flower does not take the run.
     """
     folder.lock()  # two runs into one directory: the second one is told
     try:
@@ -126,6 +133,7 @@ def submit(server: ServerHost, folder: RunFolder, config: Config, begins: bool =
             folder.write(CONFIG, config.as_toml())
         elif begins:
             folder.check_free()
+        record_callbacks(folder.path, callbacks)
     finally:
         folder.close()
     try:
@@ -133,6 +141,7 @@ def submit(server: ServerHost, folder: RunFolder, config: Config, begins: bool =
     except DeployError:
         if new:
             (folder.path / CONFIG).unlink(missing_ok=True)
+            record_callbacks(folder.path, ())
             (folder.path / ".lock").unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # other files are there
                 folder.path.rmdir()
@@ -142,8 +151,10 @@ def submit(server: ServerHost, folder: RunFolder, config: Config, begins: bool =
     return run_id
 
 
-def follow(server: ServerHost, folder: RunFolder, run_id: int, on_round: OnRound | None) -> None:
+def follow(server: ServerHost, folder: RunFolder, run_id: int, on_round: OnRound) -> None:
     """Report every finished round of a run until Flower has finished it.
+
+    An interrupt, or an error of ``on_round``, asks Flower to stop the run.
 
     Raises
     ------
@@ -156,11 +167,12 @@ def follow(server: ServerHost, folder: RunFolder, run_id: int, on_round: OnRound
         with Control(server) as control:
             for found in _statuses(control, run_id):
                 for record in follower.new():
-                    if on_round is not None:
-                        on_round(record)
+                    on_round(record)
                 if found is not None and found.finished:
                     break
-    except KeyboardInterrupt:
+    except DeployError:
+        raise
+    except BaseException:
         with contextlib.suppress(DeployError), Control(server) as control:
             control.stop(run_id)
         raise

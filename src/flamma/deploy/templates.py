@@ -59,13 +59,14 @@ def containerfile(name: str, port: int | None) -> str:
     published = f" --publish {port}:{port}" if port else ""
     exposed = f"EXPOSE {port}\n" if port else ""
     return f"""\
-# The image holds no key and no data; this folder is mounted into it:
+# The image holds no key and no data; this folder is mounted into it. Copy a wheel of FLamma here:
+# in its checkout, pip wheel --no-deps --wheel-dir dist .
 #   podman build --tag flamma-{name} --file Containerfile .
 #   podman run --detach --name flamma-{name} --userns keep-id{published} \\
 #          --volume "$PWD":/host flamma-{name}
 FROM python:3.11-slim
-ARG FLAMMA=flamma[flower]
-RUN pip install --no-cache-dir "$FLAMMA"
+COPY flamma-*.whl /tmp/
+RUN pip install --no-cache-dir "$(ls /tmp/flamma-*.whl)[flower]"
 {exposed}VOLUME /host
 ENTRYPOINT ["flamma", "deploy", "start", "/host"]
 """
@@ -149,10 +150,11 @@ Made by `flamma deploy init`. The sites reach the server as {", ".join(hosts)}, 
 
 ## On the hosts
 
-On every host, install FLamma with Flower into {prefix}/venv:
+On every host, install FLamma with Flower into {prefix}/venv, from a wheel that you make in its
+checkout (pip wheel --no-deps --wheel-dir dist .) and copy to {prefix}:
 
     python3 -m venv {prefix}/venv
-    {prefix}/venv/bin/pip install 'flamma[flower]'
+    {prefix}/venv/bin/pip install "$(ls {prefix}/flamma-*.whl)[flower]"
 
 Copy each host its own folder, and nothing else:
 

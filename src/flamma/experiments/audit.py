@@ -2,138 +2,208 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from flamma.errors import ConfigError, RunError
+from flamma.experiments.asked import asked_settings, in_python_terms
 from flamma.experiments.auditing.audit_files import write_audit
-from flamma.experiments.auditing.best_reports import best_cost_factor
-from flamma.experiments.auditing.deviations import Deviation, choose_deviations
-from flamma.experiments.auditing.evidence import Evidence, read_evidence
-from flamma.experiments.auditing.findings import (
-    Audit,
-    AuditedCase,
-    Baseline,
-    Finding,
+from flamma.experiments.auditing.counterfactuals import (
+    audit_label,
+    audited_cases,
+    count_counterfactuals,
+    find_gain,
+    honest_folder,
+    plan_counterfactuals,
 )
+from flamma.experiments.auditing.deviations import choose_deviations
+from flamma.experiments.auditing.evidence import read_evidence
+from flamma.experiments.auditing.findings import Audit
 from flamma.experiments.auditing.sources import AuditSource, check_data, read_source
-from flamma.experiments.auditing.subjects import choose_subjects
 from flamma.experiments.config import Config
-from flamma.experiments.folder import POPULATION, RunFolder
-from flamma.experiments.jobs import OnProgress, Progress, RunJob, do_jobs
-from flamma.experiments.suite import Cell, Suite
+from flamma.experiments.folder import RunFolder
+from flamma.experiments.job_worker import RunJob
+from flamma.experiments.jobs import OnProgress, Progress, do_jobs
+from flamma.experiments.own import OwnParts
+from flamma.experiments.progress_bar import ProgressBar, wants_bar
+from flamma.experiments.run import own_parts
+from flamma.experiments.run_object import Run
+from flamma.experiments.scratch import place_for
+from flamma.experiments.suite import Suite
 
-COUNTERFACTUALS = "counterfactuals"
-"""The folder of an audit with its runs."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Counterfactual:
-    """One run with a deviation, and the honest run it is compared with."""
-
-    cell: Cell
-    honest: Evidence
-    subject: str
-    client: int
-    group: tuple[int, ...]
-    deviation: Deviation
-    job: RunJob
+if TYPE_CHECKING:
+    from flamma.tasks.own import OwnLoss, OwnMetric
+    from flamma.training.augmentations import Augment
 
 
 def audit(
-    source: AuditSource | str | Path | Suite | Config | Mapping[str, Any] | None = None,
+    source: AuditSource | Run | str | Path | Suite | Config | Mapping[str, Any] | None = None,
     *,
-    out: str | Path | None = None,
     deviations: Iterable[str] | None = None,
     clients: Sequence[str | int] | None = None,
+    strategies: Sequence[str] | None = None,
     seeds: int | None = None,
+    data: Any = None,
+    target: str | None = None,
+    group: Any = None,
+    task: str | None = None,
+    model: Any = None,
+    start: Any = None,
+    freeze: str | Sequence[str] | None = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
+    augment: Augment | None = None,
+    strategy: str | Mapping[str, Any] | None = None,
+    dataset: str | None = None,
+    split: str | None = None,
+    rounds: int | None = None,
+    per_round: int | None = None,
+    seed: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    momentum: float | None = None,
+    device: str | None = None,
     processes: int | None = None,
+    out: str | Path | None = None,
+    progress: bool | None = None,
     on_progress: OnProgress | None = None,
     data_dir: Path | None = None,
+    **settings: Any,
 ) -> Audit:
     """Measure what single clients gain by not playing along.
 
     Every seed has one run in which all clients are honest, and one for each client and deviation
     in which that client alone deviates, with the same configuration and the same random numbers:
-    differences come from the deviation alone. Started again, it keeps what is finished and goes on
-    with what is not. Findings are written to ``out`` as ``audit.json`` and ``audit.csv``.
+    differences come from the deviation alone. Started again with the same ``out``, it keeps what
+    is finished and goes on with what is not. Findings are written there as ``audit.json`` and
+    ``audit.csv``.
 
     Parameters
     ----------
-    source : AuditSource, path, name, Suite, Config or mapping, optional
+    source : AuditSource, Run, path, name, Suite, Config or mapping, optional
         A configuration, a finished run, which is then the honest one, or a suite.
-    out : path, optional
-        The directory of the audit.
     deviations : iterable of str, optional
         What is tried, see :func:`flamma.experiments.auditing.deviations.choose_deviations`.
     clients : sequence, optional
-        Numbers of clients, ``all``, or roles: by default ``cheapest``, ``median`` and ``dearest``,
-        by true cost.
+        Whom to audit: numbers of clients, ``all``, or roles: by default ``cheapest``, ``median``
+        and ``dearest``, by true cost. How many there are is ``data__clients``.
+    strategies : sequence of str, optional
+        In place of those of a suite.
     seeds : int, optional
         How many, from the configuration's own on: three, of a run its own, of a suite the suite's.
+    data, target, group, task, model, start, freeze, loss, metric, augment
+        Your own data and model, as of :func:`flamma.run`.
+    strategy, dataset, split, rounds, per_round, seed
+        Settings of all runs, as of :func:`flamma.run`.
+    epochs, batch_size, learning_rate, momentum, device
+        Further ones.
     processes : int, optional
         How many runs go on at the same time; the findings do not depend on it.
+    out : path, optional
+        The directory of the audit; a temporary one if not given, as of :func:`flamma.run`.
+    progress : bool, optional
+        Whether a progress bar is shown; by default in terminals and notebooks.
     on_progress : callable, optional
         Called whenever a round has finished somewhere.
     data_dir : Path, optional
         Where datasets are kept.
+    **settings
+        Any other option of a configuration, with two underscores for the dot.
     """
-    chosen = source if isinstance(source, AuditSource) else read_source(source, seeds=seeds)
+    asked = dict(locals())
+    with in_python_terms("clients"):
+        if isinstance(clients, int):
+            raise ConfigError(
+                "clients= names whom to audit, such as [0, 3]: how many there are is data.clients."
+            )
+        own, named = own_parts(model, start, freeze, loss, metric, augment)
+        changes = named | asked_settings(asked, leave_out=("processes", "clients"))
+        chosen = _source(source, changes, seeds, strategies, data, group, own)
+        path, scratch = place_for(out, "audit")
+        with ProgressBar(wants_bar(progress), 1, "rounds") as bar:
+
+            def told(news: Progress) -> None:
+                bar.on_progress(news)
+                if on_progress is not None:
+                    on_progress(news)
+
+            found = audit_source(chosen, path, deviations, clients, processes, told, data_dir)
+    return replace(found, scratch=scratch)
+
+
+def _source(
+    source: AuditSource | Run | str | Path | Suite | Config | Mapping[str, Any] | None,
+    changes: Mapping[str, Any],
+    seeds: int | None,
+    strategies: Sequence[str] | None,
+    data: Any,
+    group: Any,
+    own: OwnParts,
+) -> AuditSource:
+    """Return what is audited; a run brings its own model along."""
+    if isinstance(source, AuditSource):
+        return source
+    if isinstance(source, Run):
+        own = replace(own, model=own.model or source.known_model)
+        source = source.path
+    return read_source(source, changes, seeds, strategies, data, group, own)
+
+
+def audit_source(
+    source: AuditSource,
+    folder: Path,
+    deviations: Iterable[str] | None = None,
+    clients: Sequence[str | int] | None = None,
+    processes: int | None = None,
+    on_progress: OnProgress | None = None,
+    data_dir: Path | None = None,
+) -> Audit:
+    """Carry out an audit in a directory, or what is left of it, and write what it found."""
     tried = choose_deviations(deviations)
-    folder = Path(out) if out is not None else chosen.out
-    sizes = {cell.folder: _runs_of(cell, clients, tried) for cell in chosen.cells}
-    check_data(chosen, data_dir)
+    sizes = {cell.folder: count_counterfactuals(cell, clients, tried) for cell in source.cells}
+    check_data(source, data_dir)
     guard = RunFolder(folder)
     guard.lock()
     try:
-        to_do = [cell for cell in chosen.cells if cell.folder not in chosen.finished]
-        first = [RunJob(_honest(c), c.config, f"{_label(c)} honest") for c in to_do]
-        rounds = sum(c.config.rounds * sizes[c.folder] for c in chosen.cells)
+        to_do = [cell for cell in source.cells if cell.folder not in source.finished]
+        first = [RunJob(honest_folder(c), c.config, f"{audit_label(c)} honest") for c in to_do]
+        rounds = sum(c.config.rounds * sizes[c.folder] for c in source.cells)
         rounds_first = sum(job.config.rounds for job in first)
         whole = Progress(0, rounds_first + rounds, 0, len(first) + sum(sizes.values()), "")
-        failed = do_jobs(first, folder, processes, _within(whole, on_progress), data_dir)
+        part = _within(whole, on_progress)
+        failed = do_jobs(first, folder, processes, part, data_dir, source.own)
         honest = {
-            cell.folder: chosen.finished.get(cell.folder) or read_evidence(folder / _honest(cell))
-            for cell in chosen.cells
-            if str(_honest(cell)) not in failed
+            cell.folder: source.finished.get(cell.folder)
+            or read_evidence(folder / honest_folder(cell))
+            for cell in source.cells
+            if str(honest_folder(cell)) not in failed
         }
         whole = replace(whole, rounds_done=rounds_first, runs_done=len(first))
         if on_progress is not None:
             on_progress(replace(whole, latest="looking for the best lies"))
         planned = [
             counterfactual
-            for cell in chosen.cells
+            for cell in source.cells
             if cell.folder in honest
-            for counterfactual in _planned(cell, honest[cell.folder], clients, tried)
+            for counterfactual in plan_counterfactuals(cell, honest[cell.folder], clients, tried)
         ]
         # A client that is audited under two names has one run.
         second = list({c.job.folder: c.job for c in planned}.values())
         rounds = rounds_first + sum(job.config.rounds for job in second)
         whole = replace(whole, rounds=rounds, runs=len(first) + len(second))
-        failed |= do_jobs(second, folder, processes, _within(whole, on_progress), data_dir)
-        found = {c: _finding(c, folder) for c in planned if str(c.job.folder) not in failed}
+        part = _within(whole, on_progress)
+        failed |= do_jobs(second, folder, processes, part, data_dir, source.own)
+        found = {c: find_gain(c, folder) for c in planned if str(c.job.folder) not in failed}
         if not found:
             raise RunError(f"every run failed, such as {next(iter(failed.items()))}.")
-        result = Audit(chosen.name, tuple(_cases(chosen, honest, found, folder)), failed)
+        result = Audit(source.name, tuple(audited_cases(source, honest, found, folder)), failed)
         write_audit(result, folder)
     finally:
         guard.close()
-    return result
-
-
-def _runs_of(
-    cell: Cell, clients: Sequence[str | int] | None, deviations: Sequence[Deviation]
-) -> int:
-    """Return how many counterfactual runs a cell has, or refuse what is asked for."""
-    count = cell.config.data.clients
-    for deviation in deviations:
-        if deviation.partners >= count:
-            raise ConfigError(f"{deviation.name} needs {deviation.partners + 1} clients.")
-    return len(choose_subjects(clients, np.zeros(count))) * len(deviations)
+    return replace(result, path=folder)
 
 
 def _within(whole: Progress, on_progress: OnProgress | None) -> OnProgress | None:
@@ -152,115 +222,3 @@ def _within(whole: Progress, on_progress: OnProgress | None) -> OnProgress | Non
         )
 
     return tell
-
-
-def _planned(
-    cell: Cell,
-    honest: Evidence,
-    clients: Sequence[str | int] | None,
-    deviations: Sequence[Deviation],
-) -> Iterator[_Counterfactual]:
-    assert honest.population.costs is not None
-    config, population = cell.config, RunFolder(honest.path).text(POPULATION)
-    for subject, client in choose_subjects(clients, honest.population.costs).items():
-        factor: float | None = None
-        if any(deviation.needs_best_report for deviation in deviations):
-            factor = best_cost_factor(config, honest, client)
-        for deviation in deviations:
-            group = deviation.group(client, honest.population.clients)
-            job = RunJob(
-                _folder(cell) / deviation.name / f"client-{client}",
-                deviation.applied(config, group, factor),
-                f"{_label(cell)} client {client} {deviation.name}",
-                population,
-                is_kept_small=True,
-            )
-            yield _Counterfactual(cell, honest, subject, client, group, deviation, job)
-
-
-def _finding(planned: _Counterfactual, folder: Path) -> Finding:
-    before, group = planned.honest, planned.group
-    after = read_evidence(folder / planned.job.folder)
-    others = {
-        name: (value, after.others(group)[name]) for name, value in before.others(group).items()
-    }
-    suspicions = after.suspicions(group)
-    [assignment] = planned.job.config.behaviours
-    return Finding(
-        subject=planned.subject,
-        deviation=planned.deviation.name,
-        seed=planned.cell.seed,
-        client=planned.client,
-        group=group,
-        honest_utility=before.utility(group),
-        utility=after.utility(group),
-        accuracy_change=_change(before.accuracy(group), after.accuracy(group)),
-        others_accuracy_change=_change(*others["accuracy"]),
-        others_variance_change=_change(*others["variance"]),
-        others_worst_change=_change(*others["worst"]),
-        selections=after.selections(group),
-        honest_selections=before.selections(group),
-        flagged=len(suspicions),
-        flag=suspicions[0][1] if suspicions else "",
-        fines=after.fines(group),
-        options=dict(assignment.behaviour.options),
-        folder=str(planned.job.folder),
-    )
-
-
-def _cases(
-    source: AuditSource,
-    honest: Mapping[Path, Evidence],
-    found: Mapping[_Counterfactual, Finding],
-    folder: Path,
-) -> Iterator[AuditedCase]:
-    """Yield a case for each strategy, dataset and split of which anything is known."""
-    for place in dict.fromkeys(_place(cell) for cell in source.cells):
-        cells = [cell for cell in source.cells if _place(cell) == place and cell.folder in honest]
-        findings = tuple(finding for c, finding in found.items() if c.cell in cells)
-        if not findings:
-            continue
-        runs = [honest[cell.folder] for cell in cells]
-        baselines = tuple(
-            Baseline(cell.seed, _relative(run.path, folder), run.params_sha256, _flagged(run))
-            for cell, run in zip(cells, runs, strict=True)
-        )
-        config = cells[0].config
-        yield AuditedCase(
-            *place,
-            config.rounds,
-            config.data.clients,
-            any(run.is_paid for run in runs),
-            baselines,
-            findings,
-        )
-
-
-def _flagged(honest: Evidence) -> tuple[int, ...]:
-    """Return the clients of an honest run that the server suspected, all of them wrongly."""
-    clients = range(honest.population.clients)
-    return tuple(client for client in clients if honest.suspicions([client]))
-
-
-def _change(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
-
-
-def _relative(path: Path, folder: Path) -> str:
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-
-
-def _place(cell: Cell) -> tuple[str, str, str]:
-    return cell.dataset, cell.split, cell.strategy
-
-
-def _label(cell: Cell) -> str:
-    return f"{cell.strategy} seed {cell.seed}"
-
-
-def _folder(cell: Cell) -> Path:
-    return Path(COUNTERFACTUALS).joinpath(*_place(cell), f"seed-{cell.seed}")
-
-
-def _honest(cell: Cell) -> Path:
-    return _folder(cell) / "honest"

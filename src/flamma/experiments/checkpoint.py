@@ -12,7 +12,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +25,7 @@ from flamma.experiments.manifest import CheckpointEntry, Manifest
 from flamma.files import write_atomically
 from flamma.strategies.base import S, State
 from flamma.strategies.rows import Rows
+from flamma.types import Params
 
 CHECKPOINT_FOLDER = "checkpoint"
 VERSION_1_INDEX = "latest.json"
@@ -130,17 +131,14 @@ class Checkpoints:
             If checkpoints were written but none of them is intact.
         """
         like = self.settle(like)
-        manifest = Manifest.read(self.run)
-        entries = self._version_1_entries() if manifest is None else manifest.checkpoints
+        entries = self.entries()
         self.oldest = min((entry.round for entry in entries), default=None)
         intact = []
-        for entry in entries:
-            content = _read(self.folder / Path(entry.file).name)
-            if content is not None and hashlib.sha256(content).hexdigest() == entry.sha256:
-                state = _restored(like, content)
-                # Its rows stay until the manifest no longer names it, whether it is taken or not.
-                self._held[entry.file] = list(_rows(state).values())
-                intact.append((entry, state))
+        for entry, content in self._intact(entries):
+            state = _restored(like, content)
+            # Its rows stay until the manifest no longer names it, whether it is taken or not.
+            self._held[entry.file] = list(_rows(state).values())
+            intact.append((entry, state))
         usable = [s for entry, s in intact if recorded is None or entry.round <= max(recorded, 0)]
         for state in usable:
             if all(rows.intact() for rows in _rows(state).values()):
@@ -151,6 +149,27 @@ class Checkpoints:
                 f"run again from round 1."
             )
         return None
+
+    def entries(self) -> tuple[CheckpointEntry, ...]:
+        """Return the checkpoints that are kept, the newest first."""
+        manifest = Manifest.read(self.run)
+        return self._version_1_entries() if manifest is None else manifest.checkpoints
+
+    def params(self, number: int | None = None) -> Params | None:
+        """Return the global weights after a round, by default the last; None if they are lost."""
+        wanted = [entry for entry in self.entries() if number in (None, entry.round)]
+        for _, content in self._intact(wanted):
+            return _arrays(content).get("params")
+        return None
+
+    def _intact(
+        self, entries: Sequence[CheckpointEntry]
+    ) -> Iterator[tuple[CheckpointEntry, bytes]]:
+        """Yield those checkpoints that are as they were written, with their content."""
+        for entry in entries:
+            content = _read(self.folder / Path(entry.file).name)
+            if content is not None and hashlib.sha256(content).hexdigest() == entry.sha256:
+                yield entry, content
 
     def _write(self, state: State, synced: Callable[[], None]) -> None:
         try:
@@ -225,15 +244,22 @@ def _parts(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
     return arrays | tables, numbers
 
 
-def _restored(like: S, content: bytes) -> S:
+def _arrays(content: bytes) -> dict[str, NDArray[Any]]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
     try:
-        arrays = load(content)
+        return load(content)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"a checkpoint cannot be read: {error}.") from error
+
+
+def _restored(like: S, content: bytes) -> S:
+    arrays = _arrays(content)
+    try:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         numbers = json.loads(header["__metadata__"]["numbers"])
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"a checkpoint cannot be read: {error}.") from error
     rows = {name: _restored_rows(name, empty, arrays) for name, empty in _rows(like).items()}
     wanted, known = _parts(like)

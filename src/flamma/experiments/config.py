@@ -24,19 +24,25 @@ from flamma.experiments.tables import (
     ConfigTables,
     DataConfig,
     TrainingConfig,
+    WeightsConfig,
+    in_our_spelling,
     keys_of_tables,
 )
 from flamma.models.registry import MODELS
 from flamma.names import check_folder_name, quoted, unknown
-from flamma.options import from_table, to_toml
+from flamma.options import from_table, options_of, to_toml
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy
+from flamma.tasks import metric_names
 from flamma.toml import read_toml
-from flamma.training.choose import check_trainer
 from flamma.types import Plan
 
 OWN = "own"
 """What a configuration calls data or a model that were given from Python, or that sites bring."""
+
+
+YOUNGER_KEYS = ("metric",)
+"""Keys of ``[evaluation]`` that are written only if they are set."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Config:
     evaluation: EvaluationConfig
     behaviours: tuple[BehaviourAssignment, ...] = ()
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
+    weights: WeightsConfig = field(default_factory=WeightsConfig)
 
     def __post_init__(self) -> None:
         positive = {
@@ -75,17 +82,40 @@ class Config:
                 f"per_round is {self.per_round}, but there are only {self.data.clients} clients: "
                 f"lower per_round or raise data.clients."
             )
-        if not self.training.learning_rate > 0:
-            raise ConfigError("training.learning_rate must be positive.")
-        if not 0 <= self.training.momentum < 1:
-            raise ConfigError("training.momentum must lie in [0, 1).")
-        check_trainer(self.training.trainer)
+        self.training.check()
+        if self.weights.start and self.weights.freeze and self.engine.clients_hold_data:
+            raise ConfigError(
+                "frozen weights of a file do not travel to sites: leave out model.start or "
+                "model.freeze."
+            )
+        self._check_measures()
         self._check_behaviours()
+        if self.training.has_own_augmentation and not self.engine.controls_clients:
+            raise ConfigError(
+                "an augmentation of your own must have a name where clients are other processes: "
+                "give it an entry point, or use the local engine."
+            )
+        if self.training.optimiser != TrainingConfig.optimiser and self.strategy.needs_sgd:
+            raise ConfigError(
+                f"{self.strategy.name} takes clients' updates for sums of gradients, which those "
+                f"of {self.training.optimiser.name} are not: use training.optimiser sgd."
+            )
         if self.strategy.pools_data and not self.engine.controls_clients:
             raise ConfigError(
                 f"{self.strategy.name} trains on all clients' data in one place: use the local "
                 f"engine."
             )
+
+    def _check_measures(self) -> None:
+        """Refuse a loss or a metric that there is not; the task's are known with the data."""
+        if self.training.loss not in ("", OWN):
+            raise ConfigError(
+                f"training.loss is left out or {OWN}, not {quoted(self.training.loss)}: give a "
+                f"function to flamma.run(loss=...)."
+            )
+        known = [OWN, *metric_names()]
+        if self.evaluation.metric and self.evaluation.metric not in known:
+            raise ConfigError(unknown("metric", self.evaluation.metric, known))
 
     def _check_behaviours(self) -> None:
         """Refuse behaviours that cannot be assigned, or that the engine's clients do not take."""
@@ -103,7 +133,8 @@ class Config:
     def as_tables(self) -> dict[str, Any]:
         """Return the configuration as nested tables, complete with every default.
 
-        A ledger at its defaults is left out, so that the ids of runs stay what they were.
+        A ledger and keys that are younger than the first runs are left out at their defaults, so
+        that the ids of runs stay what they were.
         """
         ledger = (
             {} if self.ledger == LedgerConfig() else {"ledger": dataclasses.asdict(self.ledger)}
@@ -113,13 +144,13 @@ class Config:
             "per_round": self.per_round,
             "seed": self.seed,
             "data": self.data.as_table(),
-            "model": {"name": self.model.name, **self.model.options},
-            "training": dataclasses.asdict(self.training),
+            "model": {"name": self.model.name, **self.model.options, **self.weights.as_table()},
+            "training": self.training.as_table(),
             "strategy": {"name": self.strategy.name, **_options(self.strategy, "plan")},
             "costs": {"kind": self.costs.name, **self.costs.options},
             "engine": {"name": self.engine.name, **_options(self.engine)},
             "faults": dataclasses.asdict(self.faults),
-            "evaluation": dataclasses.asdict(self.evaluation),
+            "evaluation": _without_younger(self.evaluation),
             "behaviours": {own.key: own.as_table() for own in self.behaviours},
             **ledger,
         }
@@ -151,7 +182,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
     for key in tables:
         if key not in (names := [f.name for f in fields(ConfigTables)]):
             raise ConfigError(unknown("key", key, names, keys_of_tables()))
-    top = ConfigTables(**from_table(ConfigTables, tables))
+    top = ConfigTables(**from_table(ConfigTables, in_our_spelling(tables)))
     training = top.training
     plan = Plan(
         top.rounds,
@@ -161,7 +192,9 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         training.batch_size,
         top.ledger.utility_budget,
         training.momentum,
+        training.make_schedule(),
     )
+    model, weights = _model(top.model)
     strategy = STRATEGIES.choose(top.strategy, "strategy", default=ConfigTables.strategy)
     engine = ENGINES.choose(top.engine, "engine", default=ConfigTables.engine, shared=True)
     return Config(
@@ -169,7 +202,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         per_round=top.per_round,
         seed=top.seed,
         data=_data(top.data),
-        model=_model(top.model),
+        model=model,
         training=training,
         strategy=STRATEGIES[strategy.name](plan=plan, **strategy.options),
         costs=COSTS.choose(top.costs, "costs", key="kind", default=ConfigTables.costs, shared=True),
@@ -178,6 +211,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         evaluation=top.evaluation,
         behaviours=read_assignments(top.behaviours),
         ledger=top.ledger,
+        weights=weights,
     )
 
 
@@ -218,11 +252,23 @@ def _data(given: Any) -> DataConfig:
     return data
 
 
-def _model(given: Any) -> Choice:
-    named = given.get("name") if isinstance(given, Mapping) else given
-    return (
-        Choice(OWN) if named == OWN else MODELS.choose(given, "model", default=ConfigTables.model)
-    )
+def _model(given: Any) -> tuple[Choice, WeightsConfig]:
+    """Return the model, and what it begins with, whose keys are in the same table."""
+    keys = options_of(WeightsConfig)
+    table = given if isinstance(given, Mapping) else {"name": given}
+    own = {key: value for key, value in table.items() if key in keys}
+    weights = WeightsConfig(**from_table(WeightsConfig, own, "model."))
+    if table.get("name") == OWN:
+        return Choice(OWN), weights
+    rest = {key: value for key, value in table.items() if key not in keys} if own else given
+    return MODELS.choose(rest, "model", default=ConfigTables.model, beside=keys), weights
+
+
+def _without_younger(table: Any) -> dict[str, Any]:
+    """Return a table, without its younger keys where they are at their defaults."""
+    values = dataclasses.asdict(table)
+    default = {f.name: f.default for f in fields(table)}
+    return {k: v for k, v in values.items() if k not in YOUNGER_KEYS or v != default[k]}
 
 
 def _options(chosen: Any, *leave_out: str) -> dict[str, Any]:

@@ -4,39 +4,45 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flamma.errors import ConfigError
+from flamma.experiments.callbacks.dispatch import Callbacks
 from flamma.processes import MOST_PROCESSES
-from flamma.records import RoundRecord
 from flamma.registry import Registry
 
 if TYPE_CHECKING:
     from flamma.data.federated import FederatedData
     from flamma.experiments.config import Config
     from flamma.experiments.folder import RunFolder
-
-OnRound = Callable[[RoundRecord], None]
-"""Called with the record of every finished round."""
+    from flamma.models.weights import StartWeights
+    from flamma.tasks.own import OwnLoss, OwnMetric
+    from flamma.training.augmentations import Augment
 
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
     """What an engine has to carry out: a configuration, into a directory.
 
-    ``data`` and ``model`` are the user's own, None where the configuration names them. ``begins``
-    is whether the directory must not hold a run yet.
+    ``data``, ``model``, the weights to ``start`` from, ``loss``, ``metric`` and ``augment`` are the
+    user's own, None where the configuration names them. ``begins`` is whether the directory must
+    not hold a run yet. The engine tells the callbacks of the start and of every round, not of the
+    end.
     """
 
     config: Config
     folder: RunFolder
     data: FederatedData | None = None
     model: Callable[..., Any] | None = None
-    on_round: OnRound | None = None
+    callbacks: Callbacks = field(default_factory=Callbacks)
     data_dir: Path | None = None
     begins: bool = False
+    start: StartWeights | None = None
+    loss: OwnLoss | None = None
+    metric: OwnMetric | None = None
+    augment: Augment | None = None
 
     def check_free(self) -> None:
         """Refuse to begin in a directory that holds a run, now that it is locked.

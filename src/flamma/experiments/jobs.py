@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
-from flamma.clients.behaviours.notes import NOTES
 from flamma.errors import FlammaError, RunError
-from flamma.experiments.checkpoint import CHECKPOINT_FOLDER
 from flamma.experiments.config import Config
-from flamma.experiments.folder import CONFIG, POPULATION, RunFolder, free_folder
-from flamma.experiments.run import Run, resume, run
-from flamma.processes import exit_with_parent
-from flamma.records import RoundRecord
+from flamma.experiments.folder import CONFIG, RunFolder, free_folder
+from flamma.experiments.job_worker import RunJob, begin_worker, do_in_worker, do_job
+from flamma.experiments.own import NOTHING_OWN, OwnParts
+from flamma.experiments.own_data import check_same_data
+from flamma.experiments.run_object import Run
 
 
 @dataclass(frozen=True)
@@ -39,54 +38,43 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
-@dataclass(frozen=True)
-class RunJob:
-    """One of many runs.
-
-    Attributes
-    ----------
-    folder : Path
-        Its directory, under the one of all runs.
-    config : Config
-        What to run.
-    label : str
-        What people are told that it is.
-    population : str
-        The text of the ``population.csv`` that it has to go by, if not by one of its own.
-    is_kept_small : bool
-        Whether checkpoints and clients' notes are removed at its end.
-    """
-
-    folder: Path
-    config: Config
-    label: str
-    population: str = ""
-    is_kept_small: bool = False
-
-
 def do_jobs(
     jobs: Sequence[RunJob],
     folder: Path,
     processes: int | None = None,
     on_progress: OnProgress | None = None,
     data_dir: Path | None = None,
+    own: OwnParts = NOTHING_OWN,
 ) -> dict[str, str]:
     """Do all runs that are not finished; return the folders of those that failed, and why.
 
     A run that is damaged is set aside and done again. A run whose process is killed, again and
     again, has failed; whatever else goes wrong with a run is raised.
 
+    Data and a model of the user's own reach the worker processes by a fork. Where that cannot be,
+    the runs go one after the other in this process.
+
     Raises
     ------
     RunError
-        If a directory holds a run of another configuration, or a run cannot be carried out.
+        If a directory holds a run of another configuration or of other data, or a run cannot be
+        carried out.
     """
-    todo = [job for job in jobs if not _finished(folder / job.folder, job.config)]
+    todo = [job for job in jobs if not _finished(folder / job.folder, job.config, own)]
     workers = min(processes or os.cpu_count() or 1, max(1, len(todo)))
-    return _Jobs(todo, folder, data_dir, _Tally(todo, jobs, on_progress)).run(workers)
+    left = _Jobs(todo, folder, data_dir, own, _Tally(todo, jobs, on_progress))
+    if not todo or own.can_be_forked:
+        return left.run(workers)
+    if workers > 1:
+        warnings.warn(
+            "data and models of your own reach other processes by a fork, which is not possible "
+            "here: the runs go one after the other.",
+            stacklevel=2,
+        )
+    return left.run_here()
 
 
-def _finished(path: Path, config: Config) -> bool:
+def _finished(path: Path, config: Config, own: OwnParts) -> bool:
     if not (path / CONFIG).exists():
         return False
     try:
@@ -98,6 +86,8 @@ def _finished(path: Path, config: Config) -> bool:
         raise RunError(
             f"{path} was run with another configuration than it has now: name another --out."
         )
+    if (data := own.federation(config)) is not None:
+        check_same_data(RunFolder(path), data)
     if before.finished and before.problems:
         _set_aside(path, before.problems[0])
         return False
@@ -123,7 +113,16 @@ class _Jobs:
     todo: list[RunJob]
     folder: Path
     data_dir: Path | None
+    own: OwnParts
     tally: _Tally
+
+    def run_here(self) -> dict[str, str]:
+        """Do all runs in this process; none can fail by being killed alone."""
+        self.tally.tell("starting")
+        for index, job in enumerate(self.todo):
+            heard = partial(self.tally.hear, index)
+            do_job(job, self.folder / job.folder, self.data_dir, self.own, heard)
+        return {}
 
     def run(self, workers: int) -> dict[str, str]:
         """Do all runs; return those that failed because their process was killed, and why.
@@ -148,7 +147,7 @@ class _Jobs:
         events: SimpleQueue[tuple[int, int]] = context.SimpleQueue()
         done: set[int] = set()
         begun: set[int] = set()
-        with _pool(workers, context, events) as pool:
+        with _pool(workers, context, (events, self.own)) as pool:
             waiting: dict[Future[None], int] = {}
             try:
                 with warnings.catch_warnings():
@@ -157,7 +156,9 @@ class _Jobs:
                     warnings.filterwarnings("ignore", category=DeprecationWarning)
                     for index in indices:
                         path = self.folder / self.todo[index].folder
-                        future = pool.submit(_one, index, self.todo[index], path, self.data_dir)
+                        future = pool.submit(
+                            do_in_worker, index, self.todo[index], path, self.data_dir
+                        )
                         waiting[future] = index
                 while waiting:
                     finished, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
@@ -175,8 +176,9 @@ class _Jobs:
 
 
 @contextmanager
-def _pool(workers: int, context: Any, events: Any) -> Iterator[ProcessPoolExecutor]:
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(events,))
+def _pool(workers: int, context: Any, given: tuple[Any, ...]) -> Iterator[ProcessPoolExecutor]:
+    # What is given to workers is not pickled where they are forked.
+    pool = ProcessPoolExecutor(workers, context, initializer=begin_worker, initargs=given)
     try:
         yield pool
     except BaseException:
@@ -186,51 +188,6 @@ def _pool(workers: int, context: Any, events: Any) -> Iterator[ProcessPoolExecut
             process.terminate()
         raise
     pool.shutdown()
-
-
-_events: Any = None
-
-
-def _begin(events: Any) -> None:
-    """Set up a worker process: keep the queue of events, and end with the parent."""
-    global _events
-    from flamma.engines.executor import stay_on_one_thread
-
-    stay_on_one_thread()
-    _events = events
-    exit_with_parent(os.getppid())
-
-
-def _one(index: int, job: RunJob, path: Path, data_dir: Path | None) -> None:
-    def tell(record: RoundRecord) -> None:
-        _events.put((index, record.round))
-
-    _events.put((index, 0))
-    try:
-        if job.population and not (path / CONFIG).exists():
-            _hand_over(path, job)
-        if (path / CONFIG).exists():
-            resume(path, on_round=tell, data_dir=data_dir)
-        else:
-            run(job.config, out=path, on_round=tell, data_dir=data_dir)
-    except FlammaError as error:
-        raise RunError(f"{path}: {error}") from None
-    with suppress(OSError):
-        (path / ".lock").unlink()
-    if job.is_kept_small:
-        for name in (CHECKPOINT_FOLDER, NOTES):
-            shutil.rmtree(path / name, ignore_errors=True)
-
-
-def _hand_over(path: Path, job: RunJob) -> None:
-    """Begin a run with a given population: a run that goes on keeps the one it finds."""
-    folder = RunFolder(path)
-    folder.lock()
-    try:
-        folder.write(POPULATION, job.population)
-        folder.write(CONFIG, job.config.as_toml())  # last, for it makes the directory a run
-    finally:
-        folder.close()
 
 
 class _Tally:
@@ -257,6 +214,11 @@ class _Tally:
         if latest:
             self.tell(latest)
         return heard
+
+    def hear(self, index: int, number: int) -> None:
+        """Take note that a run in this process has come to a round."""
+        self.reached[index] = number
+        self.tell(self.todo[index].label)
 
     def tell(self, latest: str) -> None:
         """Say how far it is."""

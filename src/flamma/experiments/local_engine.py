@@ -36,10 +36,14 @@ def _execute(assignment: Assignment) -> None:
     from flamma.data.federated import pooled
     from flamma.engines.client_side import ClientSide
     from flamma.engines.respond import RationalClients
+    from flamma.experiments.model_card import ModelCard, start_of
+    from flamma.experiments.own_data import check_same_data
     from flamma.experiments.room import check_room
     from flamma.experiments.session import carry_out
     from flamma.experiments.setup import (
+        about_measures,
         build_data,
+        build_measures,
         build_runner,
         class_counts,
         seconds_per_epoch,
@@ -55,16 +59,28 @@ def _execute(assignment: Assignment) -> None:
     check_room(assignment)
     config, folder, data = assignment.config, assignment.folder, assignment.data
     data = build_data(config, assignment.data_dir) if data is None else data
+    check_same_data(folder, data)
     data = pooled(data) if config.strategy.pools_data else data
-    check_validation(config, data.validation_y.size)
+    check_validation(config, len(data.validation_y))
     evaluated = evaluated_clients(config)
-    with build_runner(config, data, assignment.model, evaluated=evaluated) as runner:
+    measures = build_measures(config, data.task, assignment.loss, assignment.metric)
+    start = start_of(config, folder, assignment.start)
+    with build_runner(
+        config,
+        data,
+        assignment.model,
+        evaluated=evaluated,
+        start=start,
+        measures=measures,
+        augment=assignment.augment,
+    ) as runner:
         population = make_population(
             config,
             folder,
             runner.layout,
             samples=lambda: (data.samples, np.diff(data.held_offsets)),
             seconds_per_epoch=lambda: seconds_per_epoch(data, runner),
+            names=data.client_names,
         )
         truth = true_clients(config, population)
         kept, notes = (NotesInFiles(folder.path / name, durable=False) for name in (KEPT, NOTES))
@@ -76,6 +92,9 @@ def _execute(assignment: Assignment) -> None:
             initial_params=runner.initial_params,
             trainer=runner.trainer,
             class_counts=class_counts(data),
+            measured=about_measures(measures),
             keepers=(kept, notes),
+            data_sha256=data.sha256,
+            card=ModelCard.of(data, runner.naming, start),
         )
-        carry_out(config, folder, world, assignment.on_round)
+        carry_out(config, folder, world, assignment.callbacks)

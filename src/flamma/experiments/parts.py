@@ -13,13 +13,18 @@ from flamma.contributions import CONTRIBUTIONS
 from flamma.data.datasets import DATASETS
 from flamma.data.splits import SPLITS
 from flamma.errors import FlammaError
+from flamma.experiments.callbacks import CALLBACKS, TRACKERS
 from flamma.experiments.engine import ENGINES
 from flamma.metrics import METRICS
 from flamma.models.registry import MODELS
 from flamma.options import Option, describe_type, options_of, toml_value
 from flamma.registry import Choice, Registry
 from flamma.strategies import FAMILIES, STRATEGIES, in_family
+from flamma.tasks import TASKS
+from flamma.training.augmentations import AUGMENTATIONS
 from flamma.training.choose import TRAINERS
+from flamma.training.optimisers import OPTIMISERS
+from flamma.training.schedules import SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,14 @@ PARTS = (
     Part("contribution measures", CONTRIBUTIONS, "strategy.contribution"),
     Part("aggregators", AGGREGATORS, "strategy.aggregator"),
     Part("trainers", TRAINERS, "training.trainer"),
+    Part("optimisers", OPTIMISERS, "training.optimiser"),
+    Part("schedules", SCHEDULES, "training.schedule"),
+    Part("augmentations", AUGMENTATIONS, "training.augmentation"),
     Part("behaviours", BEHAVIOURS, "behaviours"),
+    Part("tasks", TASKS),
     Part("metrics", METRICS),
+    Part("callbacks", CALLBACKS),
+    Part("trackers", TRACKERS),
 )
 """All parts, in the order in which they are listed."""
 

@@ -1,105 +1,64 @@
-"""One run, from a configuration to a directory; and a directory back to a run."""
+"""One run, from a configuration to a directory; and going on with one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.errors import RunError
-from flamma.experiments.config import OWN, Config, make_config, read_config, with_settings
-from flamma.experiments.engine import Assignment, OnRound
-from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, RunFolder, free_folder
-from flamma.experiments.manifest import Manifest
-from flamma.experiments.scores import ScoreTable, read_score_table
-from flamma.experiments.summary import Summary, summarise_run
+from flamma.experiments.asked import asked_settings, in_python_terms
+from flamma.experiments.callbacks.base import Callback, OnRound
+from flamma.experiments.callbacks.dispatch import Callbacks
+from flamma.experiments.callbacks.recorded import resumed_callbacks
+from flamma.experiments.config import OWN, Config
+from flamma.experiments.engine import Assignment
+from flamma.experiments.folder import RunFolder, free_folder
+from flamma.experiments.given import given_model
+from flamma.experiments.own import NOTHING_OWN, ConfigSource, OwnParts, configured, gathered_for
+from flamma.experiments.progress_bar import ProgressBar, wants_bar
+from flamma.experiments.run_object import DEPLOYMENT as DEPLOYMENT
+from flamma.experiments.run_object import Run as Run
+from flamma.experiments.scratch import place_for
 from flamma.records import RoundRecord
+from flamma.training.augmentations import OWN_AUGMENTATION, Augment
 
 if TYPE_CHECKING:
-    from flamma.data.federated import FederatedData
-
-DEPLOYMENT = "deployment.json"
-"""The server of a deployed run and Flower's id of it; version 0.1 names the server only there."""
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """A run directory, finished or not.
-
-    ``known_scores`` are the clients' scores, where they have been read already.
-    """
-
-    path: Path
-    config: Config
-    history: list[RoundRecord]
-    about: dict[str, Any]
-    problems: tuple[str, ...] = ()
-    known_scores: ScoreTable | None = None
-
-    @classmethod
-    def load(cls, path: str | Path) -> Run:
-        """Read a run directory; damaged records are left out and named in ``problems``.
-
-        Raises
-        ------
-        RunError
-            If there is no run, or its configuration is not the one it was begun with.
-        """
-        folder = RunFolder(Path(path))
-        if not folder.exists:
-            raise RunError(f"{path} holds no run: there is no {CONFIG} in it.")
-        config = make_config(_tables(folder))
-        manifest = Manifest.read(folder.path)
-        if manifest is not None:
-            manifest.check(folder.path)
-        history, problems = folder.rounds(), folder.read_rounds()[1]
-        about = folder.read_json(ABOUT)
-        if not about and history:
-            problems.append(f"{ABOUT} is missing or damaged")
-        run = cls(folder.path, config, history, about, tuple(problems))
-        if run.finished and not run.has_last_round:
-            lost = "rounds.jsonl ends before the last round"
-            return replace(run, problems=(*run.problems, lost))
-        return run
-
-    @property
-    def finished(self) -> bool:
-        """Whether all rounds are done, even if the record of one is damaged."""
-        return self.has_last_round or "params_sha256" in self.about
-
-    @property
-    def has_last_round(self) -> bool:
-        """Whether the last round is recorded."""
-        return bool(self.history) and self.history[-1].round >= self.config.rounds
-
-    @property
-    def params_sha256(self) -> str | None:
-        """The SHA-256 of the final weights; None before the end."""
-        return self.about.get("params_sha256") if self.finished else None
-
-    @cached_property
-    def scores(self) -> ScoreTable:
-        """The accuracies of single clients; those that cannot be read are left out."""
-        if self.known_scores is not None:
-            return self.known_scores
-        text = RunFolder(self.path).text(CLIENTS)
-        return read_score_table(text, self.history, [], self.config.data.clients)
-
-    def summary(self) -> Summary:
-        """Return every metric of the run, those of its last round, and its totals."""
-        return summarise_run(self.history, self.config.data.clients)
+    from flamma.tasks.own import OwnLoss, OwnMetric
 
 
 def run(
-    config: Config | Mapping[str, Any] | str | Path | None = None,
+    config: ConfigSource = None,
     *,
+    data: Any = None,
+    target: str | None = None,
+    group: Any = None,
+    task: str | None = None,
+    model: Any = None,
+    start: Any = None,
+    freeze: str | Sequence[str] | None = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
+    strategy: str | Mapping[str, Any] | None = None,
+    dataset: str | None = None,
+    split: str | None = None,
+    clients: int | None = None,
+    rounds: int | None = None,
+    per_round: int | None = None,
+    seed: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    momentum: float | None = None,
+    device: str | None = None,
+    processes: int | None = None,
     out: str | Path | None = None,
-    data: FederatedData | None = None,
-    model: Callable[..., Any] | None = None,
+    progress: bool | None = None,
     on_round: OnRound | None = None,
+    callbacks: Iterable[Callback] = (),
     data_dir: Path | None = None,
+    augment: Augment | None = None,
     **settings: Any,
 ) -> Run:
     """Run an experiment and return it.
@@ -108,18 +67,58 @@ def run(
     ----------
     config : Config, mapping, or path of a TOML file
         What to run; the rest is at its defaults.
+    data : any, optional
+        Your own data instead of a named dataset, in any form that
+        :func:`~flamma.data.own.federated_from` takes: arrays, a frame, a torch ``Dataset``, a file.
+    target : str, optional
+        The column of your own table that is predicted.
+    group : str or array, optional
+        The column that names the client of each sample, or one value for each sample.
+    task : str, optional
+        What is learned of your own data: ``"regression"`` if not classification.
+    model : torch.nn.Module, class, callable, str or mapping, optional
+        Your own model: a module, which is copied and whose weights are the first ones; a class or
+        a function that makes one, called with the shape of a sample and the number of classes if
+        it takes them; or a model's name, or a table with its name and options.
+    start : path, mapping or Run, optional
+        Weights to begin with: a safetensors or npz file, a state dict, or a finished run.
+    freeze : str or sequence of str, optional
+        Parameters that are not trained, by name or by patterns such as ``features.*``.
+    loss : callable, optional
+        Your own ``(outputs, targets) -> losses``, tensors all: one loss per sample, at least 0.
+    metric : callable, optional
+        Your own ``(outputs, targets) -> number`` of the arrays of one client; 1 is told as 100%,
+        and more is better.
+    strategy : str or mapping, optional
+        A strategy's name, or a table with its name and options; ``flamma`` if not given.
+    dataset, split : str, optional
+        Names of ``flamma list``: the data, and how they are dealt to clients.
+    clients, rounds, per_round : int, optional
+        How many clients and rounds there are, and how many clients are selected in a round.
+    seed : int, optional
+        The seed of everything random.
+    epochs, batch_size, learning_rate, momentum
+        How a client trains; ``epochs`` of strategies that fix them.
+    device : str, optional
+        ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``.
+    processes : int, optional
+        Worker processes; the results do not depend on it.
     out : path, optional
-        The run directory; a new one under ``runs/`` if not given.
-    data : FederatedData, optional
-        Your own data instead of a named dataset.
-    model : callable, optional
-        Your own ``(shape, classes) -> torch.nn.Module`` instead of a named model.
+        The run directory. If not given, the run is in a temporary directory that is removed with
+        the object that is returned.
+    progress : bool, optional
+        Whether a progress bar is shown; by default in terminals and notebooks.
     on_round : callable, optional
-        Called with every finished round's record.
+        Called with every finished round's record; it may raise ``flamma.StopRun``.
+    callbacks : iterable of Callback
+        What else hears of the run: ``flamma.EarlyStopping()``, trackers, or your own.
     data_dir : Path, optional
         Where datasets are kept.
+    augment : callable, optional
+        Your own ``(samples, rng) -> samples``, which changes the samples of a mini-batch at random
+        before clients train on them.
     **settings
-        Single options over the configuration: ``rounds=5``, or with two underscores for a dot,
+        Any other option of a configuration, with two underscores for the dot:
         ``strategy__mu=0.1``.
 
     Raises
@@ -127,78 +126,159 @@ def run(
     FlammaError
         If the configuration cannot work, or the directory holds another run.
     """
-    if data is not None:
-        settings |= {"data.dataset": OWN, "data.clients": data.clients}
-    if model is not None:
-        settings |= {"model.name": OWN}
-    chosen = _configured(config, settings)
-    folder = RunFolder(Path(out) if out is not None else default_folder(chosen))
+    asked = dict(locals())
+    with in_python_terms():
+        own, named = own_parts(model, start, freeze, loss, metric, augment)
+        chosen, own = configured(config, named | asked_settings(asked), data, group, own)
+        path, scratch = place_for(out, "run")
+        with ProgressBar(wants_bar(progress), chosen.rounds, "rounds") as bar:
+
+            def told(record: RoundRecord) -> None:
+                bar.on_round(record)
+                if on_round is not None:
+                    on_round(record)
+
+            done = run_config(
+                chosen, path, own, on_round=told, callbacks=callbacks, data_dir=data_dir
+            )
+    return replace(done, scratch=scratch)
+
+
+def own_parts(
+    model: Any,
+    start: Any = None,
+    freeze: Any = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
+    augment: Augment | None = None,
+) -> tuple[OwnParts, dict[str, Any]]:
+    """Return what the user brings besides data, and the settings that name it."""
+    table = {"model": dict(model)} if isinstance(model, Mapping) else {}
+    given = given_model(None if table else model, start, freeze)
+    named = {"training.loss": loss, "evaluation.metric": metric}
+    settings = {setting: OWN for setting, own in named.items() if own is not None}
+    if augment is not None:
+        settings["training.augmentation"] = OWN_AUGMENTATION
+    own = OwnParts(None, given.make, given.start, loss, metric, augment)
+    return own, {**table, **given.settings, **settings}
+
+
+def run_config(
+    config: Config,
+    path: Path,
+    own: OwnParts = NOTHING_OWN,
+    *,
+    on_round: OnRound | None = None,
+    callbacks: Iterable[Callback] = (),
+    data_dir: Path | None = None,
+) -> Run:
+    """Carry out a run into a directory that must not hold one yet, and return it.
+
+    Raises
+    ------
+    FlammaError
+        If the directory holds a run, or this one cannot be carried out.
+    """
+    folder = RunFolder(path)
     folder.check_free()
-    return _execute(Assignment(chosen, folder, data, model, on_round, data_dir, begins=True))
+    told = Callbacks(callbacks, on_round)
+    return _execute(_assignment(config, folder, own, told, data_dir, begins=True))
 
 
 def resume(
     path: str | Path,
     *,
-    data: FederatedData | None = None,
-    model: Callable[..., Any] | None = None,
+    data: Any = None,
+    group: Any = None,
+    model: Any = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
     on_round: OnRound | None = None,
+    callbacks: Iterable[Callback] = (),
     data_dir: Path | None = None,
     processes: int | None = None,
+    past_stop: bool = False,
+    augment: Augment | None = None,
 ) -> Run:
     """Go on with an interrupted run from its last checkpoint; a finished one is returned as is.
 
-    A run of your own data or model needs them again; data that sites hold are not yours.
+    A run of your own data, model, loss, metric or augmentation needs them again, and ``group`` if
+    that was an array; a file of data is read again, and data that sites hold are not yours. The
+    callbacks that have a name, as ``EarlyStopping`` has, are taken up again by themselves. A run
+    that a callback has stopped is finished; ``past_stop`` goes on with it to its last round,
+    without that callback unless it is given again.
     """
-    before = Run.load(path)
-    if before.has_last_round and before.params_sha256:
+    config = Run.load(path).config
+    gathered = None if data is None else gathered_for(config.as_tables(), data, group)
+    made = given_model(model).make
+    own = OwnParts(gathered, made, loss=loss, metric=metric, augment=augment)
+    heard = Callbacks(callbacks, on_round)
+    return go_on(Path(path), own, heard, data_dir, processes, past_stop)
+
+
+def go_on(
+    path: Path,
+    own: OwnParts = NOTHING_OWN,
+    heard: Callbacks | None = None,
+    data_dir: Path | None = None,
+    processes: int | None = None,
+    past_stop: bool = False,
+) -> Run:
+    """Go on with a run to its end, with what of it is the user's own."""
+    before = replace(Run.load(path), known_model=own.model)
+    stopped = before.stopped
+    if before.has_last_round and before.params_sha256 and not (stopped and past_stop):
         return before
-    config = before.config
-    for kind, given, name in (
-        ("data", data, config.data.dataset),
-        ("model", model, config.model.name),
-    ):
-        at_clients = kind == "data" and config.engine.clients_hold_data
-        if name == OWN and given is None and not at_clients:
-            raise RunError(f"{path} is a run of your own {kind}: resume it from Python, {kind}=...")
+    if lacking := own.lacks(before.config):
+        raise RunError(
+            f"{path} is a run of your own {lacking}: resume it from Python, {lacking}=..."
+        )
     settings: dict[str, Any] = {}
     if trainer := before.about.get("trainer"):  # the other one would round differently
         settings["training.trainer"] = trainer
     if processes is not None:
         settings["engine.processes"] = processes
-    config = config.with_settings(settings)
-    folder = RunFolder(Path(path))
-    return _execute(Assignment(config, folder, data, model, on_round, data_dir))
+    config = before.config.with_settings(settings)
+    folder, by = RunFolder(path), stopped.by if stopped else ""
+    told = Callbacks(resumed_callbacks(folder.path, heard or Callbacks(), by))
+    return _execute(_assignment(config, folder, own, told, data_dir))
+
+
+def _assignment(
+    config: Config,
+    folder: RunFolder,
+    own: OwnParts,
+    told: Callbacks,
+    data_dir: Path | None,
+    begins: bool = False,
+) -> Assignment:
+    """Return what the engine is given; data that are in a file are read first."""
+    if own.data is None and config.data.file is not None:
+        own = replace(own, data=gathered_for(config.as_tables()), known={})
+    return Assignment(
+        config,
+        folder,
+        own.federation(config),
+        own.model,
+        told,
+        data_dir,
+        begins,
+        own.start,
+        own.loss,
+        own.metric,
+        own.augment,
+    )
 
 
 def _execute(assignment: Assignment) -> Run:
-    assignment.config.engine.execute(assignment)
-    return Run.load(assignment.folder.path)
-
-
-def _configured(
-    config: Config | Mapping[str, Any] | str | Path | None, settings: Mapping[str, Any]
-) -> Config:
-    dotted = {name.replace("__", "."): value for name, value in settings.items()}
-    if isinstance(config, Config):
-        tables = config.as_tables()
-    elif isinstance(config, Mapping):
-        tables = dict(config)
-    else:
-        tables = {} if config is None else read_config(Path(config))
-    return make_config(with_settings(tables, dotted))
+    path = assignment.folder.path
+    with assignment.callbacks.until_end(lambda: Run.load(path)):
+        assignment.config.engine.execute(assignment)
+    return replace(Run.load(path), known_model=assignment.model)
 
 
 def default_folder(config: Config) -> Path:
     """Return the directory of a run that none was named for."""
     data = config.data
-    name = f"{config.strategy.name}-{data.dataset}-{data.split.name}-seed{config.seed}"
+    name = f"{config.strategy.name}-{data.title}-{data.split.name}-seed{config.seed}"
     return free_folder(Path("runs"), name)
-
-
-def _tables(folder: RunFolder) -> dict[str, Any]:
-    """Return the configuration of a run; one that version 0.1 deployed names no such engine."""
-    tables = read_config(folder.path / CONFIG)
-    if server := folder.read_json(DEPLOYMENT).get("server"):
-        return with_settings(tables, {"engine.name": "deployment", "engine.server": server})
-    return tables

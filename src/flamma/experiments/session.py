@@ -15,14 +15,25 @@ import numpy as np
 
 import flamma
 from flamma.errors import RunError
+from flamma.experiments.callbacks.base import Callback, RunStart, StopRun
+from flamma.experiments.callbacks.dispatch import Callbacks
+from flamma.experiments.callbacks.recorded import record_callbacks
 from flamma.experiments.checkpoint import Checkpoints
 from flamma.experiments.config import Config, make_config, read_config
-from flamma.experiments.engine import OnRound
-from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, RunFolder, run_id_of
+from flamma.experiments.folder import (
+    ABOUT,
+    CONFIG,
+    DATA_SHA256,
+    POPULATION,
+    STOPPED,
+    RunFolder,
+    run_id_of,
+)
 from flamma.experiments.ledger_file import ledger_writer
 from flamma.experiments.manifest import MANIFEST, signed
+from flamma.experiments.model_card import MODEL_CARD, ModelCard
 from flamma.experiments.world import Keeper, World, population_table
-from flamma.records import rows_checksum
+from flamma.records import RoundRecord, rows_checksum
 from flamma.types import Scores
 
 Held = TypeVar("Held")
@@ -31,19 +42,23 @@ MOST_CLIENT_ROWS = 10_000
 """Clients of one evaluation that ``clients.csv`` tells, about 30 bytes each."""
 
 
-def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound | None) -> None:
-    """Run what is left of a run, recording every round; the directory is locked already."""
+def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callbacks) -> None:
+    """Run what is left of a run, recording every round; the directory is locked already.
+
+    A callback may end it early; what a callback's error costs is no round that was finished.
+    """
     from flamma.federation import Federation
 
     checkpoints = Checkpoints(folder.path)
     state = checkpoints.settle(config.strategy.init(world.initial_params, world.population))
     if folder.exists and not (folder.path / MANIFEST).exists():  # begun by version 0.1
         state = checkpoints.load(state, _last_round(folder)) or state
-        begin(config, folder, world)
+        begin(config, folder, world, callbacks)
     else:
-        begin(config, folder, world)
+        begin(config, folder, world, callbacks)
         state = checkpoints.load(state, _last_round(folder)) or state
     run_id = folder.run_id
+    _take_back_stop(folder)
     folder.open_at(state.round, ledger_writer(config.ledger, run_id, folder.text(POPULATION)))
     federation = Federation(
         strategy=config.strategy,
@@ -54,21 +69,52 @@ def carry_out(config: Config, folder: RunFolder, world: World, on_round: OnRound
         evaluate_every=config.evaluation.every,
     )
     rounds = federation.rounds(state)
+    stopped: dict[str, Any] = {}
+    synced = partial(_sync, folder, world.keepers)
     with checkpoints:
-        for finished in one_behind(rounds) if world.looks_ahead else rounds:
-            record, scores = finished.settled()
-            state = finished.state
-            rows = _client_rows(record.round, scores)
-            record = replace(record, scores_checksum=rows_checksum(rows), run=run_id)
-            folder.append(record, rows)
-            if state.round == config.rounds or checkpoints.is_due():
-                checkpoints.start(state, partial(_sync, folder, world.keepers))
-            _prune(world.keepers, checkpoints, state.round)
-            if on_round is not None:
-                on_round(record)
+        try:
+            start = RunStart(config, folder.path, tuple(folder.rounds()), lambda: state.params)
+            callbacks.start(start)
+            for finished in one_behind(rounds) if world.looks_ahead else rounds:
+                record, scores = finished.settled()
+                state = finished.state
+                rows = _client_rows(record.round, scores)
+                record = replace(record, scores_checksum=rows_checksum(rows), run=run_id)
+                folder.append(record, rows)
+                if state.round == config.rounds or checkpoints.is_due():
+                    checkpoints.start(state, synced)
+                _prune(world.keepers, checkpoints, state.round)
+                _tell(callbacks, record, partial(checkpoints.start, state, synced))
+        except StopRun as stop:
+            stopped = _stopped(stop, state.round, config.rounds, callbacks.stopped_by)
     _prune(world.keepers, checkpoints, state.round)
     digest = hashlib.sha256(state.params.tobytes()).hexdigest()
-    folder.write_about(finished=_now(), params_sha256=digest)
+    folder.write_about(finished=_now(), params_sha256=digest, **stopped)
+
+
+def _tell(callbacks: Callbacks, record: RoundRecord, save: Callable[[], None]) -> None:
+    """Tell of a round; if that ends the run, in whatever way, the round is not done again."""
+    try:
+        callbacks.round(record)
+    except Exception:
+        save()
+        raise
+
+
+def _take_back_stop(folder: RunFolder) -> None:
+    """Take back that a run has ended, if it had ended early, since it goes on now."""
+    about = folder.read_json(ABOUT)
+    if STOPPED in about:
+        ended = (STOPPED, "finished", "params_sha256")
+        folder.write(ABOUT, signed({k: v for k, v in about.items() if k not in ended}))
+
+
+def _stopped(stop: StopRun, last: int, planned: int, by: str) -> dict[str, Any]:
+    """Return what is written down of a run that ended early: nothing if it came to its end."""
+    if last < 1:
+        raise stop
+    told = {"round": last, "reason": str(stop).rstrip("."), "by": by}
+    return {STOPPED: told} if last < planned else {}
 
 
 def _sync(folder: RunFolder, keepers: Sequence[Keeper]) -> None:
@@ -97,7 +143,9 @@ def one_behind(items: Iterable[Held]) -> Iterator[Held]:
     yield from held
 
 
-def begin(config: Config, folder: RunFolder, world: World) -> None:
+def begin(
+    config: Config, folder: RunFolder, world: World, callbacks: Iterable[Callback] = ()
+) -> None:
     """Write the first files of a run, as late as this, so that a refused run leaves none behind.
 
     The configuration comes last, for it makes the directory a run, unless it was put there first
@@ -106,10 +154,15 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
     anew = not folder.exists
     if not anew:
         _check_same(config, folder)
+    record_callbacks(folder.path, callbacks)
     own = config.as_toml() if anew else folder.text(CONFIG)
-    about = _about(world.trainer) | {"run": run_id_of(own)}
+    about = _about(world.trainer) | dict(world.measured) | {"run": run_id_of(own)}
     if world.instance:
         about["instance"] = world.instance
+    if world.data_sha256:
+        about[DATA_SHA256] = world.data_sha256
+    if world.card is not None:
+        _describe(config, folder, world.card, anew)
     texts: tuple[tuple[str, Callable[[], str]], ...] = (
         (POPULATION, lambda: population_table(world)),
         (ABOUT, lambda: signed(about)),
@@ -119,6 +172,14 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
         if anew or not (folder.path / name).exists():
             folder.write(name, text())
     folder.seal()
+
+
+def _describe(config: Config, folder: RunFolder, card: ModelCard, anew: bool) -> None:
+    """Write what the weights are called, or check that a run that goes on has the same model."""
+    if anew or not (folder.path / MODEL_CARD).exists():
+        card.write(folder.path, config)
+    else:
+        card.check(folder.path)
 
 
 def _check_same(config: Config, folder: RunFolder) -> None:

@@ -10,14 +10,24 @@ import numpy as np
 
 from flamma.data.build import build_federation
 from flamma.data.federated import FederatedData
-from flamma.experiments.config import Config
+from flamma.errors import ConfigError
+from flamma.experiments.config import OWN, Config
 from flamma.models import build_model
+from flamma.seeding import stream
+from flamma.tasks import TASKS, Measures, measures_for
+from flamma.tasks.measures import PLAIN_MEASURES
+from flamma.training.augmentations import Augment, augmentation_of, augmented
 from flamma.types import Floats, Ints, LocalTask
 
 if TYPE_CHECKING:
     from torch import nn
 
     from flamma.engines.runner import ClientRunner
+    from flamma.models.weights import StartWeights
+    from flamma.tasks.own import OwnLoss, OwnMetric
+
+SAMPLES_TRIED = 2
+"""Samples on which a model of the user's own is tried before the run."""
 
 MOST_CLASS_COUNTS = 10_000_000
 """Clients times classes up to which ``population.csv`` tells the classes: about 20 MB."""
@@ -30,6 +40,10 @@ def build_data(config: Config, data_dir: Path | None = None) -> FederatedData:
     strategies see the same clients.
     """
     data = config.data
+    if data.file is not None:
+        from flamma.experiments.own_data import federation_of, gathered_by
+
+        return federation_of(config, gathered_by(data.file, data.as_table()))
     return build_federation(
         data.dataset,
         data.split,
@@ -48,16 +62,33 @@ def build_runner(
     model: Callable[..., Any] | None = None,
     processes: int | None = None,
     evaluated: Ints | None = None,
+    start: StartWeights | None = None,
+    measures: Measures | None = None,
+    augment: Augment | None = None,
 ) -> ClientRunner:
     """Return what runs the clients, with the model's initial weights by the run's seed.
 
-    ``evaluated`` are the clients that score models, None for all.
+    ``evaluated`` are the clients that score models, None for all. ``start`` are weights to begin
+    with in place of those that the configuration names, ``measures`` are those of the
+    configuration by default, and ``augment`` is the user's own augmentation, where the
+    configuration says so.
     """
     from flamma.engines.runner import ClientRunner
+    from flamma.models.own import check_outputs
+
+    def make_model() -> nn.Module:
+        module = build_module(config, data.shape, data.classes, model, start)
+        if model is not None:
+            check_outputs(module, data.train_x[:SAMPLES_TRIED], data.classes, data.task)
+        return module
+
+    augment = augmentation_of(config.training.augmentation, augment)
+    if augment is not None:  # so that one that does not fit is refused before the first round
+        augmented(augment, np.zeros((1, *data.shape), dtype=np.float32), stream(0, "augment"))
 
     return ClientRunner(
         data,
-        lambda: build_module(config, data.shape, data.classes, model),
+        make_model,
         seed=config.seed,
         batch_size=config.training.batch_size,
         momentum=config.training.momentum,
@@ -67,7 +98,42 @@ def build_runner(
         precision=config.training.precision,
         time_limit=config.engine.time_limit or None,
         evaluated=evaluated,
+        measures=build_measures(config, data.task) if measures is None else measures,
+        rule=config.training.rule,
+        augment=augment,
     )
+
+
+def build_measures(
+    config: Config, task: str, loss: OwnLoss | None = None, metric: OwnMetric | None = None
+) -> Measures:
+    """Return the loss and the metric of a run on data of a task; ``loss`` and ``metric`` are own.
+
+    Raises
+    ------
+    ConfigError
+        If the task has no such metric, or the configuration is for one's own and none is given.
+    """
+    for what, given, key in (
+        ("loss", loss, config.training.loss),
+        ("metric", metric, config.evaluation.metric),
+    ):
+        if key == OWN and given is None:
+            raise ConfigError(
+                f"the configuration is for a {what} of your own: give it from Python, {what}=..."
+            )
+    return measures_for(task, config.evaluation.metric, loss, metric)
+
+
+def about_measures(measures: Measures) -> dict[str, str]:
+    """Return what ``about.json`` tells of a run's measures: nothing of plain accuracy."""
+    if measures.metric is PLAIN_MEASURES.metric:
+        return {}
+    return {
+        "task": measures.task.name,
+        "metric": measures.metric.name,
+        "metric_title": measures.metric.title,
+    }
 
 
 def build_module(
@@ -75,13 +141,27 @@ def build_module(
     shape: tuple[int, ...],
     classes: int,
     model: Callable[..., Any] | None = None,
+    start: StartWeights | None = None,
 ) -> nn.Module:
     """Return the model of a run with its initial weights, for samples of the given shape."""
-    return build_model(model or config.model, shape, classes, config.seed)
+    from flamma.models.weights import StartWeights, freeze
+
+    module = build_model(model or config.model, shape, classes, config.seed)
+    if start is None and config.weights.start:
+        start = StartWeights.read(Path(config.weights.start))
+    if start is not None:
+        start.put_into(module)
+    freeze(module, config.weights.freeze)
+    return module
 
 
 def class_counts(data: FederatedData) -> Ints | None:
-    """Return the samples of each class of each client, None if the table would be too large."""
+    """Return the samples of each class of each client.
+
+    None if the task has no classes, or the table would be too large.
+    """
+    if not TASKS[data.task].labels_samples:
+        return None
     return data.class_counts() if data.clients * data.classes <= MOST_CLASS_COUNTS else None
 
 

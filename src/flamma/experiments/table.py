@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import flamma
+from flamma.errors import RunError
 from flamma.experiments.best import best_of
 from flamma.experiments.compared_metrics import CellRuns, compared_metrics
+from flamma.experiments.presented import PresentedResult, sparkline
+from flamma.experiments.run_object import Run
+from flamma.experiments.scratch import ScratchFolder
 from flamma.experiments.summary import sample_text
 from flamma.metrics import METRICS, BesideLocalMetric, Metric, shown_in
 from flamma.metrics.kinds import Place
@@ -28,7 +36,8 @@ class Row:
     ``values`` has the metrics of the runs in the order of ``seeds``, and ``weights_sha256`` the
     SHA-256 of their final weights as little-endian float32; empty where it is not known.
     ``sample`` is how many clients were drawn for the evaluations, and of how many; None if all were
-    evaluated. ``personal`` is whether they scored models of their own.
+    evaluated. ``personal`` is whether they scored models of their own, ``scored_by`` what they are
+    scored by, empty for accuracy.
     """
 
     dataset: str
@@ -41,14 +50,16 @@ class Row:
     weights_sha256: tuple[str, ...] = ()
     sample: tuple[int, int] | None = None
     personal: bool = False
+    scored_by: str = ""
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(PresentedResult):
     """All rows of a comparison, the runs they come from, and those that failed, with the reason.
 
     ``suite`` is what was compared, as TOML, ``trainers`` what trained, and ``flamma`` the version
-    that made it; they are empty where a table does not tell.
+    that made it; they are empty where a table does not tell. ``path`` is its directory where it is
+    known, and ``scratch`` keeps that for as long as the comparison if it is to be nowhere else.
     """
 
     name: str
@@ -58,6 +69,36 @@ class Comparison:
     suite: str = ""
     trainers: tuple[str, ...] = ()
     flamma: str = ""
+    path: Path | None = field(default=None, compare=False)
+    scratch: ScratchFolder | None = field(default=None, compare=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the comparison as ``table.json`` has it, wherever it is."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
+        return own | {"rows": [asdict(row) for row in self.rows]}
+
+    @cached_property
+    def runs(self) -> dict[tuple[str, str, str], dict[int, Run]]:
+        """The runs by dataset, split and strategy, then by seed; none if they are not there."""
+        found: dict[tuple[str, str, str], dict[int, Run]] = {}
+        for folder in self.folders:
+            if self.path is None:
+                break
+            dataset, split, strategy, _ = Path(folder).parts[-4:]
+            with suppress(RunError):
+                run = replace(Run.load(self.path / folder), scratch=self.scratch)
+                found.setdefault((dataset, split, strategy), {})[run.config.seed] = run
+        return found
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """Every round of every run: its metrics, and which run it is of."""
+        return [
+            {"dataset": place[0], "split": place[1], "strategy": place[2], "seed": seed, **row}
+            for place, by_seed in self.runs.items()
+            for seed, run in by_seed.items()
+            for row in run.rows()
+        ]
 
     def row(self, dataset: str, split: str, strategy: str) -> Row:
         """Return one row."""
@@ -100,6 +141,55 @@ class Comparison:
             *(f"Accuracies of {label} are of the clients' own models." for label in own),
         ]
 
+    def _headline(self) -> str:
+        strategies, seeds = ({getattr(r, k) for r in self.rows} for k in ("strategy", "seeds"))
+        places = dict.fromkeys(f"{row.dataset} ({row.split})" for row in self.rows)
+        most = max((len(own) for own in seeds), default=0)
+        what = f"{len(strategies)} strategies on {', '.join(places)}, {most} seeds"
+        return what + (f", {len(self.failed)} runs failed" if self.failed else "")
+
+    def _tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
+        from flamma.experiments.table_text import layout
+
+        found = []
+        for caption, header, lines in layout(self, (("*", ""), ("~", ""))):
+            dataset = caption.partition(",")[0]
+            splits = dict.fromkeys(row.split for row in self.rows if row.dataset == dataset)
+            curves = {
+                label_of(name): [self._curve(dataset, split, name) for split in splits]
+                for name in dict.fromkeys(row.strategy for row in self.rows)
+            }
+            told = [[*line, *curves.get(line[0], [])] for line in lines]
+            found.append((caption, [*header, *(f"rounds ({split})" for split in splits)], told))
+        return found
+
+    def _curve(self, dataset: str, split: str, strategy: str) -> str:
+        """Return the first metric of the curves, mean over seeds, as a sparkline."""
+        runs = list(self.runs.get((dataset, split, strategy), {}).values())
+        for name in shown_in("curves"):
+            values = [run.of_rounds(name) for run in runs]
+            means = [
+                None if None in own else total([v for v in own if v is not None]) / len(own)
+                for own in zip(*values, strict=False)
+            ]
+            if drawn := sparkline(means):
+                return drawn
+        return ""
+
+    def _records(self) -> list[dict[str, Any]]:
+        """Return one row for each run, with its metrics."""
+        return [
+            {
+                "dataset": row.dataset,
+                "split": row.split,
+                "strategy": row.strategy,
+                "seed": seed,
+                **{name: values[place] for name, values in row.values.items()},
+            }
+            for row in self.rows
+            for place, seed in enumerate(row.seeds)
+        ]
+
 
 def compared(
     name: str,
@@ -114,6 +204,7 @@ def compared(
     hashes: dict[tuple[str, str, str], list[str]] = {}
     samples: dict[tuple[str, str, str], tuple[int, int]] = {}
     personal: set[tuple[str, str, str]] = set()
+    metric_of: dict[tuple[str, str, str], str] = {}
     for (cell, run), summary, found in zip(runs, summaries, metrics, strict=True):
         place = (cell.dataset, cell.split, cell.strategy)
         groups.setdefault(place, {})[cell.seed] = found
@@ -122,12 +213,15 @@ def compared(
             samples[place] = (summary.sample, summary.clients)
         if summary.personal:
             personal.add(place)
+        metric_of[place] = summary.scored_by
     trainers = {str(run.about["trainer"]) for _, run in runs if "trainer" in run.about}
     return Comparison(
         name,
         [
             replace(
-                _row(place, by_seed, hashes[place], samples.get(place)), personal=place in personal
+                _row(place, by_seed, hashes[place], samples.get(place)),
+                personal=place in personal,
+                scored_by=metric_of[place],
             )
             for place, by_seed in groups.items()
         ],
@@ -139,13 +233,24 @@ def compared(
     )
 
 
+def with_spread(row: Row, mean: str, spread: str) -> str:
+    """Return a mean over the seeds of a row with its spread, which a single seed has not."""
+    return mean if len(row.seeds) < 2 else f"{mean} ± {spread}"
+
+
 def told_by(rows: Sequence[Row], place: Place) -> dict[str, Metric]:
     """Return the metrics of a place; those beside training alone only where a row has one."""
     return {
         name: metric
-        for name, metric in shown_in(place).items()
+        for name, metric in shown_in(place, scored_alike(rows)).items()
         if not isinstance(metric, BesideLocalMetric) or any(name in row.mean for row in rows)
     }
+
+
+def scored_alike(rows: Sequence[Row]) -> str:
+    """Return what the clients of all rows are scored by: empty for accuracy, or if they differ."""
+    found = {row.scored_by for row in rows}
+    return found.pop() if len(found) == 1 else ""
 
 
 def shown_metrics() -> list[str]:

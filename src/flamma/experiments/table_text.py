@@ -5,13 +5,20 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from flamma.experiments.best import explain_marks
 from flamma.experiments.families import families_compared, family_name
 from flamma.experiments.manifest import signed
-from flamma.experiments.table import TABLE_VERSION, Comparison, Row, capitalised, told_by
+from flamma.experiments.table import (
+    TABLE_VERSION,
+    Comparison,
+    Row,
+    capitalised,
+    scored_alike,
+    told_by,
+    with_spread,
+)
 from flamma.files import write_atomically
 from flamma.metrics import METRICS, BesideLocalMetric, Metric, shown_in
 from flamma.metrics.kinds import LAST_ROUNDS
@@ -22,6 +29,9 @@ SHORT_HASH_DIGITS = 12
 Marks = tuple[tuple[str, str], tuple[str, str]]
 """What stands before and after the best value, and before and after values as good as the best."""
 
+
+ONE_SEED = "With a single seed one cannot tell which strategy is best, so nothing is marked."
+"""What stands in place of how the best is found."""
 
 SPENT = (
     ("epochs_total", "Local epochs", 1.0),
@@ -35,7 +45,7 @@ SPENT = (
 def write_tables(comparison: Comparison, folder: Path) -> None:
     """Write table.json, table.csv and table.md."""
     texts = {
-        "table.json": signed({"version": TABLE_VERSION, **asdict(comparison)}),
+        "table.json": signed({"version": TABLE_VERSION, **comparison.as_json()}),
         "table.csv": _as_csv(comparison),
         "table.md": as_markdown(comparison) + _hashes(comparison),
     }
@@ -46,7 +56,8 @@ def write_tables(comparison: Comparison, folder: Path) -> None:
 def layout(comparison: Comparison, marks: Marks) -> list[tuple[str, list[str], list[list[str]]]]:
     """Return the paper's layout: per dataset a header and one line of cells per strategy.
 
-    A metric is the mean over seeds ± the standard deviation, with the marks of the best. Of many
+    A metric is the mean over seeds ± the standard deviation, which a single seed has not, with the
+    marks of the best. Of many
     strategies more columns are told, and before each family stands a line with its name alone.
     """
     families = families_compared(comparison)
@@ -88,7 +99,8 @@ def metrics_in_lines(rows: Sequence[Row], many: bool) -> dict[str, Metric]:
     """Return the metrics of a strategy's line for each split; the worst tenth too if many."""
     shown = told_by(rows, "table")
     wanted = {*shown, "worst_10"} if many else {*shown}
-    return {name: METRICS[name] for name in METRICS if name in wanted}
+    title = scored_alike(rows)
+    return {name: METRICS[name].scored_by(title) for name in METRICS if name in wanted}
 
 
 def spent_text(rows: Sequence[Row], metric: str, unit: float) -> str:
@@ -118,7 +130,7 @@ def _under_families(
 def _cell(comparison: Comparison, row: Row | None, metric: str, marks: Marks) -> str:
     if row is None or metric not in row.mean:
         return "-"
-    text = f"{row.mean[metric]:.2f} ± {row.std[metric]:.2f}"
+    text = with_spread(row, f"{row.mean[metric]:.2f}", f"{row.std[metric]:.2f}")
     mark = comparison.mark(row, metric)
     before, after = ("", "") if not mark else marks[0] if mark == "best" else marks[1]
     return f"{before}{text}{after}"
@@ -134,9 +146,8 @@ def as_markdown(comparison: Comparison) -> str:
         ]
         rows = [header, rule, *headed]
         parts.append(f"### {dataset}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
-    notes = " ".join(
-        [legend(comparison.rows), explain_marks("Bold", "Italics"), *comparison.evaluation_notes()]
-    )
+    marks = mark_notes(comparison, "Bold", "Italics")
+    notes = " ".join([legend(comparison.rows), *marks, *comparison.evaluation_notes()])
     return "\n\n".join([*parts, notes]) + "\n"
 
 
@@ -161,11 +172,19 @@ def legend(rows: Sequence[Row]) -> str:
     told = told_by(rows, "table")
     units = [f"{metric.label} in {metric.unit}" for metric in told.values() if metric.unit]
     beside = [f" {note}" for note in notes_beside_local(told)]
+    several = any(len(row.seeds) > 1 for row in rows)
+    spread = ", ± standard deviation over seeds" if several else ""
+    best = "Best: by differences paired over seeds, 95% confidence." if several else ONE_SEED
     return (
-        f"Mean over the last {LAST_ROUNDS} rounds, ± standard deviation over seeds; "
-        f"{', '.join(units)}. Best: by differences paired over seeds, 95% confidence."
+        f"Mean over the last {LAST_ROUNDS} rounds{spread}; {', '.join(units)}. {best}"
         f"{''.join(beside)}"
     )
+
+
+def mark_notes(comparison: Comparison, best: str, tied: str) -> list[str]:
+    """Return what the marks of a table mean, nothing where a single seed marks nothing."""
+    several = any(len(row.seeds) > 1 for row in comparison.rows)
+    return [explain_marks(best, tied)] if several else []
 
 
 def notes_beside_local(metrics: Mapping[str, Metric]) -> list[str]:

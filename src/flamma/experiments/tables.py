@@ -5,14 +5,17 @@ What has a name (split, model, strategy, costs, engine) owns the further keys of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
 from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES
 from flamma.data.splits import SPLITS
+from flamma.errors import ConfigError
 from flamma.experiments.engine import ENGINES
 from flamma.experiments.evaluation import EvaluationConfig
 from flamma.experiments.ledger import LedgerConfig
@@ -20,8 +23,22 @@ from flamma.models.registry import MODELS
 from flamma.options import options_of
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES
-from flamma.training.choose import AUTO
+from flamma.training.augmentations import (
+    OWN_AUGMENTATION,
+    AugmentationReader,
+    augmentation_of,
+)
+from flamma.training.choose import AUTO, check_trainer
 from flamma.training.jobs import PrecisionName
+from flamma.training.optimisers import OPTIMISERS, UpdateRule
+from flamma.training.schedules import SCHEDULES
+from flamma.types import Schedule
+
+MOST_TITLE = 40
+"""Characters of a file's name that data are called by."""
+
+OF_OWN_DATA = ("file", "target", "group", "drop", "task", "standardise", "size", "channels")
+"""The keys of the table data that are about data of one's own."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +59,22 @@ class DataConfig:
         Train on about so many samples in all; all of them if left out.
     validation_samples : int
         The size of the server's own validation set, cut off before the split.
+    file : str
+        A CSV or parquet file, or a folder of pictures, with data of your own.
+    target : str
+        The column of your own table that is predicted.
+    group : str
+        The column of your own table that names the client of each row.
+    drop : list of str
+        Columns of your own table that are left out.
+    task : str
+        What is learned of your own data: ``classification``, ``regression`` or ``next-token``.
+    standardise : bool
+        Whether features of your own data are standardised; tables and pictures are by default.
+    size : (int, int)
+        The height and width that your own pictures are resized to.
+    channels : int
+        1 if your own pictures are read as grey, 3 if in colour; by default as they are.
     """
 
     dataset: str = "digits"
@@ -50,11 +83,65 @@ class DataConfig:
     held_out: float = HELD_OUT
     train_samples: int | None = None
     validation_samples: int = VALIDATION_SAMPLES
+    file: str | None = None
+    target: str | None = None
+    group: str | None = None
+    drop: tuple[str, ...] = ()
+    task: str | None = None
+    standardise: bool | None = None
+    size: tuple[int, ...] = ()
+    channels: int | None = None
+
+    @property
+    def title(self) -> str:
+        """What the data are called where people read it: their file, or the dataset."""
+        return self.dataset if self.file is None else title_of(Path(self.file))
 
     def as_table(self) -> dict[str, Any]:
-        """Return the table, the split's options among its keys."""
+        """Return the table, the split's options among its keys.
+
+        Keys of your own data are left out where they say nothing, so that the ids of runs stay
+        what they were.
+        """
         table = {f.name: getattr(self, f.name) for f in fields(self)}
+        table = {k: v for k, v in table.items() if k not in OF_OWN_DATA or v not in (None, ())}
         return table | {"split": self.split.name} | dict(self.split.options)
+
+
+DEFAULT_OPTIMISER, DEFAULT_SCHEDULE = Choice("sgd"), Choice("constant")
+
+ADDED_TO_TRAINING = (
+    "loss",
+    "optimiser",
+    "weight_decay",
+    "clip",
+    "schedule",
+    "augmentation",
+)
+"""Keys of the table that the first runs did not have."""
+
+
+@dataclass(frozen=True)
+class WeightsConfig:
+    """What a model begins with, and what of it stays as it is: further keys of its table.
+
+    Parameters
+    ----------
+    start : str
+        A file of weights to begin with, safetensors or npz, with the names of the model's state
+        dict; ``own`` for weights given from Python. If left out, the seed draws them.
+    freeze : list of str
+        Parameters that are not trained and do not travel, by their names or patterns such as
+        ``features.*``.
+    """
+
+    start: str = ""
+    freeze: tuple[str, ...] = ()
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the keys that are not at their defaults, so that the ids of runs stay."""
+        table = {"start": self.start, "freeze": list(self.freeze)}
+        return {key: value for key, value in table.items() if value}
 
 
 @dataclass(frozen=True)
@@ -71,6 +158,19 @@ class TrainingConfig:
         The step size η.
     momentum : float
         The momentum of SGD, from zero velocity in every round.
+    optimiser : name or table
+        What makes a step of a gradient, a name of ``flamma list`` (``optimizer`` is understood as
+        well); a table gives its options too. It remembers nothing from one round to the next.
+    weight_decay : float
+        λ, which adds λ w to the gradient (L2) of sgd and adam, and shrinks the weights by η λ in
+        every step of adamw.
+    clip : float
+        The largest norm of a mini-batch's gradient over all weights; not clipped if left out.
+    schedule : name or table
+        How the step size changes over the rounds, a name of ``flamma list``.
+    augmentation : name, table or list of them
+        How training samples are changed at random, in turn; ``own`` for a function given from
+        Python.
     trainer : str
         How clients are trained, a name of ``flamma list``. ``auto`` takes lanes on the CPU and
         stacked on a GPU where the model allows it, else torch.
@@ -79,6 +179,8 @@ class TrainingConfig:
     precision : {"float32", "bfloat16", "float16"}
         In which numbers layers compute; weights and evaluation stay float32. ``float16`` needs
         CUDA, and lanes are float32 only.
+    loss : str
+        What training minimises: that of the task if left out; ``own`` for one given from Python.
     """
 
     epochs: int = 5
@@ -88,6 +190,68 @@ class TrainingConfig:
     trainer: str = AUTO
     device: str = "auto"
     precision: PrecisionName = "float32"
+    loss: str = ""
+    optimiser: Annotated[Choice, OPTIMISERS] = DEFAULT_OPTIMISER
+    weight_decay: float = 0.0
+    clip: float | None = None
+    schedule: Annotated[Choice, SCHEDULES] = DEFAULT_SCHEDULE
+    augmentation: Annotated[tuple[Choice, ...], AugmentationReader()] = ()
+
+    @property
+    def rule(self) -> UpdateRule:
+        """What is done with the gradient of a mini-batch."""
+        optimiser = OPTIMISERS[self.optimiser.name](**self.optimiser.options)
+        return UpdateRule(self.weight_decay, self.clip, optimiser)
+
+    @property
+    def has_own_augmentation(self) -> bool:
+        """Whether samples are augmented by a function given from Python."""
+        return Choice(OWN_AUGMENTATION) in self.augmentation
+
+    def check(self) -> None:
+        """Refuse values that cannot be used, alone or together.
+
+        Raises
+        ------
+        ConfigError
+            Saying which.
+        """
+        if not self.learning_rate > 0:
+            raise ConfigError("training.learning_rate must be positive.")
+        if not 0 <= self.momentum < 1:
+            raise ConfigError("training.momentum must lie in [0, 1).")
+        rule = self.rule
+        rule.check_momentum(self.momentum)
+        if rule.optimiser.decouples_decay and not rule.weight_decay:
+            raise ConfigError(
+                f"{self.optimiser.name} without weight decay is adam: set training.weight_decay "
+                f"(0.01 is usual), or use adam."
+            )
+        if not self.has_own_augmentation:
+            augmentation_of(self.augmentation)
+        check_trainer(self.trainer)
+
+    def make_schedule(self) -> Schedule | None:
+        """Return how the step size changes over the rounds, None if it does not."""
+        if self.schedule == DEFAULT_SCHEDULE:
+            return None
+        return SCHEDULES[self.schedule.name](**self.schedule.options)
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the table; what was added since version 0.1 only where it is not the default.
+
+        So the ids of runs stay what they were.
+        """
+        table = {f.name: getattr(self, f.name) for f in fields(self)}
+        for f in fields(self):
+            if f.name in ADDED_TO_TRAINING and table[f.name] == f.default:
+                del table[f.name]
+        for name, value in table.items():
+            if isinstance(value, Choice):
+                table[name] = value.as_value()
+        if "augmentation" in table:
+            table["augmentation"] = [one.as_value() for one in self.augmentation]
+        return table
 
 
 @dataclass(frozen=True)
@@ -119,11 +283,39 @@ class ConfigTables:
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
 
 
+def title_of(path: Path) -> str:
+    """Return what a file of data is called, as the name of a folder can be.
+
+    Examples
+    --------
+    >>> title_of(Path("data/three hospitals.csv"))
+    'three-hospitals'
+    """
+    return re.sub(r"[^\w.-]+", "-", path.stem)[:MOST_TITLE].strip("-. ") or "own"
+
+
+def in_our_spelling(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return tables in which ``training.optimizer`` is called ``training.optimiser``.
+
+    Raises
+    ------
+    ConfigError
+        If both are there.
+    """
+    training = tables.get("training")
+    if not isinstance(training, Mapping) or "optimizer" not in training:
+        return tables
+    if "optimiser" in training:
+        raise ConfigError("training has optimiser and optimizer: leave one of them out.")
+    renamed = {("optimiser" if k == "optimizer" else k): v for k, v in training.items()}
+    return {**tables, "training": renamed}
+
+
 def keys_of_tables() -> dict[str, str]:
     """Return the keys of all tables, each with the table before it, such as ``data.alpha``."""
     keys: dict[str, Iterable[str]] = {
         "data": [*SPLITS.option_owners(), *options_of(DataConfig)],
-        "model": MODELS.option_owners(),
+        "model": [*MODELS.option_owners(), *options_of(WeightsConfig)],
         "training": options_of(TrainingConfig),
         "strategy": STRATEGIES.option_owners(),
         "costs": COSTS.option_owners(),

@@ -2,238 +2,119 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from flamma.errors import ConfigError, MissingExtraError, RunError
-from flamma.experiments.config import Config, make_config, with_settings
-from flamma.experiments.folder import RunFolder
-from flamma.experiments.run import run
-from flamma.files import write_atomically
-from flamma.records import RoundRecord
+from flamma.experiments.asked import asked_settings, in_python_terms, setting_of
+from flamma.experiments.config import Config
+from flamma.experiments.own import ConfigSource, configured, tables_of
+from flamma.experiments.progress_bar import ProgressBar, wants_bar
+from flamma.experiments.run import own_parts
+from flamma.experiments.scratch import place_for
+from flamma.experiments.search import Objective, OnTrial, Tuned, points_of, tune_config
 
 if TYPE_CHECKING:
-    from optuna import Study, Trial
-    from optuna.trial import FrozenTrial
+    from flamma.tasks.own import OwnLoss, OwnMetric
+    from flamma.training.augmentations import Augment
 
-    from flamma.data.federated import FederatedData
-
-SPACE: Mapping[str, tuple[float, float, bool]] = {
-    "training.learning_rate": (0.005, 0.5, True),
-    "strategy.decay_start": (0.1, 1.0, False),
-    "costs.value": (0.03, 0.3, True),
-}
-"""What is searched by default, from where to where, and whether on a logarithmic scale."""
-
-Objective = Literal["fair", "accuracy"]
-OnTrial = Callable[[int, dict[str, Any], float | None], None]
-"""Called with a finished trial's number, its options and its score; None if it was given up."""
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """The best of a search."""
-
-    config: Config
-    options: dict[str, Any]
-    score: float
-    trials: list[dict[str, Any]]
+TUNING_SEED = 1000
+"""The seed of a search, so that results on seeds 0, 1, 2, ... are not those that it saw."""
 
 
 def tune(
-    config: Config,
+    config: ConfigSource = None,
     *,
-    out: str | Path,
     trials: int = 30,
     grid: Mapping[str, Sequence[Any]] | None = None,
     objective: Objective = "fair",
+    data: Any = None,
+    target: str | None = None,
+    group: Any = None,
+    task: str | None = None,
+    model: Any = None,
+    start: Any = None,
+    freeze: str | Sequence[str] | None = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
+    augment: Augment | None = None,
+    strategy: str | Mapping[str, Any] | None = None,
+    dataset: str | None = None,
+    split: str | None = None,
+    clients: int | None = None,
+    rounds: int | None = None,
+    per_round: int | None = None,
+    seed: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    momentum: float | None = None,
+    device: str | None = None,
+    processes: int | None = None,
+    out: str | Path | None = None,
+    progress: bool | None = None,
     on_trial: OnTrial | None = None,
-    data: FederatedData | None = None,
     data_dir: Path | None = None,
+    **settings: Any,
 ) -> Tuned:
     """Search for the options of a run that do best on held-back training data.
 
     Every client's training data are cut once more; what is cut off takes the place of its held-out
     data, which are not looked at. Trials that fall behind the median of the others are given up
-    early. Started again with the same directory, the search goes on.
+    early. Started again with the same ``out``, the search goes on.
 
     Parameters
     ----------
-    config : Config
-        The run to find options for; its seed should be one that no result is reported of.
-    out : path
-        Where trials are kept, and ``best.toml`` is written.
+    config : Config, mapping, or path of a TOML file
+        The run to find options for. Its seed is 1000 if nothing else is asked for, so that no
+        result is reported of it.
     trials : int
         How many; of a grid, all its points.
     grid : mapping of name to values, optional
         Options and the values each may have, instead of the default search of step size, decay
-        start and cost scale.
+        start and cost scale: ``{"learning_rate": [0.01, 0.1]}``.
     objective : {"fair", "accuracy"}
         What is made large, over the last ten rounds: the clients' mean accuracy less their
         standard deviation, or the mean alone.
+    data, target, group, task, model, start, freeze, loss, metric, augment
+        Your own data and model, as of :func:`flamma.run`.
+    strategy, dataset, split, clients, rounds, per_round, seed
+        Settings of all trials, as of :func:`flamma.run`.
+    epochs, batch_size, learning_rate, momentum, device, processes
+        Further ones.
+    out : path, optional
+        Where trials are kept and ``best.toml`` is written; a temporary directory if not given, as
+        of :func:`flamma.run`.
+    progress : bool, optional
+        Whether a progress bar is shown; by default in terminals and notebooks.
     on_trial : callable, optional
         Called after every trial.
-    data : FederatedData, optional
-        Your own data.
     data_dir : Path, optional
         Where datasets are kept.
+    **settings
+        Any other option of a configuration, with two underscores for the dot.
 
     Raises
     ------
     MissingExtraError
         If optuna is not installed.
     """
-    optuna = _optuna()
-    from flamma.data.federated import without_held_out
-    from flamma.experiments.setup import build_data
+    asked = dict(locals())
+    with in_python_terms():
+        own, named = own_parts(model, start, freeze, loss, metric, augment)
+        tables = (
+            config if isinstance(config, Config) else {"seed": TUNING_SEED, **tables_of(config)}
+        )
+        chosen, own = configured(tables, named | asked_settings(asked), data, group, own)
+        points = None if grid is None else {setting_of(name): v for name, v in grid.items()}
+        path, scratch = place_for(out, "search")
+        with ProgressBar(wants_bar(progress), points_of(points, trials), "trials") as bar:
 
-    folder = Path(out)
-    for name in _names(grid, config):  # all that cannot be set is said before the first trial
-        make_config(with_settings(config.as_tables(), {name: _first(name, grid)}))
-    guard = RunFolder(folder)
-    guard.lock()
-    try:
-        whole = build_data(config, data_dir) if data is None else data
-        view = without_held_out(whole, config.data.held_out, config.seed)
-        study = _study(optuna, folder, config, grid, objective)
+            def told(number: int, options: dict[str, Any], score: float | None) -> None:
+                bar.update(number + 1, "" if score is None else f"score {score:.2f}")
+                if on_trial is not None:
+                    on_trial(number, options, score)
 
-        def attempt(trial: Trial) -> float:
-            options = _suggested(trial, grid, config)
-            chosen = make_config(with_settings(config.as_tables(), options))
-
-            def follow(record: RoundRecord) -> None:
-                score = _score([record], objective)
-                if score is not None:
-                    trial.report(score, record.round)
-                    if trial.should_prune():
-                        raise optuna.TrialPruned
-
-            path = folder / "trials" / f"{trial.number:04d}"
-            done = run(chosen, out=path, data=view, on_round=follow)
-            return _score(done.history[-10:], objective) or -math.inf
-
-        def told(study: Study, trial: FrozenTrial) -> None:
-            if on_trial is not None:
-                given_up = trial.state.name == "PRUNED"
-                on_trial(trial.number, _options(trial, grid), None if given_up else trial.value)
-
-        finished = [t for t in study.trials if t.state.is_finished()]
-        wanted = math.prod(len(v) for v in grid.values()) if grid else trials
-        if wanted > len(finished):
-            study.optimize(attempt, n_trials=wanted - len(finished), callbacks=[told])
-        return _tuned(study, config, grid, folder)
-    finally:
-        guard.close()
-
-
-def _tuned(study: Study, config: Config, grid: Any, folder: Path) -> Tuned:
-    trials: list[dict[str, Any]] = [
-        {
-            "number": trial.number,
-            "options": _options(trial, grid),
-            "score": trial.value if trial.value != -math.inf else None,
-            "given_up": trial.state.name == "PRUNED",
-        }
-        for trial in study.trials
-        if trial.state.is_finished()
-    ]
-    scored = [t for t in trials if t["score"] is not None and not t["given_up"]]
-    if not scored:
-        raise RunError(f"no trial in {folder} came to an end: try a smaller step size.")
-    best = max(scored, key=lambda t: float(t["score"]))
-    found = make_config(with_settings(config.as_tables(), best["options"]))
-    write_atomically(folder / "best.toml", found.as_toml().encode())
-    write_atomically(folder / "trials.json", (json.dumps(trials, indent=1) + "\n").encode())
-    return Tuned(found, best["options"], float(best["score"]), trials)
-
-
-def _study(optuna: Any, folder: Path, config: Config, grid: Any, objective: Objective) -> Study:
-    from optuna.storages.journal import JournalFileBackend
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    folder.mkdir(parents=True, exist_ok=True)
-    storage = optuna.storages.JournalStorage(JournalFileBackend(str(folder / "study.jsonl")))
-    if grid:
-        choices = {name: list(range(len(values))) for name, values in grid.items()}
-        sampler: Any = optuna.samplers.GridSampler(choices, seed=config.seed)
-        pruner: Any = optuna.pruners.NopPruner()  # all points are wanted
-    else:
-        sampler = optuna.samplers.TPESampler(seed=config.seed)
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=config.rounds // 3)
-    study: Study = optuna.create_study(
-        storage=storage,
-        sampler=sampler,
-        pruner=pruner,
-        study_name="flamma",
-        direction="maximize",
-        load_if_exists=True,
-    )
-    asked = json.dumps([config.as_toml(), objective, dict(grid or {})])
-    before = study.user_attrs.get("asked")
-    if before is None:
-        study.set_user_attr("asked", asked)
-    elif before != asked:
-        raise RunError(f"{folder} holds another search: name another --out.")
-    for trial in study.trials:
-        if not trial.state.is_finished():  # a search that was killed left it behind
-            with suppress(Exception):
-                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-    return study
-
-
-def _suggested(trial: Trial, grid: Any, config: Config) -> dict[str, Any]:
-    if grid:
-        places = {name: range(len(values)) for name, values in grid.items()}
-        return {
-            name: grid[name][trial.suggest_categorical(name, list(places[name]))] for name in grid
-        }
-    return {
-        name: trial.suggest_float(name, SPACE[name][0], SPACE[name][1], log=SPACE[name][2])
-        for name in _names(grid, config)
-    }
-
-
-def _options(trial: FrozenTrial, grid: Any) -> dict[str, Any]:
-    if grid:
-        return {name: grid[name][place] for name, place in trial.params.items()}
-    return dict(trial.params)
-
-
-def _names(grid: Any, config: Config) -> list[str]:
-    """Return the settings to search: those of the default space that the strategy uses."""
-    if grid:
-        return list(grid)
-    tables = config.as_tables()
-    if "decay_start" not in tables["strategy"]:
-        return ["training.learning_rate"]
-    return list(SPACE)
-
-
-def _first(name: str, grid: Any) -> Any:
-    if grid and not grid[name]:
-        raise ConfigError(f"the grid has no values for {name}.")
-    return grid[name][0] if grid else SPACE[name][0]
-
-
-def _score(records: Sequence[RoundRecord], objective: Objective) -> float | None:
-    """Return the mean score of the evaluated rounds; None if none was, or if it diverged."""
-    scores = [
-        accuracy
-        - (math.sqrt(record.metric("accuracy_variance") or 0) if objective == "fair" else 0)
-        for record in records
-        if (accuracy := record.metric("accuracy")) is not None
-    ]
-    return sum(scores) / len(scores) if scores else None
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise MissingExtraError("tuning", "tune") from None
-    return optuna
+            found = tune_config(chosen, path, own, trials, points, objective, told, data_dir)
+    return replace(found, scratch=scratch)

@@ -14,6 +14,8 @@ from flamma.game.equilibrium import solve
 from flamma.game.model import Game, Vector
 
 GAME_PARAMETERS = ("round", "price")
+COST_SCALE = "cost_scale"
+"""The parameter that multiplies the costs of all clients."""
 CLIENT_PARAMETERS = {"cost": "costs", "contribution": "contributions"}
 
 
@@ -47,7 +49,8 @@ def comparative_statics(
     Parameters
     ----------
     game : Game
-    parameter : {"round", "price", "cost", "contribution"}
+    parameter : {"round", "price", "cost_scale", "cost", "contribution"}
+        ``cost_scale`` is what the costs of all clients are multiplied by.
     values : iterable
         The values of the parameter.
     client : int, optional
@@ -79,8 +82,10 @@ def comparative_statics(
 def _varied(game: Game, parameter: str, value: float, client: int | None) -> Game:
     if parameter in GAME_PARAMETERS:
         return game.replace(**{parameter: value})
+    if parameter == COST_SCALE:
+        return game.replace(costs=game.costs * value)
     if parameter not in CLIENT_PARAMETERS:
-        known = ", ".join((*GAME_PARAMETERS, *CLIENT_PARAMETERS))
+        known = ", ".join((*GAME_PARAMETERS, COST_SCALE, *CLIENT_PARAMETERS))
         raise GameError(f"cannot vary {parameter!r}: choose one of {known}.")
     if client is None or not 0 <= client < game.clients:
         raise GameError(f"say whose {parameter} varies: client=0..{game.clients - 1}.")

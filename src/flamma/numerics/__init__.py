@@ -11,6 +11,7 @@ from flamma.numerics.draws import dirichlet as dirichlet
 from flamma.numerics.draws import gumbel as gumbel
 from flamma.numerics.draws import normal as normal
 from flamma.numerics.draws import normal_float32 as normal_float32
+from flamma.numerics.elementary import cosine_of_half_turns as cosine_of_half_turns
 from flamma.numerics.elementary import exp as exp
 from flamma.numerics.elementary import log as log
 from flamma.numerics.elementary import power as power

@@ -1,12 +1,13 @@
-"""Exponentials, logarithms and powers, within one unit in the last place or little more.
+"""Exponentials, logarithms, powers and a cosine, to about one unit in the last place.
 
-The polynomials of :func:`exp` and :func:`log` are those of FDLIBM (Sun Microsystems, 1993). A power
-is exp(y ln x) with the logarithm and the product as sums of two doubles, so that no precision is
-lost to the size of the exponent.
+The polynomials of :func:`exp`, :func:`log` and :func:`cosine_of_half_turns` are those of FDLIBM
+(Sun Microsystems, 1993). A power is exp(y ln x) with the logarithm and the product as sums of two
+doubles, so that no precision is lost to the size of the exponent.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -52,6 +53,26 @@ LOG_TERMS = (
     1.479819860511658591e-01,
 )
 
+COS_TERMS = (
+    1.0,
+    -0.5,
+    4.16666666666666019037e-02,
+    -1.38888888888741095749e-03,
+    2.48015872894767294178e-05,
+    -2.75573143513906633035e-07,
+    2.08757232129817482790e-09,
+    -1.13596475577881948265e-11,
+)
+SIN_TERMS = (
+    1.0,
+    -1.66666666666666324348e-01,
+    8.33333333332248946124e-03,
+    -1.98412698298579493134e-04,
+    2.75573137070700676789e-06,
+    -2.50507602534068634195e-08,
+    1.58969099521155010221e-10,
+)
+
 Pair = tuple[Doubles, Doubles]
 """A number as the sum of two doubles, the second at most half a unit in the last place."""
 
@@ -90,6 +111,22 @@ def power(x: ArrayLike, y: ArrayLike) -> Doubles:
     """
     base, exponent = np.broadcast_arrays(np.asarray(x, np.float64), np.asarray(y, np.float64))
     return _blockwise(_power, base, exponent)
+
+
+def cosine_of_half_turns(turns: float) -> float:
+    """Return cos(π x) of an x from 0 to 1, to within a few units in the last place.
+
+    Examples
+    --------
+    >>> [cosine_of_half_turns(x) for x in (0.0, 0.5, 1.0)]
+    [1.0, 0.0, -1.0]
+    """
+    if turns > 0.5:
+        return -cosine_of_half_turns(1 - turns)
+    near, terms = (turns, COS_TERMS) if turns <= 0.25 else (0.5 - turns, SIN_TERMS)
+    angle = np.array(math.pi * near)
+    value = float(polynomial(angle * angle, terms))
+    return value if terms is COS_TERMS else float(angle) * value
 
 
 def _blockwise(function: Callable[..., Doubles], *arguments: NDArray[np.generic]) -> Doubles:

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flamma.experiments.auditing.findings import (
-    AuditedCase,
-    Finding,
-    deviation_of,
-    mean_share,
-    percent,
-)
+from flamma.experiments.auditing.findings import AuditedCase, Finding
+from flamma.experiments.auditing.shares import deviation_of, mean_share, percent
 from flamma.reports.document import Chart, Charts, Table, TableCell, View, axes, heatmap
 
 FULL_COLOUR = 1.0

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from flamma.errors import FlammaError
 from flamma.experiments.auditing.audit_files import AUDIT_FILE, read_audit
-from flamma.experiments.auditing.findings import Audit, AuditedCase, percent
+from flamma.experiments.auditing.findings import Audit, AuditedCase
+from flamma.experiments.auditing.shares import percent
 from flamma.reports.audit_charts import gains_map, gains_table
 from flamma.reports.document import Code, Document, Facts, Section, Table, notice
 from flamma.strategies import label_of

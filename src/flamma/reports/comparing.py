@@ -15,7 +15,8 @@ from flamma.experiments.folder import CONFIG
 from flamma.experiments.published import parse_table
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
-from flamma.experiments.table import Comparison, Row, compared
+from flamma.experiments.table import Comparison, Row, compared, scored_alike
+from flamma.reports.progress import read_planned_suite
 from flamma.reports.reading import ConfinedRunFolder, RunView, is_inside, read_run
 from flamma.strategies import competes
 
@@ -55,6 +56,11 @@ class ComparisonView:
     def strategies(self) -> list[str]:
         """The strategies, in the order of the table, family by family."""
         return list(dict.fromkeys(row.strategy for row in self.by_family(self.comparison.rows)))
+
+    @property
+    def scored_by(self) -> str:
+        """What clients are scored by, empty for accuracy."""
+        return scored_alike(self.comparison.rows)
 
     @property
     def problems(self) -> list[str]:
@@ -108,7 +114,8 @@ def read_comparison(path: Path) -> ComparisonView:
     """Read what can be read of a comparison's directory."""
     missing: list[str] = []
     runs = read_runs(path, missing)
-    comparison = _read_table(path, missing) or _from_runs(path.name, runs, missing)
+    table = _read_table(path, missing, planned=read_planned_suite(path) is not None)
+    comparison = table or _from_runs(path.name, runs, missing)
     lost = [row for row in comparison.rows if (row.dataset, row.split, row.strategy) not in runs]
     if lost:
         missing.append(f"the runs of {len(lost)} rows of the table are not there, only its numbers")
@@ -149,14 +156,19 @@ def pareto(rows: list[Row]) -> list[Row]:
     return sorted((row for row in rows if not beaten(row)), key=of)
 
 
-def _read_table(path: Path, missing: list[str]) -> Comparison | None:
-    """Return the table as it was written, None if it is not there or damaged."""
+def _read_table(path: Path, missing: list[str], planned: bool) -> Comparison | None:
+    """Return the table as it was written, None if it is not there or damaged.
+
+    Where the page can say how far a planned comparison is, a table that is yet to come is no loss.
+    """
     text = ConfinedRunFolder(path, missing).text(TABLE)
     try:
         return parse_table(text)
     except ValueError:
         what = "is damaged" if text else "is not there yet"
-        missing.append(f"{TABLE} {what}, so the table is computed from the runs that are finished")
+        if text or not planned:
+            how = "so the table is computed from the runs that are finished"
+            missing.append(f"{TABLE} {what}, {how}")
     return None
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flamma.experiments.summary import sample_text
+from flamma.experiments.table import capitalised
 from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.reports import comparison_charts as charts
 from flamma.reports import comparison_tables as tables
@@ -21,7 +22,9 @@ from flamma.reports.document import (
     notice,
 )
 from flamma.reports.multiples import family_title
+from flamma.reports.palette import looks_of
 from flamma.reports.plane_chart import plane
+from flamma.reports.progress import comparison_progress
 from flamma.strategies import label_of
 
 MAX_NOTICES = 12
@@ -55,6 +58,8 @@ def comparison_document(path: Path) -> Document:
         sections=sections,
         footer=f"Made by FLamma from {path.name or path}",
         groups={family: family_title(family) for family in view.families},
+        looks=looks_of(view.strategies),
+        progress=comparison_progress(path, runs),
     )
 
 
@@ -99,9 +104,9 @@ def _sections(view: ComparisonView) -> list[Section]:
         Section(
             "table",
             "The table",
-            "Accuracy is the mean over clients in percent, variance that of the clients' "
-            f"accuracies in percent squared; both are means over the last {LAST_ROUNDS} rounds, "
-            "± the standard deviation over seeds.",
+            f"{capitalised(view.scored_by or 'accuracy')} is the mean over clients in percent, "
+            "variance that of the clients' in percent squared; both are means over the last "
+            f"{LAST_ROUNDS} rounds, ± the standard deviation over seeds.",
             main,
         ),
         *(_chart_sections(view) if view.runs else []),
@@ -126,8 +131,9 @@ def _chart_sections(view: ComparisonView) -> list[Section]:
         ),
         (
             "fairness",
-            "Accuracy and fairness",
-            "Whether fairness costs accuracy, and how the worst clients fare.",
+            f"{capitalised(view.scored_by or 'accuracy')} and fairness",
+            f"Whether fairness costs {view.scored_by or 'accuracy'}, and how the worst clients "
+            "fare.",
             [plane(view), *charts.distribution(view), charts.tails(view)],
         ),
         (

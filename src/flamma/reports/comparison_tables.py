@@ -8,8 +8,9 @@ from importlib.resources import files
 from typing import Any
 
 from flamma.experiments.best import CONFIDENCE, explain_marks
-from flamma.experiments.table import Comparison, Row, capitalised, told_by
+from flamma.experiments.table import Comparison, Row, capitalised, told_by, with_spread
 from flamma.experiments.table_text import (
+    ONE_SEED,
     SPENT,
     column_titles,
     metrics_in_lines,
@@ -117,6 +118,10 @@ def further_table(view: ComparisonView, dataset: str) -> Table:
     return Table(f"further-{dataset}", dataset, header, lines, [" ".join(notes)], groups)
 
 
+def _labelled(view: ComparisonView, name: str) -> str:
+    return METRICS[name].scored_by(view.scored_by).label
+
+
 def equal_work_tables(view: ComparisonView) -> list[Table]:
     """Return the metrics at equal work, if the table tells them."""
     rows = view.comparison.rows
@@ -129,7 +134,7 @@ def equal_work_tables(view: ComparisonView) -> list[Table]:
     header = ["Algorithm"]
     for dataset, split in view.panels:
         header += [
-            f"{capitalised(METRICS[metric.of].label)} ({dataset}, {split})"
+            f"{capitalised(_labelled(view, metric.of))} ({dataset}, {split})"
             for metric in metrics.values()
         ]
     lines: list[list[str | TableCell]] = []
@@ -171,15 +176,15 @@ def _cell(comparison: Comparison, row: Row | None, name: str, note: str = "") ->
     if name not in row.mean:
         return "-"
     mean, std, metric = row.mean[name], row.std[name], METRICS[name]
-    text = f"{mean:.2f} ± {std:.2f}"
+    texts = f"{mean:.2f}", f"{std:.2f}"
     if "table" not in metric.shown and not metric.unit.startswith("%"):
-        text = f"{value_text(metric, mean)} ± {value_text(metric, std, 2)}"
-    return TableCell(text, mean, std, comparison.mark(row, name), note)
+        texts = value_text(metric, mean), value_text(metric, std, 2)
+    return TableCell(with_spread(row, *texts), mean, std, comparison.mark(row, name), note)
 
 
 def _table_notes(rows: Sequence[Row], printed: dict[str, Any]) -> list[str]:
     if min(len(row.seeds) for row in rows) < 2:
-        notes = ["With a single seed one cannot tell which strategy is best, so nothing is marked."]
+        notes = [ONE_SEED]
     else:
         notes = [f"Best: by {HOW_BEST}. {explain_marks('Bold', 'Underlined')}"]
     if printed:

@@ -13,8 +13,9 @@ from flamma.experiments.families import family_name
 from flamma.experiments.table import Comparison
 from flamma.metrics import Metric, shown_in
 from flamma.reports.comparing import ComparisonView, read_runs
-from flamma.reports.drawing import label_axes, new_figure, save, style_of
-from flamma.reports.multiples import Multiple, multiples, series_of
+from flamma.reports.drawing import label_axes, line_style, new_figure, save
+from flamma.reports.multiples import Multiple, multiples
+from flamma.reports.palette import looks_of
 from flamma.reports.reading import RunView
 from flamma.strategies import label_of
 from flamma.types import Floats
@@ -75,7 +76,7 @@ def draw_comparison(view: ComparisonView, dataset: str) -> Figure:
     splits = [split for name, split in view.panels if name == dataset]
     found = {
         metric: [curves(view, dataset, split, name) for split in splits]
-        for name, metric in shown_in("curves").items()
+        for name, metric in shown_in("curves", view.scored_by).items()
     }
     found = {metric: panels for metric, panels in found.items() if any(panels)}
     if view.families:
@@ -138,15 +139,14 @@ def _draw_panel(
     axes: Axes, view: ComparisonView, panel: list[Curve], own: Multiple | None = None
 ) -> None:
     """Draw curves with a band over seeds; of a family the lines only, its references thin."""
+    looks = looks_of(view.strategies)
     for curve in panel:
-        colour, dash = style_of(series_of(view, curve.strategy))
-        label, width = label_of(curve.strategy), 1.5
+        look, label, width = looks[curve.strategy], label_of(curve.strategy), 1.5
         if own is None:
-            axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.12)
+            axes.fill_between(curve.rounds, curve.low, curve.high, color=look.light, alpha=0.12)
         elif curve.strategy in own.references:
             width = 0.9
-        look: dict[str, Any] = {"color": colour, "linestyle": dash, "linewidth": width}
-        axes.plot(curve.rounds, curve.mean, label=label, **look)
+        axes.plot(curve.rounds, curve.mean, label=label, **line_style(look, width))
 
 
 def _start_at_zero(axes: Axes, panel: list[Curve]) -> None:

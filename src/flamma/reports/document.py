@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from flamma.reports.palette import Look
 from flamma.types import Floats
 
 Numbers = Sequence[float | None] | Floats
@@ -27,7 +28,8 @@ class View:
     """One way to look at a chart: traces and a layout in the words of plotly.js.
 
     Colours are left to the page, which knows its theme: a trace says which ``series`` it belongs
-    to, a heat map which ``scale`` it uses. One that belongs to a ``group`` is hidden with it.
+    to, by number or as the name of one of the document's ``looks``; a heat map which ``scale`` it
+    uses. One that belongs to a ``group`` is hidden with it.
     """
 
     traces: Sequence[Mapping[str, Any]]
@@ -122,8 +124,22 @@ class Section:
 
 
 @dataclass(frozen=True)
+class ProgressBar:
+    """How far something unfinished is, in words too, and the seconds left, if they are known."""
+
+    done: int
+    of: int
+    text: str
+    seconds_left: float | None = None
+
+
+@dataclass(frozen=True)
 class Document:
-    """A whole page; ``groups`` are what can be hidden and shown together, each with its title."""
+    """A whole page.
+
+    ``groups`` are what can be hidden and shown together, each with its title; ``looks`` are those
+    of the strategies; ``progress`` is there for what is not finished.
+    """
 
     kind: str
     title: str
@@ -133,6 +149,14 @@ class Document:
     sections: Sequence[Section]
     footer: str
     groups: Mapping[str, str] = field(default_factory=dict)
+    looks: Mapping[str, Look] = field(default_factory=dict)
+    progress: ProgressBar | None = None
+
+    @property
+    def missing(self) -> list[str]:
+        """What the page does not show, damaged or yet to come, one sentence each."""
+        yet_to_come = [] if self.progress is None else [notice(self.progress.text)]
+        return [*self.notices, *yet_to_come]
 
 
 def short_numbers(values: Iterable[Any]) -> list[Any]:
@@ -156,7 +180,7 @@ def _short(value: Any) -> float | int | str | None:
 
 
 def line(
-    name: str, x: Iterable[Any], y: Iterable[Any], series: int = 0, **more: Any
+    name: str, x: Iterable[Any], y: Iterable[Any], series: int | str = 0, **more: Any
 ) -> dict[str, Any]:
     """Return a line of one series; of very many points an even sample."""
     points = list(zip(x, y, strict=True))
@@ -173,7 +197,7 @@ def line(
 
 
 def band(
-    name: str, x: Numbers, low: Numbers, high: Numbers, series: int, of: str
+    name: str, x: Numbers, low: Numbers, high: Numbers, series: int | str, of: str
 ) -> list[dict[str, Any]]:
     """Return the two edges of a band that belongs to the line called ``of``."""
     lowest, highest = name.split("/")

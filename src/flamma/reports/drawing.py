@@ -1,42 +1,28 @@
-"""What every picture shares: colours that colour-blind readers can tell apart, and saving."""
+"""What every picture shares: lines in the colours of the palette, axes and saving."""
 
 from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flamma.errors import FlammaError, MissingExtraError
 from flamma.files import write_atomically
+from flamma.reports.palette import DASHES, Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, dark enough on white; line styles repeat the distinction.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#7F7F7F")
-# The same, as light pages have it (charts.js), so that a strategy has one colour everywhere.
-SERIES_COLOURS = (
-    *("#0072B2", "#C98300", "#009E73", "#B7568F", "#1a1d21", "#D55E00", "#3A9BDC", "#7F7F7F"),
-)
-Dash = str | tuple[int, tuple[int, ...]]
-DASHES: tuple[Dash, ...] = (
-    "-",
-    "--",
-    "-.",
-    ":",
-    (0, (5, 1)),
-    (0, (3, 1, 1, 1)),
-    (0, (1, 1)),
-    (0, (8, 2)),
-)
+Dash = str | tuple[int, tuple[float, ...]]
 PICTURE_ENDINGS = (".png", ".svg")
 
 
-def style_of(number: int) -> tuple[str, Dash]:
-    """Return colour and dash of a line; from the ninth on colours come again with other dashes."""
-    turn, place = divmod(number, len(SERIES_COLOURS))
-    return SERIES_COLOURS[place], DASHES[(place + 2 * turn) % len(DASHES)]
+def line_style(look: Look, width: float) -> dict[str, Any]:
+    """Return a look in the words of matplotlib, which counts dashes in widths of the line."""
+    ink = tuple(max(0.6, pixels / 2) for pixels in DASHES[look.dash])
+    dash: Dash = (0, ink) if ink else "-"
+    return {"color": look.light, "linestyle": dash, "linewidth": width}
 
 
 def check_picture_name(path: Path) -> None:

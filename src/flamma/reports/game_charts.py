@@ -7,6 +7,7 @@ contributions; what would need them is left out.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from flamma.errors import GameError
@@ -17,6 +18,11 @@ from flamma.reports.crowd_charts import is_crowd
 from flamma.reports.document import Chart, Charts, View, axes, band, even_sample, line
 from flamma.reports.reading import RunView, finite
 from flamma.reports.run_charts import of_selected, shown_note
+
+EXPLORER_LEAD = (
+    "Change the rules or one client and see how the equilibrium moves; the page solves the game "
+    "itself, by the same mathematics."
+)
 
 MAX_GAMES = 60
 """Games that the explorer offers."""
@@ -39,22 +45,26 @@ def games(run: RunView) -> list[dict[str, Any]]:
     for record in run.rounds:
         game = _game(run, record)
         if game is not None:
-            low, high = game.epoch_bounds
-            found.append(
-                {
-                    "label": f"round {record.round}",
-                    "clients": [f"client {run.client_label(c)}" for c in record.selected],
-                    "contributions": game.contributions.tolist(),
-                    "costs": game.costs.tolist(),
-                    "round": record.round,
-                    "price": game.price,
-                    "epochBounds": [low, high if math.isfinite(high) else None],
-                    "wholeEpochs": game.whole_epochs,
-                    "decayBounds": list(game.decay_bounds),
-                    "played": record.decay_factor,
-                }
-            )
+            names = [f"client {run.client_label(c)}" for c in record.selected]
+            found.append(explored(game, names, record.decay_factor))
     return found
+
+
+def explored(game: Game, names: Sequence[str], played: float) -> dict[str, Any]:
+    """Return a game in the form of the explorer, with the decay factor that was played."""
+    low, high = game.epoch_bounds
+    return {
+        "label": f"round {game.round}",
+        "clients": list(names),
+        "contributions": game.contributions.tolist(),
+        "costs": game.costs.tolist(),
+        "round": game.round,
+        "price": game.price,
+        "epochBounds": [low, high if math.isfinite(high) else None],
+        "wholeEpochs": game.whole_epochs,
+        "decayBounds": list(game.decay_bounds),
+        "played": played,
+    }
 
 
 def _game(run: RunView, record: RoundRecord) -> Game | None:
@@ -147,13 +157,15 @@ def contributions(run: RunView) -> Charts:
     measure = f" (measure: {', '.join(sorted(measures))})" if measures else ""
     aid = f"Measured contributions{measure} are what the game is played with."
     if any(values is not None for values in effective):
-        views.append(of_selected(run, effective, "effective ω", "effective", zmin=0, zmax=1))
+        views.append(of_selected(run, effective, "effective ω", "effective"))
         aid += (
             " Effective ones are what selection goes by: they shrink with every selection until "
             "the next refresh."
         )
     measured = [record.contributions for record in run.rounds]
     views.append(of_selected(run, measured, "ω", "measured"))
+    if not is_crowd(run):
+        aid += " Colours span what occurred, from the smallest to the largest."
     title = "Contributions of the selected clients"
     return Charts([Chart("contributions", title, aid + shown_note(run), views)])
 
@@ -180,7 +192,7 @@ def utilities(run: RunView) -> Charts:
                     "works at a loss."
                 )
                 + shown_note(run),
-                [of_selected(run, told, "utility", scale="diverging", zmid=0)],
+                [of_selected(run, told, "utility", scale="signed", zmid=0)],
             ),
             Chart(
                 "rationality",

@@ -16,6 +16,7 @@ from flamma.errors import MissingExtraError, RunError
 from flamma.experiments.folder import CONFIG, ROUNDS
 from flamma.files import write_atomically
 from flamma.reports.document import Document
+from flamma.reports.palette import DASHES, SERIES, SHAPES
 
 REPORT_FILE = "report.html"
 PAGE_SCRIPTS = ("solver.js", "charts.js", "groups.js", "explorer.js", "page.js", "live.js")
@@ -93,7 +94,9 @@ def as_json(document: Document) -> str:
     Nothing in it can end the element or begin a comment: what HTML or old JavaScript would
     stumble over is written as an escape, which JSON reads back as it was.
     """
-    text = json.dumps(asdict(document), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    palette = {"series": [asdict(look) for look in SERIES], "dashes": DASHES, "shapes": SHAPES}
+    whole = asdict(document) | {"palette": palette}
+    text = json.dumps(whole, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text.encode(errors="replace").decode()  # half a surrogate pair cannot be written

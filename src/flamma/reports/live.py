@@ -22,6 +22,7 @@ from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS
 from flamma.reports.comparing import RUNS, TABLE
 from flamma.reports.document import Document, Facts
 from flamma.reports.html_page import as_json, plotly, read_document, render
+from flamma.reports.progress import Pace
 
 DEFAULT_HOST = "127.0.0.1"
 POLL_SECONDS = 0.4
@@ -60,6 +61,7 @@ class DirectoryWatch:
         self._building = threading.Lock()
         self._built: tuple[str, Document] | None = None
         self._cost = 0.0
+        self._pace = Pace()
 
     @property
     def version(self) -> str:
@@ -72,7 +74,7 @@ class DirectoryWatch:
             version = self.version
             if self._built is None or self._built[0] != version:
                 started = time.monotonic()
-                self._built = (version, _document(self.path))
+                self._built = (version, self._pace.timed(_document(self.path)))
                 self._cost = time.monotonic() - started
             return self._built[1]
 

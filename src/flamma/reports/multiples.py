@@ -9,15 +9,8 @@ from flamma.experiments.families import family_name
 from flamma.reports.comparing import ComparisonView
 from flamma.strategies import FAMILIES
 
-REFERENCES = {"fedavg": 15, "flamma-plus": 4}
-"""The strategies that are drawn in every family's picture, and their series: dashed in grey and
-in black."""
-
-MEMBER_SERIES = (0, 1, 2, 3, 5, 6)
-"""The series of the others: all colours but those two."""
-
-COLOURS_IN_TURN = 8
-"""Of series; from there on colours come again, with other dashes and shapes."""
+REFERENCES = ("fedavg", "flamma-plus")
+"""The strategies that are drawn in every family's picture."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +40,6 @@ def multiples(view: ComparisonView) -> list[Multiple]:
         Multiple(family, members, [n for n in _references(view) if n not in members])
         for family, members in view.families.items()
     ]
-
-
-def series_of(view: ComparisonView, strategy: str) -> int:
-    """Return the series of a strategy, which decides its colour and dash in all pictures.
-
-    Of many strategies those of one family differ; those of different families may be alike.
-    """
-    if not view.families:
-        return view.strategies.index(strategy)
-    if strategy in REFERENCES:
-        return REFERENCES[strategy]
-    others = [n for n in view.families[view.family(strategy)] if n not in REFERENCES]
-    turn, place = divmod(others.index(strategy), len(MEMBER_SERIES))
-    return COLOURS_IN_TURN * turn + MEMBER_SERIES[place]
 
 
 def family_title(family: str) -> str:

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flamma.experiments.families import family_name
-from flamma.experiments.table import Row
+from flamma.experiments.table import Row, capitalised
 from flamma.metrics import METRICS
 from flamma.reports.comparing import ComparisonView, pareto
 from flamma.reports.document import Chart, Charts, View, axes, line, short_numbers
-from flamma.reports.multiples import COLOURS_IN_TURN, REFERENCES, series_of
 from flamma.strategies import label_of
 
 X, Y = "accuracy", "accuracy_variance"
@@ -54,14 +53,15 @@ def plane(view: ComparisonView) -> Charts:
     charts = []
     for dataset, split in view.panels:
         rows = [row for row in view.rows(dataset, split) if X in row.mean and Y in row.mean]
-        layout = axes(METRICS[X].title, METRICS[Y].title, y_rangemode="tozero")
+        across = METRICS[X].scored_by(view.scored_by)
+        layout = axes(across.title, METRICS[Y].title, y_rangemode="tozero")
         if view.families:
             chosen = [FRONT, *(f for f, names in view.families.items() if _of(rows, names))]
             views = [View(_many(view, rows, f), layout, family_name(f)) for f in chosen]
         else:
-            views = [View(_few(view, rows), layout)]
+            views = [View(_few(rows), layout)]
         if rows:
-            title = f"Accuracy and fairness: {dataset}, {split}"
+            title = f"{capitalised(across.label)} and fairness: {dataset}, {split}"
             aid, height = (MANY_AID, 460) if view.families else (AID, 340)
             charts.append(Chart(f"plane-{dataset}-{split}", title, aid, views, height=height))
     return Charts(charts)
@@ -77,13 +77,13 @@ def _front(rows: list[Row]) -> dict[str, Any]:
     return line("Pareto front", x, y, 7, mode="lines+markers", quiet=True)
 
 
-def _few(view: ComparisonView, rows: list[Row]) -> list[dict[str, Any]]:
+def _few(rows: list[Row]) -> list[dict[str, Any]]:
     """Return all strategies with crosses and their single seeds."""
     traces = [_front(rows)] if rows else []
     for row in rows:
         if len(row.seeds) > 1:
-            traces.append(_seeds(view, row))
-        traces.append(_point(view, row) | _cross(row))
+            traces.append(_seeds(row))
+        traces.append(_point(row) | _cross(row))
     return traces
 
 
@@ -97,8 +97,7 @@ def _many(view: ComparisonView, rows: list[Row], family: str) -> list[dict[str, 
     traces = [_front(rows)]
     for row in rows:
         own = view.family(row.strategy)
-        again = series_of(view, row.strategy) >= COLOURS_IN_TURN and row.strategy not in REFERENCES
-        trace = _point(view, row) | {"group": own, "shape": shapes.index(own), "open": again}
+        trace = _point(row) | {"group": own, "shape": shapes.index(own)}
         trace["unlisted"] = True  # names are in the picture, and a legend of all would be long
         if row.strategy in places:
             text = {"text": [trace["name"]], "textposition": places[row.strategy]}
@@ -108,14 +107,14 @@ def _many(view: ComparisonView, rows: list[Row], family: str) -> list[dict[str, 
     return traces
 
 
-def _point(view: ComparisonView, row: Row) -> dict[str, Any]:
-    series = series_of(view, row.strategy)
-    return line(label_of(row.strategy), [row.mean[X]], [row.mean[Y]], series, mode="markers")
+def _point(row: Row) -> dict[str, Any]:
+    x, y = [row.mean[X]], [row.mean[Y]]
+    return line(label_of(row.strategy), x, y, row.strategy, mode="markers")
 
 
-def _seeds(view: ComparisonView, row: Row) -> dict[str, Any]:
-    label, series = label_of(row.strategy), series_of(view, row.strategy)
-    points = line(f"{label}, single seeds", row.values[X], row.values[Y], series, mode="markers")
+def _seeds(row: Row) -> dict[str, Any]:
+    label, x, y = label_of(row.strategy), row.values[X], row.values[Y]
+    points = line(f"{label}, single seeds", x, y, row.strategy, mode="markers")
     return points | {"of": label, "small": True}
 
 

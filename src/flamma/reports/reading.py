@@ -17,7 +17,8 @@ from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS
 from flamma.experiments.manifest import Manifest
 from flamma.experiments.population import read_columns, read_names, whole
 from flamma.experiments.scores import ScoreTable, read_score_table
-from flamma.experiments.summary import is_personal, sample_of
+from flamma.experiments.stopped import StoppedEarly, read_stopped
+from flamma.experiments.summary import is_personal, sample_of, scored_by
 from flamma.metrics import METRICS
 from flamma.records import RoundRecord
 from flamma.toml import parse_toml
@@ -137,6 +138,11 @@ class RunView:
         return is_personal(self.rounds)
 
     @property
+    def scored_by(self) -> str:
+        """What clients are scored by, empty for accuracy."""
+        return scored_by(self.rounds)
+
+    @property
     def planned_rounds(self) -> int:
         """How many rounds the run is to have; those it has if the configuration is lost."""
         planned = self.config.get("rounds")
@@ -144,8 +150,14 @@ class RunView:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are there."""
-        return bool(self.rounds) and len(self.rounds) >= self.planned_rounds
+        """Whether all rounds are there, up to that after which it was stopped, if it was."""
+        last = self.planned_rounds if self.stopped is None else self.stopped.round
+        return bool(self.rounds) and len(self.rounds) >= last
+
+    @property
+    def stopped(self) -> StoppedEarly | None:
+        """After which round a callback ended the run, and why; None if none did."""
+        return read_stopped(self.about)
 
     @property
     def strategy(self) -> str:
@@ -212,10 +224,8 @@ def read_run(path: Path) -> RunView:
     population = _read_population(folder, problems)
     scores = read_score_table(folder.text(CLIENTS), rounds, problems, MAX_CLIENTS)
     run = RunView(path, config, text, rounds, about, population, scores, problems)
-    if not rounds:
+    if not run.planned_rounds:
         problems.append("no round is finished yet")
-    elif not run.finished:
-        problems.append(f"{len(rounds)} of {run.planned_rounds} rounds are finished")
     return run
 
 

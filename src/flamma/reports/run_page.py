@@ -27,6 +27,7 @@ from flamma.reports.document import (
 )
 from flamma.reports.ledger_section import ledger_section
 from flamma.reports.metric_text import fact
+from flamma.reports.progress import run_progress
 from flamma.reports.reading import RunView, read_run
 from flamma.strategies import label_of
 
@@ -56,6 +57,7 @@ def document_of(run: RunView) -> Document:
         f"{run.config.get('per_round', 'some')} per round, "
         f"{len(run.rounds)} of {run.planned_rounds} rounds, "
         f"seed {run.config.get('seed', 'unknown')}"
+        f"{'' if run.stopped is None else f'; {run.stopped}'}"
     )
     facts, sections = _facts(run), [part for part in _sections(run) if part.items]
     return Document(
@@ -66,6 +68,7 @@ def document_of(run: RunView) -> Document:
         facts=facts,
         sections=sections,
         footer=f"Made by FLamma from {run.path.name or run.path}",
+        progress=run_progress(run),
     )
 
 
@@ -77,8 +80,8 @@ def _facts(run: RunView) -> Facts:
     facts = []
     for name, value in values.items():
         if value is not None:
-            metric = METRICS[name]
-            label, text, note = fact(metric, value)
+            metric = METRICS[name].scored_by(run.scored_by)
+            label, text, note = fact(metric, value, run.of_rounds(name))
             facts.append((label, text, note + over * isinstance(metric, ScoreMetric)))
     return Facts(facts)
 
@@ -145,8 +148,7 @@ def _game_sections(run: RunView) -> list[Section]:
             Section(
                 "explorer",
                 "Game explorer",
-                "Change the rules or one client and see how the equilibrium moves; the page solves "
-                "the game itself, by the same mathematics.",
+                game_charts.EXPLORER_LEAD,
                 [Explorer(offered)],
             )
         )

@@ -80,6 +80,8 @@ class Strategy(ABC, Generic[S]):
         Whether the number of selected clients is not always that of the plan.
     sends_models : bool
         Whether models travel between the server and the clients, and so count as traffic.
+    needs_sgd : bool
+        Whether updates are read as sums of gradients, which those of Adam are not.
     """
 
     plan: Plan
@@ -94,6 +96,7 @@ class Strategy(ABC, Generic[S]):
     clients_keep: ClassVar[bool] = False
     varies_selection: ClassVar[bool] = False
     sends_models: ClassVar[bool] = True
+    needs_sgd: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         # From Python a name alone will do, as in a configuration.
@@ -158,7 +161,7 @@ class Strategy(ABC, Generic[S]):
             round=terms.round,
             epochs=0 if terms.evaluates else planned,
             iterations=terms.iterations,
-            learning_rate=self.plan.learning_rate * terms.step_scale,
+            learning_rate=self.plan.step_size(terms.round) * terms.step_scale,
             proximal=terms.proximal,
             wants_loss=terms.wants_loss,
             evaluates=terms.evaluates,

@@ -192,9 +192,9 @@ class FlammaHonest(MemoryStrategy[HonestState]):
         self, state: HonestState, offer: Offer, answers: tuple[Report, ...]
     ) -> Mapping[int, float]:
         terms = {own.client: own for own in offer.terms}
-        batch = self.plan.batch_size
+        batch, factor = self.plan.batch_size, self.plan.factor(offer.round)
         return {
-            report.client: pace_of(report, terms[report.client], state.params, batch)
+            report.client: pace_of(report, terms[report.client], state.params, batch) / factor
             for report in answers
             if report.params is not None
         }

@@ -155,7 +155,7 @@ class Pricing(Averaging[PricingState]):
         params[trained] = (received + step).astype(np.float32)
         gradients = state.gradients.copy()
         for report in accepted:
-            gradients[report.client] = self._gradient(report, received)
+            gradients[report.client] = self._gradient(report, received, offer.round)
         return replace(state, params=params, gradients=gradients)
 
     def _left(self, state: PricingState) -> float | None:
@@ -173,11 +173,11 @@ class Pricing(Averaging[PricingState]):
             return np.arange(prices.size)
         return np.flatnonzero(np.cumsum(np.maximum(prices, 0.0)) <= left)
 
-    def _gradient(self, report: Report, received: Floats) -> float:
+    def _gradient(self, report: Report, received: Floats, round: int) -> float:  # noqa: A002
         """Return the mean size of a client's gradients: its update over η times mini-batches."""
         batches = self.plan.epochs * math.ceil(report.samples / self.plan.batch_size)
         moved = norm(model_of(report)[: received.size] - received)
-        return moved / (self.plan.learning_rate * batches)
+        return moved / (self.plan.step_size(round) * batches)
 
 
 def plausible_gradients(gradients: Floats) -> Floats:

@@ -67,7 +67,7 @@ class QFFL(Averaging[GradientState]):
             return state
         trained = slice(state.trainable_size)
         received = state.params[trained].astype(np.float64)
-        lipschitz = 1 / self.plan.learning_rate
+        lipschitz = 1 / self.plan.step_size(answers.offer.round)
         step, scale = np.zeros(received.size), 0.0
         unit = loss_unit([report.loss + SMALLEST_LOSS_SHIFT for report in usable], self.q)
         losses = [(report.loss + SMALLEST_LOSS_SHIFT) / unit for report in usable]

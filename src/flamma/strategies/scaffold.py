@@ -58,6 +58,7 @@ class Scaffold(Averaging[ControlState]):
     summary: ClassVar[str] = "control variates correct the drift of local steps"
     family: ClassVar[str] = "optimisation"
     clients_keep: ClassVar[bool] = True
+    needs_sgd: ClassVar[bool] = True
 
     server_step: float = 1.0
 
@@ -100,7 +101,7 @@ class Scaffold(Averaging[ControlState]):
         models = scaled_models(reports, state.params, single, size)
         shares = np.full(len(reports), 1 / len(reports))
         after = aggregated(self.aggregator, models, shares, answers.reference)[:size]
-        gradient = (state.params[:size] - after) / self.plan.learning_rate
+        gradient = (state.params[:size] - after) / self.plan.step_size(answers.offer.round)
         share = len(reports) / state.samples.size
         control = state.control + share * (gradient - state.control)
         params = stepped(state.params, mean, step)

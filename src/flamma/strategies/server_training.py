@@ -26,7 +26,8 @@ def server_task(plan: Plan, terms: Sequence[Terms], accepted: Sequence[Report]) 
         round=asked[middle].round,
         epochs=max(1, sorted(report.epochs for report in accepted)[middle]),
         iterations=asked[middle].iterations,
-        learning_rate=plan.learning_rate * sorted(own.step_scale for own in asked)[middle],
+        learning_rate=plan.step_size(asked[middle].round)
+        * sorted(own.step_scale for own in asked)[middle],
         proximal=asked[middle].proximal,
     )
 

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING
 from flamma.errors import ConfigError
 from flamma.names import unknown
 from flamma.registry import Registry
+from flamma.tasks.measures import PLAIN_MEASURES, Measures
+from flamma.training.augmentations import Augment
 from flamma.training.jobs import Trainer
 from flamma.training.lanes import LanesTrainer, why_not
+from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 
 if TYPE_CHECKING:
     from flamma.models.flat import FlatModel
@@ -35,10 +38,16 @@ class TrainerSettings:
         The shape of one sample.
     batch_size, momentum
         Of SGD.
+    rule : UpdateRule
+        What is done with gradients besides.
+    augment : callable, optional
+        Changes the samples of a mini-batch at random before they are trained on.
     precision : {"float32", "bfloat16", "float16"}
         In which numbers layers compute.
     sharing : int
         How many processes share the memory of the device.
+    measures : Measures
+        The loss to train by, and the metric to mark samples for.
     """
 
     shape: Sequence[int]
@@ -46,6 +55,14 @@ class TrainerSettings:
     momentum: float = 0.0
     precision: str = "float32"
     sharing: int = 1
+    measures: Measures = PLAIN_MEASURES
+    rule: UpdateRule = PLAIN_RULE
+    augment: Augment | None = None
+
+    @property
+    def optimiser_name(self) -> str:
+        """What the optimiser is called."""
+        return type(self.rule.optimiser).__name__
 
 
 def torch_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
@@ -54,7 +71,15 @@ def torch_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
     from flamma.training.torch_trainer import TorchTrainer
 
     precision = pick_precision(wanted.precision, model.device.type)
-    return TorchTrainer(model, wanted.batch_size, wanted.momentum, precision=precision)
+    return TorchTrainer(
+        model,
+        wanted.batch_size,
+        wanted.momentum,
+        precision=precision,
+        measures=wanted.measures,
+        rule=wanted.rule,
+        augment=wanted.augment,
+    )
 
 
 def stacked_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
@@ -62,6 +87,8 @@ def stacked_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
     from flamma.training.precision import pick_precision
     from flamma.training.stacked_trainer import StackedTrainer
 
+    if wanted.augment is not None:
+        raise ConfigError("the trainer stacked cannot be used: it does not augment samples.")
     return StackedTrainer(
         model,
         wanted.shape,
@@ -69,6 +96,8 @@ def stacked_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
         wanted.momentum,
         precision=pick_precision(wanted.precision, model.device.type),
         sharing=wanted.sharing,
+        measures=wanted.measures,
+        rule=wanted.rule,
     )
 
 
@@ -80,7 +109,7 @@ def lanes_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
         raise ConfigError(f"the trainer lanes cannot be used: {reason}")
     module = model.module
     assert isinstance(module, nn.Sequential)
-    return LanesTrainer(module, wanted.shape, wanted.batch_size, wanted.momentum)
+    return LanesTrainer(module, wanted.shape, wanted.batch_size, wanted.momentum, rule=wanted.rule)
 
 
 TrainerFactory = Callable[["FlatModel", TrainerSettings], Trainer]
@@ -151,10 +180,16 @@ def why_not_lanes(model: FlatModel, wanted: TrainerSettings) -> str:
 
     from flamma.training.lanes.plan import plan_of
 
+    if reason := wanted.measures.why_not_lanes():
+        return reason
     if model.device.type != "cpu":
         return f"they train on the CPU, not on {model.device.type}."
     if wanted.precision != "float32":
         return f"they train in float32, not in {wanted.precision}."
+    if not wanted.rule.is_sgd:
+        return f"they train with sgd, not with {wanted.optimiser_name}."
+    if wanted.augment is not None:
+        return "they do not augment samples."
     if not isinstance(model.module, nn.Sequential):
         return "the model is not a torch.nn.Sequential."
     plan, reason = plan_of(model.module, wanted.shape)

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
-from torch.nn.functional import cross_entropy
 
 from flamma.models.flat import FlatModel
+from flamma.tasks.measures import PLAIN_MEASURES, Measures
+from flamma.training.flat_steps import clip_rows
 from flamma.training.jobs import Floats32, TrainingJob
 from flamma.training.memory import saved_bytes
 from flamma.training.objectives import sample_weights, transforms
+from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.precision import Precision
 from flamma.types import Ints, LocalTask, Params
 
@@ -27,13 +29,17 @@ NO_BATCH: Ints = np.empty(0, dtype=np.int64)
 
 @dataclass(eq=False)
 class StackedClient:
-    """A client of a stack: its job, the mini-batches to come, and where its samples begin."""
+    """A client of a stack: its job, the mini-batches to come, and where its samples begin.
+
+    ``steps`` is how many it has taken, as many as all others of its stack.
+    """
 
     number: int
     job: TrainingJob
     loss: float
     batches: Iterator[Ints]
     offset: int = 0
+    steps: int = 0
     batch: Ints = field(default_factory=lambda: NO_BATCH)
 
     @property
@@ -59,11 +65,13 @@ class Stack:
     members : sequence of StackedClient
         The clients.
     weights, velocity, others : list of Tensor
-        The trained parts, their velocity (empty without momentum), and frozen parameters and
-        buffers.
+        The trained parts, their velocity (empty without momentum), and buffers. Frozen parameters
+        are those of the module, for all.
     received, correction : list of Tensor
         The trained parts of what each member received (empty if all received the same), and what
         is added to its gradient (empty if nothing is).
+    memory : list of Tensor
+        What the optimiser remembers: of each trained part in turn, as many tensors as it wants.
     samples, labels : Tensor
         The data of all members, one after the other.
     seconds : float
@@ -78,6 +86,7 @@ class Stack:
     labels: Tensor
     received: list[Tensor] = field(default_factory=list)
     correction: list[Tensor] = field(default_factory=list)
+    memory: list[Tensor] = field(default_factory=list)
     seconds: float = 0.0
 
     def __len__(self) -> int:
@@ -111,11 +120,12 @@ class Stack:
             others=[change(part) for part in self.others],
             received=[change(part) for part in self.received],
             correction=[change(part) for part in self.correction],
+            memory=[change(part) for part in self.memory],
         )
 
 
 class StackedModel:
-    """Steps of SGD for all members of a stack, by ``vmap`` over their weights.
+    """Steps for all members of a stack, by ``vmap`` over their weights.
 
     Parameters
     ----------
@@ -125,18 +135,31 @@ class StackedModel:
         Momentum of SGD.
     precision : Precision
         The precision of the forward and backward passes.
+    measures : Measures
+        The loss to train by.
+    rule : UpdateRule
+        The optimiser, weight decay and clipping.
     """
 
-    def __init__(self, model: FlatModel, momentum: float, precision: Precision) -> None:
+    def __init__(
+        self,
+        model: FlatModel,
+        momentum: float,
+        precision: Precision,
+        measures: Measures = PLAIN_MEASURES,
+        rule: UpdateRule = PLAIN_RULE,
+    ) -> None:
         self.model = model
         self.momentum = momentum
         self.precision = precision
+        self.measures = measures
+        self.rule = rule
         module, layout = model.module, model.layout
         tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         trainable = layout.trainable.count(True)
         self._trained = layout.names[:trainable]
         # Buffers that are not part of the vector have a row per client too, but are not returned.
-        unsaved = [name for name in tensors if name not in layout.names]
+        unsaved = [name for name, _ in module.named_buffers() if name not in layout.names]
         self._others = (*layout.names[trainable:], *unsaved)
         self._returned = len(layout.names) - trainable
         self._tensors = {name: tensor.detach() for name, tensor in tensors.items()}
@@ -144,8 +167,8 @@ class StackedModel:
     def start(self, members: Sequence[StackedClient]) -> Stack:
         """Return a stack of clients; the model's present weights are the common received ones."""
         common = self.model.view()
-        for member, after in zip(members, np.cumsum([m.job.y.size for m in members]), strict=True):
-            member.offset = int(after) - member.job.y.size
+        for member, after in zip(members, np.cumsum([len(m.job.y) for m in members]), strict=True):
+            member.offset = int(after) - len(member.job.y)
         device = self.model.device
         jobs = [member.job for member in members]
         names = (*self._trained, *self._others)
@@ -162,10 +185,11 @@ class StackedModel:
             torch.from_numpy(np.concatenate([job.y for job in jobs])).to(device),
             self._received(jobs, common),
             self._corrections(jobs),
+            [torch.zeros_like(w) for w in weights for _ in range(self.rule.optimiser.vectors)],
         )
 
     def step(self, stack: Stack) -> None:
-        """Take one step of SGD with the mini-batch that every member has drawn.
+        """Take one step with the mini-batch that every member has drawn.
 
         If this raises, weights and mini-batches are as before, so that the step can be repeated.
         """
@@ -180,6 +204,7 @@ class StackedModel:
                 before.copy_(after)
         for member in stack.members:
             member.batch = NO_BATCH
+            member.steps += 1
 
     def bytes_per_client(self, shape: Sequence[int]) -> tuple[int, int]:
         """Return estimates of the memory that a client takes, and each sample of its mini-batch.
@@ -189,14 +214,14 @@ class StackedModel:
         measures and to which the backward pass adds about half as much again.
         """
         task = LocalTask(0, 0, epochs=1, learning_rate=0.0)
-        x = np.zeros((PROBE_SAMPLES, *shape), dtype=np.float32)
-        job = TrainingJob(task, x, np.zeros(PROBE_SAMPLES, np.int64), np.random.default_rng(0))
+        x, y = self.measures.task.blank(PROBE_SAMPLES, tuple(shape))
+        job = TrainingJob(task, x, y, np.random.default_rng(0))
         client = StackedClient(0, job, math.nan, iter(()), batch=np.arange(PROBE_SAMPLES))
         stack = self.start([client])
         weights = [part.detach().requires_grad_() for part in stack.weights]
         state = [*weights, *stack.others]
         saved = saved_bytes(lambda: self._losses(stack, weights, stack.others), state)
-        vectors = 4 if self.momentum else 3
+        vectors = (4 if self.momentum else 3) + self.rule.optimiser.vectors
         trained = vectors * sum(part.nbytes for part in weights)
         others = 2 * sum(part.nbytes for part in stack.others)
         return trained + others, 3 * saved // (2 * PROBE_SAMPLES)
@@ -230,8 +255,8 @@ class StackedModel:
         names = (*self._trained, *self._others)
         tensors = dict(zip(names, [*weights, *others], strict=True))
         with self.precision.autocast(self.model.device):
-            logits: Tensor = functional_call(self.model.module, tensors, (samples,))
-        return cross_entropy(logits.float(), labels, reduction="none")
+            outputs: Tensor = functional_call(self.model.module, tensors, (samples,))
+        return self.measures.losses(outputs.float(), labels)
 
     def _mini_batches(self, members: Sequence[StackedClient]) -> tuple[Tensor, Tensor]:
         """Return which samples each member takes, and the weight of their losses.
@@ -255,6 +280,9 @@ class StackedModel:
         rates = torch.tensor([task.learning_rate for task in tasks], device=device)
         proximal = torch.tensor([task.proximal for task in tasks], device=device)
         pulled = any(task.proximal for task in tasks)
+        steps, vectors = stack.members[0].steps + 1, self.rule.optimiser.vectors
+        if self.rule.clip is not None:
+            clip_rows(gradients, self.rule.clip * self.precision.loss_scale)
         for number, (weights, gradient) in enumerate(zip(stack.weights, gradients, strict=True)):
             per_client = (-1, *[1] * (weights.dim() - 1))
             step = gradient
@@ -268,7 +296,8 @@ class StackedModel:
                 own = stack.received
                 received = own[number] if own else self._tensors[self._trained[number]]
                 step.add_((weights - received).mul_(proximal.view(per_client)))
-            weights.sub_(step * rates.view(per_client))
+            memory = stack.memory[number * vectors : (number + 1) * vectors]
+            self.rule.step(weights, step, memory, steps, rates.view(per_client))
 
     def _received(self, jobs: Sequence[TrainingJob], common: Params) -> list[Tensor]:
         if not any(job.task.proximal and job.vectors.received is not None for job in jobs):

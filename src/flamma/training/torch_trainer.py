@@ -1,4 +1,4 @@
-"""Trains one client after another with torch: plain SGD on a flat vector."""
+"""Trains one client after another with torch, on a flat vector."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from flamma.errors import ConfigError
 from flamma.models.flat import FlatModel
+from flamma.names import quoted
 from flamma.numerics import total
+from flamma.tasks.measures import PLAIN_MEASURES, Measures
+from flamma.tasks.own import refuse_negative
+from flamma.training.augmentations import Augment, augmented
+from flamma.training.flat_steps import FlatSteps
+from flamma.training.inputs import takes_whole_numbers, wants_channels_last
 from flamma.training.jobs import (
     Floats32,
     TooSlow,
     Trained,
     TrainingJob,
+    augmentation_stream,
     batches_of,
     check_job,
     check_sgd,
@@ -28,11 +35,15 @@ from flamma.training.jobs import (
     stream_of,
 )
 from flamma.training.objectives import objective
+from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.precision import SINGLE_PRECISION, Precision
-from flamma.types import Ints, LocalTask, Params
+from flamma.types import Inputs, LocalTask, Params, Targets
 
 SAMPLES_SCORED_AT_ONCE = 512
 """A constant, because the bits of a score may depend on the batch it is computed in."""
+
+IMAGE_DIMENSIONS = 4
+"""Samples, channels, height and width."""
 
 
 class TorchTrainer:
@@ -50,13 +61,21 @@ class TorchTrainer:
         ``auto`` is the GPU if there is one, else the CPU. A :class:`FlatModel` stays where it is.
     precision : Precision
         The precision of training; scoring is in float32.
+    measures : Measures
+        The loss that is trained by, and what :meth:`predict` marks; cross-entropy and whether a
+        sample is classified right by default.
+    rule : UpdateRule
+        The optimiser, weight decay and clipping.
+    augment : callable, optional
+        Changes the samples of a mini-batch at random before they are trained on.
 
     Notes
     -----
-    One mini-batch is w ← w - η v with v ← m v + ∇f(w) + c + μ (w - w_received), where c is the
-    correction of the job, if it has one, and the rest the gradient of FedProx's local objective
-    f(w) + μ/2 ||w - w_received||² (Li et al., Federated optimization in heterogeneous networks,
-    MLSys 2020).
+    One mini-batch of SGD is w ← w - η v with v ← m v + ∇f(w) + c + μ (w - w_received) + λ w, where
+    c is the correction of the job, if it has one, λ the weight decay, and the rest the gradient of
+    FedProx's local objective f(w) + μ/2 ||w - w_received||² (Li et al., Federated optimization in
+    heterogeneous networks, MLSys 2020). Other optimisers make their step of the same sum without
+    m v. Only ∇f(w) is clipped.
     """
 
     name = "torch"
@@ -69,22 +88,30 @@ class TorchTrainer:
         momentum: float = 0.0,
         device: str = "cpu",
         precision: Precision = SINGLE_PRECISION,
+        measures: Measures = PLAIN_MEASURES,
+        rule: UpdateRule = PLAIN_RULE,
+        augment: Augment | None = None,
     ) -> None:
         check_sgd(batch_size, momentum)
+        rule.check_momentum(momentum)
         if not isinstance(model, FlatModel):
             model = FlatModel(model(), pick_device(device))
         self.model = model
         self.batch_size = batch_size
         self.momentum = momentum
         self.precision = precision
+        self.measures = measures
+        self._takes_whole_numbers: bool | None = None
+        self.rule = rule
+        self.augment = augment
         self._training = model.module.train().training
-        self._channels_last = _wants_channels_last(model.module)
+        self._channels_last = wants_channels_last(model.module)
 
     def train(
         self,
         params: Params,
-        x: Floats32,
-        y: Ints,
+        x: Inputs,
+        y: Targets,
         task: LocalTask,
         rng: np.random.Generator,
         deadline: float | None = None,
@@ -141,30 +168,34 @@ class TorchTrainer:
             difference = torch.empty_like(weights)
         correction = job.vectors.correction
         added = None if correction is None else self._tensor(correction)
-        samples, labels = self._rows(self._tensor(job.x)), self._tensor(job.y)
+        samples = self._rows(self._tensor(self._inputs(job.x)))
+        targets = self._tensor(job.y)
         scale = self.precision.loss_scale  # of the gradient too, hence of the velocity
+        noise = None if self.augment is None else augmentation_stream(job)
         self._set_mode(training=True)
-        gradient.zero_()
+        steps = FlatSteps(self.rule, self.momentum, weights, gradient, scale)
         with _seeded(stream_of(job), model.device):
             for chosen in batches_of(job, self.batch_size):
                 if deadline is not None and time.monotonic() > deadline:
                     raise TooSlow
                 batch = torch.from_numpy(chosen).to(model.device)
-                # The gradient doubles as the velocity: a backward pass adds to what is there.
-                if self.momentum:
-                    gradient.mul_(self.momentum)
-                else:
-                    gradient.zero_()
+                rows = samples.index_select(0, batch)
+                if self.augment is not None and noise is not None:
+                    changed = augmented(self.augment, job.x[chosen], noise)
+                    rows = self._rows(self._tensor(changed))
+                steps.prepare()
                 with self.precision.autocast(model.device):
-                    logits = module(self._images(samples.index_select(0, batch)))
-                loss_now = objective(logits.float(), labels.index_select(0, batch), task)
+                    outputs = module(self._images(rows))
+                wanted = targets.index_select(0, batch)
+                loss_now = objective(outputs.float(), wanted, task, self.measures)
                 torch.autograd.backward(loss_now if scale == 1 else loss_now * scale)
+                steps.clip()
                 if added is not None:
                     gradient.add_(added, alpha=scale)
                 if task.proximal:
                     torch.sub(weights, received, out=difference)
                     gradient.add_(difference, alpha=task.proximal * scale)
-                weights.sub_(gradient, alpha=task.learning_rate / scale)
+                steps.take(task.learning_rate)
 
     def train_each(
         self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None
@@ -180,32 +211,36 @@ class TorchTrainer:
                 done = Trained(None, seconds=time.monotonic() - begin, error=error)
             yield number, done
 
-    def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
-        """Return each sample's loss under the given weights, and whether it is classified right."""
+    def predict(self, params: Params, x: Inputs, y: Targets) -> tuple[Floats32, NDArray[Any]]:
+        """Return each sample's loss under the given weights, and its mark for the metric."""
         self.model.load(params)
         return self.score_loaded(x, y)
 
-    def score_loaded(self, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
+    def score_loaded(self, x: Inputs, y: Targets) -> tuple[Floats32, NDArray[Any]]:
         """Do what :meth:`predict` does, with the weights that the model has now."""
-        losses = np.empty(y.size, dtype=np.float32)
-        right = np.empty(y.size, dtype=np.bool_)
+        measures, metric = self.measures, self.measures.metric
+        losses = np.empty(len(y), dtype=np.float32)
+        marks = np.empty((len(y), *metric.mark_shape), dtype=metric.mark_type)
+        x = self._inputs(x)
         self._set_mode(training=False)
         with torch.inference_mode():
-            for start in range(0, y.size, SAMPLES_SCORED_AT_ONCE):
+            for start in range(0, len(y), SAMPLES_SCORED_AT_ONCE):
                 part = slice(start, start + SAMPLES_SCORED_AT_ONCE)
                 # A copy always has the same alignment, on which the last bits may depend.
                 samples = torch.tensor(x[part], device=self.model.device)
-                labels = torch.tensor(y[part], device=self.model.device)
-                logits = self.model.module(self._images(self._rows(samples)))
-                losses[part] = cross_entropy(logits, labels, reduction="none").cpu().numpy()
-                right[part] = (logits.argmax(1) == labels).cpu().numpy()
-        # argmax of NaN logits is not a prediction.
-        return losses, right & ~np.isnan(losses)
+                targets = torch.tensor(y[part], device=self.model.device)
+                outputs = self.model.module(self._images(self._rows(samples)))
+                each = measures.losses(outputs, targets)
+                losses[part] = each.cpu().numpy()
+                marks[part] = metric.mark(outputs, targets, each).cpu().numpy()
+        if measures.loss is not None:
+            refuse_negative(losses)
+        return losses, marks
 
     def _loaded_loss(self, job: TrainingJob) -> float:
         """Return the loss of the weights that the model has now on a client's samples."""
         losses, _ = self.score_loaded(job.x, job.y)
-        return total(losses) / job.y.size if job.y.size else math.nan
+        return total(losses) / len(job.y) if len(job.y) else math.nan
 
     def _set_mode(self, training: bool) -> None:
         # Setting the mode of all modules takes longer than a training step of a small model.
@@ -215,29 +250,29 @@ class TorchTrainer:
 
     def _rows(self, images: Tensor) -> Tensor:
         """Return samples so that rows selected by index have the memory layout the layers want."""
-        return images.permute(0, 2, 3, 1).contiguous() if self._channels_last else images
+        if not self._channels_last or images.dim() != IMAGE_DIMENSIONS:
+            return images
+        return images.permute(0, 2, 3, 1).contiguous()
 
     def _images(self, rows: Tensor) -> Tensor:
         """Return selected rows in the shape that the module expects."""
-        return rows.permute(0, 3, 1, 2) if self._channels_last else rows
+        if not self._channels_last or rows.dim() != IMAGE_DIMENSIONS:
+            return rows
+        return rows.permute(0, 3, 1, 2)
 
-    def _tensor(self, array: Floats32 | Ints) -> Tensor:
+    def _inputs(self, x: Inputs) -> Inputs:
+        """Return samples as the model takes them: whole numbers as they are only if it can."""
+        if x.dtype.kind != "i" or not len(x):
+            return x
+        if self._takes_whole_numbers is None:
+            self._set_mode(training=False)
+            self._takes_whole_numbers = takes_whole_numbers(self.model.module, self._tensor(x[:1]))
+        return x if self._takes_whole_numbers else x.astype(np.float32)
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
         # torch has no read-only tensors and warns of read-only arrays.
         tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
         return tensor.to(self.model.device)
-
-
-def _wants_channels_last(module: nn.Module) -> bool:
-    """Return whether to store images with their channels last.
-
-    That makes convolution and pooling much faster on CPUs, LeNet-5 as a whole by a third or more,
-    and group norm slower. Modules of other packages may rely on the usual order (by ``view``), so
-    they keep it.
-    """
-    parts = list(module.modules())
-    known = all(type(part).__module__.startswith(("torch.nn.", "flamma.")) for part in parts)
-    convolves = any(isinstance(part, nn.Conv2d) for part in parts)
-    return known and convolves and not any(isinstance(part, nn.GroupNorm) for part in parts)
 
 
 def pick_device(device: str) -> str:
@@ -252,13 +287,26 @@ def pick_device(device: str) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        # torch adds many lines of advice, and asserts where it was compiled without a GPU.
-        reason = str(error).partition("\n")[0].rstrip(".")
+    except Exception as error:  # torch asserts where it was compiled without a GPU, and worse
         raise ConfigError(
-            f"training.device {device!r} cannot be used here ({reason}); use auto or cpu."
+            f"training.device {quoted(device)} cannot be used here ({_why_not(device)}); use auto "
+            f"or cpu."
         ) from error
     return device
+
+
+def _why_not(device: str) -> str:
+    """Return why a device cannot be used; torch's own words are about its insides."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        return "devices are called cpu, cuda, cuda:1 or mps"
+    if kind == "cuda" and torch.version.cuda is None and torch.version.hip is None:
+        return "torch was installed without CUDA"
+    if kind == "cuda":
+        number = torch.cuda.device_count()
+        return f"torch sees {number} GPU{'s' * (number != 1)}"
+    return f"this machine, or torch as it is installed, has no {kind}"
 
 
 @contextmanager

@@ -22,6 +22,8 @@ from flamma.engines.flower.simulation import FlowerSimulation
 from flamma.engines.flower.site import Site
 from flamma.errors import ConfigError, RunError
 from flamma.experiments import checkpoint
+from flamma.experiments.callbacks import BestCheckpoint, Callbacks, EarlyStopping, best_round
+from flamma.experiments.callbacks.recorded import record_callbacks
 from flamma.experiments.config import make_config
 from flamma.experiments.engine import ENGINES, NetworkEngine
 from flamma.experiments.folder import RunFolder
@@ -52,9 +54,10 @@ def tables(name="flamma", **more):
     return {**SMALL, "strategy": {"name": name}, **more}
 
 
-def served(place, config, grid=None, **options):
+def served(place, config, grid=None, on_round=None, **options):
     grid = grid or LoopGrid(partitions(config["data"]["clients"]))
-    serve(grid, make_config(config), RunFolder(place), **options)
+    callbacks = options.pop("callbacks", Callbacks(on_round=on_round))
+    serve(grid, make_config(config), RunFolder(place), callbacks=callbacks, **options)
     return Run.load(place)
 
 
@@ -93,6 +96,20 @@ def test_batch_norms_go_through_every_strategy(tmp_path, name):
     ours = served(tmp_path / "flower", config)
     assert [record.failed for record in ours.history] == [{}, {}]
     assert ours.about["trainer"] == "torch"
+    assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"weight_decay": 0.1, "clip": 0.5, "schedule": {"name": "step", "every": 1}},
+        {"optimiser": "adamw", "weight_decay": 0.1, "augmentation": ["flip", "crop"]},
+    ],
+)
+def test_options_of_training_travel_to_the_clients(tmp_path, options):
+    config = tables(training={**SMALL["training"], "learning_rate": 0.02, **options})
+    ours = served(tmp_path / "flower", config)
+    assert [record.failed for record in ours.history] == [{}, {}, {}]
     assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
 
 
@@ -526,3 +543,57 @@ def test_the_app_runs_what_lies_in_the_directory(tmp_path, sites):
     done = Run.load(folder)
     assert done.finished
     assert json.loads((folder / "run.json").read_text())["params_sha256"] == done.params_sha256
+
+
+def test_what_a_run_directory_names_is_told_where_the_rounds_happen(tmp_path):
+    named = [EarlyStopping(patience=2), BestCheckpoint()]
+    config = tables("flamma", rounds=30)
+    local = run({**config, "engine": {"name": "local"}}, out=tmp_path / "local", callbacks=named)
+    record_callbacks(tmp_path / "run", named)  # as whoever submits a run does
+    done = served(tmp_path / "run", config, callbacks=None)
+    assert done.stopped == local.stopped
+    assert done.params_sha256 == local.params_sha256
+    assert len(done.history) == local.stopped.round < 30
+    ours, theirs = best_round(done.path), best_round(local.path)
+    assert ours.round == theirs.round
+    np.testing.assert_array_equal(ours.params, theirs.params)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "flamma-plus", "ditto"])
+def test_frozen_parts_do_not_travel_and_are_the_same_at_every_client(tmp_path, name):
+    config = tables(name, model={"name": "mlp", "hidden": [5], "freeze": ["1.*"]})
+    ours = served(tmp_path / "flower", config)
+    assert ours.about["trainer"] == "torch"
+    assert [record.failed for record in ours.history] == [{}, {}, {}]
+    assert ours.history[-1].bytes_up == 3 * 4 * (5 * 10 + 10)
+    assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
+    for one in ("flower", "local"):
+        card = json.loads((tmp_path / one / "model.json").read_text())
+        assert card["names"] == ["3.weight", "3.bias"]
+    ours.save(tmp_path / "ours.npz")
+    with np.load(tmp_path / "ours.npz") as saved:
+        assert sorted(saved.files) == ["1.bias", "1.weight", "3.bias", "3.weight"]
+
+
+def test_a_run_begins_with_the_weights_of_a_file(tmp_path, monkeypatch):
+    config = tables("fedavg", model={"name": "mlp", "hidden": [5]})
+    before = run(config, out=tmp_path / "before", engine__name="local", training__learning_rate=0.3)
+    start = str(before.save(tmp_path / "start.npz"))
+    fine = tables("fedavg", model={"name": "mlp", "hidden": [5], "start": start})
+    ours = served(tmp_path / "flower", fine)
+    assert_same(ours, run(fine, out=tmp_path / "local", engine__name="local"))
+    frozen = tables("fedavg", model=fine["model"] | {"freeze": ["1.*"]})
+    refused = served(tmp_path / "refused", frozen)
+    assert "frozen weights of a file do not travel" in next(
+        iter(refused.history[0].failed.values())
+    )
+    monkeypatch.setenv("FLAMMA_FLOWER_KEPT", str(tmp_path / "kept"))
+    ours = served(tmp_path / "frozen", frozen)
+    assert_same(ours, run(frozen, out=tmp_path / "both", engine__name="local"))
+
+
+def test_a_deployment_cannot_have_frozen_weights_of_a_file():
+    model = {"name": "mlp", "start": "weights.npz", "freeze": ["1.*"]}
+    engine = {"name": "deployment", "server": "somewhere"}
+    with pytest.raises(ConfigError, match="do not travel to sites"):
+        make_config(tables("fedavg", model=model, engine=engine, data={"dataset": "own"}))

@@ -19,6 +19,7 @@ from engines.flower.misbehaving import MISCHIEF
 from flamma.engines.flower import simulation
 from flamma.engines.flower.simulation import simulate
 from flamma.errors import ConfigError, MissingExtraError, RunError
+from flamma.experiments.callbacks import BestCheckpoint, EarlyStopping, best_round
 from flamma.experiments.config import make_config
 from flamma.experiments.engine import ENGINES, Assignment, NetworkEngine
 from flamma.experiments.folder import RunFolder
@@ -105,6 +106,28 @@ def test_it_gives_what_the_local_engine_gives(tmp_path, name, trainer, behaviour
             for kind in ("flower", "local")
         )
         np.testing.assert_allclose(ours_table, theirs, rtol=1e-5)
+    assert nothing_is_left()
+
+
+def test_it_stops_early_where_the_local_engine_does(tmp_path):
+    tables = {**SMALL, "rounds": 30, "strategy": {"name": "flamma"}}
+    named = [EarlyStopping(patience=1), BestCheckpoint()]
+    local = run(tables, out=tmp_path / "local", callbacks=named)
+    told = []
+    ours = run(
+        tables,
+        out=tmp_path / "flower",
+        engine__name="flower",
+        callbacks=named,
+        on_round=lambda record: told.append(record.round),
+    )
+    assert ours.stopped == local.stopped
+    assert len(local.history) < 30
+    assert_same(ours, local)
+    assert told == [record.round for record in local.history]
+    best = best_round(ours.path)
+    assert best.round == best_round(local.path).round
+    np.testing.assert_array_equal(best.params, best_round(local.path).params)
     assert nothing_is_left()
 
 

@@ -9,14 +9,20 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from flamma.data.encoding import SampleEncoding
 from flamma.data.federated import FederatedData
+from flamma.tasks import DEFAULT_TASK, TASKS
 
 DATA_DESCRIPTION = "data.json"
 DATA_VARIABLE = "FLAMMA_FLOWER_DATA"
 """The environment variable that tells the processes of a simulation where the folder is."""
+
+DESCRIBED = ("classes", "name", "labels", "client_names", "task", "sha256")
+"""What of a federation is no array, but for the encoding of its samples."""
 
 MAPPED_BYTES = 2**12
 """Smaller files are read instead of mapped."""
@@ -27,15 +33,21 @@ def hand_over(data: FederatedData, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in _arrays():
         np.save(folder / f"{name}.npy", getattr(data, name), allow_pickle=False)
-    about = {"classes": data.classes, "name": data.name}
+    about = {name: getattr(data, name) for name in DESCRIBED}
+    about["encoding"] = None if data.encoding is None else data.encoding.as_json()
     (folder / DATA_DESCRIPTION).write_text(json.dumps(about), encoding="utf-8")
 
 
 def take_over(folder: Path) -> FederatedData:
     """Return the federation that was written into a folder, mapped instead of read."""
     about = json.loads((folder / DATA_DESCRIPTION).read_text(encoding="utf-8"))
-    arrays = {name: _load(folder / f"{name}.npy") for name in _arrays()}
-    return FederatedData(**arrays, classes=about["classes"], name=about["name"])
+    arrays: dict[str, Any] = {name: _load(folder / f"{name}.npy") for name in _arrays()}
+    encoding = about.pop("encoding")
+    if encoding is not None:
+        encoding = SampleEncoding.from_json(encoding)
+    for name in ("labels", "client_names"):  # JSON has no tuples
+        about[name] = tuple(about[name])
+    return FederatedData(**arrays, **about, encoding=encoding)
 
 
 def server_part(data: FederatedData) -> FederatedData:
@@ -52,15 +64,17 @@ def server_part(data: FederatedData) -> FederatedData:
     )
 
 
-def no_data(shape: tuple[int, ...], classes: int) -> FederatedData:
+def no_data(shape: tuple[int, ...], classes: int, task: str = DEFAULT_TASK) -> FederatedData:
     """Return the data of a server that has none: empty arrays of the right shape."""
-    x, y = np.zeros((0, *shape), dtype=np.float32), np.zeros(0, dtype=np.int64)
+    x, y = TASKS[task].blank(0, shape)
     nothing = np.zeros(2, dtype=np.int64)
-    return FederatedData(x, y, nothing, x[:0], y, nothing, x[:], y, x, y, classes, "none")
+    return FederatedData(
+        x, y, nothing, x[:0], y, nothing, x[:], y, x, y, classes, "none", task=task
+    )
 
 
 def _arrays() -> list[str]:
-    return [f.name for f in fields(FederatedData) if f.name not in ("classes", "name")]
+    return [f.name for f in fields(FederatedData) if f.name not in (*DESCRIBED, "encoding")]
 
 
 def _load(path: Path) -> np.ndarray:

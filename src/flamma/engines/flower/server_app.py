@@ -22,9 +22,13 @@ from flamma.engines.flower.roster import Roster
 from flamma.engines.flower.simulation import FlowerSimulation
 from flamma.engines.runner import ClientRunner
 from flamma.errors import ConfigError, RunError
+from flamma.experiments.callbacks import Callbacks
+from flamma.experiments.callbacks.recorded import recorded_callbacks
 from flamma.experiments.config import OWN, Config, make_config, read_config
-from flamma.experiments.engine import NetworkEngine, OnRound
+from flamma.experiments.engine import NetworkEngine
 from flamma.experiments.folder import ABOUT, CONFIG, RunFolder
+from flamma.experiments.model_card import ModelCard, start_of
+from flamma.experiments.run import Run
 from flamma.experiments.session import carry_out
 from flamma.experiments.world import (
     World,
@@ -66,7 +70,7 @@ def serve(
     folder: RunFolder,
     names: Sequence[str] = (),
     data: FederatedData | None = None,
-    on_round: OnRound | None = None,
+    callbacks: Callbacks | None = None,
 ) -> None:
     """Carry out what is left of a run, with the clients behind the grid.
 
@@ -82,8 +86,8 @@ def serve(
         The clients' names in a deployment; none in a simulation.
     data : FederatedData, optional
         Where the server's test and validation sets come from; by default as configured.
-    on_round : callable, optional
-        Called with the record of every finished round.
+    callbacks : Callbacks, optional
+        What hears of the run; by default what its directory names.
 
     Raises
     ------
@@ -108,7 +112,10 @@ def serve(
     try:
         if trainer := folder.read_json(ABOUT).get("trainer"):
             config = config.with_settings({"training.trainer": trainer})
-        _Server(grid, folder, tuple(names), engine.wait).run(config, data, on_round)
+        if callbacks is None:
+            callbacks = Callbacks(recorded_callbacks(folder.path))
+        with callbacks.until_end(lambda: Run.load(folder.path)):
+            _Server(grid, folder, tuple(names), engine.wait).run(config, data, callbacks)
     finally:
         folder.close()
 
@@ -122,16 +129,17 @@ class _Server:
     names: tuple[str, ...]
     wait: float
 
-    def run(self, config: Config, data: FederatedData | None, on_round: OnRound | None) -> None:
-        from flamma.experiments.setup import build_runner, class_counts
+    def run(self, config: Config, data: FederatedData | None, callbacks: Callbacks) -> None:
+        from flamma.experiments.setup import about_measures, build_runner, class_counts
 
         roster = self._gathered(config)
         profiles = roster.profiles
         held = _server_data(config, list(profiles.values()), data)
-        check_validation(config, held.validation_y.size)
+        check_validation(config, len(held.validation_y))
         if config.training.trainer == "auto" and not all(p.lanes for p in profiles.values()):
             config = config.with_settings({"training.trainer": "torch"})
-        with build_runner(config, server_part(held), processes=1) as runner:
+        start = start_of(config, self.folder)
+        with build_runner(config, server_part(held), processes=1, start=start) as runner:
             population = make_population(
                 config,
                 self.folder,
@@ -176,8 +184,10 @@ class _Server:
                 looks_ahead=True,
                 keepers=(clients,),
                 instance=instance,
+                card=ModelCard.of(held, runner.naming, start),
+                measured=about_measures(runner.measures),
             )
-            carry_out(config, self.folder, world, on_round)
+            carry_out(config, self.folder, world, callbacks)
         if roster.refused:
             self.folder.write_about(refused=roster.refused)
 
@@ -225,8 +235,12 @@ def _server_data(
         from flamma.experiments.setup import build_data
 
         data = build_data(config)
+    tasks = sorted({profile.task for profile in profiles})
     if data is None:
-        data = no_data(sorted(shapes)[0], classes)
+        data = no_data(sorted(shapes)[0], classes, tasks[0])
+    if tasks != [data.task]:
+        others = ", ".join(task for task in tasks if task != data.task)
+        raise RunError(f"the run is one of {data.task}, but clients have data of {others}.")
     if shapes != {data.shape} or classes > data.classes:
         found = ", ".join(str(shape) for shape in sorted(shapes))
         raise RunError(

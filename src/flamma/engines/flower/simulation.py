@@ -30,7 +30,9 @@ from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.engines.flower.handover import DATA_VARIABLE, hand_over
 from flamma.engines.flower.keeping import KEPT_VARIABLE
 from flamma.errors import ConfigError, MissingExtraError, RunError
-from flamma.experiments.engine import Assignment, NetworkEngine, OnRound
+from flamma.experiments.callbacks.base import OnRound
+from flamma.experiments.callbacks.recorded import record_callbacks
+from flamma.experiments.engine import Assignment, NetworkEngine
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.follow import Follower
 from flamma.experiments.setup import build_data
@@ -77,16 +79,27 @@ def simulate(assignment: Assignment, client_app: str = CLIENT_APP) -> None:
             "a model of your own must have a name where clients are other processes: give it an "
             "entry point, or use the local engine."
         )
+    if assignment.start is not None:
+        raise ConfigError(
+            "weights to start from must be in a file where clients are other processes: save them "
+            "as safetensors and give its name, or use the local engine."
+        )
+    if assignment.loss is not None or assignment.metric is not None:
+        raise ConfigError(
+            "a loss or metric of your own is a function of this process, and clients are others: "
+            "put it into a task with an entry point, or use the local engine."
+        )
     config, data = assignment.config, assignment.data
     data = build_data(config, assignment.data_dir) if data is None else data
     with _temporary() as home:
         hand_over(data, home / "data")
         (home / "config.toml").write_text(config.as_toml(), encoding="utf-8")
+        record_callbacks(home, assignment.callbacks.hand_over())
         log, folder = home / FLOWER_LOG, assignment.folder
-        follower = Follower(folder.path)
+        follower, told = Follower(folder.path), assignment.callbacks.following(config, folder)
         try:
             with open(log, "wb") as output, _child(home, folder, client_app, output) as child:
-                _follow(child, follower, assignment.on_round)
+                _follow(child, follower, told)
             _check(child, home, folder)
         finally:
             _keep_log(log, folder)
@@ -144,13 +157,12 @@ def end_session(leader: int) -> None:
                 process.kill()
 
 
-def _follow(child: subprocess.Popen[bytes], follower: Follower, on_round: OnRound | None) -> None:
+def _follow(child: subprocess.Popen[bytes], follower: Follower, on_round: OnRound) -> None:
     """Pass on the record of every finished round until the child ends."""
     while True:
         ended = child.poll() is not None
         for record in follower.new():
-            if on_round is not None:
-                on_round(record)
+            on_round(record)
         if ended:
             return
         time.sleep(FOLLOW_SECONDS)

@@ -37,6 +37,8 @@ def main(arguments: list[str]) -> int:
 
     from flamma.engines.flower.handover import take_over
     from flamma.engines.flower.server_app import serve
+    from flamma.experiments.callbacks import Callbacks
+    from flamma.experiments.callbacks.recorded import recorded_callbacks
     from flamma.experiments.config import make_config, read_config
     from flamma.experiments.folder import RunFolder
 
@@ -48,7 +50,8 @@ def main(arguments: list[str]) -> int:
     def simulate(grid: Grid, context: Context) -> None:
         try:
             data = take_over(Path(home) / "data")
-            serve(grid, config, RunFolder(Path(run_dir)), data=data)
+            callbacks = Callbacks(recorded_callbacks(Path(home)))
+            serve(grid, config, RunFolder(Path(run_dir)), data=data, callbacks=callbacks)
             outcome.append(None)
         except BaseException as error:
             outcome.append(error)

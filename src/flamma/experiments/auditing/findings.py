@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Self
 
 import flamma
+from flamma.experiments.auditing.shares import (
+    NO_GAIN,
+    deviation_of,
+    mean_or_zero,
+    mean_share,
+    percent,
+)
+from flamma.experiments.presented import PresentedResult
+from flamma.experiments.scratch import ScratchFolder
 from flamma.strategies import label_of
 
 AUDIT_VERSION = 1
-NO_GAIN = 5e-4
-"""A relative gain up to which people are told that there is none."""
-
-LARGE_SHARE = 2.0
-"""From here on a share is written as a multiple rather than in percent."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,16 @@ class AuditedCase:
     findings: tuple[Finding, ...]
 
     @property
+    def title(self) -> str:
+        """What was audited, and how gains are told."""
+        seeds = len(self.baselines)
+        return (
+            f"{label_of(self.strategy)} on {self.dataset} ({self.split}), {self.clients} clients, "
+            f"{self.rounds} rounds, {seeds} seed{'s' * (seeds != 1)}: gain in utility, as a share "
+            f"of the honest one"
+        )
+
+    @property
     def subjects(self) -> list[str]:
         """The audited clients, in order."""
         return list(dict.fromkeys(finding.subject for finding in self.findings))
@@ -201,21 +215,51 @@ class AuditedCase:
         return asdict(self) | {
             "findings": [finding.as_json() for finding in self.findings],
             "epsilon": self.epsilon,
-            "epsilon_mean": _mean(values),
+            "epsilon_mean": mean_or_zero(values),
             "epsilon_std": deviation_of(values),
             "epsilons": {str(seed): value for seed, value in self.epsilons.items()},
             "sentence": self.sentence,
         }
 
 
-@dataclass(frozen=True)
-class Audit:
-    """A whole audit: a case for each strategy, dataset and split; and the runs that failed."""
+@dataclass(frozen=True, repr=False)
+class Audit(PresentedResult):
+    """A whole audit: a case for each strategy, dataset and split; and the runs that failed.
+
+    ``path`` is its directory where that is known, which ``scratch`` keeps if it is to be nowhere
+    else.
+    """
 
     name: str
     cases: tuple[AuditedCase, ...]
     failed: Mapping[str, str] = field(default_factory=dict)
     flamma: str = flamma.__version__
+    path: Path | None = field(default=None, compare=False)
+    scratch: ScratchFolder | None = field(default=None, compare=False)
+
+    def _headline(self) -> str:
+        return " ".join(case.sentence for case in self.cases)
+
+    def _tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
+        from flamma.experiments.auditing.audit_table import audit_header, audit_line
+
+        return [
+            (case.title, audit_header(case), [audit_line(case, name) for name in case.deviations])
+            for case in self.cases
+        ]
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [
+            {"dataset": case.dataset, "split": case.split, "strategy": case.strategy}
+            | {k: v for k, v in finding.as_json().items() if k not in ("group", "options")}
+            for case in self.cases
+            for finding in case.findings
+        ]
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """All findings, one for each client, deviation and seed."""
+        return self._records()
 
     def as_json(self) -> dict[str, Any]:
         """Return the audit as ``audit.json`` has it."""
@@ -247,50 +291,6 @@ class Audit:
             for case in table["cases"]
         )
         return cls(str(table["name"]), cases, dict(table["failed"]), str(table["flamma"]))
-
-
-def percent(share: float) -> str:
-    """Return a share as people read it; a large one as a multiple.
-
-    Examples
-    --------
-    >>> percent(0.0312), percent(0.831), percent(-0.5), percent(0.0), percent(8.31)
-    ('3.1%', '83%', '-50%', '0%', '8.3x')
-    """
-    value = 100 * share
-    if abs(value) < 100 * NO_GAIN:
-        return "0%"
-    if abs(share) >= LARGE_SHARE:
-        return f"{share:.1f}x" if abs(share) < 100 else f"{share:.0f}x"
-    return f"{value:.0f}%" if abs(value) >= 9.95 else f"{value:.1f}%"
-
-
-def mean_share(shares: Sequence[float]) -> str:
-    """Return the mean of shares as people read it, with the spread of several.
-
-    Examples
-    --------
-    >>> mean_share([0.01, 0.03]), mean_share([8.0, 9.0]), mean_share([0.25])
-    ('2.0% ± 1.4%', '8.5x ± 0.7x', '25%')
-    """
-    middle, spread = _mean(shares), deviation_of(shares)
-    if len(shares) < 2 or (abs(middle) < NO_GAIN and spread < NO_GAIN):
-        return percent(middle)
-    if abs(middle) >= LARGE_SHARE:
-        return f"{percent(middle)} ± {spread:.1f}x"
-    return f"{percent(middle)} ± {100 * spread:.1f}%"
-
-
-def deviation_of(values: Sequence[float]) -> float:
-    """Return the standard deviation of a sample, 0 of a single value."""
-    if len(values) < 2:
-        return 0.0
-    middle = _mean(values)
-    return math.sqrt(math.fsum((v - middle) ** 2 for v in values) / (len(values) - 1))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else 0.0
 
 
 def _relative(finding: Finding) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ import numpy as np
 
 from flamma.errors import ConfigError, DataError, RunError
 from flamma.experiments.auditing.evidence import Evidence, read_evidence
-from flamma.experiments.config import OWN, Config, make_config, read_config, with_settings
+from flamma.experiments.config import Config, read_config
 from flamma.experiments.folder import CONFIG
 from flamma.experiments.jobs import comparable
-from flamma.experiments.run import Run
-from flamma.experiments.suite import KINDS, Cell, Suite, narrowed, read_suite, suite_names
+from flamma.experiments.own import NOTHING_OWN, OwnParts, configured, gathered_for
+from flamma.experiments.own_suite import asked_suite
+from flamma.experiments.run_object import Run
+from flamma.experiments.suite import KINDS, Cell, Suite, read_suite, suite_names
 from flamma.names import unknown
 
 DEFAULT_SEEDS = 3
@@ -29,6 +31,9 @@ DEFAULT_AUDIT: Mapping[str, Any] = {
     "costs": {"kind": "lognormal", "value": 0.1, "spread": 0.5},
 }
 """What is audited if nothing is named: the embedded digits, two shards for each client."""
+
+DATA_DECIDE = ("data", "per_round")
+"""What of it data of one's own decide."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,15 @@ class AuditSource:
         Honest runs that are there already, by the folder of their cell.
     out : Path
         The default directory.
+    own : OwnParts
+        Data and a model of the user's own, where the configurations name none.
     """
 
     name: str
     cells: tuple[Cell, ...]
     out: Path
     finished: Mapping[Path, Evidence] = field(default_factory=dict)
+    own: OwnParts = NOTHING_OWN
 
     def __post_init__(self) -> None:
         for cell in self.cells:
@@ -65,12 +73,12 @@ class AuditSource:
                     f"an audit decides what clients do, which engine {config.engine.name} does not "
                     f"allow: use the local engine."
                 )
-            for kind, name in (("data", config.data.dataset), ("model", config.model.name)):
-                if name == OWN:
-                    raise ConfigError(
-                        f"an audit does its runs anew, and {kind} of your own cannot be loaded by "
-                        f"name: register them, see docs/how-to/bring-your-own.md."
-                    )
+            if lacking := self.own.lacks(config):
+                raise ConfigError(
+                    f"an audit does its runs anew, and {lacking} of your own cannot be loaded by "
+                    f"name: audit it from Python, {lacking}=..., or register them, see "
+                    f"docs/how-to/bring-your-own.md."
+                )
 
 
 def read_source(
@@ -78,6 +86,9 @@ def read_source(
     settings: Mapping[str, Any] | None = None,
     seeds: int | None = None,
     strategies: Sequence[str] | None = None,
+    data: Any = None,
+    group: Any = None,
+    own: OwnParts = NOTHING_OWN,
 ) -> AuditSource:
     """Return what a file, a directory, a suite's name or a configuration asks to audit.
 
@@ -92,6 +103,10 @@ def read_source(
         How many seeds, from that of the configuration on.
     strategies : sequence of str, optional
         Names of strategies or of families, in place of those of a suite.
+    data, group : any, optional
+        Data of one's own, and the client of each sample.
+    own : OwnParts
+        A model of one's own.
 
     Raises
     ------
@@ -104,17 +119,23 @@ def read_source(
     if isinstance(given, str | Path):
         given = _suite_at(given) or Path(given)
     if isinstance(given, Suite):
-        return _of_suite(given, changes, seeds, strategies)
+        lists = {"strategies": strategies}
+        suite, own = asked_suite(given, seeds, changes, lists, data, group, own)
+        out = Path("out") / f"audit-{suite.name}"
+        return AuditSource(suite.name, tuple(suite.cells()), out, own=own)
     if strategies:
         raise ConfigError(
             "only a suite has several strategies to choose from: name one, or say --strategy."
         )
     if isinstance(given, Path):
         if given.is_dir():
-            return _of_run(given, changes, seeds)
-        return _of_tables(read_config(given), changes, seeds, given.stem)
-    tables = given.as_tables() if isinstance(given, Config) else given or DEFAULT_AUDIT
-    return _of_tables(tables, changes, seeds)
+            return _of_run(given, changes, seeds, _with_data(given, data, group, own))
+        chosen, own = configured(read_config(given), changes, data, group, own)
+        return _of_config(chosen, seeds, own, given.stem)
+    has_file = data is not None or "data.file" in changes
+    usual = {k: v for k, v in DEFAULT_AUDIT.items() if not has_file or k not in DATA_DECIDE}
+    chosen, own = configured(given or usual, changes, data, group, own)
+    return _of_config(chosen, seeds, own)
 
 
 def _suite_at(given: str | Path) -> Suite | None:
@@ -145,7 +166,8 @@ def check_data(source: AuditSource, data_dir: Path | None = None) -> None:
         if evidence is None:
             continue
         try:
-            data = build_data(cell.config, data_dir)
+            own = source.own.federation(cell.config)
+            data = build_data(cell.config, data_dir) if own is None else own
         except DataError as error:
             raise DataError(
                 f"{evidence.path} cannot be audited without its data: {error}"
@@ -157,26 +179,24 @@ def check_data(source: AuditSource, data_dir: Path | None = None) -> None:
             )
 
 
-def _of_suite(
-    suite: Suite,
-    changes: Mapping[str, Any],
-    seeds: int | None,
-    strategies: Sequence[str] | None,
-) -> AuditSource:
-    chosen = narrowed(suite, seeds, changes, strategies=strategies)
-    return AuditSource(suite.name, tuple(chosen.cells()), Path("out") / f"audit-{suite.name}")
-
-
-def _of_tables(
-    tables: Mapping[str, Any], changes: Mapping[str, Any], seeds: int | None, name: str = ""
-) -> AuditSource:
-    config = make_config(with_settings(tables, changes))
+def _of_config(config: Config, seeds: int | None, own: OwnParts, name: str = "") -> AuditSource:
     data = config.data
-    name = name or f"{config.strategy.name}-{data.dataset}-{data.split.name}"
-    return AuditSource(name, _cells(config, seeds or DEFAULT_SEEDS), Path("out") / f"audit-{name}")
+    name = name or f"{config.strategy.name}-{data.title}-{data.split.name}"
+    out = Path("out") / f"audit-{name}"
+    return AuditSource(name, _cells(config, seeds or DEFAULT_SEEDS), out, own=own)
 
 
-def _of_run(path: Path, changes: Mapping[str, Any], seeds: int | None) -> AuditSource:
+def _with_data(path: Path, data: Any, group: Any, own: OwnParts) -> OwnParts:
+    """Return the user's own parts with the data of a run, read as its configuration says."""
+    if data is None:
+        return own
+    tables = read_config(path / CONFIG) if (path / CONFIG).exists() else {}
+    return replace(own, data=gathered_for(tables, data, group), known={})
+
+
+def _of_run(
+    path: Path, changes: Mapping[str, Any], seeds: int | None, own: OwnParts
+) -> AuditSource:
     if not (path / CONFIG).exists():
         raise RunError(f"{path} holds no run to audit: there is no {CONFIG} in it.")
     run = Run.load(path)
@@ -184,11 +204,11 @@ def _of_run(path: Path, changes: Mapping[str, Any], seeds: int | None) -> AuditS
     trainer = run.about.get("trainer")  # another one would round differently
     config = chosen.with_settings({"training.trainer": trainer} if trainer else {})
     cells = _cells(config, seeds or 1)
-    source = AuditSource(path.name, cells, path / "audit")
+    source = AuditSource(path.name, cells, path / "audit", own=own)
     evidence = read_evidence(path)
     same = comparable(chosen) == comparable(run.config)
     finished = {cells[0].folder: evidence} if same else {}
-    return AuditSource(source.name, cells, source.out, finished)
+    return replace(source, finished=finished)
 
 
 def _cells(config: Config, seeds: int) -> tuple[Cell, ...]:

@@ -1,28 +1,47 @@
 "use strict";
 // Charts: a view of plain traces becomes a plotly figure in the colours of the theme, with a legend
 // of buttons, its data as CSV and itself as PNG or SVG.
+// Scales go from dark to bright, and from red through yellow to blue: all are safe for colour-blind
+// eyes. Where cells may be empty, "signed" is used, whose middle stands out against them.
 const THEMES = {
   light: {
-    ink: "#1a1d21", soft: "#5a626c", grid: "#e6e9ed", axis: "#aab2bb", empty: "#edf0f3",
+    ink: "#1a1d21", soft: "#5a626c", grid: "#e6e9ed", axis: "#aab2bb", empty: "#f2f4f7",
     paper: "#ffffff",
-    series: ["#0072B2", "#C98300", "#009E73", "#B7568F", "#1a1d21", "#D55E00", "#3A9BDC", "#7F7F7F"],
+    scales: {
+      sequential: [[0, "#00224e"], [0.25, "#3b496c"], [0.5, "#7a7a78"], [0.75, "#a99852"],
+        [1, "#d4ae00"]],
+      diverging: [[0, "#a50026"], [0.25, "#f46d43"], [0.5, "#ffffbf"], [0.75, "#74add1"],
+        [1, "#313695"]],
+      signed: [[0, "#8c0d25"], [0.25, "#c2452d"], [0.5, "#9a7400"], [0.75, "#2a7f9e"],
+        [1, "#1f3a93"]],
+    },
   },
   dark: {
-    ink: "#e8eaed", soft: "#a2abb6", grid: "#2d343d", axis: "#56606c", empty: "#2a3039",
+    ink: "#e8eaed", soft: "#a2abb6", grid: "#2d343d", axis: "#56606c", empty: "#161a1f",
     paper: "#1b1f25",
-    series: ["#56A8DE", "#F0BA3F", "#2FC79B", "#E29AC4", "#f4f5f6", "#F0884A", "#8FD0F7", "#9aa2ab"],
+    scales: {
+      sequential: [[0, "#40598f"], [0.25, "#5f6f8d"], [0.5, "#8a8a88"], [0.75, "#c0b372"],
+        [1, "#fde737"]],
+      diverging: [[0, "#a50026"], [0.25, "#f46d43"], [0.5, "#ffffbf"], [0.75, "#74add1"],
+        [1, "#313695"]],
+      signed: [[0, "#e0524d"], [0.25, "#f0a060"], [0.5, "#f5e6a0"], [0.75, "#86c5d8"],
+        [1, "#5c9dff"]],
+    },
   },
 };
-const DASHES = ["solid", "dash", "dashdot", "dot", "12px,2px", "12px,3px,3px,3px", "4px,3px", "1px,3px"];
-const SYMBOLS = [
-  "circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down",
-];
-const SCALES = { // dark to bright, and red through yellow to blue: both safe for colour-blind eyes
-  sequential: [[0, "#00224e"], [0.25, "#3b496c"], [0.5, "#7a7a78"], [0.75, "#bbae6f"],
-    [1, "#fde737"]],
-  diverging: [[0, "#a50026"], [0.25, "#f46d43"], [0.5, "#ffffbf"], [0.75, "#74add1"],
-    [1, "#313695"]],
-};
+// The palette comes with the document: the looks of numbered series, and of strategies by name.
+const Looks = { palette: { series: [], dashes: [], shapes: [] }, strategies: new Map() };
+function takeLooks(item) {
+  Looks.palette = item.palette;
+  Looks.strategies = new Map(Object.entries(item.looks));
+}
+function lookOf(trace) {
+  const { series } = Looks.palette;
+  const own = trace.series ?? 0;
+  return Looks.strategies.get(own) ?? series[(Number(own) || 0) % series.length];
+}
+const colourOf = (trace) => lookOf(trace)[themeName()];
+const dashOf = (trace) => Looks.palette.dashes[trace.quiet ? 3 : lookOf(trace).dash];
 const CONFIG = {
   displaylogo: false,
   responsive: true,
@@ -40,6 +59,22 @@ function make(tag, attributes = {}, ...children) {
   return node;
 }
 
+// A place that scrolls sideways if its content is wide, says so, and shows at which side there is more.
+function sideways(attributes, ...children) {
+  const place = make("div", { tabindex: "0", role: "region", ...attributes }, ...children);
+  const frame = make("div", { class: "sideways" }, place,
+    make("p", { class: "cue", "aria-hidden": "true" }, "scroll sideways for more columns →"));
+  const look = () => {
+    const rest = place.scrollWidth - place.clientWidth - place.scrollLeft;
+    frame.classList.toggle("wide", place.scrollWidth > place.clientWidth + 1);
+    frame.classList.toggle("before", place.scrollLeft > 1);
+    frame.classList.toggle("after", rest > 1);
+  };
+  place.addEventListener("scroll", look, { passive: true });
+  new ResizeObserver(look).observe(place);
+  return frame;
+}
+
 // plotly reads a little markup in titles and names; here text is text.
 const plain = (text) =>
   String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
@@ -47,17 +82,15 @@ const plainName = (value) => (typeof value === "string" ? plain(value) : value);
 const themeName = () => document.documentElement.dataset.theme;
 const faded = (colour, share) =>
   `${colour}${Math.round(share * 255).toString(16).padStart(2, "0")}`;
-// From the ninth series on colours come again, with other dashes and shapes.
-const turned = (series) => (series + 2 * Math.floor(series / 8)) % 8;
 const groupOf = (trace) => trace.of ?? trace.name;
 
-const symbolOf = (trace) =>
-  `${SYMBOLS[trace.shape ?? turned(trace.series ?? 0)]}${trace.open ? "-open" : ""}`;
+const symbolOf = (trace) => Looks.palette.shapes[trace.shape ?? lookOf(trace).dash];
 
-function styled(trace, theme, hidden) {
-  const { series = 0, of, band, small, quiet, scale, group, thin, shape, open, faint, unlisted, ...own } =
+function styled(trace, name, hidden) {
+  const { series = 0, of, band, small, quiet, scale, group, thin, shape, faint, unlisted, ...own } =
     trace;
-  const colour = theme.series[series % theme.series.length];
+  const theme = THEMES[name];
+  const colour = lookOf(trace)[name];
   const figure = { ...own, name: plain(trace.name ?? ""), visible: !hidden.has(groupOf(trace)) && !Groups.hidden.has(group) };
   for (const side of ["x", "y"]) if (own[side]) figure[side] = own[side].map(plainName);
   if (trace.type === "heatmap") {
@@ -71,7 +104,7 @@ function styled(trace, theme, hidden) {
       figure.texttemplate = "%{text}";
       hover = "%{y}, %{x}<br>%{hovertext}<extra></extra>";
     }
-    return { ...figure, colorscale: SCALES[scale], colorbar: bar, xgap: gap, ygap: gap,
+    return { ...figure, colorscale: theme.scales[scale], colorbar: bar, xgap: gap, ygap: gap,
       hoverongaps: false, hovertemplate: hover };
   }
   if (trace.type === "bar") {
@@ -94,9 +127,8 @@ function styled(trace, theme, hidden) {
   for (const side of ["error_x", "error_y"]) {
     if (figure[side]) figure[side] = { ...figure[side], ...error };
   }
-  figure.line = { color: colour, width: quiet || thin ? 1.5 : 2.2, dash: DASHES[turned(series)],
-    ...(own.line ?? {}) };
-  if (quiet) figure.line.dash = "dot";
+  figure.line = { color: colour, width: quiet || thin ? 1.5 : 2.2,
+    dash: dashOf(trace).map((pixels) => `${pixels}px`).join(",") || "solid", ...(own.line ?? {}) };
   const alone = own.mode === "lines" && own.y.filter((value) => value !== null).length < 3;
   if (alone) figure.mode = "lines+markers"; // one round is no line yet
   const size = small || alone ? 5 : quiet ? 4 : faint ? 8 : 11;
@@ -191,7 +223,7 @@ class ChartCard {
     const theme = THEMES[name];
     const layout = laidOut(view, theme);
     layout.uirevision = `view ${this.view}`; // a zoom survives new data
-    return { data: view.traces.map((trace) => styled(trace, theme, this.hidden)), layout };
+    return { data: view.traces.map((trace) => styled(trace, name, this.hidden)), layout };
   }
 
   async draw() {
@@ -300,27 +332,34 @@ function swatch(trace) {
     node.append(...children);
     return node;
   };
-  const series = trace.series ?? 0;
-  const colour = THEMES[themeName()].series[series % 8];
-  const dashes = ["", "7 3", "7 3 2 3", "2 3", "12 2", "12 3 3 3", "4 3", "1 3"];
+  const colour = colourOf(trace);
   const parts = [];
   if (trace.type === "bar" || trace.type === "box") {
     parts.push(svg("rect", { x: 9, y: 1, width: 12, height: 10, fill: colour }));
   } else {
     if (trace.mode !== "markers") {
       parts.push(svg("line", { x1: 0, y1: 6, x2: 30, y2: 6, stroke: colour, "stroke-width": 2.5,
-        "stroke-dasharray": trace.quiet ? "2 3" : dashes[turned(series)] }));
+        "stroke-dasharray": dashOf(trace).join(" ") }));
     }
     const points = { square: "10,1 20,1 20,11 10,11", diamond: "15,0 21,6 15,12 9,6",
       "triangle-up": "15,1 21,11 9,11", "triangle-down": "9,1 21,1 15,11",
       cross: "13,1 17,1 17,4 20,4 20,8 17,8 17,11 13,11 13,8 10,8 10,4 13,4",
       x: "10,2 12,1 15,4 18,1 20,2 17,6 20,10 18,11 15,8 12,11 10,10 13,6",
-      star: "15,0 16.5,4.5 21,4.5 17.5,7 19,12 15,9 11,12 12.5,7 9,4.5 13.5,4.5" };
-    const shape = trace.marker?.symbol ?? SYMBOLS[turned(series)];
+      star: "15,0 16.5,4.5 21,4.5 17.5,7 19,12 15,9 11,12 12.5,7 9,4.5 13.5,4.5",
+      pentagon: "15,0 21,4.5 19,12 11,12 9,4.5", hourglass: "10,1 20,1 10,11 20,11" };
+    const shape = trace.marker?.symbol ?? symbolOf(trace);
     if (trace.mode !== "lines" && !trace.quiet) {
       parts.push(points[shape] ? svg("polygon", { points: points[shape], fill: colour })
         : svg("circle", { cx: 15, cy: 6, r: 5, fill: colour }));
     }
   }
   return svg("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, ...parts);
+}
+
+// A time as people say it.
+function duration(seconds) {
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }

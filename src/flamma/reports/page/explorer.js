@@ -1,5 +1,7 @@
 "use strict";
 // The game explorer: sliders change a game, and the equilibrium moves with them.
+const narrow = matchMedia("(max-width: 820px)");
+
 class GameExplorer {
   constructor(games) {
     this.node = make("div", { class: "explorer", "data-explorer": "" });
@@ -9,10 +11,10 @@ class GameExplorer {
     this.table = make("tbody");
     this.controls = make("div", { class: "card controls" });
     const head = ["client", "ω", "c", "epochs τ*", "utility"];
-    const clients = make("div", { class: "card clients", tabindex: "0", role: "region",
+    const clients = make("div", { class: "card" }, sideways({ class: "clients",
       "aria-label": "the clients' best responses" },
     make("table", {}, make("thead", {}, make("tr", {}, ...head.map((h) => make("th", {}, h)))),
-      this.table));
+      this.table)));
     this.command = make("pre", { tabindex: "0", "data-command": "" });
     const same = make("div", { class: "card" },
       make("h3", {}, "The same game on the command line"), this.command);
@@ -20,12 +22,26 @@ class GameExplorer {
       make("div", { class: "charts" }, ...this.cards.map((card) => card.node), clients, same)));
     this.offer(games);
     this.start(games.findIndex((game) => game.played < 0.95));
+    narrow.addEventListener("change", () => this.place());
+  }
+
+  // Sliders stand in a column of their own; on a phone each group stands under the chart it moves.
+  place() {
+    const [rules, client, server] = this.groups;
+    const under = (group, card) => card.plot.after(group);
+    if (narrow.matches) {
+      this.controls.replaceChildren();
+      under(server, this.cards[0]);
+      under(rules, this.cards[0]); // between the chart and what the server plays
+      under(client, this.cards[2]);
+    } else this.controls.replaceChildren(rules, client, server);
+    this.controls.hidden = narrow.matches;
   }
 
   // Take new games to start from; what is being explored stays.
   offer(games) {
     this.games = games;
-    const select = this.controls.querySelector("select[name=game]");
+    const select = this.node.querySelector("select[name=game]");
     if (!select) return;
     select.replaceChildren(...games.map((game, k) => make("option", { value: k }, game.label)));
     select.selectedIndex = games.findIndex((game) => game.label === this.from.label);
@@ -68,7 +84,9 @@ class GameExplorer {
     const priceScale = Math.max(1, 4 * from.price) / 1000;
     const own = (kind) => from[kind][this.client];
     this.most = most;
-    this.controls.replaceChildren(
+    this.groups?.forEach((group) => group.remove());
+    this.groups = [
+      make("fieldset", { class: "sliders" }, make("legend", {}, "The rules"),
       choose("game", "Start from", this.games.map((g) => g.label),
         this.games.findIndex((g) => g.label === from.label),
         (k) => { this.start(k); this.redraw(); }),
@@ -84,8 +102,8 @@ class GameExplorer {
       check("whole", "whole epochs only", game.wholeEpochs,
         (on) => { game.wholeEpochs = on; }),
       check("floor", "keep the run's lower bound of γ", true,
-        (on) => { game.decayBounds = on ? [...from.decayBounds] : [0, 1]; }),
-      make("fieldset", {}, make("legend", {}, "One client"),
+        (on) => { game.decayBounds = on ? [...from.decayBounds] : [0, 1]; })),
+      make("fieldset", { class: "sliders" }, make("legend", {}, "One client"),
         choose("client", "which", game.clients, this.client,
           (k) => {
             this.client = k;
@@ -94,22 +112,23 @@ class GameExplorer {
             this.compute();
             this.redraw();
           }),
-        slider("cost", "its cost c", { min: -300, max: 300, step: 1 },
+        slider("cost", "cost c", { min: -300, max: 300, step: 1 },
           Math.log10(game.costs[this.client] / own("costs")) * 200,
           (value) => { game.costs[this.client] = own("costs") * 10 ** (value / 200); }),
-        slider("contribution", "its contribution ω", { min: 0, max: 1000, step: 1 },
+        slider("contribution", "contribution ω", { min: 0, max: 1000, step: 1 },
           game.contributions[this.client] * 1000,
           (value) => { game.contributions[this.client] = value / 1000; }),
-        slider("report", "it reports a cost of", { min: -400, max: 400, step: 1 },
+        slider("report", "reported cost", { min: -400, max: 400, step: 1 },
           Math.log10(this.reported) * 200, (value) => { this.reported = 10 ** (value / 200); })),
-      make("fieldset", {}, make("legend", {}, "What the server plays"),
+      make("fieldset", { class: "sliders" }, make("legend", {}, "What the server plays"),
         slider("gamma", "decay factor γ", { min: 0, max: 1000, step: 1 }, 1000,
           (value) => { this.played = value / 1000; }),
         make("button", { type: "button", name: "equilibrium", onclick: () => {
           this.played = null;
           this.changed();
         } }, "play the equilibrium")),
-    );
+    ];
+    this.place();
     this.tell = (name, value) => {
       this.outputs[name].textContent = value;
     };
@@ -148,8 +167,8 @@ class GameExplorer {
   }
 
   showControls(gamma) {
-    const { game, controls } = this;
-    const input = (name) => controls.querySelector(`input[name=${name}]`);
+    const { game, node } = this;
+    const input = (name) => node.querySelector(`input[name=${name}]`);
     const [fewest, most] = game.epochBounds;
     input("fewest").value = fewest;
     input("most").value = Math.min(most, this.most);

@@ -7,6 +7,17 @@ const Live = (() => {
   };
   let busy = false;
   let waiting = null;
+  let heard = Date.now(); // when something was new
+
+  // Of a run that is not finished: nothing new for much longer than a round takes is worth a word.
+  function watch() {
+    const place = document.querySelector("#progress progress");
+    const silent = (Date.now() - heard) / 1000;
+    const usual = Number(document.getElementById("progress")?.dataset.pace) || 0;
+    if (place && document.getElementById("live").textContent.startsWith("●")) {
+      say(silent > Math.max(60, 10 * usual) ? `● live, nothing new for ${duration(silent)}` : "● live");
+    }
+  }
 
   async function renew(version) {
     waiting = version;
@@ -20,6 +31,7 @@ const Live = (() => {
         if (!answer.ok) throw new Error(`status ${answer.status}`);
         await Page.render(await answer.json());
         document.documentElement.dataset.version = wanted;
+        heard = Date.now();
         say("● live");
       }
     } catch {
@@ -34,6 +46,7 @@ const Live = (() => {
     events.addEventListener("version", (event) => renew(event.data));
     events.addEventListener("open", () => say("● live"));
     events.addEventListener("error", () => say("○ waiting for the server"));
+    setInterval(watch, 5000);
   }
 
   return { start };

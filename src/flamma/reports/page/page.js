@@ -85,7 +85,7 @@ const Page = (() => {
       : [make("tbody", {}, ...item.rows.map(line))];
     const words = item.rows.every((row) => row.every((cell) => typeof cell === "string"));
     return make("div", { class: "card", "data-table": item.name },
-      make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": item.caption },
+      sideways({ class: "scroll", "aria-label": item.caption },
         make("table", { class: words ? "words" : bodies.length > 1 ? "grouped" : false },
           make("caption", {}, item.caption),
           make("thead", {}, make("tr", {}, ...item.header.map((h) => make("th", { scope: "col" }, h)))),
@@ -137,6 +137,16 @@ const Page = (() => {
     make("div", {}, make("span", { class: "live", id: "live", role: "status" }), " ", toggle));
   }
 
+  // How far an unfinished run is, and how long it will take at its pace.
+  function makeProgress({ progress }) {
+    if (!progress) return make("div", { id: "progress" });
+    const { done, of, text, seconds_left: left } = progress;
+    const soon = left === null || html.dataset.live !== "yes" ? "" : `, about ${duration(left)} left`;
+    return make("div", { id: "progress", class: "progress",
+      "data-pace": left === null ? false : left / Math.max(1, of - done) },
+      make("progress", { max: of, value: done, "aria-label": text }), make("span", {}, text, soon));
+  }
+
   function makeNotices(item) {
     if (!item.notices.length) return make("div", { id: "notices" });
     return make("div", { id: "notices", class: "notices", role: "note" },
@@ -148,6 +158,7 @@ const Page = (() => {
     const found = JSON.stringify(item.sections.map((section) => [section.name, section.items.map(
       (part) => [part.kind, ...(part.charts ?? []).map((chart) => chart.name)])]));
     document.title = item.title;
+    takeLooks(item);
     if (found === shape) update(item);
     else build(item);
     Groups.apply();
@@ -169,7 +180,7 @@ const Page = (() => {
         make("p", { class: "lead" }, section.lead), ...made.map(([node]) => node));
     });
     const place = document.getElementById("page");
-    place.replaceChildren(makeHeader(item), makeNotices(item), makeFacts(item.facts),
+    place.replaceChildren(makeHeader(item), makeProgress(item), makeNotices(item), makeFacts(item.facts),
       make("nav", { "aria-label": "sections" },
         ...item.sections.map((s) => make("a", { href: `#${s.name}` }, s.title))), bar,
       make("main", { id: "main", tabindex: "-1" }, ...sections),
@@ -180,6 +191,7 @@ const Page = (() => {
     const place = document.getElementById("page");
     place.querySelector("h1").textContent = item.title;
     place.querySelector(".subtitle").textContent = item.subtitle;
+    place.querySelector("#progress").replaceWith(makeProgress(item));
     place.querySelector("#notices").replaceWith(makeNotices(item));
     place.querySelector(":scope > .facts").replaceWith(makeFacts(item.facts));
     item.sections.forEach((section, k) => section.items.forEach((part, i) => updaters[k][i](part)));

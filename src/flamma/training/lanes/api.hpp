@@ -40,6 +40,8 @@ struct Job {
     double begun, seconds; // when it started, and how long it took
     double learning_rate, momentum, proximal;
     double loss_bound, tilt;  // infinite and 0 for the mean loss
+    double weight_decay;      // times the weights is added to every gradient
+    double clip;              // the largest norm of a mini-batch's gradient, infinite for any
 };
 
 enum JobState : int64_t { WAITING = 0, TRAINING = 1, NEEDS_ORDER = 2, FINISHED = 3, LATE = 4 };
@@ -60,6 +62,8 @@ struct Seating {
     const float* correction;  // none if null
     float learning_rate, momentum, proximal;
     Objective objective;
+    float weight_decay;
+    double clip;
 };
 
 // A mini-batch: the samples order[0], ..., order[size - 1] of x and y. An idle seat has size 0.

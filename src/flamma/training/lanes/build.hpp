@@ -105,6 +105,7 @@ inline void Net::allocate() {
     // Unlike 0, this changes no bit of what it is added to.
     for (int64_t j = 0; j < params_ * SEATS; ++j) correction_[j] = -0.0f;
     for (Objective& objective : objective_) objective = Objective{INFINITY, 0.0};
+    for (double& clip : clip_) clip = INFINITY;
 }
 
 inline void Net::set_taps() {
@@ -137,6 +138,16 @@ inline void Net::reserve(int64_t samples) {
     capacity_ = samples;
 }
 
+// Makes room for the gradient of a whole net, which only those need who clip it.
+inline void Net::reserve_gradient() {
+    if (whole_gradient_.get() != nullptr) return;
+    const int64_t count = plus(times(params_, SEATS), W);
+    const int64_t bytes = plus(fixed_, Block<float>::bytes(count));
+    require(bytes <= memory_, TOO_LARGE);
+    whole_gradient_.resize(count);
+    fixed_ = bytes;
+}
+
 // Weights that are the same for all clients.
 inline void spread(const float* params, int64_t count, float* to) {
     for (int64_t j = 0; j < count; ++j)
@@ -155,18 +166,23 @@ inline void Net::put(int seat, const Seating& client) {
         for (int64_t j = 0; j < params_; ++j)
             block[j * SEATS + seat] = from ? from[j] : otherwise;
     };
+    if (client.clip < INFINITY) reserve_gradient();
     fill(weights_, client.weights, 0.0f);
     objective_[seat] = client.objective;
-    any_momentum_ = any_proximal_ = any_correction_ = false;
+    clip_[seat] = client.clip;
+    any_momentum_ = any_proximal_ = any_correction_ = any_decay_ = any_clip_ = false;
     for (int lane = 0; lane < W; ++lane) {
         if (lane % SEATS == seat) {
             rate_[lane] = client.learning_rate;
             momentum_[lane] = client.momentum;
             proximal_[lane] = client.proximal;
+            decay_[lane] = client.weight_decay;
         }
         any_momentum_ |= momentum_[lane] != 0.0f;
         any_proximal_ |= proximal_[lane] != 0.0f;
+        any_decay_ |= decay_[lane] != 0.0f;
     }
+    for (const double clip : clip_) any_clip_ |= clip < INFINITY;
     if (client.proximal != 0.0f && centre_[seat] != client.received)
         fill(received_, centre_[seat] = client.received, 0.0f);
     if (client.correction || corrected_[seat]) fill(correction_, client.correction, -0.0f);

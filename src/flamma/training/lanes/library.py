@@ -19,7 +19,7 @@ INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 CHOICE = "FLAMMA_LANES"
 """The environment variable that names the instruction set to use instead of the fastest."""
 
-INTERFACE = 6
+INTERFACE = 7
 """The version of the kernels' functions that :func:`declare` describes."""
 
 WRONG_SAMPLE = -4
@@ -41,7 +41,7 @@ JOB = np.dtype(
         *((name, np.int64) for name in ("more", "wants_loss", "wants_trained_loss", "state")),
         *((name, np.float64) for name in ("loss", "begun", "seconds")),
         *((name, np.float64) for name in ("learning_rate", "momentum", "proximal")),
-        *((name, np.float64) for name in ("loss_bound", "tilt")),
+        *((name, np.float64) for name in ("loss_bound", "tilt", "weight_decay", "clip")),
     ]
 )
 """The training of one client: the kernels' ``Job``."""

@@ -45,6 +45,9 @@ struct Operation {
     bool has_params() const { return kind == CONV || kind == LINEAR; }
 };
 
+template <bool Plain>
+struct Sgd;
+
 class Net final : public Machine {
    public:
     explicit Net(const Blueprint& blueprint);
@@ -66,6 +69,7 @@ class Net final : public Machine {
     void allocate();
     void set_taps();
     void reserve(int64_t samples);
+    void reserve_gradient();
     template <class F>
     void fixed_blocks(F f);
     template <class F>
@@ -75,7 +79,13 @@ class Net final : public Machine {
     void reweigh(int64_t samples, const Batch* batches);
     void loss_gradient(int64_t samples, const I* labels, const V* scales);
     template <bool Plain>
-    void backward(int64_t samples);
+    Sgd<Plain> sgd() const;
+    template <bool Plain>
+    void descend(int64_t samples);
+    void descend_clipped(int64_t samples);
+    template <class Step>
+    void backward(int64_t samples, Step step);
+    V clip_factors() const;
     void backward_images(int64_t sample);
     void one_forward(Operation& op, int64_t sample, const float* weights);
     void one_backward(Operation& op, int64_t sample);
@@ -93,13 +103,16 @@ class Net final : public Machine {
     Block<V> image_gradient_;  // of the parameters before the first linear layer
     Block<I> labels_;
     Block<float> nothing_;  // an image of zeros
+    Block<float> whole_gradient_;  // of a mini-batch, once a client has clipped one
     std::vector<const float*> images_;  // of the samples in work
-    V rate_ = zero(), momentum_ = zero(), proximal_ = zero(), now_ = zero();
+    V rate_ = zero(), momentum_ = zero(), proximal_ = zero(), decay_ = zero(), now_ = zero();
     bool any_momentum_ = false, any_proximal_ = false, any_correction_ = false;
+    bool any_decay_ = false, any_clip_ = false;
     bool had_momentum_ = false;  // in any seat, so that velocities are kept at all
     const float* centre_[SEATS] = {};  // what `received_` has of each seat
     bool corrected_[SEATS] = {};       // whether its client has a correction
     Objective objective_[SEATS];
+    double clip_[SEATS];  // the largest norm of a gradient
     std::vector<double> losses_[SEATS];  // of the mini-batches in work, where they are needed
 };
 

@@ -1,6 +1,7 @@
-// The forward and backward passes, the step of SGD, and scoring.
+// The forward and backward passes, and scoring.
 #pragma once
 
+#include "descend.hpp"
 #include "net.hpp"
 
 namespace {
@@ -29,8 +30,9 @@ inline void Net::step(const Batch* batches) {
     forward(samples, weights_.get(), images_.data());
     reweigh(samples, batches);
     loss_gradient(samples, labels_.get(), scales_.get());
-    any_momentum_ || any_proximal_ || any_correction_ ? backward<false>(samples)
-                                                      : backward<true>(samples);
+    if (any_clip_) return descend_clipped(samples);
+    any_momentum_ || any_proximal_ || any_correction_ || any_decay_ ? descend<false>(samples)
+                                                                    : descend<true>(samples);
 }
 
 // Sets the weights of the samples in the seats of clients that do not minimise the mean loss.
@@ -135,43 +137,9 @@ inline void Net::loss_gradient(int64_t samples, const I* labels, const V* scales
     }
 }
 
-// v <- m v + gradient + correction + proximal (w - received); w <- w - rate v, for at most eight
-// parameters. It is a copy of what the net knows, which stays in registers since no store can
-// change it. Plain is without momentum, correction and proximal term.
-template <bool Plain>
-struct Sgd {
-    float *weights, *velocity;
-    const float *received, *correction;
-    V rate, momentum, proximal;
-    bool any_momentum, any_proximal, any_correction;
-
-    LANES_INLINE void operator()(int64_t j, int count, const V* gradients) const {
-        const int64_t at = j * SEATS;
-        const V w = loaded(weights + at);
-        V gradient = summed(gradients);
-        const bool moving = !Plain && any_momentum;
-        if (moving) gradient = fma(momentum, loaded(velocity + at), gradient);
-        if (!Plain && any_correction) gradient += loaded(correction + at);
-        if (!Plain && any_proximal)
-            gradient = fma(proximal, w - loaded(received + at), gradient);
-        if (moving) gradient = flushed(gradient);
-        const V next = fma(-rate, gradient, w);
-        if (count == LANES) {
-            store(weights + at, next);
-            if (moving) store(velocity + at, gradient);
-        } else {  // what follows belongs to others
-            std::memcpy(weights + at, &next, sizeof(float) * count * SEATS);
-            if (moving) std::memcpy(velocity + at, &gradient, sizeof(float) * count * SEATS);
-        }
-    }
-};
-
-template <bool Plain>
-inline void Net::backward(int64_t samples) {
-    const Sgd<Plain> sgd{weights_.get(),    velocity_.get(), received_.get(),
-                         correction_.get(), now_,            momentum_,
-                         proximal_,         any_momentum_,   any_proximal_,
-                         any_correction_};
+// Calls step(j, n, gradients of the parameters j, ..., j + n - 1) for all parameters.
+template <class Step>
+inline void Net::backward(int64_t samples, Step step) {
     const int64_t count = static_cast<int64_t>(ops_.size());
     for (int64_t k = count - 1; k >= tail_; --k) {
         const Operation& op = *ops_[k];
@@ -184,7 +152,7 @@ inline void Net::backward(int64_t samples) {
                                      batched_[op.in]->at(0), samples, inputs, outputs);
             linear_backward_weights(dy, in.at(0), samples, inputs, outputs,
                                     [=, from = op.weights](int64_t j, int n, const V* gradients) {
-                                        sgd(from + j, n, gradients);
+                                        step(from + j, n, gradients);
                                     });
         } else if (k > first_) {
             const Grid all{samples, out.grid.size(), 1, 0, 0};
@@ -197,7 +165,7 @@ inline void Net::backward(int64_t samples) {
     for (int64_t s = 0; s < samples; ++s) backward_images(s);
     for (int64_t j = 0; j < image_params; j += LANES) {
         const int64_t rest = image_params - j;
-        sgd(j, static_cast<int>(rest < LANES ? rest : LANES), image_gradient_.get() + j);
+        step(j, static_cast<int>(rest < LANES ? rest : LANES), image_gradient_.get() + j);
     }
 }
 

@@ -108,6 +108,8 @@ class Trainer {
         require(job.trained != nullptr && job.vector == params(), WRONG_ARGUMENT);
         require(job.loss_bound > 0.0 && std::isfinite(job.tilt), WRONG_ARGUMENT);  // no NaN
         require(job.tilt == 0.0 || job.loss_bound == INFINITY, WRONG_ARGUMENT);
+        require(job.weight_decay >= 0.0 && std::isfinite(job.weight_decay), WRONG_ARGUMENT);
+        require(job.clip > 0.0, WRONG_ARGUMENT);
     }
 
     // A piece of an order may be empty only if it is the last.
@@ -173,7 +175,9 @@ class Trainer {
                        static_cast<float>(job.learning_rate),
                        static_cast<float>(job.momentum),
                        static_cast<float>(job.proximal),
-                       Objective{job.loss_bound, job.tilt}};
+                       Objective{job.loss_bound, job.tilt},
+                       static_cast<float>(job.weight_decay),
+                       job.clip};
     }
 
     // The mean, added up sample by sample; NaN without samples.

@@ -36,6 +36,7 @@ from flamma.training.lanes.library import (
     refusal,
 )
 from flamma.training.lanes.orders import Orders, samples_to_train
+from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.types import NO_VECTORS, Ints, Params, TaskVectors
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class LanesTrainer:
         Samples of a mini-batch; the last one of an epoch may be smaller.
     momentum : float
         Momentum of SGD, from zero velocity for every client.
+    rule : UpdateRule
+        Weight decay and clipping; the optimiser must be SGD.
     instructions : {"portable", "avx2", "avx512"}, optional
         Which instruction set to use; by default what ``FLAMMA_LANES`` names, else the widest of
         the processor. The bits do not depend on it.
@@ -85,8 +88,11 @@ class LanesTrainer:
         batch_size: int,
         momentum: float = 0.0,
         instructions: str | None = None,
+        rule: UpdateRule = PLAIN_RULE,
     ) -> None:
         check_sgd(batch_size, momentum)
+        if not rule.is_sgd:
+            raise FlammaError("lanes train with sgd only: use another trainer.")
         plan = _checked_plan(model if isinstance(model, np.ndarray) else _plan(model, shape), shape)
         self._kernels = kernels = library()
         self.instructions = chosen_set() if instructions is None else instructions
@@ -97,6 +103,7 @@ class LanesTrainer:
         self.shape = tuple(shape)
         self.batch_size = batch_size
         self.momentum = momentum
+        self.rule = rule
         self._classes = int(plan[3])
         made = ctypes.c_void_p()
         sizes = (plan.ctypes.data, plan.size, batch_size, memory_of_machine())
@@ -216,6 +223,8 @@ class LanesTrainer:
         table["proximal"] = [job.task.proximal for job in jobs]
         table["loss_bound"] = [job.task.loss_bound for job in jobs]
         table["tilt"] = [job.task.tilt for job in jobs]
+        table["weight_decay"] = self.rule.weight_decay
+        table["clip"] = math.inf if self.rule.clip is None else self.rule.clip
         return table
 
     def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:

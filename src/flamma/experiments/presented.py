@@ -1,0 +1,152 @@
+"""Results as people look at them: one line, a small table in a notebook, a frame, a picture."""
+
+from __future__ import annotations
+
+import html
+from abc import abstractmethod
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flamma.errors import MissingExtraError, RunError
+from flamma.experiments.progress_bar import NotebookHtml, in_notebook
+from flamma.experiments.scratch import ScratchFolder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SPARK_WIDTH, SPARK_HEIGHT, SPARK_POINTS = 120, 24, 60
+MOST_SHOWN_ROWS = 40
+"""Lines of a table in a notebook; the report has all."""
+
+DRAW = ("flamma.reports.pictures", "draw_result")
+WRITE_REPORT = ("flamma.reports.html_page", "write_report")
+"""What draws and writes reports; a room above, so it is loaded by name."""
+
+
+class PresentedResult:
+    """What every result has for those who look at it in a terminal, a notebook or a script."""
+
+    path: Path | None
+    scratch: ScratchFolder | None
+
+    @abstractmethod
+    def _headline(self) -> str:
+        """Return the result in one sentence."""
+
+    @abstractmethod
+    def _tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
+        """Return small tables: a caption, a header, and lines of cells, which may be SVG."""
+
+    @abstractmethod
+    def _records(self) -> list[dict[str, Any]]:
+        """Return the rows of the frame."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._headline()}>"
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p><b>{html.escape(self._headline())}</b></p>"]
+        parts += [html_table(*table) for table in self._tables()]
+        return "\n".join(parts)
+
+    def frame(self) -> Any:
+        """Return the numbers as a pandas ``DataFrame``.
+
+        Raises
+        ------
+        MissingExtraError
+            If pandas is not installed.
+        """
+        try:
+            pandas = import_module("pandas")
+        except ImportError:
+            raise MissingExtraError("a frame", "pandas") from None
+        return pandas.DataFrame.from_records(self._records())
+
+    def plot(self) -> Figure:
+        """Return the report's own picture as a figure of matplotlib.
+
+        Raises
+        ------
+        FlammaError
+            If matplotlib is not installed, or there is nothing to draw.
+        """
+        figure: Figure = _loaded(DRAW)(self)
+        if in_notebook():
+            _let_notebook_show(type(figure))
+        return figure
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the HTML report and return its file; a notebook shows a link to it.
+
+        Parameters
+        ----------
+        path : path, optional
+            The file; if not given, ``report.html`` in the result's directory, or in the current
+            one if the result is in none that stays.
+        """
+        if self.path is None:
+            raise RunError("this result has no directory to report on: give it an out=.")
+        if path is None and self.scratch is not None:
+            path = "report.html"
+        written: Path = _loaded(WRITE_REPORT)(self.path, None if path is None else Path(path))
+        if in_notebook():
+            name = html.escape(str(written))
+            link = NotebookHtml(f'<a href="{name}" target="_blank">{name}</a>', str(written))
+            import_module("IPython.display").display(link)
+        return written
+
+
+def html_table(caption: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table for a notebook; cells that are SVG stay as they are."""
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
+    rows = [f"<tr>{''.join(_cell(cell) for cell in line)}</tr>" for line in lines[:MOST_SHOWN_ROWS]]
+    if len(lines) > MOST_SHOWN_ROWS:
+        rows.append(f"<tr><td>and {len(lines) - MOST_SHOWN_ROWS} more</td></tr>")
+    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return f"<table>{title}<tr>{head}</tr>\n" + "\n".join(rows) + "\n</table>"
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """Return a curve as a small inline SVG, nothing for fewer than two values.
+
+    Examples
+    --------
+    >>> sparkline([0.0, 1.0]).count("polyline"), sparkline([1.0])
+    (1, '')
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return ""
+    step = max(1, len(known) // SPARK_POINTS)
+    shown = [*known[:-1:step], known[-1]]
+    low, high = min(shown), max(shown)
+    points = " ".join(
+        f"{2 + (SPARK_WIDTH - 4) * k / (len(shown) - 1):.0f},"
+        f"{SPARK_HEIGHT - 2 - (SPARK_HEIGHT - 4) * (v - low) / ((high - low) or 1):.1f}"
+        for k, v in enumerate(shown)
+    )
+    return (
+        f'<svg width="{SPARK_WIDTH}" height="{SPARK_HEIGHT}" role="img" aria-label="from '
+        f'{shown[0]:.1f} to {shown[-1]:.1f}"><polyline fill="none" stroke="#0072B2" '
+        f'stroke-width="1.5" points="{points}"/></svg>'
+    )
+
+
+def _cell(text: str) -> str:
+    return f"<td>{text if text.startswith('<svg ') else html.escape(text)}</td>"
+
+
+def _let_notebook_show(figure: type) -> None:
+    """Let a notebook show figures that were made without pyplot, unless it can already."""
+    shell: Any = import_module("IPython").get_ipython()
+    formatter = shell.display_formatter.formatters["image/png"]
+    if figure not in formatter.type_printers and not formatter.deferred_printers:
+        import_module("IPython.core.pylabtools").select_figure_formats(shell, {"png"})
+
+
+def _loaded(place: tuple[str, str]) -> Any:
+    module, name = place
+    return getattr(import_module(module), name)

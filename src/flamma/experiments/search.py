@@ -1,0 +1,255 @@
+"""A search for options, trial by trial, in a directory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from flamma.errors import ConfigError, MissingExtraError, RunError
+from flamma.experiments.config import OWN, Config, make_config, with_settings
+from flamma.experiments.folder import RunFolder
+from flamma.experiments.own import NOTHING_OWN, OwnParts
+from flamma.experiments.presented import PresentedResult
+from flamma.experiments.run import run_config
+from flamma.experiments.scratch import ScratchFolder
+from flamma.files import write_atomically
+from flamma.records import RoundRecord
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.trial import FrozenTrial
+
+SPACE: Mapping[str, tuple[float, float, bool]] = {
+    "training.learning_rate": (0.005, 0.5, True),
+    "strategy.decay_start": (0.1, 1.0, False),
+    "costs.value": (0.03, 0.3, True),
+}
+"""What is searched by default, from where to where, and whether on a logarithmic scale."""
+
+Objective = Literal["fair", "accuracy"]
+OnTrial = Callable[[int, dict[str, Any], float | None], None]
+"""Called with a finished trial's number, its options and its score; None if it was given up."""
+
+
+@dataclass(frozen=True, repr=False)
+class Tuned(PresentedResult):
+    """The best of a search, and all that was tried.
+
+    ``path`` is its directory, which ``scratch`` keeps if it is to be nowhere else.
+    """
+
+    config: Config
+    options: dict[str, Any]
+    score: float
+    trials: list[dict[str, Any]]
+    path: Path | None = field(default=None, compare=False)
+    scratch: ScratchFolder | None = field(default=None, compare=False)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """All trials, in order."""
+        return self.trials
+
+    def _headline(self) -> str:
+        best = ", ".join(f"{name} {value}" for name, value in self.options.items())
+        return f"best of {len(self.trials)} trials with score {self.score:.2f}: {best}"
+
+    def _tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
+        ranked = sorted(self.trials, key=lambda t: -math.inf if t["score"] is None else t["score"])
+        lines = [
+            [
+                *(
+                    f"{v:.4g}" if isinstance(v, float) else str(v)
+                    for v in trial["options"].values()
+                ),
+                "given up"
+                if trial["given_up"] or trial["score"] is None
+                else f"{trial['score']:.2f}",
+            ]
+            for trial in reversed(ranked)
+        ]
+        return [("", [*self.options, "score"], lines)]
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [
+            {"trial": t["number"], **t["options"], "score": t["score"], "given_up": t["given_up"]}
+            for t in self.trials
+        ]
+
+
+def tune_config(
+    config: Config,
+    folder: Path,
+    own: OwnParts = NOTHING_OWN,
+    trials: int = 30,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    objective: Objective = "fair",
+    on_trial: OnTrial | None = None,
+    data_dir: Path | None = None,
+) -> Tuned:
+    """Search for the options of a configuration in a directory, or go on with that."""
+    optuna = _optuna()
+    from flamma.data.federated import without_held_out
+    from flamma.experiments.setup import build_data
+
+    for name in _names(grid, config):  # all that cannot be set is said before the first trial
+        make_config(with_settings(config.as_tables(), {name: _first(name, grid)}))
+    guard = RunFolder(folder)
+    guard.lock()
+    try:
+        given = own.federation(config)
+        whole = build_data(config, data_dir) if given is None else given
+        view = without_held_out(whole, config.data.held_out, config.seed)
+        identity = "" if given is None else given.sha256
+        study = _study(optuna, folder, config, grid, objective, identity)
+        parts = replace(own, data=view, known={})
+
+        def attempt(trial: Trial) -> float:
+            options = _suggested(trial, grid, config)
+            chosen = make_config(with_settings(config.as_tables(), options))
+
+            def follow(record: RoundRecord) -> None:
+                score = _score([record], objective)
+                if score is not None:
+                    trial.report(score, record.round)
+                    if trial.should_prune():
+                        raise optuna.TrialPruned
+
+            path = folder / "trials" / f"{trial.number:04d}"
+            held_back = {"data.dataset": OWN, "data.clients": view.clients}
+            done = run_config(chosen.with_settings(held_back), path, parts, on_round=follow)
+            return _score(done.history[-10:], objective) or -math.inf
+
+        def told(study: Study, trial: FrozenTrial) -> None:
+            if on_trial is not None:
+                given_up = trial.state.name == "PRUNED"
+                on_trial(trial.number, _options(trial, grid), None if given_up else trial.value)
+
+        finished = [t for t in study.trials if t.state.is_finished()]
+        wanted = points_of(grid, trials)
+        if wanted > len(finished):
+            study.optimize(attempt, n_trials=wanted - len(finished), callbacks=[told])
+        return _tuned(study, config, grid, folder)
+    finally:
+        guard.close()
+
+
+def _tuned(study: Study, config: Config, grid: Any, folder: Path) -> Tuned:
+    trials: list[dict[str, Any]] = [
+        {
+            "number": trial.number,
+            "options": _options(trial, grid),
+            "score": trial.value if trial.value != -math.inf else None,
+            "given_up": trial.state.name == "PRUNED",
+        }
+        for trial in study.trials
+        if trial.state.is_finished()
+    ]
+    scored = [t for t in trials if t["score"] is not None and not t["given_up"]]
+    if not scored:
+        raise RunError(f"no trial in {folder} came to an end: try a smaller step size.")
+    best = max(scored, key=lambda t: float(t["score"]))
+    found = make_config(with_settings(config.as_tables(), best["options"]))
+    write_atomically(folder / "best.toml", found.as_toml().encode())
+    write_atomically(folder / "trials.json", (json.dumps(trials, indent=1) + "\n").encode())
+    return Tuned(found, best["options"], float(best["score"]), trials, folder)
+
+
+def points_of(grid: Mapping[str, Sequence[Any]] | None, trials: int) -> int:
+    """Return how many trials there are: all points of a grid, or as many as asked for."""
+    return math.prod(len(v) for v in grid.values()) if grid else trials
+
+
+def _study(
+    optuna: Any, folder: Path, config: Config, grid: Any, objective: Objective, data_sha256: str
+) -> Study:
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    folder.mkdir(parents=True, exist_ok=True)
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(folder / "study.jsonl")))
+    if grid:
+        choices = {name: list(range(len(values))) for name, values in grid.items()}
+        sampler: Any = optuna.samplers.GridSampler(choices, seed=config.seed)
+        pruner: Any = optuna.pruners.NopPruner()  # all points are wanted
+    else:
+        sampler = optuna.samplers.TPESampler(seed=config.seed)
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=config.rounds // 3)
+    study: Study = optuna.create_study(
+        storage=storage,
+        sampler=sampler,
+        pruner=pruner,
+        study_name="flamma",
+        direction="maximize",
+        load_if_exists=True,
+    )
+    data = [data_sha256] if data_sha256 else []
+    asked = json.dumps([config.as_toml(), objective, dict(grid or {}), *data])
+    before = study.user_attrs.get("asked")
+    if before is None:
+        study.set_user_attr("asked", asked)
+    elif before != asked:
+        raise RunError(f"{folder} holds another search, or one of other data: name another --out.")
+    for trial in study.trials:
+        if not trial.state.is_finished():  # a search that was killed left it behind
+            with suppress(Exception):
+                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    return study
+
+
+def _suggested(trial: Trial, grid: Any, config: Config) -> dict[str, Any]:
+    if grid:
+        places = {name: range(len(values)) for name, values in grid.items()}
+        return {
+            name: grid[name][trial.suggest_categorical(name, list(places[name]))] for name in grid
+        }
+    return {
+        name: trial.suggest_float(name, SPACE[name][0], SPACE[name][1], log=SPACE[name][2])
+        for name in _names(grid, config)
+    }
+
+
+def _options(trial: FrozenTrial, grid: Any) -> dict[str, Any]:
+    if grid:
+        return {name: grid[name][place] for name, place in trial.params.items()}
+    return dict(trial.params)
+
+
+def _names(grid: Any, config: Config) -> list[str]:
+    """Return the settings to search: those of the default space that the strategy uses."""
+    if grid:
+        return list(grid)
+    tables = config.as_tables()
+    if "decay_start" not in tables["strategy"]:
+        return ["training.learning_rate"]
+    return list(SPACE)
+
+
+def _first(name: str, grid: Any) -> Any:
+    if grid and not grid[name]:
+        raise ConfigError(f"the grid has no values for {name}.")
+    return grid[name][0] if grid else SPACE[name][0]
+
+
+def _score(records: Sequence[RoundRecord], objective: Objective) -> float | None:
+    """Return the mean score of the evaluated rounds; None if none was, or if it diverged."""
+    scores = [
+        accuracy
+        - (math.sqrt(record.metric("accuracy_variance") or 0) if objective == "fair" else 0)
+        for record in records
+        if (accuracy := record.metric("accuracy")) is not None
+    ]
+    return sum(scores) / len(scores) if scores else None
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise MissingExtraError("tuning", "tune") from None
+    return optuna

@@ -1,0 +1,167 @@
+"""Random changes of the samples that a client trains on, drawn anew for every mini-batch.
+
+Another package adds one by an entry point of the group ``flamma.augmentations`` that names a
+frozen dataclass with ``__call__(samples, rng) -> samples``; its fields are the options. The first
+dimension counts the samples of a mini-batch, and the shape stays as it is. Whatever is random comes
+from ``rng``, which belongs to the client and the round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flamma.errors import ConfigError, FlammaError
+from flamma.registry import Choice, Registry
+from flamma.training.jobs import Floats32
+
+OWN_AUGMENTATION = "own"
+"""What a configuration calls an augmentation that was given from Python."""
+
+MOST_PADDING = 10_000
+"""The most pixels by which pictures are shifted."""
+
+Augment = Callable[[Floats32, np.random.Generator], Floats32]
+"""Returns the samples of a mini-batch changed at random, in the same shape."""
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Mirror pictures left to right, each with the same chance.
+
+    Parameters
+    ----------
+    chance : float
+        Of a picture to be mirrored.
+    """
+
+    chance: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.chance <= 1:
+            raise ConfigError(
+                f"chance of the augmentation flip must lie in [0, 1], not {self.chance:g}."
+            )
+
+    def __call__(self, samples: Floats32, rng: np.random.Generator) -> Floats32:
+        """Return the pictures, some of them mirrored."""
+        _require_pictures("flip", samples)
+        mirrored = rng.random(len(samples)) < self.chance
+        return np.where(mirrored.reshape(-1, 1, 1, 1), samples[..., ::-1], samples)
+
+
+@dataclass(frozen=True)
+class Crop:
+    """Shift pictures by a random number of pixels in each direction; zeros move in.
+
+    Parameters
+    ----------
+    padding : int
+        By how many pixels at most: a picture is padded by so many zeros on every side, and one of
+        its own size is cut out.
+    """
+
+    padding: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.padding <= MOST_PADDING:
+            raise ConfigError(
+                f"padding of the augmentation crop must lie between 0 and {MOST_PADDING:,}, not "
+                f"{self.padding}."
+            )
+
+    def __call__(self, samples: Floats32, rng: np.random.Generator) -> Floats32:
+        """Return the pictures, each shifted."""
+        _require_pictures("crop", samples)
+        height, width = samples.shape[2:]
+        around = (self.padding, self.padding)
+        wide = np.pad(samples, ((0, 0), (0, 0), around, around))
+        down, across = rng.integers(0, 2 * self.padding + 1, (2, len(samples)))
+        rows, columns = down[:, None] + np.arange(height), across[:, None] + np.arange(width)
+        each = np.arange(len(samples))[:, None, None]
+        cut: Floats32 = wide[each, :, rows[:, :, None], columns[:, None, :]]
+        return np.ascontiguousarray(np.moveaxis(cut, 3, 1))
+
+
+AUGMENTATIONS: Registry[Callable[..., Augment]] = Registry(
+    "augmentation", "flamma.augmentations", {"flip": Flip, "crop": Crop}
+)
+"""All augmentations by name: what makes one from its options."""
+
+
+@dataclass(frozen=True)
+class AugmentationReader:
+    """Reads what a configuration says: a name, a table, or a list of them."""
+
+    def choose(self, given: Any, where: str) -> tuple[Choice, ...]:
+        """Return the chosen augmentations in the order in which they are applied.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such augmentation or option.
+        """
+        several = given if isinstance(given, list | tuple) else [given]
+        if len(several) == 1 and several[0] in (OWN_AUGMENTATION, Choice(OWN_AUGMENTATION)):
+            return (Choice(OWN_AUGMENTATION),)
+        return tuple(AUGMENTATIONS.choose(one, where) for one in several)
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """Applies several augmentations one after the other."""
+
+    parts: tuple[Augment, ...]
+
+    def __call__(self, samples: Floats32, rng: np.random.Generator) -> Floats32:
+        """Return the samples after all of them."""
+        for part in self.parts:
+            samples = part(samples, rng)
+        return samples
+
+
+def augmentation_of(chosen: Sequence[Choice], own: Augment | None = None) -> Augment | None:
+    """Return what a configuration chose, None if that is nothing.
+
+    Raises
+    ------
+    ConfigError
+        If it is one of the user's own and none is given.
+    """
+    if Choice(OWN_AUGMENTATION) in chosen:
+        if own is None:
+            raise ConfigError(
+                "training.augmentation is own, a function that was given from Python: give it "
+                "again, augment=..., on the local engine."
+            )
+        return own
+    parts = tuple(AUGMENTATIONS[one.name](**one.options) for one in chosen)
+    return InTurn(parts) if parts else None
+
+
+def augmented(augment: Augment, samples: Floats32, rng: np.random.Generator) -> Floats32:
+    """Return augmented samples, which must be as many and of the same shape as before.
+
+    Raises
+    ------
+    FlammaError
+        If they are not.
+    """
+    changed = np.ascontiguousarray(augment(samples, rng))
+    if changed.shape != samples.shape:
+        raise FlammaError(
+            f"the augmentation made samples of shape {changed.shape} out of {samples.shape}: it "
+            f"must keep the shape."
+        )
+    return changed.astype(samples.dtype, copy=False)
+
+
+def _require_pictures(name: str, samples: Floats32) -> None:
+    if samples.ndim != 4:
+        raise ConfigError(
+            f"the augmentation {name} is for pictures (channels, height, width), not for samples "
+            f"of shape {samples.shape[1:]}."
+        )

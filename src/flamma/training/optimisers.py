@@ -1,0 +1,215 @@
+"""How the gradient of a mini-batch moves a client's weights: SGD, Adam or AdamW.
+
+Another package adds an optimiser by an entry point of the group ``flamma.optimisers`` that names
+a frozen dataclass with what :class:`Optimiser` has. Its fields are the options.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from flamma.errors import ConfigError
+from flamma.registry import Registry
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LARGEST_WEIGHT_DECAY = 1000.0
+"""The largest weight decay; useful ones are far below 1."""
+
+
+class Optimiser(Protocol):
+    """Moves weights by a gradient.
+
+    ``vectors`` is how many vectors of the length of the weights it remembers between mini-batches;
+    they are zero when a client begins to train, in every round. ``decouples_decay`` is whether
+    weight decay shrinks the weights beside the step, not through the gradient.
+    """
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors it remembers."""
+        ...
+
+    @property
+    def decouples_decay(self) -> bool:
+        """Whether weight decay is no part of the gradient."""
+        ...
+
+    def move(
+        self,
+        weights: Tensor,
+        gradient: Tensor,
+        memory: Sequence[Tensor],
+        steps: int,
+        rate: float | Tensor,
+    ) -> None:
+        """Take the step number ``steps`` (from 1) with the step size ``rate``, in place."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """Stochastic gradient descent, with ``training.momentum``."""
+
+    vectors: ClassVar[int] = 0
+    decouples_decay: ClassVar[bool] = False
+
+    def move(
+        self,
+        weights: Tensor,
+        gradient: Tensor,
+        memory: Sequence[Tensor],
+        steps: int,
+        rate: float | Tensor,
+    ) -> None:
+        """Set w ← w - η g."""
+        if isinstance(rate, float):
+            weights.sub_(gradient, alpha=rate)
+        else:
+            weights.sub_(gradient * rate)
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam: steps in units of the gradient's own running size; weight decay is in the gradient.
+
+    Kingma and Ba, Adam: a method for stochastic optimization, ICLR 2015, Algorithm 1.
+
+    Parameters
+    ----------
+    betas : (float, float)
+        β₁ and β₂, how much of the running means of the gradient and of its square each step keeps.
+    epsilon : float
+        ε, added to the root of the latter.
+    """
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+
+    vectors: ClassVar[int] = 2
+    decouples_decay: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(
+                f"both betas of the optimiser must be at least 0 and below 1, not {self.betas}."
+            )
+        if not 0 < self.epsilon <= 1:
+            raise ConfigError(
+                f"epsilon of the optimiser must be above 0 and at most 1, not {self.epsilon:g}."
+            )
+
+    def move(
+        self,
+        weights: Tensor,
+        gradient: Tensor,
+        memory: Sequence[Tensor],
+        steps: int,
+        rate: float | Tensor,
+    ) -> None:
+        """Set w ← w - η m̂ / (√v̂ + ε), where m̂ and v̂ are free of the bias to their start at 0."""
+        mean, square = memory
+        first, second = self.betas
+        mean.mul_(first).add_(gradient, alpha=1 - first)
+        square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        root = (square / (1 - second**steps)).sqrt_().add_(self.epsilon)
+        weights.sub_(root.reciprocal_().mul_(mean).mul_(rate / (1 - first**steps)))
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam with decoupled weight decay: w ← (1 - η λ) w before each step.
+
+    Loshchilov and Hutter, Decoupled weight decay regularization, ICLR 2019, Algorithm 2.
+    """
+
+    decouples_decay: ClassVar[bool] = True
+
+
+OPTIMISERS: Registry[type[Optimiser]] = Registry(
+    "optimiser", "flamma.optimisers", {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
+)
+"""All optimisers by name."""
+
+
+@dataclass(frozen=True)
+class UpdateRule:
+    """What is done with the gradient of a mini-batch besides SGD's step and momentum.
+
+    Parameters
+    ----------
+    weight_decay : float
+        λ. It adds λ w to the gradient (the gradient of λ/2 ||w||²), or shrinks the weights if the
+        optimiser decouples it.
+    clip : float, optional
+        The largest norm that the gradient of a mini-batch's loss may have over all weights; a
+        longer one is scaled down to it. Weight decay, the proximal term and a correction are
+        added afterwards.
+    optimiser : Optimiser
+        What takes the step.
+
+    Raises
+    ------
+    ConfigError
+        If a number is out of its range.
+    """
+
+    weight_decay: float = 0.0
+    clip: float | None = None
+    optimiser: Optimiser = Sgd()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight_decay <= LARGEST_WEIGHT_DECAY:
+            raise ConfigError(
+                f"weight_decay must be at least 0 and at most {LARGEST_WEIGHT_DECAY:,.0f}, not "
+                f"{self.weight_decay:g}."
+            )
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise ConfigError(f"clip must be a number above 0, not {self.clip:g}: leave it out.")
+
+    @property
+    def is_sgd(self) -> bool:
+        """Whether steps are those of SGD."""
+        return isinstance(self.optimiser, Sgd)
+
+    def check_momentum(self, momentum: float) -> None:
+        """Refuse a momentum that the optimiser does not have.
+
+        Raises
+        ------
+        ConfigError
+            If there is one.
+        """
+        if momentum and not self.is_sgd:
+            raise ConfigError(
+                "momentum is that of the optimiser sgd: leave it out, or use sgd; the first of "
+                "Adam's betas plays its part."
+            )
+
+    def step(
+        self,
+        weights: Tensor,
+        gradient: Tensor,
+        memory: Sequence[Tensor],
+        steps: int,
+        rate: float | Tensor,
+        scale: float = 1.0,
+    ) -> None:
+        """Decay the weights and take a step, in place; ``scale`` is that of the gradient."""
+        if self.weight_decay and not self.optimiser.decouples_decay:
+            gradient.add_(weights, alpha=self.weight_decay * scale)
+        if self.is_sgd:  # the gradient may be the velocity, which keeps its scale
+            rate = rate / scale
+        elif scale != 1:
+            gradient.div_(scale)
+        if self.weight_decay and self.optimiser.decouples_decay:
+            weights.mul_(1 - rate * self.weight_decay)
+        self.optimiser.move(weights, gradient, memory, steps, rate)
+
+
+PLAIN_RULE = UpdateRule()
+"""SGD without weight decay and clipping."""

@@ -1,0 +1,83 @@
+"""``flamma doctor``: facts about this machine, and what is amiss."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.metadata import version
+
+import pytest
+
+import flamma
+from flamma.cli import main
+from flamma.cli.diagnosis import compiler
+from flamma.cli.doctor import problems
+
+
+def test_the_facts_are_those_of_this_machine(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("FLAMMA_LANES", "portable")
+    monkeypatch.setenv("MY_SECRET", "not to be told")
+    assert main(["doctor", "--json", "--data-dir", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    told = json.loads(text)
+    assert told["flamma"]["version"] == flamma.__version__
+    assert told["packages"]["numpy"] == version("numpy")
+    assert "pytest" not in told["packages"]
+    assert told["processor"]["cores"] == os.cpu_count()
+    assert told["environment"]["FLAMMA_LANES"] == "portable"
+    assert told["lanes"]["used"] in ("portable", None)
+    assert told["data"]["folder"] == str(tmp_path)
+    assert (told["data"]["digits"], told["data"]["mnist"]) == ("built in", "not fetched")
+    assert 0 < told["memory"]["free_bytes"] <= told["memory"]["total_bytes"]
+    assert "not to be told" not in text
+    assert not any("error" in facts for facts in told.values() if isinstance(facts, dict))
+
+
+def test_text_has_every_topic(capsys):
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    topics = [line for line in lines if line and line[0].isalpha() and " " not in line]
+    assert topics == [
+        *("flamma", "python", "packages", "processor", "compiler", "lanes", "devices"),
+        *("memory", "disk", "data", "environment"),
+    ]
+
+
+def test_a_broken_part_does_not_hide_the_others(capsys, monkeypatch):
+    def broken():
+        raise RuntimeError("torch is broken\nin many lines")
+
+    monkeypatch.setattr("flamma.cli.diagnosis.devices", broken)
+    monkeypatch.setattr("flamma.training.lanes.library.why_not", lambda: "it was not compiled.")
+    assert main(["doctor", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["devices"] == {"error": "RuntimeError: torch is broken"}
+    assert "devices: RuntimeError: torch is broken." in told["problems"]
+    assert "The compiled trainer is not used: it was not compiled." in told["problems"]
+    assert told["memory"]["total_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("topic", "fact", "expected"),
+    [
+        ("disk", {"here_free_bytes": 5_000_000}, "There is little space on this disk left: 5 MB."),
+        ("memory", {"shared_free_bytes": 64_000_000}, "shared memory (/dev/shm) left: 64 MB."),
+        ("processor", {"open_files": 64}, "Only 64 files may be open at a time"),
+    ],
+)
+def test_what_is_scarce_is_told(topic, fact, expected):
+    found = {name: {} for name in ("lanes", "memory", "disk", "processor")}
+    assert problems(found) == []
+    [told] = problems(found | {topic: fact})
+    assert expected in told
+
+
+def test_a_compiler_is_found_by_its_variable(monkeypatch, tmp_path):
+    own = tmp_path / "own-cc"
+    own.write_text("#!/bin/sh\necho own-cc 1.2\necho more\n")
+    own.chmod(0o755)
+    monkeypatch.setenv("CXX", f"{own} -O2")
+    assert compiler() == {"path": str(own), "version": "own-cc 1.2"}
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX")
+    assert compiler() == {"path": None, "version": None}

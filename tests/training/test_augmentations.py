@@ -1,0 +1,183 @@
+"""Augmentation: what it makes of samples, that it is repeatable, and that only training sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flamma.errors import ConfigError, FlammaError
+from flamma.models import FlatModel, build_model
+from flamma.registry import Choice
+from flamma.seeding import StreamKey
+from flamma.training.augmentations import (
+    AUGMENTATIONS,
+    AugmentationReader,
+    Crop,
+    Flip,
+    InTurn,
+    augmentation_of,
+    augmented,
+)
+from flamma.training.choose import TrainerSettings, pick_trainer, stacked_trainer, why_not_lanes
+from flamma.training.jobs import TrainingJob, augmentation_stream, training_stream
+from flamma.training.torch_trainer import TorchTrainer
+from flamma.types import LocalTask
+
+SHAPE = (2, 5, 4)
+
+
+def pictures(count=6):
+    return np.random.default_rng(0).standard_normal((count, *SHAPE)).astype(np.float32)
+
+
+def test_flip_mirrors_some_and_leaves_the_others():
+    x = pictures(64)
+    changed = Flip()(x, np.random.default_rng(1))
+    mirrored = [not np.array_equal(own, was) for own, was in zip(changed, x, strict=True)]
+    for own, was, is_mirrored in zip(changed, x, mirrored, strict=True):
+        np.testing.assert_array_equal(own, was[..., ::-1] if is_mirrored else was)
+    assert 16 < sum(mirrored) < 48
+    np.testing.assert_array_equal(Flip(0.0)(x, np.random.default_rng(1)), x)
+    np.testing.assert_array_equal(Flip(1.0)(x, np.random.default_rng(1)), x[..., ::-1])
+
+
+@given(st.integers(0, 6), st.integers(0, 2**32 - 1))
+@settings(max_examples=50, deadline=None)
+def test_crop_shifts_each_picture_and_fills_up_with_zeros(padding, seed):
+    x = pictures(5)
+    changed = Crop(padding)(x, np.random.default_rng(seed))
+    assert changed.shape == x.shape
+    down, across = np.random.default_rng(seed).integers(0, 2 * padding + 1, (2, 5)) - padding
+    for own, was, dy, dx in zip(changed, x, down, across, strict=True):
+        for row in range(5):
+            for column in range(4):
+                inside = 0 <= row + dy < 5 and 0 <= column + dx < 4
+                expected = was[:, row + dy, column + dx] if inside else 0
+                np.testing.assert_array_equal(own[:, row, column], expected)
+
+
+def test_several_are_applied_in_turn():
+    x = pictures()
+    both = augmentation_of((Choice("flip", {"chance": 1.0}), Choice("crop", {"padding": 0})))
+    assert both == InTurn((Flip(1.0), Crop(0)))
+    np.testing.assert_array_equal(both(x, np.random.default_rng(0)), x[..., ::-1])
+    assert augmentation_of(()) is None
+
+
+def make_job(round=1):  # noqa: A002
+    task = LocalTask(3, round, epochs=2, learning_rate=0.1, wants_loss=True)
+    y = np.arange(20) % 3
+    return TrainingJob(task, pictures(20), y, training_stream(7, task))
+
+
+def make_model():
+    return build_model("logistic", SHAPE, 3, seed=0)
+
+
+def outcome(augment, job):
+    trainer = TorchTrainer(make_model, 8, augment=augment)
+    received = trainer.model.read()
+    [(_, trained)] = trainer.train_each(received, [job])
+    assert trained.error is None
+    return trained.params.tobytes(), trained.loss
+
+
+def test_training_is_repeatable_and_its_noise_is_of_the_client_and_the_round():
+    first, again = outcome(Flip(), make_job()), outcome(Flip(), make_job())
+    assert first == again
+    key = make_job().rng
+    assert isinstance(key, StreamKey)
+    drawn = [
+        augmentation_stream(job).integers(2**62)
+        for job in (make_job(), make_job(), make_job(round=2))
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn[0] != key.generator().integers(2**62)  # not that of the mini-batches
+
+
+def test_only_training_sees_augmented_samples():
+    plain, flipped = outcome(None, make_job()), outcome(Flip(1.0), make_job())
+    assert plain[0] != flipped[0]
+    assert plain[1] == flipped[1]  # the loss of the received model
+    mirrored = make_job()._replace(x=np.ascontiguousarray(pictures(20)[..., ::-1]))
+    assert flipped[0] == outcome(None, mirrored)[0]
+
+
+def test_mini_batches_and_dropout_are_those_without_augmentation():
+    def unchanged(samples, rng):
+        rng.random(100)
+        return samples
+
+    assert outcome(unchanged, make_job()) == outcome(None, make_job())
+
+
+def test_a_function_that_changes_the_shape_is_refused():
+    with pytest.raises(FlammaError, match="must keep the shape"):
+        augmented(lambda samples, rng: samples[:, :1], pictures(), np.random.default_rng(0))
+
+
+def test_doubles_become_floats_again():
+    made = augmented(lambda samples, rng: samples * np.float64(2), pictures(), None)
+    assert made.dtype == np.float32
+
+
+@pytest.mark.parametrize("augment", [Flip(), Crop()])
+def test_pictures_are_needed(augment):
+    with pytest.raises(ConfigError, match="is for pictures"):
+        augment(np.zeros((3, 4), np.float32), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("flap", "did you mean flip"),
+        ({"name": "crop", "pading": 1}, "did you mean padding"),
+        (["flip", 3], "must be a name or a table"),
+        ({"name": "crop", "padding": "x"}, "must be a whole number"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(given, words):
+    with pytest.raises(ConfigError, match=words):
+        AugmentationReader().choose(given, "training.augmentation")
+
+
+def test_ranges_are_checked():
+    for make in (lambda: Flip(1.5), lambda: Flip(float("nan")), lambda: Crop(-1)):
+        with pytest.raises(ConfigError, match="must lie"):
+            make()
+
+
+def test_one_of_your_own_must_be_given():
+    with pytest.raises(ConfigError, match="augment="):
+        augmentation_of((Choice("own"),))
+    own = Flip()
+    assert augmentation_of((Choice("own"),), own) is own
+
+
+def test_one_by_name():
+    @dataclass(frozen=True)
+    class Noise:
+        size: float = 0.1
+
+        def __call__(self, samples, rng):
+            return samples + self.size * rng.standard_normal(samples.shape)
+
+    AUGMENTATIONS.add("noise", Noise)
+    try:
+        chosen = AugmentationReader().choose({"name": "noise", "size": 0.5}, "x")
+        assert augmentation_of(chosen) == InTurn((Noise(0.5),))
+    finally:
+        AUGMENTATIONS.discard("noise")
+
+
+def test_lanes_and_stacks_say_why_not():
+    model = FlatModel(make_model())
+    wanted = TrainerSettings(SHAPE, 8, augment=Flip())
+    assert why_not_lanes(model, wanted) == "they do not augment samples."
+    assert pick_trainer("auto", model, wanted).name == "torch"
+    with pytest.raises(ConfigError, match="does not augment"):
+        stacked_trainer(model, wanted)
