@@ -78,7 +78,7 @@ def test_what_is_asked_for_wins(tmp_path):
     assert (config.data.clients, config.per_round, config.model.name) == (2, 1, "logistic")
     assert data.clients == 2
     assert (config.data.split.name, config.seed) == ("groups", 3)
-    with pytest.raises(ConfigError, match="per_round is 4, but there are only 3 clients"):
+    with pytest.raises(ConfigError, match="per_round= is 4, but there are only 3 clients"):
         flamma.run(data=rows(), **NAMED, per_round=4, out=tmp_path / "run")
 
 

@@ -125,21 +125,26 @@ def _takes_both(parameters: list[inspect.Parameter], needed: list[str]) -> bool:
     return len(needed) == 2 and not elsewhere
 
 
-def as_taken(module: nn.Module, samples: Tensor) -> Tensor:
-    """Return samples as a module takes them: whole numbers as they are if it can, else as float32.
+def takes_whole_numbers(module: nn.Module, sample: Tensor) -> bool:
+    """Return whether a module takes whole numbers, as one that begins with an embedding does.
 
-    A module that begins with an embedding takes whole numbers; most layers refuse them.
+    Most layers refuse them: they multiply by real numbers.
     """
     import torch
 
-    if samples.is_floating_point():
-        return samples
     try:
         with torch.inference_mode():
-            module(samples[:1])
+            module(sample)
     except Exception:  # whatever a module may raise
-        return samples.float()
-    return samples
+        return False
+    return True
+
+
+def as_taken(module: nn.Module, samples: Tensor) -> Tensor:
+    """Return samples as a module takes them: whole numbers as they are if it can, else float32."""
+    if samples.is_floating_point() or takes_whole_numbers(module, samples[:1]):
+        return samples
+    return samples.float()
 
 
 def check_outputs(

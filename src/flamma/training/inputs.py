@@ -1,22 +1,8 @@
-"""How a module takes its samples: as whole numbers, and with the channels of images last."""
+"""How a module takes its samples: with the channels of images last."""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
-
-
-def takes_whole_numbers(module: nn.Module, sample: Tensor) -> bool:
-    """Return whether a module takes whole numbers, as one that begins with an embedding does.
-
-    Most layers refuse them: they multiply by real numbers.
-    """
-    try:
-        with torch.inference_mode():
-            module(sample)
-    except Exception:  # whatever a module may raise
-        return False
-    return True
+from torch import nn
 
 
 def wants_channels_last(module: nn.Module) -> bool:

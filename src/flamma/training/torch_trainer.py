@@ -15,13 +15,14 @@ from torch import Tensor, nn
 
 from flamma.errors import ConfigError
 from flamma.models.flat import FlatModel
+from flamma.models.own import takes_whole_numbers
 from flamma.names import quoted
 from flamma.numerics import total
 from flamma.tasks.measures import PLAIN_MEASURES, Measures
 from flamma.tasks.own import refuse_negative
 from flamma.training.augmentations import Augment, augmented
 from flamma.training.flat_steps import FlatSteps
-from flamma.training.inputs import takes_whole_numbers, wants_channels_last
+from flamma.training.inputs import wants_channels_last
 from flamma.training.jobs import (
     Floats32,
     TooSlow,

@@ -8,8 +8,8 @@ import torch
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
+from flamma.models.own import takes_whole_numbers
 from flamma.tasks.measures import Measures
-from flamma.training.inputs import takes_whole_numbers
 from flamma.types import Inputs, Targets
 
 TRIAL_SAMPLES = 2
