@@ -303,8 +303,8 @@ def test_single_precision_may_round_above_a_hundred():
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
-        (lambda: metrics.mean([101.0]), "percentage from 0 to 100"),
-        (lambda: metrics.mean([-1.0]), "percentage from 0 to 100"),
+        (lambda: summarise([101.0], [1]), "percentage from 0 to 100"),
+        (lambda: summarise([-1.0], [1]), "percentage from 0 to 100"),
         (lambda: summarise([math.inf], [1]), "percentage from 0 to 100"),
         (lambda: summarise([1.0, 2.0], [1]), "equally many, but there are 2 and 1"),
         (lambda: summarise([1.0], [-1]), "samples must be finite"),

@@ -39,12 +39,16 @@ class Evaluation:
         where all clients were evaluated.
     personal : bool
         Whether clients scored models of their own, rather than the global one.
+    scored_by : str
+        What a client's score is called where it is not accuracy; it stands in its place in the
+        names of metrics.
     """
 
     metrics: Mapping[str, float | None]
     unscored: Mapping[int, str] = field(default_factory=dict)
     sample: int | None = None
     personal: bool = False
+    scored_by: str = ""
 
     def __getitem__(self, name: str) -> float | None:
         return self.metrics.get(name)

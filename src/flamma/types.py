@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,10 @@ from numpy.typing import NDArray
 Params = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Inputs = NDArray[Any]
+"""Samples: float32, or int64 where they may be token ids."""
+Targets = NDArray[Any]
+"""What is to be predicted: int64 labels or tokens, or float32 numbers; the task says which."""
 
 MOST_SAMPLES = 2**40
 """The most samples that a client can say it has."""
@@ -304,11 +309,13 @@ class Report:
 class Scores:
     """The global model evaluated on the clients' own held-out data, and on the common test set.
 
-    Accuracies are in percent; ``samples`` are the held-out samples of each client. A client that
-    gave no score has NaN, and ``missing`` says why. ``clients`` has the numbers of the clients in
-    order where only a sample of them was evaluated; without it, entry ``i`` is client ``i``.
-    ``personal`` is whether each client scored a model of its own; the test set is scored by the
-    global one.
+    Accuracies are in percent, and so is any other metric of a run that stands in their place;
+    ``metric`` is what that is called, empty for accuracy, and ``is_share`` whether it lies between
+    0 and 100 for any model. ``samples`` are the held-out
+    samples of each client. A client that gave no score has NaN, and ``missing`` says why.
+    ``clients`` has the numbers of the clients in order where only a sample of them was evaluated;
+    without it, entry ``i`` is client ``i``. ``personal`` is whether each client scored a model of
+    its own; the test set is scored by the global one.
     """
 
     accuracy: Floats
@@ -319,6 +326,8 @@ class Scores:
     missing: Mapping[int, str] = field(default_factory=dict)
     clients: Ints | None = None
     personal: bool = False
+    metric: str = ""
+    is_share: bool = True
 
 
 Scoring = Callable[[], Scores]

@@ -147,8 +147,8 @@ def _record(config: Config, data: FederatedData, names: tuple[str, ...]) -> dict
         "classes": list(names),
         "train_samples": data.samples.tolist(),
         "held_out_samples": np.diff(data.held_offsets).tolist(),
-        "validation_samples": int(data.validation_y.size),
-        "test_samples": int(data.test_y.size),
+        "validation_samples": len(data.validation_y),
+        "test_samples": len(data.test_y),
         "class_counts": data.class_counts().tolist(),
     }
 
@@ -161,11 +161,12 @@ def _print_table(config: Config, data: FederatedData, names: tuple[str, ...]) ->
     held, counts = np.diff(data.held_offsets), data.class_counts()
     print(
         f"{config.data.dataset} over {data.clients} clients by {config.data.split.name}, seed "
-        f"{config.seed}: {data.train_y.size} training samples, {data.held_y.size} held out, "
-        f"{data.validation_y.size} in the server's validation set, {data.test_y.size} in the test "
+        f"{config.seed}: {len(data.train_y)} training samples, {len(data.held_y)} held out, "
+        f"{len(data.validation_y)} in the server's validation set, {len(data.test_y)} in the test "
         f"set\n"
     )
-    columns = min(data.classes, MOST_TABLE_CLASSES)
+    classes = counts.shape[1]  # none where samples have no class
+    columns = min(classes, MOST_TABLE_CLASSES)
     rows = [
         [
             str(client),
@@ -176,9 +177,9 @@ def _print_table(config: Config, data: FederatedData, names: tuple[str, ...]) ->
         for client in range(min(data.clients, MOST_TABLE_CLIENTS))
     ]
     print(text_table(["client", "train", "held out", *names[:columns]], rows, left=0))
-    if data.clients > len(rows) or data.classes > columns:
+    if data.clients > len(rows) or classes > columns:
         print(
-            f"... {len(rows)} of {data.clients} clients and {columns} of {data.classes} classes "
+            f"... {len(rows)} of {data.clients} clients and {columns} of {classes} classes "
             f"shown (--json prints all)"
         )
 

@@ -196,6 +196,8 @@ def round_line(record: RoundRecord, rounds: int) -> str:
     >>> round_line(RoundRecord(3, (1, 2), (), {}, 0.5, (4, 5), None, 9, evaluation), 10)
     'round  3/10  γ 0.500  epochs 4.5  accuracy 71.2%  variance 605.2'
     """
+    from flamma.experiments.summary import scored_by
+
     epochs = record.local_epochs
     mean = sum(epochs) / len(epochs) if epochs else 0.0
     parts = [
@@ -204,7 +206,7 @@ def round_line(record: RoundRecord, rounds: int) -> str:
         f"epochs {mean:.1f}",
     ]
     if record.evaluated:
-        parts.append(f"accuracy {record.metric('accuracy'):.1f}%")
+        parts.append(f"{scored_by([record]) or 'accuracy'} {record.metric('accuracy'):.1f}%")
         parts.append(f"variance {record.metric('accuracy_variance'):.1f}")
     if record.evaluation is not None and record.evaluation.sample is not None:
         parts.append(f"of {record.evaluation.sample:,} sampled clients")

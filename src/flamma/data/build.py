@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from flamma.data.datasets import DATASETS, load_dataset
 from flamma.data.federated import FederatedData
+from flamma.data.records import Dataset
 from flamma.data.splits import SPLITS, Pool, split_owners
 from flamma.errors import DataError
 from flamma.registry import Choice
 from flamma.seeding import stream
 from flamma.shared import shared_zeros
+from flamma.tasks import TASKS
 from flamma.types import Ints
 
 GENERATED_SAMPLES_PER_CLIENT = 10
@@ -110,15 +112,18 @@ def build_federation(
     pool = None if train_samples is None else _pool_size(train_samples, held_out)
     wanted = _wanted(dataset, clients, pool, validation_samples)
     source = load_dataset(dataset, data_dir, wanted)
-    samples = Pool(source.train_y, source.classes, clients, seed, source.groups)
+    task = TASKS[source.task]
+    samples = pool_of(source, clients, seed)
     part = partition(samples, chosen, pool, validation_samples, held_out, dataset)
-    test = _test_subset(source.test_y, source.classes, test_samples, dataset)
+    test_labels = source.test_y if task.labels_samples else np.zeros(len(source.test_y), np.int64)
+    test = _test_subset(test_labels, samples.classes, test_samples, dataset)
     rows = np.concatenate((part.train, part.held, part.validation))
     cuts = np.cumsum((part.train.size, part.held.size))
     train_x, held_x, validation_x = np.split(source.training_samples(rows), cuts)
-    labels = shared_zeros(rows.size, np.int64)
-    np.take(source.train_y, rows, out=labels, mode="clip")  # "raise" would copy
-    train_y, held_y, validation_y = np.split(labels, cuts)
+    given = np.asarray(source.train_y, dtype=task.target_type)
+    targets = shared_zeros((rows.size, *given.shape[1:]), task.target_type)
+    np.take(given, rows, axis=0, out=targets, mode="clip")  # "raise" would copy
+    train_y, held_y, validation_y = np.split(targets, cuts)
     return FederatedData(
         train_x,
         train_y,
@@ -127,12 +132,25 @@ def build_federation(
         held_y,
         part.held_offsets,
         source.standardised(source.test_x[test]),
-        source.test_y[test],
+        np.asarray(source.test_y[test], dtype=task.target_type),
         validation_x,
         validation_y,
         classes=source.classes,
         name=dataset,
+        task=source.task,
     )
+
+
+def pool_of(source: Dataset, clients: int, seed: int) -> Pool:
+    """Return the training samples of a dataset, to be dealt to clients.
+
+    Where the targets of its task are no classes, all samples are of one, which a split by label
+    refuses.
+    """
+    if TASKS[source.task].labels_samples:
+        return Pool(source.train_y, source.classes, clients, seed, source.groups)
+    alike = np.zeros(len(source.train_y), dtype=np.int64)
+    return Pool(alike, 1, clients, seed, source.groups, labelled=False)
 
 
 def choose_split(

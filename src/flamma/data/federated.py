@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.data.labels import whole_labels
 from flamma.errors import DataError
 from flamma.seeding import stream
-from flamma.types import Ints
-
-Images = NDArray[np.float32]
+from flamma.tasks import DEFAULT_TASK, TASKS, Task
+from flamma.types import Inputs, Ints, Targets
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,27 +23,33 @@ class FederatedData:
 
     Client ``i`` owns ``train_x[train_offsets[i]:train_offsets[i + 1]]``, and the same of
     ``held``. Samples are float32 of shape (samples, channels, height, width) or (samples,
-    features), labels int64. ``test`` is the common test set, ``validation`` the server's own set,
-    which may be empty.
+    features), or int64 where they may be token ids. ``test`` is the common test set,
+    ``validation`` the server's own set, which may be empty.
+
+    ``task`` names an entry of :data:`~flamma.tasks.TASKS`, which says what targets are: int64
+    labels for ``classification``, float32 numbers for ``regression``, int64 of shape (samples,
+    length) for ``next-token``. ``classes`` is how many numbers a model gives for each prediction:
+    one per class or token, and 1 for regression.
 
     ``labels`` has the classes as the user calls them, in the order of their numbers, and
     ``client_names`` the clients; either is empty where numbers are all there is.
     """
 
-    train_x: Images
-    train_y: Ints
+    train_x: Inputs
+    train_y: Targets
     train_offsets: Ints
-    held_x: Images
-    held_y: Ints
+    held_x: Inputs
+    held_y: Targets
     held_offsets: Ints
-    test_x: Images
-    test_y: Ints
-    validation_x: Images
-    validation_y: Ints
+    test_x: Inputs
+    test_y: Targets
+    validation_x: Inputs
+    validation_y: Targets
     classes: int
     name: str = "data"
     labels: tuple[str | int | float | bool, ...] = ()
     client_names: tuple[str, ...] = ()
+    task: str = DEFAULT_TASK
 
     @property
     def clients(self) -> int:
@@ -63,13 +67,18 @@ class FederatedData:
         return tuple(self.train_x.shape[1:])
 
     def class_counts(self) -> Ints:
-        """Return how many training samples of each class each client has."""
+        """Return how many training samples of each class each client has.
+
+        There are no columns if the targets of the task are not classes.
+        """
+        if not TASKS[self.task].labels_samples:
+            return np.zeros((self.clients, 0), dtype=np.int64)
         cell = np.repeat(self.classes * np.arange(self.clients), self.samples)
         cell += self.train_y
         counts = np.bincount(cell, minlength=self.clients * self.classes)
         return counts.reshape(self.clients, self.classes)
 
-    def held_out_of(self, clients: Ints) -> tuple[Images, Ints, Ints]:
+    def held_out_of(self, clients: Ints) -> tuple[Inputs, Targets, Ints]:
         """Return the held-out samples, labels and offsets of some clients alone."""
         counts = np.diff(self.held_offsets)[clients]
         offsets = np.concatenate(([0], np.cumsum(counts)))
@@ -84,51 +93,69 @@ def federated_from_arrays(
     test: tuple[Any, Any] | None = None,
     validation: tuple[Any, Any] | None = None,
     name: str = "arrays",
+    task: str = DEFAULT_TASK,
 ) -> FederatedData:
     """Return a federation of arrays: (x, y) of each client, and its held-out (x, y).
 
-    Without a test set, the held-out data of all clients are the test set.
+    Without a test set, the held-out data of all clients are the test set. Samples become float32;
+    whole numbers of 32 or 64 bits stay whole, for they may be token ids, and a model that cannot
+    take them gets them as float32 after all.
+
+    Parameters
+    ----------
+    clients, held_out : sequence of (x, y)
+        The samples and targets of each client.
+    test, validation : (x, y), optional
+        The common test set, and the server's own set.
+    name : str
+        What the data are called.
+    task : str
+        What is to be predicted: ``classification`` (y are labels: whole numbers from 0),
+        ``regression`` (a number each) or ``next-token`` (y are token ids of shape (samples,
+        length), and so are the samples).
 
     Raises
     ------
     DataError
-        If samples and labels do not fit together, or labels are not whole numbers from 0 to
-        below :data:`~flamma.data.labels.MOST_CLASSES`.
+        If samples and targets do not fit together or the task.
     """
     if not clients or len(clients) != len(held_out):
         raise DataError(
             f"every client needs training and held-out data, but there are {len(clients)} and "
             f"{len(held_out)}."
         )
-    train_x, train_y, train_offsets = _joined(clients, "training")
-    held_x, held_y, held_offsets = _joined(held_out, "held-out")
-    test_x, test_y = (held_x, held_y) if test is None else _joined([test], "test")[:2]
-    if validation is None:
-        validation_x, validation_y = train_x[:0], train_y[:0]
-    else:
-        validation_x, validation_y, _ = _joined([validation], "validation")
-    labels = np.concatenate([train_y, held_y, test_y, validation_y])
-    if not labels.size:
+    kind = TASKS[task]
+    train_x, train_y, train_offsets = _joined(kind, clients, "training")
+    held_x, held_y, held_offsets = _joined(kind, held_out, "held-out")
+    test_x, test_y, _ = (held_x, held_y, ()) if test is None else _joined(kind, [test], "test")
+    validation_x, validation_y = train_x[:0], train_y[:0]
+    if validation is not None:
+        validation_x, validation_y, _ = _joined(kind, [validation], "validation")
+    xs = _of_one_type([train_x, held_x, test_x, validation_x])
+    ys = (train_y, held_y, test_y, validation_y)
+    found = [kind.outputs(x, y) for x, y in zip(xs, ys, strict=True) if len(y)]
+    if not found:
         raise DataError("there are no samples.")
     return FederatedData(
-        train_x,
+        xs[0],
         train_y,
         train_offsets,
-        held_x,
+        xs[1],
         held_y,
         held_offsets,
-        test_x,
+        xs[1] if test is None else xs[2],
         test_y,
-        validation_x,
+        xs[3],
         validation_y,
-        classes=int(labels.max()) + 1,
+        classes=max(found),
         name=name,
+        task=task,
     )
 
 
 def pooled(data: FederatedData) -> FederatedData:
     """Return the federation with all training data at client 0; held-out data are unchanged."""
-    everything = np.full(data.clients, data.train_y.size, dtype=np.int64)
+    everything = np.full(data.clients, len(data.train_y), dtype=np.int64)
     return replace(data, train_offsets=np.concatenate(([0], everything)))
 
 
@@ -160,23 +187,31 @@ def without_held_out(data: FederatedData, share: float, seed: int) -> FederatedD
 
 
 def _offsets(parts: Sequence[NDArray[Any]]) -> Ints:
-    return np.concatenate(([0], np.cumsum([part.size for part in parts]))).astype(np.int64)
+    return np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
 
 
-def _joined(parts: Sequence[tuple[Any, Any]], what: str) -> tuple[Images, Ints, Ints]:
+def _joined(
+    task: Task, parts: Sequence[tuple[Any, Any]], what: str
+) -> tuple[Inputs, Targets, Ints]:
     xs, ys = [], []
     for number, (x, y) in enumerate(parts):
-        images = np.asarray(x, dtype=np.float32)
-        labels = whole_labels(y, f"{what} labels of client {number}")
-        if labels.ndim != 1 or images.shape[:1] != labels.shape:
+        samples = task.inputs(x)
+        targets = task.targets(y, f"{what} labels of client {number}")
+        if samples.shape[:1] != targets.shape[:1] or (task.labels_samples and targets.ndim != 1):
             raise DataError(
                 f"{what} data of client {number} must be as many samples as labels, but their "
-                f"shapes are {images.shape} and {labels.shape}."
+                f"shapes are {samples.shape} and {targets.shape}."
             )
-        if not np.isfinite(images).all():
+        if not np.isfinite(samples).all():
             raise DataError(f"{what} data of client {number} have a value that is not finite.")
-        xs.append(images)
-        ys.append(labels)
-    if len({x.shape[1:] for x in xs}) > 1:
+        xs.append(samples)
+        ys.append(targets)
+    if len({x.shape[1:] for x in xs}) > 1 or len({y.shape[1:] for y in ys}) > 1:
         raise DataError(f"{what} samples of all clients must have the same shape.")
-    return np.concatenate(xs), np.concatenate(ys), _offsets(ys)
+    return np.concatenate(_of_one_type(xs)), np.concatenate(ys), _offsets(ys)
+
+
+def _of_one_type(parts: Sequence[Inputs]) -> list[Inputs]:
+    """Return samples that are whole numbers everywhere, or float32 everywhere."""
+    whole = all(part.dtype.kind == "i" for part in parts if len(part))
+    return [part.astype(np.int64 if whole else np.float32, copy=False) for part in parts]

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.data.labels import MOST_CLASSES
 from flamma.errors import DataError
 from flamma.shared import shared_zeros
-from flamma.types import Ints
+from flamma.tasks import DEFAULT_TASK, TASKS
+from flamma.tasks.labels import MOST_CLASSES
+from flamma.types import Inputs, Ints, Targets
 
 if TYPE_CHECKING:
     from flamma.data.sources import Source
 
-StoredSamples = NDArray[np.uint8] | NDArray[np.float32]
+StoredSamples = NDArray[np.uint8] | NDArray[np.float32] | NDArray[np.int64]
 SAMPLES_AT_ONCE = 16_384
 """Stored samples that are standardised at a time."""
 
@@ -92,6 +93,8 @@ class Dataset:
     ``full_scale`` is the largest stored value; ``mean`` and ``std`` are those of the training
     set divided by it, one number per channel. They are constants, so they depend on no seed.
     ``groups`` numbers the natural group of each training sample (its writer, hospital, airline).
+    ``task`` is what is to be predicted. Samples that are stored as int64 are token ids, which are
+    not standardised.
 
     Raises
     ------
@@ -102,14 +105,15 @@ class Dataset:
 
     name: str
     train_x: StoredSamples | GeneratedSamples
-    train_y: Ints
+    train_y: Targets
     test_x: StoredSamples
-    test_y: Ints
+    test_y: Targets
     class_names: tuple[str, ...]
     full_scale: float = 1.0
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     groups: Ints | None = None
+    task: str = DEFAULT_TASK
 
     def __post_init__(self) -> None:
         if not 1 <= self.classes <= MOST_CLASSES:
@@ -122,29 +126,36 @@ class Dataset:
         ):
             if len(x) != len(y) or not len(y):
                 raise DataError(f"{self.name} has {len(x)} {part} samples, but {len(y)} labels.")
-            if not np.issubdtype(y.dtype, np.integer):
-                raise DataError(f"{self.name} has {part} labels of {y.dtype}, not whole numbers.")
-            if y.min() < 0 or y.max() >= self.classes:
-                raise DataError(
-                    f"{self.name} has {self.classes} classes, but {part} labels from {y.min()} "
-                    f"to {y.max()}."
-                )
-
+            if TASKS[self.task].target_type is np.int64:
+                self._check_labels(part, y)
         groups = self.groups
-        if groups is not None and (groups.shape != self.train_y.shape or groups.min() < 0):
+        if groups is not None and (groups.shape != self.train_y.shape[:1] or groups.min() < 0):
             raise DataError(f"{self.name} needs one group from 0 on for each training sample.")
+
+    def _check_labels(self, part: str, y: Targets) -> None:
+        if not np.issubdtype(y.dtype, np.integer):
+            raise DataError(f"{self.name} has {part} labels of {y.dtype}, not whole numbers.")
+        ignored = TASKS[self.task].ignored
+        if ignored is not None:
+            y = y[y != ignored]
+        if y.size and (y.min() < 0 or y.max() >= self.classes):
+            raise DataError(
+                f"{self.name} has {self.classes} classes, but {part} labels from {y.min()} "
+                f"to {y.max()}."
+            )
 
     @property
     def classes(self) -> int:
         """How many classes there are."""
         return len(self.class_names)
 
-    def training_samples(self, rows: Ints) -> NDArray[np.float32]:
+    def training_samples(self, rows: Ints) -> Inputs:
         """Return some training samples, standardised, in memory that forked processes share.
 
         They are copied in parts, so that samples are nowhere twice.
         """
-        chosen = shared_zeros((rows.size, *self.train_x.shape[1:]), np.float32)
+        kind = np.int64 if self.train_x.dtype == np.int64 else np.float32
+        chosen: Inputs = shared_zeros((rows.size, *self.train_x.shape[1:]), kind)
         if isinstance(self.train_x, GeneratedSamples):
             for places, found in self.train_x.parts(rows):
                 chosen[places] = self.standardised(found)
@@ -154,8 +165,10 @@ class Dataset:
             chosen[own] = self.standardised(self.train_x[rows[own]])
         return chosen
 
-    def standardised(self, samples: StoredSamples) -> NDArray[np.float32]:
+    def standardised(self, samples: StoredSamples) -> Inputs:
         """Return (samples / full_scale - mean) / std as float32, channel by channel.
+
+        Token ids, which are int64, stay as they are.
 
         Examples
         --------
@@ -165,6 +178,8 @@ class Dataset:
         >>> grey.standardised(black).ravel()
         array([-2., -2., -2., -2.], dtype=float32)
         """
+        if samples.dtype == np.int64:
+            return samples
         column = (1, -1, *([1] * (samples.ndim - 2)))
         mean = np.asarray(self.mean, dtype=np.float32).reshape(column)
         std = np.asarray(self.std, dtype=np.float32).reshape(column)
@@ -181,6 +196,8 @@ class DatasetEntry:
 
     ``load`` takes the folder of the dataset's files and the number of training samples that are
     wanted; only a generated dataset uses the number. A dataset without ``files`` is not fetched.
+    ``task`` is what is to be predicted; where that is no class, ``class_names`` has a name for each
+    number that a model gives: the tokens, or one name for regression.
     """
 
     about: str
@@ -192,6 +209,7 @@ class DatasetEntry:
     files: tuple[DataFile, ...] = ()
     sources: tuple[Source, ...] = field(default=())
     generated: bool = False
+    task: str = DEFAULT_TASK
 
     @property
     def classes(self) -> int:

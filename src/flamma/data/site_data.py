@@ -21,8 +21,7 @@ import flamma
 from flamma.clients.behaviours import Behaviour
 from flamma.data.build import build_federation, held_out_mask
 from flamma.data.cache import cached_arrays, store_arrays
-from flamma.data.federated import Images
-from flamma.data.labels import whole_labels
+from flamma.data.datasets import DATASETS
 from flamma.data.pictures import read_folder, read_parquet
 from flamma.data.site_files import (
     DatasetSlice,
@@ -33,7 +32,8 @@ from flamma.data.site_files import (
     read_site,
 )
 from flamma.errors import ConfigError, DataError
-from flamma.types import Ints
+from flamma.tasks import DEFAULT_TASK, TASKS, Task
+from flamma.types import Inputs, Targets
 
 CACHE_FOLDER = ".arrays"
 CACHED_ARRAYS = ("x", "y", "held_x", "held_y")
@@ -41,8 +41,8 @@ LARGEST_ARRAY_BYTES = 32 * 1024**3
 ZIP_END_BYTES, ZIP64_COUNT = 22, 0xFFFF
 """The size of the last record of a zip, and its count of members if that stands elsewhere."""
 
-Parts = tuple[Images, Ints, Images, Ints]
-"""Training samples and labels, held-out samples and labels."""
+Parts = tuple[Inputs, Targets, Inputs, Targets]
+"""Training samples and targets, held-out samples and targets."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +55,14 @@ class SiteData:
 
     name: str
     cost: float | None
-    x: Images
-    y: Ints
-    held_x: Images
-    held_y: Ints
+    x: Inputs
+    y: Targets
+    held_x: Inputs
+    held_y: Targets
     classes: int
     tells_cost: bool = False
     behaviour: Behaviour = field(default_factory=Behaviour)
+    task: str = DEFAULT_TASK
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -84,7 +85,8 @@ def load_site(path: str | Path) -> SiteData:
         parts, classes = _load(site)
     except (ConfigError, DataError) as error:
         raise DataError(f"{site.path}: {error}") from error
-    return SiteData(site.name, site.cost, *parts, classes, site.tells_cost, site.behaviour)
+    told = (site.tells_cost, site.behaviour, task_of(site.source))
+    return SiteData(site.name, site.cost, *parts, classes, *told)
 
 
 def _load(site: SiteFile) -> tuple[Parts, int]:
@@ -97,7 +99,7 @@ def _load(site: SiteFile) -> tuple[Parts, int]:
         parts, classes = _slice(site.source)
     else:
         parts, classes = _own_samples(site)
-    _check(parts, classes)
+    _check(parts, classes, TASKS[task_of(site.source)])
     store_arrays(folder, key, dict(zip(CACHED_ARRAYS, parts, strict=True)), classes)
     return parts, classes
 
@@ -113,14 +115,16 @@ def _own_samples(site: SiteFile) -> tuple[Parts, int]:
         x, y = read_parquet(path, source)
     else:
         x, y, classes = read_folder(path, source.class_names, source)
-    labels = whole_labels(y, "labels")
+    task = TASKS[source.task]
+    labels = task.targets(y, "labels")
     if held is None:
         x, labels, held_x, held_labels = _hold_out(x, labels, source)
     else:
-        held_x, held_labels = held[0], whole_labels(held[1], "held-out labels")
+        held_x, held_labels = held[0], task.targets(held[1], "held-out labels")
     parts = (_scaled(x, source), labels, _scaled(held_x, source), held_labels)
-    largest = max((int(part.max()) for part in (labels, held_labels) if part.size), default=0)
-    return parts, source.classes or classes or largest + 1
+    pairs = ((parts[0], labels), (parts[2], held_labels))
+    found = max((task.outputs(x, y) for x, y in pairs if len(y)), default=1)
+    return parts, source.classes or classes or found
 
 
 def _slice(source: DatasetSlice) -> tuple[Parts, int]:
@@ -192,22 +196,31 @@ def _reason(error: Exception) -> str:
 
 
 def _hold_out(
-    x: NDArray[Any], y: Ints, source: OwnSamples
-) -> tuple[NDArray[Any], Ints, NDArray[Any], Ints]:
-    if y.ndim != 1 or x.shape[:1] != y.shape or y.size < 2:
+    x: NDArray[Any], y: Targets, source: OwnSamples
+) -> tuple[NDArray[Any], Targets, NDArray[Any], Targets]:
+    labelled = TASKS[source.task].labels_samples
+    if (labelled and y.ndim != 1) or x.shape[:1] != y.shape[:1] or len(y) < 2:
         raise DataError(
             f"there must be as many samples as labels, and at least two, but their shapes are "
             f"{x.shape} and {y.shape}."
         )
-    owners = np.zeros(y.size, dtype=np.int64)
-    held = held_out_mask(owners, y, 1, source.seed, source.held_out)
+    owners = np.zeros(len(y), dtype=np.int64)
+    classes = y if labelled else owners
+    held = held_out_mask(owners, classes, 1, source.seed, source.held_out)
     return x[~held], y[~held], x[held], y[held]
 
 
-def _scaled(x: NDArray[Any], source: OwnSamples) -> Images:
-    """Return samples as float32: bytes divided by 255, then standardised by mean and std."""
+def _scaled(x: NDArray[Any], source: OwnSamples) -> Inputs:
+    """Return samples as float32: bytes divided by 255, then standardised by mean and std.
+
+    Whole numbers that may be token ids stay what they are, unless they are standardised.
+    """
+    task = TASKS[source.task]
+    tokens = x.dtype.kind in "iu" and not (source.mean or source.std)
+    if task.takes_tokens or (tokens and x.dtype != np.uint8):
+        return np.ascontiguousarray(task.inputs(x))
     if x.dtype == np.uint8:
-        scaled: Images = x.astype(np.float32) / np.float32(255)
+        scaled: Inputs = x.astype(np.float32) / np.float32(255)
     elif np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer):
         scaled = np.asarray(x, dtype=np.float32)
     else:
@@ -227,10 +240,11 @@ def _scaled(x: NDArray[Any], source: OwnSamples) -> Images:
     return np.ascontiguousarray(scaled)
 
 
-def _check(parts: Parts, classes: int) -> None:
+def _check(parts: Parts, classes: int, task: Task) -> None:
     x, y, held_x, held_y = parts
     for images, labels, what in ((x, y, "x and y"), (held_x, held_y, "held_x and held_y")):
-        if not 2 <= images.ndim <= 4 or labels.ndim != 1 or len(images) != len(labels):
+        wrong_labels = task.labels_samples and labels.ndim != 1
+        if not 2 <= images.ndim <= 4 or wrong_labels or len(images) != len(labels):
             raise DataError(
                 f"{what} must be (samples, features) or (samples, channels, height, width) and as "
                 f"many labels, but have the shapes {images.shape} and {labels.shape}."
@@ -239,10 +253,11 @@ def _check(parts: Parts, classes: int) -> None:
             raise DataError(f"{what} have no samples.")
         if images.nbytes > LARGEST_ARRAY_BYTES:
             raise DataError(f"{what} have more than {LARGEST_ARRAY_BYTES // 1024**3} GiB.")
-        if labels.min() < 0 or labels.max() >= classes:
+        predicted = labels[labels != task.ignored] if labels.dtype.kind == "i" else labels[:0]
+        if predicted.size and (predicted.min() < 0 or predicted.max() >= classes):
             raise DataError(
-                f"labels must lie from 0 to {classes - 1}, but {what} have {labels.min()} to "
-                f"{labels.max()}."
+                f"labels must lie from 0 to {classes - 1}, but {what} have {predicted.min()} "
+                f"to {predicted.max()}."
             )
         if not np.isfinite(images).all():
             raise DataError(f"{what} have a value that is not finite.")
@@ -250,6 +265,13 @@ def _check(parts: Parts, classes: int) -> None:
         raise DataError(
             f"training samples have the shape {x.shape[1:]}, held-out samples {held_x.shape[1:]}."
         )
+
+
+def task_of(source: OwnSamples | DatasetSlice) -> str:
+    """Return the task of a site's data: what its file says, or that of the dataset."""
+    if isinstance(source, DatasetSlice):
+        return DATASETS[source.dataset].task
+    return source.task
 
 
 def _cache_key(site: SiteFile) -> str:

@@ -13,12 +13,13 @@ from typing import Any
 
 from flamma.clients.behaviours import BEHAVIOURS, Behaviour, make_behaviour
 from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES, choose_split
-from flamma.data.labels import MOST_CLASSES
 from flamma.data.pictures import PictureOptions
 from flamma.errors import ConfigError, DataError
-from flamma.names import SITE_NAME
+from flamma.names import SITE_NAME, unknown
 from flamma.options import from_table
 from flamma.registry import Choice
+from flamma.tasks import DEFAULT_TASK, TASKS
+from flamma.tasks.labels import MOST_CLASSES
 from flamma.toml import read_toml
 
 
@@ -34,6 +35,8 @@ class OwnSamples:
         The seed of which samples are held out.
     classes : int
         The number of classes; by default one more than the largest label.
+    task : str
+        What is to be predicted: ``classification``, ``regression`` or ``next-token``.
     mean, std : list of float
         Subtracted from the samples, and what they are then divided by: one number, or one for
         each channel.
@@ -42,6 +45,7 @@ class OwnSamples:
     held_out: float = HELD_OUT
     seed: int = 0
     classes: int | None = None
+    task: str = DEFAULT_TASK
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
 
@@ -52,6 +56,8 @@ class OwnSamples:
             raise DataError(f"data.seed must be at least 0, not {self.seed}.")
         if self.classes is not None and not 1 <= self.classes <= MOST_CLASSES:
             raise DataError(f"data.classes must be from 1 to {MOST_CLASSES}, not {self.classes}.")
+        if self.task not in TASKS:
+            raise DataError(unknown("task", self.task, TASKS))
         if self.std and min(self.std) <= 0:
             raise DataError(f"data.std must be positive, not {min(self.std):g}.")
 

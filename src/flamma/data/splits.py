@@ -41,6 +41,8 @@ class Pool:
         The seed of the split.
     groups : ndarray, optional
         The natural group of each sample (its writer, hospital, airline), numbered from 0.
+    labelled : bool
+        Whether ``labels`` are classes; else they are all 0.
     """
 
     labels: Ints
@@ -48,6 +50,7 @@ class Pool:
     clients: int
     seed: int = 0
     groups: Ints | None = None
+    labelled: bool = True
 
     def stream(self, attempt: int = 0) -> np.random.Generator:
         """Return the random stream of the split."""
@@ -86,6 +89,7 @@ def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0)
     uneven : float
         The standard deviation of the logarithm of the shards' sizes; 0 makes them equal.
     """
+    _needs_labels("shards", pool)
     _at_least_one("shards_per_client", shards_per_client)
     labels, clients = pool.labels, pool.clients
     count = clients * shards_per_client
@@ -121,6 +125,7 @@ def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.
     uneven : float
         The standard deviation of the logarithm of the parts' sizes; 0 makes them equal.
     """
+    _needs_labels("classes", pool)
     _at_least_one("classes_per_client", classes_per_client)
     labels, classes, clients, each = pool.labels, pool.classes, pool.clients, classes_per_client
     if not 1 <= each <= classes:
@@ -157,6 +162,7 @@ def split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
     alpha : float
         The concentration, from 0.001 to 1000000.
     """
+    _needs_labels("dirichlet", pool)
     labels, classes, clients = pool.labels, pool.classes, pool.clients
     if not (math.isfinite(alpha) and 1e-3 <= alpha <= 1e6):
         raise DataError(f"alpha must lie between 0.001 and 1000000, not {alpha:g}.")
@@ -309,6 +315,14 @@ def _check(pool: Pool) -> None:
         raise DataError(
             f"{pool.clients} clients need at least {MIN_SAMPLES * pool.clients} samples, one to "
             f"train on and one held out each, but there are {pool.labels.size}."
+        )
+
+
+def _needs_labels(split: str, pool: Pool) -> None:
+    if not pool.labelled:
+        raise DataError(
+            f"the split {split} deals samples by their class, and these have none: use iid or "
+            f"groups."
         )
 
 

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from flamma.data.federated import FederatedData, Images
+from flamma.data.federated import FederatedData
 from flamma.engines.outcomes import Outcome, outcome_of
 from flamma.shared import shared_zeros
+from flamma.tasks.classification import ACCURACY
+from flamma.tasks.contract import ClientMetric, SampleMarks
 from flamma.training.jobs import Trainer, TrainingJob, training_stream, used_samples
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
-from flamma.types import NO_VECTORS, Ints, LocalTask, Params, TaskVectors
+from flamma.types import NO_VECTORS, Inputs, LocalTask, Params, Targets, TaskVectors
 
 JOB_WEIGHTS_BYTES = 2**25
 """Memory for the weights of one job, if it has more clients than are trained at once."""
@@ -74,6 +76,8 @@ class Executor:
         Where workers train: ``cpu``, or a GPU that this process has not touched.
     make_trainer : callable, optional
         Makes the same trainer on another device.
+    metric : ClientMetric
+        What samples are marked for.
     """
 
     def __init__(
@@ -82,10 +86,11 @@ class Executor:
         trainer: Trainer,
         seed: int,
         time_limit: float | None,
-        scored: Sequence[tuple[Images, Ints]],
+        scored: Sequence[tuple[Inputs, Targets]],
         size: int,
         device: str,
         make_trainer: Callable[[str], Trainer] | None = None,
+        metric: ClientMetric = ACCURACY,
     ) -> None:
         self.data = data
         self.trainer = trainer
@@ -97,9 +102,11 @@ class Executor:
         self._make_trainer = make_trainer
         fitting = JOB_WEIGHTS_BYTES // (4 * size)
         self.most_tasks = 1 if trainer.width == 1 else max(trainer.width, fitting)
-        self._first = np.concatenate(([0], np.cumsum([y.size for _, y in scored]))).tolist()
+        self._first = np.concatenate(([0], np.cumsum([len(y) for _, y in scored]))).tolist()
         self._losses = shared_zeros(self._first[-1], np.float32)
-        self._right = shared_zeros(self._first[-1], np.bool_)
+        self._marks: SampleMarks = shared_zeros(
+            (self._first[-1], *metric.mark_shape), metric.mark_type
+        )
 
     def move_to(self, device: str) -> None:
         """Train on another device from now on."""
@@ -126,14 +133,14 @@ class Executor:
     def score(self, span: Span, params: Params) -> None:
         """Score samples into the memory that :meth:`scores` reads."""
         x, y = self.scored[span.dataset]
-        losses, right = self.scores(span.dataset)
+        losses, marks = self.scores(span.dataset)
         where = slice(span.start, span.stop)
-        losses[where], right[where] = self.trainer.predict(params, x[where], y[where])
+        losses[where], marks[where] = self.trainer.predict(params, x[where], y[where])
 
-    def scores(self, dataset: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return the loss of each sample of a data set, and whether it is classified right."""
+    def scores(self, dataset: int) -> tuple[NDArray[np.float32], SampleMarks]:
+        """Return the loss of each sample of a data set, and its mark for the metric."""
         where = slice(self._first[dataset], self._first[dataset + 1])
-        return self._losses[where], self._right[where]
+        return self._losses[where], self._marks[where]
 
     def spans(self, datasets: Sequence[int], wanted: int) -> list[Span]:
         """Cut data sets into about as many spans as wanted.
@@ -142,7 +149,7 @@ class Executor:
         on how many spans there are.
         """
         step = SAMPLES_SCORED_AT_ONCE
-        sizes = {dataset: self.scored[dataset][1].size for dataset in datasets}
+        sizes = {dataset: len(self.scored[dataset][1]) for dataset in datasets}
         batches = sum(-(-size // step) for size in sizes.values())
         length = step * max(1, -(-batches // wanted))
         return [
@@ -150,6 +157,31 @@ class Executor:
             for dataset, size in sizes.items()
             for start in range(0, size, length)
         ]
+
+    def groups(
+        self, tasks: Sequence[LocalTask], samples: Sequence[int], places: list[int], processes: int
+    ) -> list[list[int]]:
+        """Return the places of the tasks that are trained together, the largest tasks first.
+
+        A trainer of one client at a time gets groups of one, which go to whichever process is
+        free. Else the tasks are dealt out so that every process has about the same work, in as
+        few groups as their weights fit into.
+        """
+
+        def work(place: int) -> int:
+            task, own = tasks[place], samples[place]
+            if task.evaluates:
+                return own
+            if task.iterations is None:
+                return task.epochs * own
+            return task.iterations * min(self.trainer.batch_size, own)
+
+        order = sorted(places, key=lambda place: (-work(place), place))
+        if self.trainer.width == 1:
+            return [[place] for place in order]
+        needed = -(-len(order) // self.most_tasks)
+        count = max(min(processes, len(order)), needed)
+        return [order[first::count] for first in range(count) if order[first::count]]
 
     def _training_job(self, job: LocalTask | VectorTask) -> TrainingJob:
         task, vectors = job if isinstance(job, VectorTask) else (job, NO_VECTORS)

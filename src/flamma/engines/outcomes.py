@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flamma.numerics import total
 from flamma.training.jobs import TooSlow, Trained
-from flamma.types import Floats, Ints, LocalTask, Params, Report
+from flamma.types import LocalTask, Params, Report
 
 
 class Outcome(NamedTuple):
@@ -50,21 +50,6 @@ def one_line(error: BaseException) -> str:
     """Return an exception as one line of at most 200 characters."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}"[:200] if lines else type(error).__name__
-
-
-def means(values: NDArray[np.generic], offsets: Ints) -> Floats:
-    """Return the mean of each client's values; a client without values has NaN.
-
-    Client ``i`` owns ``values[offsets[i]:offsets[i + 1]]``, which are added up in their order.
-    """
-    counts = np.diff(offsets)
-    means = np.full(counts.size, math.nan)
-    filled = counts > 0
-    if filled.any():
-        owner = np.repeat(np.arange(counts.size), counts)
-        sums = np.bincount(owner, weights=values[offsets[0] : offsets[-1]], minlength=counts.size)
-        means[filled] = sums[filled] / counts[filled]
-    return means
 
 
 def mean_or_nan(values: NDArray[np.generic]) -> float:

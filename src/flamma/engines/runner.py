@@ -6,7 +6,6 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -23,20 +22,20 @@ from flamma.engines.executor import (
     Weights,
     one_thread,
 )
-from flamma.engines.outcomes import Outcome, mean_or_nan, means, training_report
+from flamma.engines.outcomes import Outcome, training_report
 from flamma.engines.placement import gpu_count, wants_cuda, workers_per_device
 from flamma.engines.pool import CannotForkError, WorkerPool
+from flamma.engines.scoring import VALIDATION, ScoredData
 from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
 from flamma.processes import MOST_PROCESSES
 from flamma.seeding import stream
+from flamma.tasks.measures import PLAIN_MEASURES, Measures
 from flamma.training.choose import AUTO, TrainerSettings, pick_trainer
 from flamma.training.jobs import Trainer, TrainingJob, check_sgd
 from flamma.training.torch_trainer import pick_device
+from flamma.training.trial import tried
 from flamma.types import NO_VECTORS, Ints, Layout, LocalTask, Params, Report, Scores, TaskVectors
-
-HELD, TEST, VALIDATION = 0, 1, 2
-"""The data sets that are scored, by their numbers in the executor."""
 
 SPANS_PER_PROCESS = 4
 """Jobs per process that a scoring is cut into, so that the processes finish at about one time."""
@@ -70,11 +69,13 @@ class ClientRunner:
         Seconds after which a client is late: its report is a failure.
     evaluated : ndarray, optional
         The clients on whose held-out data models are scored, in order; all of them if not given.
+    measures : Measures
+        The loss of a sample and the score of a client.
 
     Raises
     ------
     ConfigError
-        If a number is out of its range.
+        If a number is out of its range, or the model's outputs do not suit the task.
 
     Examples
     --------
@@ -107,6 +108,7 @@ class ClientRunner:
         precision: str = "float32",
         time_limit: float | None = None,
         evaluated: Ints | None = None,
+        measures: Measures = PLAIN_MEASURES,
     ) -> None:
         check_sgd(batch_size, momentum)
         _check(processes, time_limit)
@@ -118,19 +120,8 @@ class ClientRunner:
         self.data = data
         self._layout = model.layout
         self._initial = model.read()
-        # Without a test set of its own, the held-out data of all clients are the test set.
-        self._test = HELD if data.test_x is data.held_x else TEST
-        self._evaluated = evaluated
-        held_x, held_y, self._held_offsets = (
-            (data.held_x, data.held_y, data.held_offsets)
-            if evaluated is None
-            else data.held_out_of(evaluated)
-        )
-        scored = [
-            (held_x, held_y),
-            (data.test_x, data.test_y),
-            (data.validation_x, data.validation_y),
-        ]
+        measures = tried(measures, model, data.train_x, data.train_y)
+        self._scored = ScoredData.of(data, measures, evaluated)
         there = ("cuda" if device == "auto" else device) if forks_to_gpus else here
         wanted = TrainerSettings(
             data.shape,
@@ -138,6 +129,7 @@ class ClientRunner:
             momentum,
             precision=precision,
             sharing=workers_per_device(processes, there, gpu_count()),
+            measures=measures,
         )
         chosen = pick_trainer(trainer, model, wanted, there.partition(":")[0])
 
@@ -146,7 +138,15 @@ class ClientRunner:
             return pick_trainer(chosen.name if trainer == AUTO else trainer, moved, wanted)
 
         self._executor = Executor(
-            data, chosen, seed, time_limit, scored, model.layout.size, there, make_trainer
+            data,
+            chosen,
+            seed,
+            time_limit,
+            self._scored.sets,
+            model.layout.size,
+            there,
+            make_trainer,
+            measures.metric,
         )
         self._pool: SerialPool | WorkerPool = SerialPool(self._executor)
         if processes > 1:
@@ -171,6 +171,11 @@ class ClientRunner:
     def trainer(self) -> str:
         """The name of the trainer."""
         return self._executor.trainer.name
+
+    @property
+    def measures(self) -> Measures:
+        """The loss of a sample and the score of a client."""
+        return self._scored.measures
 
     @property
     def processes(self) -> int:
@@ -200,7 +205,8 @@ class ClientRunner:
             if task.abstains or size == 0:
                 failure = "" if task.abstains else "no training data"
                 reports[place] = Report(task.client, None, size, epochs=0, failure=failure)
-        groups = self._groups(tasks, sizes, sorted(set(range(len(tasks))) - reports.keys()))
+        able = sorted(set(range(len(tasks))) - reports.keys())
+        groups = self._executor.groups(tasks, sizes, able, self.processes)
 
         def on_done(number: int, result: Result, weights: Weights) -> None:
             group = groups[number]
@@ -223,48 +229,23 @@ class ClientRunner:
         A client without held-out data has NaN. Where the test set is all held-out data and only
         some clients are evaluated, it is theirs.
         """
-        self._score(params, sorted({HELD, self._test}))
-        losses, right = self._executor.scores(HELD)
-        test_losses, test_right = self._executor.scores(self._test)
-        offsets = self._held_offsets
-        return Scores(
-            accuracy=100 * means(right, offsets),
-            loss=means(losses, offsets),
-            samples=np.diff(offsets),
-            test_accuracy=100 * mean_or_nan(test_right),
-            test_loss=mean_or_nan(test_losses),
-            clients=self._evaluated,
-        )
+        self._score(params, self._scored.for_evaluation)
+        return self._scored.scores(self._executor)
 
     def evaluate_each(self, params: Params, model: Callable[[int], Params]) -> Scores:
         """Return the scores of each client's own model on its held-out data.
 
-        The test set is scored by ``params``. Clients are scored one after the other, in this
-        process.
+        The test set is scored by ``params``.
         """
-        common = self.evaluate(params)
-        clients = range(self.data.clients) if self._evaluated is None else self._evaluated
-        accuracy, loss = common.accuracy.copy(), common.loss.copy()
-        with one_thread():
-            for place, client in enumerate(clients):
-                accuracy[place], loss[place] = self._own_score(model(int(client)), place)
-        return replace(common, accuracy=accuracy, loss=loss, personal=True)
-
-    def _own_score(self, params: Params, place: int) -> tuple[float, float]:
-        x, y = self._executor.scored[HELD]
-        where = slice(*self._held_offsets[place : place + 2].tolist())
-        losses, right = self._executor.trainer.predict(params, x[where], y[where])
-        all_of_it = np.array([0, losses.size])  # as a site adds up its own
-        return float(100 * means(right, all_of_it)[0]), float(means(losses, all_of_it)[0])
+        return self._scored.own_scores(self._executor, self.evaluate(params), model)
 
     def validate(self, params: Params) -> tuple[float, float]:
-        """Return the loss and the accuracy in percent on the server's own validation set.
+        """Return the loss and the score in percent on the server's own validation set.
 
         Both are NaN if it is empty.
         """
         self._score(params, [VALIDATION])
-        losses, right = self._executor.scores(VALIDATION)
-        return mean_or_nan(losses), 100 * mean_or_nan(right)
+        return self._scored.validation(self._executor)
 
     def train_server(self, params: Params, task: LocalTask) -> Params:
         """Return the trainable weights after training on the server's own validation set.
@@ -276,7 +257,7 @@ class ClientRunner:
         FlammaError
             If the validation set is empty.
         """
-        if not self.data.validation_y.size:
+        if not len(self.data.validation_y):
             raise FlammaError("the server has no validation set to train on.")
         rng = stream(self._executor.seed, "server", task.round)
         job = TrainingJob(task, self.data.validation_x, self.data.validation_y, rng)
@@ -295,31 +276,6 @@ class ClientRunner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _groups(
-        self, tasks: Sequence[LocalTask], samples: Sequence[int], places: list[int]
-    ) -> list[list[int]]:
-        """Return the places of the tasks that are trained together, the largest tasks first.
-
-        A trainer of one client at a time gets groups of one, which go to whichever process is
-        free. Else the tasks are dealt out so that every process has about the same work, in as
-        few groups as their weights fit into.
-        """
-
-        def work(place: int) -> int:
-            task, own = tasks[place], samples[place]
-            if task.evaluates:
-                return own
-            if task.iterations is None:
-                return task.epochs * own
-            return task.iterations * min(self._executor.trainer.batch_size, own)
-
-        order = sorted(places, key=lambda place: (-work(place), place))
-        if self._executor.trainer.width == 1:
-            return [[place] for place in order]
-        needed = -(-len(order) // self._executor.most_tasks)
-        count = max(min(self.processes, len(order)), needed)
-        return [order[first::count] for first in range(count) if order[first::count]]
 
     def _score(self, params: Params, datasets: Sequence[int]) -> None:
         spans = self._executor.spans(datasets, SPANS_PER_PROCESS * self.processes)

@@ -31,12 +31,17 @@ from flamma.names import check_folder_name, quoted, unknown
 from flamma.options import from_table, to_toml
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy
+from flamma.tasks import metric_names
 from flamma.toml import read_toml
 from flamma.training.choose import check_trainer
 from flamma.types import Plan
 
 OWN = "own"
 """What a configuration calls data or a model that were given from Python, or that sites bring."""
+
+
+YOUNGER_KEYS = ("loss", "metric")
+"""Keys of ``[training]`` and ``[evaluation]`` that are written only if they are set."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +85,24 @@ class Config:
         if not 0 <= self.training.momentum < 1:
             raise ConfigError("training.momentum must lie in [0, 1).")
         check_trainer(self.training.trainer)
+        self._check_measures()
         self._check_behaviours()
         if self.strategy.pools_data and not self.engine.controls_clients:
             raise ConfigError(
                 f"{self.strategy.name} trains on all clients' data in one place: use the local "
                 f"engine."
             )
+
+    def _check_measures(self) -> None:
+        """Refuse a loss or a metric that there is not; the task's are known with the data."""
+        if self.training.loss not in ("", OWN):
+            raise ConfigError(
+                f"training.loss is left out or {OWN}, not {quoted(self.training.loss)}: give a "
+                f"function to flamma.run(loss=...)."
+            )
+        known = [OWN, *metric_names()]
+        if self.evaluation.metric and self.evaluation.metric not in known:
+            raise ConfigError(unknown("metric", self.evaluation.metric, known))
 
     def _check_behaviours(self) -> None:
         """Refuse behaviours that cannot be assigned, or that the engine's clients do not take."""
@@ -103,7 +120,8 @@ class Config:
     def as_tables(self) -> dict[str, Any]:
         """Return the configuration as nested tables, complete with every default.
 
-        A ledger at its defaults is left out, so that the ids of runs stay what they were.
+        A ledger at its defaults is left out, and so are keys that are younger than the first runs
+        (:data:`YOUNGER_KEYS`), so that the ids of runs stay what they were.
         """
         ledger = (
             {} if self.ledger == LedgerConfig() else {"ledger": dataclasses.asdict(self.ledger)}
@@ -114,12 +132,12 @@ class Config:
             "seed": self.seed,
             "data": self.data.as_table(),
             "model": {"name": self.model.name, **self.model.options},
-            "training": dataclasses.asdict(self.training),
+            "training": _without_younger(self.training),
             "strategy": {"name": self.strategy.name, **_options(self.strategy, "plan")},
             "costs": {"kind": self.costs.name, **self.costs.options},
             "engine": {"name": self.engine.name, **_options(self.engine)},
             "faults": dataclasses.asdict(self.faults),
-            "evaluation": dataclasses.asdict(self.evaluation),
+            "evaluation": _without_younger(self.evaluation),
             "behaviours": {own.key: own.as_table() for own in self.behaviours},
             **ledger,
         }
@@ -223,6 +241,13 @@ def _model(given: Any) -> Choice:
     return (
         Choice(OWN) if named == OWN else MODELS.choose(given, "model", default=ConfigTables.model)
     )
+
+
+def _without_younger(table: Any) -> dict[str, Any]:
+    """Return a table, without its younger keys where they are at their defaults."""
+    values = dataclasses.asdict(table)
+    default = {f.name: f.default for f in fields(table)}
+    return {k: v for k, v in values.items() if k not in YOUNGER_KEYS or v != default[k]}
 
 
 def _options(chosen: Any, *leave_out: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flamma.data.federated import FederatedData
     from flamma.experiments.config import Config
     from flamma.experiments.folder import RunFolder
+    from flamma.tasks.own import OwnLoss, OwnMetric
 
 OnRound = Callable[[RoundRecord], None]
 """Called with the record of every finished round."""
@@ -26,8 +27,8 @@ OnRound = Callable[[RoundRecord], None]
 class Assignment:
     """What an engine has to carry out: a configuration, into a directory.
 
-    ``data`` and ``model`` are the user's own, None where the configuration names them. ``begins``
-    is whether the directory must not hold a run yet.
+    ``data``, ``model``, ``loss`` and ``metric`` are the user's own, None where the configuration
+    names them. ``begins`` is whether the directory must not hold a run yet.
     """
 
     config: Config
@@ -37,6 +38,8 @@ class Assignment:
     on_round: OnRound | None = None
     data_dir: Path | None = None
     begins: bool = False
+    loss: OwnLoss | None = None
+    metric: OwnMetric | None = None
 
     def check_free(self) -> None:
         """Refuse to begin in a directory that holds a run, now that it is locked.

@@ -25,10 +25,15 @@ class EvaluationConfig:
         Evaluate on the held-out data of so many clients, drawn once for the whole run by the
         seed; 0 for all. If left out, all clients are evaluated up to 100,000 of them, and 10,000
         where there are more.
+    metric : str
+        What a client's score is: a metric of the task, such as ``balanced-accuracy`` or ``auc`` of
+        classification; the first one that the task has if left out. ``own`` for one given from
+        Python.
     """
 
     every: int = 1
     clients: int | None = None
+    metric: str = ""
 
     def __post_init__(self) -> None:
         if self.every < 1:

@@ -39,7 +39,9 @@ def _execute(assignment: Assignment) -> None:
     from flamma.experiments.room import check_room
     from flamma.experiments.session import carry_out
     from flamma.experiments.setup import (
+        about_measures,
         build_data,
+        build_measures,
         build_runner,
         class_counts,
         seconds_per_epoch,
@@ -56,9 +58,12 @@ def _execute(assignment: Assignment) -> None:
     config, folder, data = assignment.config, assignment.folder, assignment.data
     data = build_data(config, assignment.data_dir) if data is None else data
     data = pooled(data) if config.strategy.pools_data else data
-    check_validation(config, data.validation_y.size)
+    check_validation(config, len(data.validation_y))
     evaluated = evaluated_clients(config)
-    with build_runner(config, data, assignment.model, evaluated=evaluated) as runner:
+    measures = build_measures(config, data.task, assignment.loss, assignment.metric)
+    with build_runner(
+        config, data, assignment.model, evaluated=evaluated, measures=measures
+    ) as runner:
         population = make_population(
             config,
             folder,
@@ -76,6 +81,7 @@ def _execute(assignment: Assignment) -> None:
             initial_params=runner.initial_params,
             trainer=runner.trainer,
             class_counts=class_counts(data),
+            measured=about_measures(measures),
             keepers=(kept, notes),
         )
         carry_out(config, folder, world, assignment.on_round)

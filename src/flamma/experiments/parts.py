@@ -19,6 +19,7 @@ from flamma.models.registry import MODELS
 from flamma.options import Option, describe_type, options_of, toml_value
 from flamma.registry import Choice, Registry
 from flamma.strategies import FAMILIES, STRATEGIES, in_family
+from flamma.tasks import TASKS
 from flamma.training.choose import TRAINERS
 
 
@@ -80,6 +81,7 @@ PARTS = (
     Part("aggregators", AGGREGATORS, "strategy.aggregator"),
     Part("trainers", TRAINERS, "training.trainer"),
     Part("behaviours", BEHAVIOURS, "behaviours"),
+    Part("tasks", TASKS),
     Part("metrics", METRICS),
 )
 """All parts, in the order in which they are listed."""

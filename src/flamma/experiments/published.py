@@ -23,6 +23,9 @@ MOST_TABLE_BYTES = 1 << 28
 SAME_BITS, NO_HASH, OTHER_BITS, NOT_RUN = "same bits", "no hash", "other bits", "not run"
 """What a repeated run is, compared with the published one."""
 
+LONGEST_TITLE = 100
+"""Characters of a metric's title that are read."""
+
 LARGEST_VALUE = 1e100
 """A value of a metric beyond this is taken for damage: its square could not be computed with."""
 
@@ -95,7 +98,8 @@ def _row(table: Mapping[str, Any]) -> Row:
     sample = None if drawn is None else (int(drawn[0]), int(drawn[1]))
     place = (dataset, split, strategy, seeds)
     personal = table.get("personal", False) is True
-    return Row(*place, spread["mean"], spread["std"], values, hashes, sample, personal)
+    scored_by = str(table.get("scored_by", ""))[:LONGEST_TITLE]
+    return Row(*place, spread["mean"], spread["std"], values, hashes, sample, personal, scored_by)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from flamma.records import RoundRecord
 
 if TYPE_CHECKING:
     from flamma.data.federated import FederatedData
+    from flamma.tasks.own import OwnLoss, OwnMetric
 
 DEPLOYMENT = "deployment.json"
 """The server of a deployed run and Flower's id of it; version 0.1 names the server only there."""
@@ -98,6 +99,8 @@ def run(
     out: str | Path | None = None,
     data: FederatedData | None = None,
     model: Callable[..., Any] | None = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
     on_round: OnRound | None = None,
     data_dir: Path | None = None,
     **settings: Any,
@@ -114,6 +117,11 @@ def run(
         Your own data instead of a named dataset.
     model : callable, optional
         Your own ``(shape, classes) -> torch.nn.Module`` instead of a named model.
+    loss : callable, optional
+        Your own ``(outputs, targets) -> losses``, tensors all: one loss per sample, at least 0.
+    metric : callable, optional
+        Your own ``(outputs, targets) -> number`` of the arrays of one client; 1 is told as 100%,
+        and more is better.
     on_round : callable, optional
         Called with every finished round's record.
     data_dir : Path, optional
@@ -131,10 +139,14 @@ def run(
         settings |= {"data.dataset": OWN, "data.clients": data.clients}
     if model is not None:
         settings |= {"model.name": OWN}
+    if loss is not None:
+        settings |= {"training.loss": OWN}
+    if metric is not None:
+        settings |= {"evaluation.metric": OWN}
     chosen = _configured(config, settings)
     folder = RunFolder(Path(out) if out is not None else default_folder(chosen))
     folder.check_free()
-    return _execute(Assignment(chosen, folder, data, model, on_round, data_dir, begins=True))
+    return _execute(Assignment(chosen, folder, data, model, on_round, data_dir, True, loss, metric))
 
 
 def resume(
@@ -142,13 +154,16 @@ def resume(
     *,
     data: FederatedData | None = None,
     model: Callable[..., Any] | None = None,
+    loss: OwnLoss | None = None,
+    metric: OwnMetric | None = None,
     on_round: OnRound | None = None,
     data_dir: Path | None = None,
     processes: int | None = None,
 ) -> Run:
     """Go on with an interrupted run from its last checkpoint; a finished one is returned as is.
 
-    A run of your own data or model needs them again; data that sites hold are not yours.
+    A run of your own data, model, loss or metric needs them again; data that sites hold are not
+    yours.
     """
     before = Run.load(path)
     if before.has_last_round and before.params_sha256:
@@ -157,6 +172,8 @@ def resume(
     for kind, given, name in (
         ("data", data, config.data.dataset),
         ("model", model, config.model.name),
+        ("loss", loss, config.training.loss),
+        ("metric", metric, config.evaluation.metric),
     ):
         at_clients = kind == "data" and config.engine.clients_hold_data
         if name == OWN and given is None and not at_clients:
@@ -168,7 +185,9 @@ def resume(
         settings["engine.processes"] = processes
     config = config.with_settings(settings)
     folder = RunFolder(Path(path))
-    return _execute(Assignment(config, folder, data, model, on_round, data_dir))
+    return _execute(
+        Assignment(config, folder, data, model, on_round, data_dir, loss=loss, metric=metric)
+    )
 
 
 def _execute(assignment: Assignment) -> Run:

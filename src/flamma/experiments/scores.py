@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flamma.experiments.folder import CLIENTS
+from flamma.experiments.summary import scored_by
 from flamma.records import RoundRecord, rows_checksum
 from flamma.types import Floats, Ints
 
@@ -54,7 +55,8 @@ def read_score_table(
         rows, unreadable = _parsed("".join(parts))
         client, accuracy = rows[:, 1], rows[:, 2]
         plausible = (client >= 0) & (client < most_clients) & (client == np.floor(client))
-        plausible &= np.isnan(accuracy) | ((accuracy >= 0) & (accuracy <= MOST_PERCENT))
+        if not scored_by(records):
+            plausible &= np.isnan(accuracy) | ((accuracy >= 0) & (accuracy <= MOST_PERCENT))
         skipped += unreadable + int(np.count_nonzero(~plausible))
         rows = rows[plausible]
         if rows.size and 1 <= rows[0, 0] <= last:

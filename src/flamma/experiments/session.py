@@ -107,7 +107,7 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
     if not anew:
         _check_same(config, folder)
     own = config.as_toml() if anew else folder.text(CONFIG)
-    about = _about(world.trainer) | {"run": run_id_of(own)}
+    about = _about(world.trainer) | dict(world.measured) | {"run": run_id_of(own)}
     if world.instance:
         about["instance"] = world.instance
     texts: tuple[tuple[str, Callable[[], str]], ...] = (

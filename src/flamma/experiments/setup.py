@@ -10,14 +10,18 @@ import numpy as np
 
 from flamma.data.build import build_federation
 from flamma.data.federated import FederatedData
-from flamma.experiments.config import Config
+from flamma.errors import ConfigError
+from flamma.experiments.config import OWN, Config
 from flamma.models import build_model
+from flamma.tasks import TASKS, Measures, measures_for
+from flamma.tasks.measures import PLAIN_MEASURES
 from flamma.types import Floats, Ints, LocalTask
 
 if TYPE_CHECKING:
     from torch import nn
 
     from flamma.engines.runner import ClientRunner
+    from flamma.tasks.own import OwnLoss, OwnMetric
 
 MOST_CLASS_COUNTS = 10_000_000
 """Clients times classes up to which ``population.csv`` tells the classes: about 20 MB."""
@@ -48,10 +52,12 @@ def build_runner(
     model: Callable[..., Any] | None = None,
     processes: int | None = None,
     evaluated: Ints | None = None,
+    measures: Measures | None = None,
 ) -> ClientRunner:
     """Return what runs the clients, with the model's initial weights by the run's seed.
 
-    ``evaluated`` are the clients that score models, None for all.
+    ``evaluated`` are the clients that score models, None for all. ``measures`` are those of the
+    configuration by default.
     """
     from flamma.engines.runner import ClientRunner
 
@@ -67,7 +73,40 @@ def build_runner(
         precision=config.training.precision,
         time_limit=config.engine.time_limit or None,
         evaluated=evaluated,
+        measures=build_measures(config, data.task) if measures is None else measures,
     )
+
+
+def build_measures(
+    config: Config, task: str, loss: OwnLoss | None = None, metric: OwnMetric | None = None
+) -> Measures:
+    """Return the loss and the metric of a run on data of a task; ``loss`` and ``metric`` are own.
+
+    Raises
+    ------
+    ConfigError
+        If the task has no such metric, or the configuration is for one's own and none is given.
+    """
+    for what, given, key in (
+        ("loss", loss, config.training.loss),
+        ("metric", metric, config.evaluation.metric),
+    ):
+        if key == OWN and given is None:
+            raise ConfigError(
+                f"the configuration is for a {what} of your own: give it from Python, {what}=..."
+            )
+    return measures_for(task, config.evaluation.metric, loss, metric)
+
+
+def about_measures(measures: Measures) -> dict[str, str]:
+    """Return what ``about.json`` tells of a run's measures: nothing of plain accuracy."""
+    if measures.metric is PLAIN_MEASURES.metric:
+        return {}
+    return {
+        "task": measures.task.name,
+        "metric": measures.metric.name,
+        "metric_title": measures.metric.title,
+    }
 
 
 def build_module(
@@ -81,7 +120,12 @@ def build_module(
 
 
 def class_counts(data: FederatedData) -> Ints | None:
-    """Return the samples of each class of each client, None if the table would be too large."""
+    """Return the samples of each class of each client.
+
+    None if the task has no classes, or the table would be too large.
+    """
+    if not TASKS[data.task].labels_samples:
+        return None
     return data.class_counts() if data.clients * data.classes <= MOST_CLASS_COUNTS else None
 
 

@@ -41,6 +41,8 @@ class Summary:
         How often clients were asked for a loss before the server selected, over all rounds.
     bytes_surveys : int
         What they were sent for that; it is in ``bytes_down``, too.
+    scored_by : str
+        What clients are scored by, empty for accuracy.
     """
 
     rounds: int
@@ -55,6 +57,7 @@ class Summary:
     personal: bool = False
     surveyed: int = 0
     bytes_surveys: int = 0
+    scored_by: str = ""
 
     def __getitem__(self, name: str) -> float | None:
         return self.metrics[name]
@@ -76,6 +79,7 @@ class Summary:
             "clients": self.clients,
             "sample": self.sample,
             "personal": self.personal,
+            "scored_by": self.scored_by or "accuracy",
             "surveyed": self.surveyed,
             "bytes_surveys": self.bytes_surveys,
             "decay_factor": self.decay_factor,
@@ -108,6 +112,7 @@ def summarise_run(records: Sequence[RoundRecord], clients: int) -> Summary:
         personal=is_personal(records),
         surveyed=sum(survey.asked for survey in surveys),
         bytes_surveys=sum(survey.bytes_down for survey in surveys),
+        scored_by=scored_by(records),
     )
 
 
@@ -121,6 +126,12 @@ def is_personal(records: Sequence[RoundRecord]) -> bool:
     """Return whether clients scored models of their own in the last evaluation."""
     last = _last_evaluation(records)
     return last is not None and last.personal
+
+
+def scored_by(records: Sequence[RoundRecord]) -> str:
+    """Return what clients are scored by in the last evaluation, empty for accuracy."""
+    last = _last_evaluation(records)
+    return "" if last is None else last.scored_by
 
 
 def _last_evaluation(records: Sequence[RoundRecord]) -> Evaluation | None:

@@ -28,7 +28,8 @@ class Row:
     ``values`` has the metrics of the runs in the order of ``seeds``, and ``weights_sha256`` the
     SHA-256 of their final weights as little-endian float32; empty where it is not known.
     ``sample`` is how many clients were drawn for the evaluations, and of how many; None if all were
-    evaluated. ``personal`` is whether they scored models of their own.
+    evaluated. ``personal`` is whether they scored models of their own, ``scored_by`` what they are
+    scored by, empty for accuracy.
     """
 
     dataset: str
@@ -41,6 +42,7 @@ class Row:
     weights_sha256: tuple[str, ...] = ()
     sample: tuple[int, int] | None = None
     personal: bool = False
+    scored_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ def compared(
     hashes: dict[tuple[str, str, str], list[str]] = {}
     samples: dict[tuple[str, str, str], tuple[int, int]] = {}
     personal: set[tuple[str, str, str]] = set()
+    metric_of: dict[tuple[str, str, str], str] = {}
     for (cell, run), summary, found in zip(runs, summaries, metrics, strict=True):
         place = (cell.dataset, cell.split, cell.strategy)
         groups.setdefault(place, {})[cell.seed] = found
@@ -122,12 +125,15 @@ def compared(
             samples[place] = (summary.sample, summary.clients)
         if summary.personal:
             personal.add(place)
+        metric_of[place] = summary.scored_by
     trainers = {str(run.about["trainer"]) for _, run in runs if "trainer" in run.about}
     return Comparison(
         name,
         [
             replace(
-                _row(place, by_seed, hashes[place], samples.get(place)), personal=place in personal
+                _row(place, by_seed, hashes[place], samples.get(place)),
+                personal=place in personal,
+                scored_by=metric_of[place],
             )
             for place, by_seed in groups.items()
         ],
@@ -148,9 +154,15 @@ def told_by(rows: Sequence[Row], place: Place) -> dict[str, Metric]:
     """Return the metrics of a place; those beside training alone only where a row has one."""
     return {
         name: metric
-        for name, metric in shown_in(place).items()
+        for name, metric in shown_in(place, scored_alike(rows)).items()
         if not isinstance(metric, BesideLocalMetric) or any(name in row.mean for row in rows)
     }
+
+
+def scored_alike(rows: Sequence[Row]) -> str:
+    """Return what the clients of all rows are scored by: empty for accuracy, or if they differ."""
+    found = {row.scored_by for row in rows}
+    return found.pop() if len(found) == 1 else ""
 
 
 def shown_metrics() -> list[str]:

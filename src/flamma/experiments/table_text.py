@@ -16,6 +16,7 @@ from flamma.experiments.table import (
     Comparison,
     Row,
     capitalised,
+    scored_alike,
     told_by,
     with_spread,
 )
@@ -99,7 +100,8 @@ def metrics_in_lines(rows: Sequence[Row], many: bool) -> dict[str, Metric]:
     """Return the metrics of a strategy's line for each split; the worst tenth too if many."""
     shown = told_by(rows, "table")
     wanted = {*shown, "worst_10"} if many else {*shown}
-    return {name: METRICS[name] for name in METRICS if name in wanted}
+    title = scored_alike(rows)
+    return {name: METRICS[name].scored_by(title) for name in METRICS if name in wanted}
 
 
 def spent_text(rows: Sequence[Row], metric: str, unit: float) -> str:

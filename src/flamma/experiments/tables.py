@@ -79,6 +79,8 @@ class TrainingConfig:
     precision : {"float32", "bfloat16", "float16"}
         In which numbers layers compute; weights and evaluation stay float32. ``float16`` needs
         CUDA, and lanes are float32 only.
+    loss : str
+        What training minimises: that of the task if left out; ``own`` for one given from Python.
     """
 
     epochs: int = 5
@@ -88,6 +90,7 @@ class TrainingConfig:
     trainer: str = AUTO
     device: str = "auto"
     precision: PrecisionName = "float32"
+    loss: str = ""
 
 
 @dataclass(frozen=True)

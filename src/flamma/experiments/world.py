@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -56,6 +56,8 @@ class World:
         What clients keep from one round to another.
     instance : str
         What tells this run from others of the same configuration, where clients need to know.
+    measured : mapping
+        What ``about.json`` tells of the task and the metric, where it is not plain accuracy.
     """
 
     clients: Clients
@@ -67,6 +69,7 @@ class World:
     looks_ahead: bool = False
     keepers: tuple[Keeper, ...] = ()
     instance: str = ""
+    measured: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def truth(self) -> TrueClients:

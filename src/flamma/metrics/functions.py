@@ -1,7 +1,8 @@
 """Accuracy, fairness and participation as functions of arrays, numpy only.
 
-An accuracy is that of the global model on a client's own held-out data, in percent. A client
-without held-out data has NaN and is left out. Metrics of zero clients are NaN, and a single client
+An accuracy is that of the global model on a client's own held-out data, in percent; another metric
+of the clients, which may have no bounds, can stand in its place. A client without held-out data has
+NaN and is left out. Metrics of zero clients are NaN, and a single client
 is perfectly even. The follower gap and the leader regret of a round are in
 :func:`flamma.game.certify`.
 """
@@ -46,6 +47,19 @@ def participation(selection_counts: ArrayLike, epochs: ArrayLike) -> dict[str, f
         for name, values in (("selection", counts), ("epochs", work))
         for metric in (jain, gini, coverage)
     }
+
+
+def check_percent(accuracy: ArrayLike) -> None:
+    """Refuse accuracies that are no percentages.
+
+    Raises
+    ------
+    FlammaError
+        If one is below 0 or above 100; NaN is an accuracy that is not known.
+    """
+    values = _vector(accuracy)
+    if ((values < 0) | (values > 100 + PERCENT_ROUNDING)).any():  # false for NaN
+        raise FlammaError("an accuracy must be a percentage from 0 to 100, or NaN if unknown.")
 
 
 def mean(accuracy: ArrayLike) -> float:
@@ -197,7 +211,8 @@ def _variance(values: Floats, weights: Floats) -> float:
     if whole == 0:
         return math.nan
     shares = weights / whole
-    offsets = values - values[0]  # so that equal accuracies give exactly 0
+    with np.errstate(invalid="ignore"):  # a metric without bounds may be infinite
+        offsets = values - values[0]  # so that equal accuracies give exactly 0
     return dot(shares, np.square(offsets - dot(shares, offsets)))
 
 
@@ -217,15 +232,15 @@ def _relative(amounts: ArrayLike) -> Floats:
 
 
 def _weighted(accuracy: ArrayLike, samples: ArrayLike) -> tuple[Floats, Floats]:
-    return _pairs("accuracies", _percent(accuracy), "samples", _amounts("samples", samples))
+    return _pairs("accuracies", _vector(accuracy), "samples", _amounts("samples", samples))
 
 
 def _both(standalone: ArrayLike, final: ArrayLike) -> tuple[Floats, Floats]:
-    return _pairs("standalone accuracies", _percent(standalone), "final ones", _percent(final))
+    return _pairs("standalone accuracies", _vector(standalone), "final ones", _vector(final))
 
 
 def _scored(accuracy: ArrayLike) -> Floats:
-    values = _percent(accuracy)
+    values = _vector(accuracy)
     return values[~np.isnan(values)]
 
 
@@ -234,11 +249,8 @@ def _scored_amounts(amounts: ArrayLike) -> Floats:
     return _amounts("amounts", values[~np.isnan(values)])
 
 
-def _percent(accuracy: ArrayLike) -> Floats:
-    values = np.asarray(accuracy, dtype=np.float64).reshape(-1)
-    if ((values < 0) | (values > 100 + PERCENT_ROUNDING)).any():  # false for NaN
-        raise FlammaError("an accuracy must be a percentage from 0 to 100, or NaN if unknown.")
-    return values
+def _vector(values: ArrayLike) -> Floats:
+    return np.asarray(values, dtype=np.float64).reshape(-1)
 
 
 def _amounts(name: str, amounts: ArrayLike) -> Floats:

@@ -7,8 +7,8 @@ of :data:`flamma.metrics.METRICS`, or an entry point of the group ``flamma.metri
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 from flamma.numerics import total
 from flamma.records import RoundRecord
@@ -61,6 +61,16 @@ class Metric:
     def title(self) -> str:
         """The label with its unit, as on an axis."""
         return f"{self.label}, {self.unit}" if self.unit else self.label
+
+    def scored_by(self, title: str) -> Self:
+        """Return the metric of clients that are scored by something else than accuracy.
+
+        Examples
+        --------
+        >>> Metric(label="test accuracy").scored_by("R²").label
+        'test R²'
+        """
+        return replace(self, label=self.label.replace("accuracy", title)) if title else self
 
     def of_round(self, name: str, record: RoundRecord) -> float | None:
         """Return the metric of one round, None where it has none."""

@@ -5,15 +5,23 @@ from __future__ import annotations
 import warnings
 
 from flamma.errors import FlammaError
+from flamma.metrics.functions import check_percent
 from flamma.metrics.kinds import Metric, Place, ScoreMetric
 from flamma.metrics.table import METRICS, finite_or_none
 from flamma.records import Evaluation
 from flamma.types import Scores
 
 
-def shown_in(place: Place) -> dict[str, Metric]:
-    """Return the metrics that are shown in one place, by name."""
-    return {name: metric for name, metric in usable().items() if place in metric.shown}
+def shown_in(place: Place, scored_by: str = "") -> dict[str, Metric]:
+    """Return the metrics that are shown in one place, by name.
+
+    ``scored_by`` is what clients are scored by, if not by accuracy: it is in the labels then.
+    """
+    return {
+        name: metric.scored_by(scored_by)
+        for name, metric in usable().items()
+        if place in metric.shown
+    }
 
 
 def usable() -> dict[str, Metric]:
@@ -32,6 +40,8 @@ def evaluate(scores: Scores) -> Evaluation:
 
     A metric of another package that fails has no value, and a warning says so.
     """
+    if scores.is_share:
+        check_percent(scores.accuracy)
     values: dict[str, float | None] = {}
     for name, metric in usable().items():
         if isinstance(metric, ScoreMetric):
@@ -43,4 +53,5 @@ def evaluate(scores: Scores) -> Evaluation:
                 warnings.warn(f"the metric {name} failed: {error}", stacklevel=2)
                 values[name] = None
     sample = None if scores.clients is None else int(scores.clients.size)
-    return Evaluation(values, dict(sorted(scores.missing.items())), sample, scores.personal)
+    missing = dict(sorted(scores.missing.items()))
+    return Evaluation(values, missing, sample, scores.personal, scores.metric)

@@ -28,6 +28,17 @@ def _accuracy(function: Callable[[ArrayLike], float]) -> Callable[[Scores], floa
     return lambda scores: function(scores.accuracy)
 
 
+def _amounts(function: Callable[[ArrayLike], float]) -> Callable[[Scores], float]:
+    """Return the metric of accuracies as shares of a whole; NaN where one is negative."""
+
+    def score(scores: Scores) -> float:
+        known = scores.accuracy[~np.isnan(scores.accuracy)]
+        whole = scores.is_share or bool((np.isfinite(known) & (known >= 0)).all())
+        return function(known) if whole else math.nan
+
+    return score
+
+
 def _mean_loss(scores: Scores) -> float:
     scored = scores.loss[~np.isnan(scores.accuracy)]
     return total(scored) / scored.size if scored.size else math.nan
@@ -116,24 +127,24 @@ METRICS: Registry[Metric] = Registry(
             score=_accuracy(functions.spread),
         ),
         "jain": ScoreMetric(
-            label="Jain's index", better="higher", shown=(), score=_accuracy(functions.jain)
+            label="Jain's index", better="higher", shown=(), score=_amounts(functions.jain)
         ),
         "gini": ScoreMetric(
-            label="Gini coefficient", better="lower", shown=(), score=_accuracy(functions.gini)
+            label="Gini coefficient", better="lower", shown=(), score=_amounts(functions.gini)
         ),
         "entropy": ScoreMetric(
             label="entropy",
             unit="nats",
             better="higher",
             shown=(),
-            score=_accuracy(functions.entropy),
+            score=_amounts(functions.entropy),
         ),
         "kl_uniform": ScoreMetric(
             label="divergence from even",
             unit="nats",
             better="lower",
             shown=(),
-            score=_accuracy(functions.kl_uniform),
+            score=_amounts(functions.kl_uniform),
         ),
         "clients_scored": ScoreMetric(
             label="clients scored",

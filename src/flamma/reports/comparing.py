@@ -15,7 +15,7 @@ from flamma.experiments.folder import CONFIG
 from flamma.experiments.published import parse_table
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
-from flamma.experiments.table import Comparison, Row, compared
+from flamma.experiments.table import Comparison, Row, compared, scored_alike
 from flamma.reports.reading import ConfinedRunFolder, RunView, is_inside, read_run
 from flamma.strategies import competes
 
@@ -55,6 +55,11 @@ class ComparisonView:
     def strategies(self) -> list[str]:
         """The strategies, in the order of the table, family by family."""
         return list(dict.fromkeys(row.strategy for row in self.by_family(self.comparison.rows)))
+
+    @property
+    def scored_by(self) -> str:
+        """What clients are scored by, empty for accuracy."""
+        return scored_alike(self.comparison.rows)
 
     @property
     def problems(self) -> list[str]:

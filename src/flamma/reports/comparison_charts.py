@@ -53,7 +53,7 @@ def over_rounds(view: ComparisonView) -> list[Charts]:
     """Return every metric that is shown as a curve, over the rounds: the paper's Figs. 4 and 5."""
     found = []
     for dataset, split in view.panels:
-        for name, metric in shown_in("curves").items():
+        for name, metric in shown_in("curves", view.scored_by).items():
             drawn = curves(view, dataset, split, name)
             layout = axes("round", metric.title, y_rangemode="tozero", **_same_range(view, drawn))
             title = f"{capitalised(metric.label)}: {dataset}, {split}"
@@ -129,22 +129,28 @@ def distribution(view: ComparisonView) -> list[Charts]:
     if sum(run.scores.clients.size for run in runs) > MAX_BOX_POINTS:
         aid += f" Of more than {MAX_BOX_POINTS:,} points so many are drawn, evenly chosen by rank."
     found = []
+    scored = view.scored_by or "accuracy"
+    ends = {} if view.scored_by else {"y_range": [-3, 103]}  # another metric may go below 0
     for dataset, split in view.panels:
         boxes = {row.strategy: box for row in view.rows(dataset, split) if (box := _box(view, row))}
         charts = [
             Chart(
                 own.suffixed(f"distribution-{dataset}-{split}"),
-                own.titled(f"Clients' accuracies: {dataset}, {split}"),
+                own.titled(f"{_of_clients(view)}: {dataset}, {split}"),
                 "" if own.family else aid,
-                [View(shown, axes("", "accuracy of a client, %", y_range=[-3, 103]))],
+                [View(shown, axes("", f"{scored} of a client, %", **ends))],
                 group=own.family,
             )
             for own in multiples(view)
             if (shown := [boxes[n] for n in (*own.references, *own.members) if n in boxes])
         ]
-        lead = f"Clients' accuracies: {dataset}, {split}. {aid}" if view.families else ""
+        lead = f"{_of_clients(view)}: {dataset}, {split}. {aid}" if view.families else ""
         found.append(Charts(charts, lead=lead))
     return _joined(view, found)
+
+
+def _of_clients(view: ComparisonView) -> str:
+    return f"Clients' {view.scored_by}" if view.scored_by else "Clients' accuracies"
 
 
 def _box(view: ComparisonView, row: Row) -> dict[str, Any] | None:
@@ -170,7 +176,9 @@ def tails(view: ComparisonView) -> Charts:
         "The worst tenth of the clients, the mean and the best tenth: mean over the last "
         f"{LAST_ROUNDS} rounds, ± one standard deviation over seeds. Close together is fair."
     )
-    layout = axes("accuracy, %", "", y_type="category", y_autorange="reversed", x_range=[-3, 103])
+    ends = {} if view.scored_by else {"x_range": [-3, 103]}
+    scored = f"{view.scored_by or 'accuracy'}, %"
+    layout = axes(scored, "", y_type="category", y_autorange="reversed", **ends)
     charts = []
     for dataset, split in view.panels:
         rows = view.rows(dataset, split)
@@ -225,7 +233,9 @@ def by_work(view: ComparisonView) -> list[Charts]:
     )
     found = []
     for dataset, split in view.panels:
-        drawn = {name: curves(view, dataset, split, name) for name in shown_in("curves")}
+        drawn = {
+            name: curves(view, dataset, split, name) for name in shown_in("curves", view.scored_by)
+        }
         charts = [
             Chart(
                 own.suffixed(f"work-{dataset}-{split}"),
@@ -247,7 +257,7 @@ def _work_views(
     view: ComparisonView, drawn: Mapping[str, Sequence[Curve]], own: Multiple
 ) -> list[View]:
     views = []
-    for name, metric in shown_in("curves").items():
+    for name, metric in shown_in("curves", view.scored_by).items():
         shown = [c for c in drawn[name] if c.strategy in (*own.references, *own.members)]
         if not any(curve.strategy in own.members for curve in shown):
             continue

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flamma.experiments.summary import sample_text
+from flamma.experiments.table import capitalised
 from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.reports import comparison_charts as charts
 from flamma.reports import comparison_tables as tables
@@ -99,9 +100,9 @@ def _sections(view: ComparisonView) -> list[Section]:
         Section(
             "table",
             "The table",
-            "Accuracy is the mean over clients in percent, variance that of the clients' "
-            f"accuracies in percent squared; both are means over the last {LAST_ROUNDS} rounds, "
-            "± the standard deviation over seeds.",
+            f"{capitalised(view.scored_by or 'accuracy')} is the mean over clients in percent, "
+            "variance that of the clients' in percent squared; both are means over the last "
+            f"{LAST_ROUNDS} rounds, ± the standard deviation over seeds.",
             main,
         ),
         *(_chart_sections(view) if view.runs else []),
@@ -126,8 +127,9 @@ def _chart_sections(view: ComparisonView) -> list[Section]:
         ),
         (
             "fairness",
-            "Accuracy and fairness",
-            "Whether fairness costs accuracy, and how the worst clients fare.",
+            f"{capitalised(view.scored_by or 'accuracy')} and fairness",
+            f"Whether fairness costs {view.scored_by or 'accuracy'}, and how the worst clients "
+            "fare.",
             [plane(view), *charts.distribution(view), charts.tails(view)],
         ),
         (

@@ -118,6 +118,10 @@ def further_table(view: ComparisonView, dataset: str) -> Table:
     return Table(f"further-{dataset}", dataset, header, lines, [" ".join(notes)], groups)
 
 
+def _labelled(view: ComparisonView, name: str) -> str:
+    return METRICS[name].scored_by(view.scored_by).label
+
+
 def equal_work_tables(view: ComparisonView) -> list[Table]:
     """Return the metrics at equal work, if the table tells them."""
     rows = view.comparison.rows
@@ -130,7 +134,7 @@ def equal_work_tables(view: ComparisonView) -> list[Table]:
     header = ["Algorithm"]
     for dataset, split in view.panels:
         header += [
-            f"{capitalised(METRICS[metric.of].label)} ({dataset}, {split})"
+            f"{capitalised(_labelled(view, metric.of))} ({dataset}, {split})"
             for metric in metrics.values()
         ]
     lines: list[list[str | TableCell]] = []

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from flamma.experiments.table import capitalised
 from flamma.reports.document import (
     Chart,
     Charts,
@@ -73,7 +74,7 @@ def took_part(run: RunView) -> dict[str, Floats]:
 
 def crowd_accuracy(run: RunView) -> Charts:
     """Return the quantiles of the clients' accuracies over the rounds, and how they ended."""
-    rounds = run.scores.rounds
+    rounds, scored = run.scores.rounds, run.scored_by or "accuracy"
     of = f"the {run.scores.clients.size:,} clients whose scores the run keeps, of {run.clients:,}"
     last = np.sort(next(reversed(rounds.values()), np.zeros(0)))
     last = last[~np.isnan(last)]
@@ -83,24 +84,24 @@ def crowd_accuracy(run: RunView) -> Charts:
         [
             Chart(
                 "client-accuracy",
-                "Accuracy of the clients",
+                f"{capitalised(scored)} of the clients",
                 f"Over {of}. {QUANTILES_AID}",
                 [
                     View(
                         quantile_traces(list(rounds), list(rounds.values())),
-                        axes("round", "accuracy, %"),
+                        axes("round", f"{scored}, %"),
                     )
                 ],
             ),
             Chart(
                 "client-final",
-                "Final accuracy of the clients",
+                f"Final {scored} of the clients",
                 f"Over {of}, from worst to best in the last evaluated round; a level line would "
                 "be perfectly fair.",
                 [
                     View(
-                        [line("accuracy", shares, ranked, 0)],
-                        axes("share of the clients, %", "accuracy, %"),
+                        [line(scored, shares, ranked, 0)],
+                        axes("share of the clients, %", f"{scored}, %"),
                     )
                 ],
             ),

@@ -53,6 +53,8 @@ def holdings(
     shown = np.array(even_sample(data.clients, MAX_CLIENT_ROWS), dtype=np.int64)
     names = tuple(class_names) or tuple(str(label) for label in range(data.classes))
     counts = data.class_counts()[shown]
+    if not counts.shape[1]:  # samples of a task without classes
+        counts, names = data.samples[shown, None], ("all",)
     return HoldingsFigure(
         shown, counts, data.clients, names, title or f"Who holds what of {data.name}"
     )

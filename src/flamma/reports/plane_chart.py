@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flamma.experiments.families import family_name
-from flamma.experiments.table import Row
+from flamma.experiments.table import Row, capitalised
 from flamma.metrics import METRICS
 from flamma.reports.comparing import ComparisonView, pareto
 from flamma.reports.document import Chart, Charts, View, axes, line, short_numbers
@@ -54,14 +54,15 @@ def plane(view: ComparisonView) -> Charts:
     charts = []
     for dataset, split in view.panels:
         rows = [row for row in view.rows(dataset, split) if X in row.mean and Y in row.mean]
-        layout = axes(METRICS[X].title, METRICS[Y].title, y_rangemode="tozero")
+        across = METRICS[X].scored_by(view.scored_by)
+        layout = axes(across.title, METRICS[Y].title, y_rangemode="tozero")
         if view.families:
             chosen = [FRONT, *(f for f, names in view.families.items() if _of(rows, names))]
             views = [View(_many(view, rows, f), layout, family_name(f)) for f in chosen]
         else:
             views = [View(_few(view, rows), layout)]
         if rows:
-            title = f"Accuracy and fairness: {dataset}, {split}"
+            title = f"{capitalised(across.label)} and fairness: {dataset}, {split}"
             aid, height = (MANY_AID, 460) if view.families else (AID, 340)
             charts.append(Chart(f"plane-{dataset}-{split}", title, aid, views, height=height))
     return Charts(charts)

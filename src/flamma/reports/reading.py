@@ -17,7 +17,7 @@ from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS
 from flamma.experiments.manifest import Manifest
 from flamma.experiments.population import read_columns, read_names, whole
 from flamma.experiments.scores import ScoreTable, read_score_table
-from flamma.experiments.summary import is_personal, sample_of
+from flamma.experiments.summary import is_personal, sample_of, scored_by
 from flamma.metrics import METRICS
 from flamma.records import RoundRecord
 from flamma.toml import parse_toml
@@ -135,6 +135,11 @@ class RunView:
     def personal(self) -> bool:
         """Whether clients scored models of their own."""
         return is_personal(self.rounds)
+
+    @property
+    def scored_by(self) -> str:
+        """What clients are scored by, empty for accuracy."""
+        return scored_by(self.rounds)
 
     @property
     def planned_rounds(self) -> int:

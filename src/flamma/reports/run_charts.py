@@ -96,6 +96,7 @@ def quality(run: RunView) -> Charts:
         values = run.of_rounds(name)
         return [values[k] for k in evaluated]
 
+    scored = run.scored_by or "accuracy"
     accuracy = [
         *band("worst 10%/best 10%", x, of("worst_10"), of("best_10"), 0, "clients' mean"),
         line("clients' mean", x, of("accuracy"), 0),
@@ -104,10 +105,10 @@ def quality(run: RunView) -> Charts:
     charts = [
         Chart(
             "accuracy",
-            "Accuracy",
+            capitalised(scored),
             "The mean over clients, with the band from the worst to the best tenth of them: a "
             "narrow band is fair.",
-            [View(accuracy, axes("round", "accuracy, %"))],
+            [View(accuracy, axes("round", f"{scored}, %"))],
         )
     ]
     return Charts([*charts, *_further_curves(run)])
@@ -116,7 +117,7 @@ def quality(run: RunView) -> Charts:
 def _further_curves(run: RunView) -> list[Chart]:
     """Return a chart for every other metric that is shown as a curve and has a value."""
     charts = []
-    for name, metric in shown_in("curves").items():
+    for name, metric in shown_in("curves", run.scored_by).items():
         values = run.of_rounds(name)
         told = [
             (record.round, v) for record, v in zip(run.rounds, values, strict=True) if v is not None
@@ -126,6 +127,7 @@ def _further_curves(run: RunView) -> list[Chart]:
         trace = line(metric.label, [number for number, _ in told], [v for _, v in told])
         layout = axes("round", metric.title, y_rangemode="tozero")
         aid = CURVE_AIDS.get(name) or f"In each round. {BETTER[metric.better]}".rstrip()
+        aid = aid.replace("accuracies", run.scored_by or "accuracies")
         charts.append(Chart(name, capitalised(metric.label), aid, [View([trace], layout)]))
     return charts
 
@@ -140,12 +142,14 @@ def client_accuracy(run: RunView) -> Charts:
     places = even_sample(table.clients.size, SHOWN_CLIENTS)
     values = np.array([table.rounds[number][places] for number in columns]).T
     names = [run.client_label(client) for client in table.clients[places].tolist()]
-    trace = heatmap(columns, names, values.tolist(), "accuracy, %", zmin=0, zmax=100)
+    scored = run.scored_by or "accuracy"
+    lowest = float(np.min(values[np.isfinite(values)], initial=0.0))  # a metric may go below 0
+    trace = heatmap(columns, names, values.tolist(), f"{scored}, %", zmin=lowest, zmax=100)
     last = values[:, -1]
     order = np.argsort(last, kind="stable")
     bars = {
         "type": "bar",
-        "name": "accuracy",
+        "name": scored,
         "x": [names[k] for k in order],
         "y": short_numbers(last[order].tolist()),
         "series": 0,
@@ -155,17 +159,17 @@ def client_accuracy(run: RunView) -> Charts:
         [
             Chart(
                 "client-accuracy",
-                "Accuracy of every client",
+                f"{capitalised(scored)} of every client",
                 "One row per client: dark rows are clients for which the model is bad."
                 + _evenly_chosen(run, len(places), len(columns), len(rounds)),
                 [View([trace], reversed_)],
             ),
             Chart(
                 "client-final",
-                "Final accuracy of every client",
-                "Clients by their accuracy in the last evaluated round, from worst to best; bars "
+                f"Final {scored} of every client",
+                f"Clients by their {scored} in the last evaluated round, from worst to best; bars "
                 "of equal height would be perfectly fair.",
-                [View([bars], axes("client", "accuracy, %", x_type="category"))],
+                [View([bars], axes("client", f"{scored}, %", x_type="category"))],
             ),
         ]
     )

@@ -77,7 +77,7 @@ def _facts(run: RunView) -> Facts:
     facts = []
     for name, value in values.items():
         if value is not None:
-            metric = METRICS[name]
+            metric = METRICS[name].scored_by(run.scored_by)
             label, text, note = fact(metric, value)
             facts.append((label, text, note + over * isinstance(metric, ScoreMetric)))
     return Facts(facts)

@@ -113,7 +113,8 @@ class CFFL(Averaging[OwnModels]):
         if validate is None:
             raise StrategyError("cffl needs a validation set: set data.validation_samples.")
         scores = np.array([validate(model_of(report))[1] for report in accepted])
-        scores = np.where(np.isfinite(scores), scores, 0.0)
+        # A score below 0, which R² can be, earns nothing.
+        scores = np.maximum(np.where(np.isfinite(scores), scores, 0.0), 0.0)
         together = total(scores)
         now = scores / together if together > 0 else np.full(scores.size, 1 / scores.size)
         before = shares_among(state, [report.client for report in accepted])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from flamma.errors import ConfigError
 from flamma.names import unknown
 from flamma.registry import Registry
+from flamma.tasks.measures import PLAIN_MEASURES, Measures
 from flamma.training.jobs import Trainer
 from flamma.training.lanes import LanesTrainer, why_not
 
@@ -39,6 +40,8 @@ class TrainerSettings:
         In which numbers layers compute.
     sharing : int
         How many processes share the memory of the device.
+    measures : Measures
+        The loss to train by, and the metric to mark samples for.
     """
 
     shape: Sequence[int]
@@ -46,6 +49,7 @@ class TrainerSettings:
     momentum: float = 0.0
     precision: str = "float32"
     sharing: int = 1
+    measures: Measures = PLAIN_MEASURES
 
 
 def torch_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
@@ -54,7 +58,13 @@ def torch_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
     from flamma.training.torch_trainer import TorchTrainer
 
     precision = pick_precision(wanted.precision, model.device.type)
-    return TorchTrainer(model, wanted.batch_size, wanted.momentum, precision=precision)
+    return TorchTrainer(
+        model,
+        wanted.batch_size,
+        wanted.momentum,
+        precision=precision,
+        measures=wanted.measures,
+    )
 
 
 def stacked_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
@@ -69,6 +79,7 @@ def stacked_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
         wanted.momentum,
         precision=pick_precision(wanted.precision, model.device.type),
         sharing=wanted.sharing,
+        measures=wanted.measures,
     )
 
 
@@ -151,6 +162,8 @@ def why_not_lanes(model: FlatModel, wanted: TrainerSettings) -> str:
 
     from flamma.training.lanes.plan import plan_of
 
+    if reason := wanted.measures.why_not_lanes():
+        return reason
     if model.device.type != "cpu":
         return f"they train on the CPU, not on {model.device.type}."
     if wanted.precision != "float32":

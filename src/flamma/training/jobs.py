@@ -5,14 +5,23 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.seeding import StreamKey
-from flamma.types import NO_VECTORS, DataUse, Ints, LocalTask, Params, TaskVectors
+from flamma.types import (
+    NO_VECTORS,
+    DataUse,
+    Inputs,
+    Ints,
+    LocalTask,
+    Params,
+    Targets,
+    TaskVectors,
+)
 
 Floats32 = NDArray[np.float32]
 
@@ -41,8 +50,8 @@ class TrainingJob(NamedTuple):
     """
 
     task: LocalTask
-    x: Floats32
-    y: Ints
+    x: Inputs
+    y: Targets
     rng: np.random.Generator | StreamKey
     vectors: TaskVectors = NO_VECTORS
 
@@ -90,17 +99,31 @@ class Trainer(Protocol):
         """Yield the number and the result of every job as soon as it is done."""
         ...
 
-    def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
-        """Return each sample's loss under the given weights, and whether it is classified right."""
+    def predict(self, params: Params, x: Inputs, y: Targets) -> tuple[Floats32, NDArray[Any]]:
+        """Return each sample's loss under the given weights, and its mark for the metric.
+
+        The mark is whether the sample is classified right, unless the trainer was made for another
+        metric; see :class:`~flamma.tasks.ClientMetric`.
+        """
         ...
 
 
-def used_samples(use: DataUse, x: Floats32, y: Ints, classes: int) -> tuple[Floats32, Ints]:
+def used_samples(use: DataUse, x: Inputs, y: Targets, classes: int) -> tuple[Inputs, Targets]:
     """Return the samples that a client trains on, of its own and their labels."""
     if use.share < 1:
-        count = use.samples_of(y.size)
+        count = use.samples_of(len(y))
         x, y = x[:count], y[:count]
-    return x, (classes - 1 - y if use.flips_labels else y)
+    return x, (flipped(y, classes) if use.flips_labels else y)
+
+
+def flipped(y: Targets, classes: int) -> Targets:
+    """Return targets turned around: class k is ``classes - 1 - k``, a number its negative.
+
+    A token that is not predicted, which is negative, stays as it is.
+    """
+    if y.dtype.kind == "f":
+        return -y
+    return np.where(y < 0, y, classes - 1 - y) if y.ndim > 1 else classes - 1 - y
 
 
 def scores_start(task: LocalTask) -> bool:
@@ -128,7 +151,7 @@ def stream_of(job: TrainingJob) -> np.random.Generator:
 
 def batches_of(job: TrainingJob, batch_size: int) -> Iterator[Ints]:
     """Yield the samples of each mini-batch, shuffled anew for every epoch."""
-    samples = job.y.size
+    samples = len(job.y)
     size = max(1, min(batch_size, samples))
     per_epoch = -(-samples // size)
     rng = stream_of(job)
@@ -182,7 +205,7 @@ def check_job(job: TrainingJob, size: int, trainable_size: int) -> None:
     _check_size("proximal weight", task.proximal)
     if task.tilt != 0 or task.loss_bound != math.inf:
         _check_transforms(task)
-    if not job.y.size and not task.abstains:
+    if not len(job.y) and not task.abstains:
         raise FlammaError(f"client {task.client} has no training data.")
     if job.vectors is not NO_VECTORS:
         _check_vectors(job.vectors, size, trainable_size)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
+from flamma.tasks.measures import PLAIN_MEASURES, Measures
 from flamma.training.jobs import BOUND_MARGIN
 from flamma.types import LocalTask
 
@@ -18,11 +18,13 @@ def transforms(task: LocalTask) -> bool:
     return task.tilt != 0 or task.loss_bound < math.inf
 
 
-def objective(logits: Tensor, labels: Tensor, task: LocalTask) -> Tensor:
+def objective(
+    outputs: Tensor, targets: Tensor, task: LocalTask, measures: Measures = PLAIN_MEASURES
+) -> Tensor:
     """Return a number whose gradient is that of a task's objective on a mini-batch."""
     if not transforms(task):
-        return cross_entropy(logits, labels)
-    losses = cross_entropy(logits, labels, reduction="none")
+        return measures.mean_loss(outputs, targets)
+    losses = measures.losses(outputs, targets)
     shares = torch.full_like(losses, 1 / losses.numel())
     [weights] = sample_weights(losses.detach()[None], shares[None], [task])
     total: Tensor = (losses * weights).sum()

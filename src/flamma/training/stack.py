@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
-from torch.nn.functional import cross_entropy
 
 from flamma.models.flat import FlatModel
+from flamma.tasks.measures import PLAIN_MEASURES, Measures
 from flamma.training.jobs import Floats32, TrainingJob
 from flamma.training.memory import saved_bytes
 from flamma.training.objectives import sample_weights, transforms
@@ -125,12 +125,21 @@ class StackedModel:
         Momentum of SGD.
     precision : Precision
         The precision of the forward and backward passes.
+    measures : Measures
+        The loss to train by.
     """
 
-    def __init__(self, model: FlatModel, momentum: float, precision: Precision) -> None:
+    def __init__(
+        self,
+        model: FlatModel,
+        momentum: float,
+        precision: Precision,
+        measures: Measures = PLAIN_MEASURES,
+    ) -> None:
         self.model = model
         self.momentum = momentum
         self.precision = precision
+        self.measures = measures
         module, layout = model.module, model.layout
         tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         trainable = layout.trainable.count(True)
@@ -144,8 +153,8 @@ class StackedModel:
     def start(self, members: Sequence[StackedClient]) -> Stack:
         """Return a stack of clients; the model's present weights are the common received ones."""
         common = self.model.view()
-        for member, after in zip(members, np.cumsum([m.job.y.size for m in members]), strict=True):
-            member.offset = int(after) - member.job.y.size
+        for member, after in zip(members, np.cumsum([len(m.job.y) for m in members]), strict=True):
+            member.offset = int(after) - len(member.job.y)
         device = self.model.device
         jobs = [member.job for member in members]
         names = (*self._trained, *self._others)
@@ -189,8 +198,8 @@ class StackedModel:
         measures and to which the backward pass adds about half as much again.
         """
         task = LocalTask(0, 0, epochs=1, learning_rate=0.0)
-        x = np.zeros((PROBE_SAMPLES, *shape), dtype=np.float32)
-        job = TrainingJob(task, x, np.zeros(PROBE_SAMPLES, np.int64), np.random.default_rng(0))
+        x, y = self.measures.task.blank(PROBE_SAMPLES, tuple(shape))
+        job = TrainingJob(task, x, y, np.random.default_rng(0))
         client = StackedClient(0, job, math.nan, iter(()), batch=np.arange(PROBE_SAMPLES))
         stack = self.start([client])
         weights = [part.detach().requires_grad_() for part in stack.weights]
@@ -230,8 +239,8 @@ class StackedModel:
         names = (*self._trained, *self._others)
         tensors = dict(zip(names, [*weights, *others], strict=True))
         with self.precision.autocast(self.model.device):
-            logits: Tensor = functional_call(self.model.module, tensors, (samples,))
-        return cross_entropy(logits.float(), labels, reduction="none")
+            outputs: Tensor = functional_call(self.model.module, tensors, (samples,))
+        return self.measures.losses(outputs.float(), labels)
 
     def _mini_batches(self, members: Sequence[StackedClient]) -> tuple[Tensor, Tensor]:
         """Return which samples each member takes, and the weight of their losses.

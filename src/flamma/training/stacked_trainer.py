@@ -13,6 +13,9 @@ from torch import nn
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
+from flamma.seeding import StreamKey
+from flamma.tasks.contract import Task
+from flamma.tasks.measures import PLAIN_MEASURES, Measures
 from flamma.training.jobs import (
     TooSlow,
     Trained,
@@ -68,7 +71,7 @@ class StackedTrainer(TorchTrainer):
         The model, or a function that makes its module.
     shape : sequence of int
         The shape of one sample.
-    batch_size, momentum, device, precision
+    batch_size, momentum, device, precision, measures
         As in :class:`~flamma.training.torch_trainer.TorchTrainer`.
     most : int
         The largest number of clients to train at once.
@@ -94,8 +97,9 @@ class StackedTrainer(TorchTrainer):
         precision: Precision = SINGLE_PRECISION,
         most: int = MOST_STACKED_CLIENTS,
         sharing: int = 1,
+        measures: Measures = PLAIN_MEASURES,
     ) -> None:
-        super().__init__(model, batch_size, momentum, device, precision)
+        super().__init__(model, batch_size, momentum, device, precision, measures)
         self.shape = tuple(shape)
         self._most, self._sharing = most, sharing
         self._common = self.model.read()
@@ -103,7 +107,7 @@ class StackedTrainer(TorchTrainer):
         self._classes = 1
         if reason := self._why_not():
             raise ConfigError(f"the trainer stacked cannot be used: {reason}.")
-        self._stacked = StackedModel(self.model, momentum, precision)
+        self._stacked = StackedModel(self.model, momentum, precision, measures)
         self._set_mode(training=True)
         self._client_bytes, self._sample_bytes = self._stacked.bytes_per_client(self.shape)
         self.width = self._fitting([])
@@ -124,7 +128,7 @@ class StackedTrainer(TorchTrainer):
                 members.append(self._member(number, job))
             except Exception as error:  # the failure of this client alone
                 yield number, Trained(None, error=error)
-        members.sort(key=lambda m: -batch_count(m.job.task, m.job.y.size, self.batch_size))
+        members.sort(key=lambda m: -batch_count(m.job.task, len(m.job.y), self.batch_size))
         while members:
             try:
                 stack = self._start(members)
@@ -202,7 +206,7 @@ class StackedTrainer(TorchTrainer):
 
     def _loss_of(self, weights: Params, job: TrainingJob) -> float:
         """Return the loss of some weights on a client's samples; the model has the common ones."""
-        if not job.y.size:
+        if not len(job.y):
             return math.nan
         try:
             losses, _ = self.predict(weights, job.x, job.y)
@@ -219,12 +223,15 @@ class StackedTrainer(TorchTrainer):
         """Return a client that is ready to train, with its loss if the task wants it."""
         check_job(job, self.model.layout.size, self.model.layout.trainable_size)
         # A wrong label would abort the whole stack, and on a GPU the process.
-        if job.x.shape != (job.y.size, *self.shape):
+        if job.x.shape != (len(job.y), *self.shape):
             raise FlammaError(
-                f"{job.y.size} samples of shape {self.shape} were expected, not {job.x.shape}."
+                f"{len(job.y)} samples of shape {self.shape} were expected, not {job.x.shape}."
             )
-        if job.y.size and not (job.y.min() >= 0 and job.y.max() < self._classes):
+        labels = job.y if job.y.dtype.kind == "i" else job.y[:0]
+        labels = labels[labels != self.measures.task.ignored]
+        if labels.size and not (labels.min() >= 0 and labels.max() < self._classes):
             raise FlammaError(f"labels must be from 0 to {self._classes - 1}.")
+        job = job._replace(x=self._inputs(job.x))
         loss = math.nan
         if scores_start(job.task):
             loss = self._loss_of(job.start(self._common), job)
@@ -233,7 +240,7 @@ class StackedTrainer(TorchTrainer):
     def _fitting(self, members: Sequence[StackedClient]) -> int:
         """Return how many clients fit into the free memory, at least one."""
         data = max((member.nbytes for member in members), default=0)
-        samples = max((m.job.y.size for m in members), default=SAMPLES_EXPECTED)
+        samples = max((len(m.job.y) for m in members), default=SAMPLES_EXPECTED)
         activations = self._sample_bytes * min(self.batch_size, samples)
         each = max(1, self._client_bytes + activations + data)
         free = free_bytes(self.model.device) * FREE_MEMORY_SHARE / self._sharing
@@ -247,15 +254,16 @@ class StackedTrainer(TorchTrainer):
         received = self.model.read()
         batch_size, precision = self.batch_size, self.precision
         self.batch_size, self.precision = TRIAL_BATCH_SIZE, SINGLE_PRECISION
-        self._stacked = StackedModel(self.model, self.momentum, SINGLE_PRECISION)
+        self._stacked = StackedModel(self.model, self.momentum, SINGLE_PRECISION, self.measures)
         try:
             self._classes = self._logits()
-            stacked = dict(self.train_each(received, _trial_jobs(self.shape)))
+            jobs = _trial_jobs(self.measures.task, self.shape)
+            stacked = dict(self.train_each(received, jobs))
             single = {
                 number: trained._replace(
                     params=None if trained.params is None else trained.params.copy()
                 )
-                for number, trained in super().train_each(received, _trial_jobs(self.shape))
+                for number, trained in super().train_each(received, jobs)
             }
         except Exception as error:  # whatever a module may raise
             return f"the model cannot be tried ({_first_line(error)})"
@@ -267,8 +275,8 @@ class StackedTrainer(TorchTrainer):
     def _logits(self) -> int:
         self._set_mode(training=False)
         with torch.inference_mode():
-            samples = torch.zeros(TRIAL_BATCH_SIZE, *self.shape, device=self.model.device)
-            return int(self.model.module(samples).shape[-1])
+            samples, _ = self.measures.task.blank(TRIAL_BATCH_SIZE, self.shape)
+            return int(self.model.module(self._tensor(samples)).shape[-1])
 
     def _difference(
         self, received: Params, stacked: dict[int, Trained], single: dict[int, Trained]
@@ -300,15 +308,14 @@ def _failed(stack: Stack, seconds: float, error: Exception) -> Iterator[_Result]
         yield member.number, Trained(None, member.loss, seconds, error)
 
 
-def _trial_jobs(shape: Sequence[int]) -> list[TrainingJob]:
+def _trial_jobs(task: Task, shape: tuple[int, ...]) -> list[TrainingJob]:
     """Return a step of two clients, of which the second has a smaller mini-batch."""
     rng = np.random.default_rng(0)
-    return [
-        TrainingJob(
-            LocalTask(client, 0, epochs=0, learning_rate=0.01, iterations=1),
-            rng.random((samples, *shape), dtype=np.float32),
-            np.zeros(samples, dtype=np.int64),
-            np.random.default_rng(client),
-        )
-        for client, samples in enumerate((TRIAL_BATCH_SIZE, TRIAL_BATCH_SIZE - 1))
-    ]
+    jobs = []
+    for client, samples in enumerate((TRIAL_BATCH_SIZE, TRIAL_BATCH_SIZE - 1)):
+        x, y = task.blank(samples, shape)
+        if not task.takes_tokens:
+            x = rng.random((samples, *shape), dtype=np.float32)
+        step = LocalTask(client, 0, epochs=0, learning_rate=0.01, iterations=1)
+        jobs.append(TrainingJob(step, x, y, StreamKey.of(client, "trial", 0, client)))
+    return jobs

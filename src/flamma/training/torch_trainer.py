@@ -6,17 +6,20 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from flamma.errors import ConfigError
 from flamma.models.flat import FlatModel
 from flamma.names import quoted
 from flamma.numerics import total
+from flamma.tasks.measures import PLAIN_MEASURES, Measures
+from flamma.tasks.own import refuse_negative
+from flamma.training.inputs import takes_whole_numbers, wants_channels_last
 from flamma.training.jobs import (
     Floats32,
     TooSlow,
@@ -30,10 +33,13 @@ from flamma.training.jobs import (
 )
 from flamma.training.objectives import objective
 from flamma.training.precision import SINGLE_PRECISION, Precision
-from flamma.types import Ints, LocalTask, Params
+from flamma.types import Inputs, LocalTask, Params, Targets
 
 SAMPLES_SCORED_AT_ONCE = 512
 """A constant, because the bits of a score may depend on the batch it is computed in."""
+
+IMAGE_DIMENSIONS = 4
+"""Samples, channels, height and width."""
 
 
 class TorchTrainer:
@@ -51,6 +57,9 @@ class TorchTrainer:
         ``auto`` is the GPU if there is one, else the CPU. A :class:`FlatModel` stays where it is.
     precision : Precision
         The precision of training; scoring is in float32.
+    measures : Measures
+        The loss that is trained by, and what :meth:`predict` marks; cross-entropy and whether a
+        sample is classified right by default.
 
     Notes
     -----
@@ -70,6 +79,7 @@ class TorchTrainer:
         momentum: float = 0.0,
         device: str = "cpu",
         precision: Precision = SINGLE_PRECISION,
+        measures: Measures = PLAIN_MEASURES,
     ) -> None:
         check_sgd(batch_size, momentum)
         if not isinstance(model, FlatModel):
@@ -78,14 +88,16 @@ class TorchTrainer:
         self.batch_size = batch_size
         self.momentum = momentum
         self.precision = precision
+        self.measures = measures
+        self._takes_whole_numbers: bool | None = None
         self._training = model.module.train().training
-        self._channels_last = _wants_channels_last(model.module)
+        self._channels_last = wants_channels_last(model.module)
 
     def train(
         self,
         params: Params,
-        x: Floats32,
-        y: Ints,
+        x: Inputs,
+        y: Targets,
         task: LocalTask,
         rng: np.random.Generator,
         deadline: float | None = None,
@@ -142,7 +154,8 @@ class TorchTrainer:
             difference = torch.empty_like(weights)
         correction = job.vectors.correction
         added = None if correction is None else self._tensor(correction)
-        samples, labels = self._rows(self._tensor(job.x)), self._tensor(job.y)
+        samples = self._rows(self._tensor(self._inputs(job.x)))
+        targets = self._tensor(job.y)
         scale = self.precision.loss_scale  # of the gradient too, hence of the velocity
         self._set_mode(training=True)
         gradient.zero_()
@@ -157,8 +170,9 @@ class TorchTrainer:
                 else:
                     gradient.zero_()
                 with self.precision.autocast(model.device):
-                    logits = module(self._images(samples.index_select(0, batch)))
-                loss_now = objective(logits.float(), labels.index_select(0, batch), task)
+                    outputs = module(self._images(samples.index_select(0, batch)))
+                wanted = targets.index_select(0, batch)
+                loss_now = objective(outputs.float(), wanted, task, self.measures)
                 torch.autograd.backward(loss_now if scale == 1 else loss_now * scale)
                 if added is not None:
                     gradient.add_(added, alpha=scale)
@@ -181,32 +195,36 @@ class TorchTrainer:
                 done = Trained(None, seconds=time.monotonic() - begin, error=error)
             yield number, done
 
-    def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
-        """Return each sample's loss under the given weights, and whether it is classified right."""
+    def predict(self, params: Params, x: Inputs, y: Targets) -> tuple[Floats32, NDArray[Any]]:
+        """Return each sample's loss under the given weights, and its mark for the metric."""
         self.model.load(params)
         return self.score_loaded(x, y)
 
-    def score_loaded(self, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
+    def score_loaded(self, x: Inputs, y: Targets) -> tuple[Floats32, NDArray[Any]]:
         """Do what :meth:`predict` does, with the weights that the model has now."""
-        losses = np.empty(y.size, dtype=np.float32)
-        right = np.empty(y.size, dtype=np.bool_)
+        measures, metric = self.measures, self.measures.metric
+        losses = np.empty(len(y), dtype=np.float32)
+        marks = np.empty((len(y), *metric.mark_shape), dtype=metric.mark_type)
+        x = self._inputs(x)
         self._set_mode(training=False)
         with torch.inference_mode():
-            for start in range(0, y.size, SAMPLES_SCORED_AT_ONCE):
+            for start in range(0, len(y), SAMPLES_SCORED_AT_ONCE):
                 part = slice(start, start + SAMPLES_SCORED_AT_ONCE)
                 # A copy always has the same alignment, on which the last bits may depend.
                 samples = torch.tensor(x[part], device=self.model.device)
-                labels = torch.tensor(y[part], device=self.model.device)
-                logits = self.model.module(self._images(self._rows(samples)))
-                losses[part] = cross_entropy(logits, labels, reduction="none").cpu().numpy()
-                right[part] = (logits.argmax(1) == labels).cpu().numpy()
-        # argmax of NaN logits is not a prediction.
-        return losses, right & ~np.isnan(losses)
+                targets = torch.tensor(y[part], device=self.model.device)
+                outputs = self.model.module(self._images(self._rows(samples)))
+                each = measures.losses(outputs, targets)
+                losses[part] = each.cpu().numpy()
+                marks[part] = metric.mark(outputs, targets, each).cpu().numpy()
+        if measures.loss is not None:
+            refuse_negative(losses)
+        return losses, marks
 
     def _loaded_loss(self, job: TrainingJob) -> float:
         """Return the loss of the weights that the model has now on a client's samples."""
         losses, _ = self.score_loaded(job.x, job.y)
-        return total(losses) / job.y.size if job.y.size else math.nan
+        return total(losses) / len(job.y) if len(job.y) else math.nan
 
     def _set_mode(self, training: bool) -> None:
         # Setting the mode of all modules takes longer than a training step of a small model.
@@ -216,29 +234,29 @@ class TorchTrainer:
 
     def _rows(self, images: Tensor) -> Tensor:
         """Return samples so that rows selected by index have the memory layout the layers want."""
-        return images.permute(0, 2, 3, 1).contiguous() if self._channels_last else images
+        if not self._channels_last or images.dim() != IMAGE_DIMENSIONS:
+            return images
+        return images.permute(0, 2, 3, 1).contiguous()
 
     def _images(self, rows: Tensor) -> Tensor:
         """Return selected rows in the shape that the module expects."""
-        return rows.permute(0, 3, 1, 2) if self._channels_last else rows
+        if not self._channels_last or rows.dim() != IMAGE_DIMENSIONS:
+            return rows
+        return rows.permute(0, 3, 1, 2)
 
-    def _tensor(self, array: Floats32 | Ints) -> Tensor:
+    def _inputs(self, x: Inputs) -> Inputs:
+        """Return samples as the model takes them: whole numbers as they are only if it can."""
+        if x.dtype.kind != "i" or not len(x):
+            return x
+        if self._takes_whole_numbers is None:
+            self._set_mode(training=False)
+            self._takes_whole_numbers = takes_whole_numbers(self.model.module, self._tensor(x[:1]))
+        return x if self._takes_whole_numbers else x.astype(np.float32)
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
         # torch has no read-only tensors and warns of read-only arrays.
         tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
         return tensor.to(self.model.device)
-
-
-def _wants_channels_last(module: nn.Module) -> bool:
-    """Return whether to store images with their channels last.
-
-    That makes convolution and pooling much faster on CPUs, LeNet-5 as a whole by a third or more,
-    and group norm slower. Modules of other packages may rely on the usual order (by ``view``), so
-    they keep it.
-    """
-    parts = list(module.modules())
-    known = all(type(part).__module__.startswith(("torch.nn.", "flamma.")) for part in parts)
-    convolves = any(isinstance(part, nn.Conv2d) for part in parts)
-    return known and convolves and not any(isinstance(part, nn.GroupNorm) for part in parts)
 
 
 def pick_device(device: str) -> str:

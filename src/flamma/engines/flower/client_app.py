@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -22,10 +22,7 @@ from flamma.engines.flower.messages import MessageError, Order, OrderContent
 from flamma.engines.flower.payload import read_configuration
 from flamma.engines.flower.site import Site, check_address
 from flamma.engines.outcomes import one_line
-from flamma.types import Ints, Params
-
-if TYPE_CHECKING:
-    from flamma.data.federated import Images
+from flamma.types import Inputs, Params, Targets
 
 MEMORY_RECORD = "flamma.memory"
 """The record of the context that lasts from one message of a run to the next."""
@@ -101,7 +98,7 @@ def find_site(order: Order, context: Context) -> tuple[Site, int | None]:
     number = int(context.node_config["partition-id"])
     own = _partition(order.config, number)
 
-    def samples_of(client: int) -> tuple[Images, Ints]:
+    def samples_of(client: int) -> tuple[Inputs, Targets]:
         other = _partition(order.config, client)
         return other.x, other.y
 
@@ -130,6 +127,7 @@ def _partition(text: str, number: int) -> ClientData:
         data.held_x[held],
         data.held_y[held],
         data.classes,
+        task=data.task,
     )
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from flamma.types import Ints
-
-if TYPE_CHECKING:
-    from flamma.data.federated import Images
+from flamma.tasks import DEFAULT_TASK
+from flamma.types import Inputs, Targets
 
 
 class ClientData(Protocol):
-    """What a client has: its name, its samples and their labels, and its cost if it has one."""
+    """What a client has: its name, its samples and their targets, and its cost if it has one."""
 
     @property
     def name(self) -> str: ...  # noqa: D102
@@ -21,17 +19,19 @@ class ClientData(Protocol):
     @property
     def tells_cost(self) -> bool: ...  # noqa: D102
     @property
-    def x(self) -> Images: ...  # noqa: D102
+    def x(self) -> Inputs: ...  # noqa: D102
     @property
-    def y(self) -> Ints: ...  # noqa: D102
+    def y(self) -> Targets: ...  # noqa: D102
     @property
-    def held_x(self) -> Images: ...  # noqa: D102
+    def held_x(self) -> Inputs: ...  # noqa: D102
     @property
-    def held_y(self) -> Ints: ...  # noqa: D102
+    def held_y(self) -> Targets: ...  # noqa: D102
     @property
     def shape(self) -> tuple[int, ...]: ...  # noqa: D102
     @property
     def classes(self) -> int: ...  # noqa: D102
+    @property
+    def task(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +39,14 @@ class SimulatedClientData:
     """One client's part of a federation whose data are all on this machine."""
 
     name: str
-    x: Images
-    y: Ints
-    held_x: Images
-    held_y: Ints
+    x: Inputs
+    y: Targets
+    held_x: Inputs
+    held_y: Targets
     classes: int
     cost: float | None = None
     tells_cost: bool = True
+    task: str = DEFAULT_TASK
 
     @property
     def shape(self) -> tuple[int, ...]:

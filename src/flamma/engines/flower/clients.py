@@ -172,7 +172,8 @@ class GridClients:
 
     def _score(self, client: int, answer: Message | str | None) -> Score | str:
         name, held = self.roster.names[client], int(self._held_out[client])
-        return self._read(answer, lambda content: read_score(content, name, held))
+        metric = self.runner.measures.metric
+        return self._read(answer, lambda content: read_score(content, name, held, metric))
 
     def _read(
         self, answer: Message | str | None, read: Callable[[RecordDict], Found]
@@ -209,6 +210,8 @@ class GridClients:
             missing={c: reason for c, reason in found.items() if isinstance(reason, str)},
             clients=self.evaluated,
             personal=download.scores_kept or download.model_for is not None,
+            metric=own.metric,
+            is_share=own.is_share,
         )
 
     @cached_property

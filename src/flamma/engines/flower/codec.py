@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from flamma.data.labels import MOST_CLASSES
 from flamma.engines.flower.messages import (
     MessageError,
     Order,
@@ -33,9 +32,13 @@ from flamma.engines.flower.payload import (
     take,
 )
 from flamma.game.model import LARGEST_COST, MOST_EPOCHS, SMALLEST_COST
+from flamma.tasks import TASKS
+from flamma.tasks.classification import ACCURACY
+from flamma.tasks.contract import ClientMetric
+from flamma.tasks.labels import MOST_CLASSES
 from flamma.types import MOST_SAMPLES, Params, Report, Terms
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 ORDER_RECORD, WEIGHTS_RECORD, EXTRA_RECORD = "flamma.order", "flamma.weights", "flamma.extra"
 PROFILE_RECORD, REPORT_RECORD, SCORE_RECORD = "flamma.profile", "flamma.report", "flamma.score"
 FAILURE_RECORD = "flamma.failure"
@@ -145,6 +148,7 @@ def read_profile(content: RecordDict) -> SiteProfile:
         shape=tuple(int(n) for n in shape),
         classes=take(record, "classes", int),
         lanes=take(record, "lanes", bool),
+        task=take(record, "task", str),
     )
     for name, value, least, most in (
         ("samples", profile.samples, 1, MOST_SAMPLES),
@@ -153,6 +157,8 @@ def read_profile(content: RecordDict) -> SiteProfile:
     ):
         if not least <= value <= most:
             raise MessageError(f"it says that it has {value} {name}")
+    if profile.task not in TASKS:
+        raise MessageError(f"it has data of the task {one_line_of(profile.task)!r}")
     if not (math.isnan(profile.cost) or SMALLEST_COST <= profile.cost <= LARGEST_COST):
         raise MessageError(f"it says that its cost is {profile.cost:g}")
     return profile
@@ -220,8 +226,10 @@ def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size
     return Report(terms.client, params, own, epochs, loss, seconds, starts_anew=anew)
 
 
-def read_score(content: RecordDict, name: str, held_out: int) -> Score:
-    """Return how a client scores the weights that it was sent.
+def read_score(
+    content: RecordDict, name: str, held_out: int, metric: ClientMetric = ACCURACY
+) -> Score:
+    """Return how a client scores the weights that it was sent, by the run's metric.
 
     Raises
     ------
@@ -237,8 +245,8 @@ def read_score(content: RecordDict, name: str, held_out: int) -> Score:
     )
     if score.held_out != held_out:
         raise MessageError(f"it evaluated on {score.held_out} samples, before it had {held_out}")
-    if held_out and not 0 <= score.accuracy <= 100:
-        raise MessageError(f"it says that the accuracy is {score.accuracy:g}%")
+    if held_out and not metric.could_be(score.accuracy):
+        raise MessageError(f"it says that the {metric.title} is {score.accuracy:g}%")
     if score.loss < 0:
         raise MessageError(f"it says that the loss is {score.loss:g}")
     return score

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +16,7 @@ from flamma.clients.behaviours.notes import NotesInFiles
 from flamma.clients.behaviours.truth import groups_of
 from flamma.engines.flower.payload import read_configuration
 from flamma.errors import ConfigError
-from flamma.types import Ints, Params
-
-if TYPE_CHECKING:
-    from flamma.data.federated import Images
+from flamma.types import Inputs, Params, Targets
 
 NOTES_VARIABLE = "FLAMMA_FLOWER_NOTES"
 """The environment variable that tells the clients of a simulation where their notes are kept."""
@@ -27,8 +24,8 @@ NOTES_VARIABLE = "FLAMMA_FLOWER_NOTES"
 Memory = MutableMapping[str, Any]
 """What a client keeps from one message to the next: a measured cost, a lanes plan, a note."""
 
-Samples = Callable[[int], tuple["Images", Ints]]
-"""Returns another client's training samples and labels."""
+Samples = Callable[[int], tuple[Inputs, Targets]]
+"""Returns another client's training samples and targets."""
 
 
 class NotesInMemory(Notes):
@@ -54,7 +51,7 @@ class NotesInMemory(Notes):
         return np.frombuffer(self.memory[self.name], dtype="<f4").astype(np.float32)
 
 
-def no_others(client: int) -> tuple[Images, Ints]:
+def no_others(client: int) -> tuple[Inputs, Targets]:
     """Refuse to look for another client's data: a site has none."""
     raise ConfigError(f"a site has no data of client {client}.")
 

@@ -13,10 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from flamma.data.federated import FederatedData
+from flamma.tasks import DEFAULT_TASK, TASKS
 
 DATA_DESCRIPTION = "data.json"
 DATA_VARIABLE = "FLAMMA_FLOWER_DATA"
 """The environment variable that tells the processes of a simulation where the folder is."""
+
+DESCRIBED = ("classes", "name", "labels", "client_names", "task")
+"""What of a federation is no array."""
 
 MAPPED_BYTES = 2**12
 """Smaller files are read instead of mapped."""
@@ -27,7 +31,7 @@ def hand_over(data: FederatedData, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in _arrays():
         np.save(folder / f"{name}.npy", getattr(data, name), allow_pickle=False)
-    about = {"classes": data.classes, "name": data.name}
+    about = {name: getattr(data, name) for name in DESCRIBED}
     (folder / DATA_DESCRIPTION).write_text(json.dumps(about), encoding="utf-8")
 
 
@@ -35,7 +39,14 @@ def take_over(folder: Path) -> FederatedData:
     """Return the federation that was written into a folder, mapped instead of read."""
     about = json.loads((folder / DATA_DESCRIPTION).read_text(encoding="utf-8"))
     arrays = {name: _load(folder / f"{name}.npy") for name in _arrays()}
-    return FederatedData(**arrays, classes=about["classes"], name=about["name"])
+    return FederatedData(
+        **arrays,
+        classes=about["classes"],
+        name=about["name"],
+        labels=tuple(about["labels"]),
+        client_names=tuple(about["client_names"]),
+        task=about["task"],
+    )
 
 
 def server_part(data: FederatedData) -> FederatedData:
@@ -52,15 +63,17 @@ def server_part(data: FederatedData) -> FederatedData:
     )
 
 
-def no_data(shape: tuple[int, ...], classes: int) -> FederatedData:
+def no_data(shape: tuple[int, ...], classes: int, task: str = DEFAULT_TASK) -> FederatedData:
     """Return the data of a server that has none: empty arrays of the right shape."""
-    x, y = np.zeros((0, *shape), dtype=np.float32), np.zeros(0, dtype=np.int64)
+    x, y = TASKS[task].blank(0, shape)
     nothing = np.zeros(2, dtype=np.int64)
-    return FederatedData(x, y, nothing, x[:0], y, nothing, x[:], y, x, y, classes, "none")
+    return FederatedData(
+        x, y, nothing, x[:0], y, nothing, x[:], y, x, y, classes, "none", task=task
+    )
 
 
 def _arrays() -> list[str]:
-    return [f.name for f in fields(FederatedData) if f.name not in ("classes", "name")]
+    return [f.name for f in fields(FederatedData) if f.name not in DESCRIBED]
 
 
 def _load(path: Path) -> np.ndarray:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from flamma.errors import FlammaError
+from flamma.tasks import DEFAULT_TASK
 from flamma.types import Params, Terms
 
 
@@ -106,7 +107,7 @@ class SiteProfile:
 
     ``own_cost`` is whether it has a cost of its own, given or measured, rather than one from the
     configuration. ``cost`` is that cost if the server asked for it and may know it, else NaN.
-    ``lanes`` is whether it can train in lanes.
+    ``lanes`` is whether it can train in lanes. ``task`` is what its targets are for.
     """
 
     name: str
@@ -117,11 +118,15 @@ class SiteProfile:
     shape: tuple[int, ...]
     classes: int
     lanes: bool
+    task: str = DEFAULT_TASK
 
 
 @dataclass(frozen=True)
 class Score:
-    """How well the received weights do on one client's held-out data; accuracy in percent."""
+    """How well the received weights do on one client's held-out data.
+
+    ``accuracy`` is in percent, and so is another metric of the run in its place.
+    """
 
     accuracy: float
     loss: float

@@ -123,12 +123,12 @@ class _Server:
     wait: float
 
     def run(self, config: Config, data: FederatedData | None, on_round: OnRound | None) -> None:
-        from flamma.experiments.setup import build_runner, class_counts
+        from flamma.experiments.setup import about_measures, build_runner, class_counts
 
         roster = self._gathered(config)
         profiles = roster.profiles
         held = _server_data(config, list(profiles.values()), data)
-        check_validation(config, held.validation_y.size)
+        check_validation(config, len(held.validation_y))
         if config.training.trainer == "auto" and not all(p.lanes for p in profiles.values()):
             config = config.with_settings({"training.trainer": "torch"})
         with build_runner(config, server_part(held), processes=1) as runner:
@@ -176,6 +176,7 @@ class _Server:
                 looks_ahead=True,
                 keepers=(clients,),
                 instance=instance,
+                measured=about_measures(runner.measures),
             )
             carry_out(config, self.folder, world, on_round)
         if roster.refused:
@@ -225,8 +226,12 @@ def _server_data(
         from flamma.experiments.setup import build_data
 
         data = build_data(config)
+    tasks = sorted({profile.task for profile in profiles})
     if data is None:
-        data = no_data(sorted(shapes)[0], classes)
+        data = no_data(sorted(shapes)[0], classes, tasks[0])
+    if tasks != [data.task]:
+        others = ", ".join(task for task in tasks if task != data.task)
+        raise RunError(f"the run is one of {data.task}, but clients have data of {others}.")
     if shapes != {data.shape} or classes > data.classes:
         found = ", ".join(str(shape) for shape in sorted(shapes))
         raise RunError(

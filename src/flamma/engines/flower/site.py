@@ -20,9 +20,10 @@ from flamma.engines.flower.client_data import ClientData
 from flamma.engines.flower.conduct import ClientConduct, Memory
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import read_configuration
-from flamma.engines.outcomes import means, one_line, outcome_of, training_report
+from flamma.engines.outcomes import one_line, outcome_of, training_report
 from flamma.errors import ConfigError
-from flamma.experiments.config import Config
+from flamma.experiments.config import OWN, Config
+from flamma.tasks import Measures, measures_for
 from flamma.training.jobs import (
     Trained,
     Trainer,
@@ -85,18 +86,19 @@ class Site:
         own = self.data
         has_cost = own.cost is not None or self.config.costs.name == MEASURED
         tells = has_cost and own.tells_cost and order.wants_cost
-        said = Profile(order.client, self.cost(order) if tells else math.nan, int(own.y.size))
+        said = Profile(order.client, self.cost(order) if tells else math.nan, len(own.y))
         if self.conduct.introduces:
             said = self.conduct.behaviour.tell(Introduction(said))
         return SiteProfile(
             own.name,
             samples=said.samples,
-            held_out=int(own.held_y.size),
+            held_out=len(own.held_y),
             cost=said.cost,
             own_cost=has_cost,
             shape=tuple(own.shape),
             classes=own.classes,
             lanes=available(),
+            task=own.task,
         )
 
     def play(
@@ -106,7 +108,7 @@ class Site:
 
         Who is asked for a loss alone sends no weights, whatever it has done.
         """
-        begin, samples, conduct = time.monotonic(), int(self.data.y.size), self.conduct
+        begin, samples, conduct = time.monotonic(), len(self.data.y), self.conduct
         try:
             profile, respond = self._profile(order, terms), self.config.strategy.respond
             encounter = Encounter(terms, profile, respond, self.config.seed, conduct.group)
@@ -123,10 +125,9 @@ class Site:
         own = self.data
         received = Download(params, order.round, scores_kept=order.scores_kept)
         params = self._side(order).model_of(order.client, received)
-        held = int(own.held_y.size)
-        offsets = np.array([0, held])
-        losses, right = self._trainer(order).predict(params, own.held_x, own.held_y)
-        return Score(float(100 * means(right, offsets)[0]), float(means(losses, offsets)[0]), held)
+        losses, marks = self._trainer(order).predict(params, own.held_x, own.held_y)
+        score = measures_of(self.text, own.task).client_score(losses, marks, own.held_y)
+        return Score(*score, len(own.held_y))
 
     def cost(self, order: Order) -> float:
         """Return what an epoch costs this client.
@@ -165,7 +166,7 @@ class Site:
         return np.array([max(seconds, SHORTEST_EPOCH_SECONDS)])
 
     def _profile(self, order: Order, terms: Terms) -> Profile:
-        return Profile(terms.client, self.cost(order), int(self.data.y.size))
+        return Profile(terms.client, self.cost(order), len(self.data.y))
 
     def _side(self, order: Order) -> ClientSide:
         return ClientSide(self.config.strategy, order.trainable_size, self.kept)
@@ -184,7 +185,7 @@ class Site:
         self, order: Order, task: LocalTask, params: Params, vectors: TaskVectors
     ) -> Report:
         """Do a task, and report it honestly."""
-        samples, limit = int(self.data.y.size), self.config.engine.time_limit or None
+        samples, limit = len(self.data.y), self.config.engine.time_limit or None
         if task.abstains:
             return Report(task.client, None, samples, epochs=0)
         begin = time.monotonic()
@@ -216,7 +217,7 @@ class Site:
         if order.trainer == "lanes":
             return _lanes(self.text, shape, classes, self._plan(shape, classes))
         if order.trainer == "torch":
-            return _torch(self.text, shape, classes)
+            return _torch(self.text, shape, classes, self.data.task)
         raise ConfigError(f"there is no trainer {order.trainer!r}.")
 
     def _plan(self, shape: tuple[int, ...], classes: int) -> bytes:
@@ -238,7 +239,7 @@ def _lanes(text: str, shape: tuple[int, ...], classes: int, plan: bytes) -> Trai
 
 
 @lru_cache(maxsize=1)
-def _torch(text: str, shape: tuple[int, ...], classes: int) -> Trainer:
+def _torch(text: str, shape: tuple[int, ...], classes: int, task: str) -> Trainer:
     import torch
 
     from flamma.experiments.setup import build_module
@@ -250,9 +251,23 @@ def _torch(text: str, shape: tuple[int, ...], classes: int) -> Trainer:
     config = read_configuration(text)
     training = config.training
     model = FlatModel(build_module(config, shape, classes), pick_device(training.device))
-    momentum, precision = training.momentum, training.precision
-    wanted = TrainerSettings(shape, training.batch_size, momentum, precision=precision)
+    wanted = TrainerSettings(
+        shape,
+        training.batch_size,
+        training.momentum,
+        precision=training.precision,
+        measures=measures_of(text, task),
+    )
     return torch_trainer(model, wanted)
+
+
+@lru_cache(maxsize=1)
+def measures_of(text: str, task: str) -> Measures:
+    """Return the loss and the metric of a run for data of a task."""
+    config = read_configuration(text)
+    if OWN in (config.training.loss, config.evaluation.metric):
+        raise ConfigError("a loss or metric of your own cannot be sent to other processes.")
+    return measures_for(task, config.evaluation.metric)
 
 
 @lru_cache(maxsize=1)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from flamma.data.federated import federated_from_arrays
-from flamma.data.labels import MOST_CLASSES, whole_labels
 from flamma.data.records import Dataset
 from flamma.errors import DataError
+from flamma.tasks.labels import MOST_CLASSES, whole_labels
 
 X = np.zeros((4, 3))
 BAD = {

@@ -1,0 +1,139 @@
+"""Classification: each sample has one label, and a model gives a logit per class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flamma.errors import FlammaError
+from flamma.tasks.contract import ClientMetric, SampleMarks, Task
+from flamma.tasks.labels import whole_labels
+from flamma.tasks.parts import owners_of, part_means, part_sums, ranks_of, ratios
+from flamma.types import Floats, Inputs, Ints, Targets
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+REMEDY = "for numbers to be predicted the task is regression"
+"""What to do with targets that are no labels."""
+
+
+def is_right(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
+    """Return whether each sample is classified right; argmax of NaN logits is no prediction."""
+    right: Tensor = outputs.argmax(1) == targets
+    return right & ~losses.isnan()
+
+
+def balanced_accuracy(right: SampleMarks, labels: Targets, offsets: Ints) -> Floats:
+    """Return the mean over a client's classes of the share of samples that are classified right.
+
+    Examples
+    --------
+    >>> right, labels = np.array([True, True, True, False]), np.array([0, 0, 0, 1])
+    >>> balanced_accuracy(right, labels, np.array([0, 4]))
+    array([0.5])
+    """
+    key = owners_of(offsets) * (int(labels.max(initial=0)) + 1) + labels
+    order = np.argsort(key, kind="stable")
+    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    recalls = part_means(right[order], np.append(starts, key.size))
+    classes_before = np.searchsorted(starts, offsets)  # the classes of a client stand together
+    return part_means(recalls, classes_before)
+
+
+def margin(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
+    """Return by how much the logit of class 1 is above that of class 0."""
+    if outputs.shape[1] != 2:
+        raise FlammaError(f"AUC is for two classes, not for {outputs.shape[1]}: use accuracy.")
+    return outputs[:, 1] - outputs[:, 0]
+
+
+def area_under_curve(margins: SampleMarks, labels: Targets, offsets: Ints) -> Floats:
+    """Return the share of pairs of both classes that the margin orders right; ties count half.
+
+    It is the area under the receiver operating characteristic (Hanley and McNeil, The meaning and
+    use of the area under a receiver operating characteristic (ROC) curve, Radiology 1982), NaN for
+    a client that has one class only. A margin that is NaN is below all others of class 1, and above
+    all of class 0.
+
+    Examples
+    --------
+    >>> area_under_curve(np.array([0.1, 0.4, 0.4, 0.8]), np.array([0, 0, 1, 1]), np.array([0, 4]))
+    array([0.875])
+    """
+    positive = labels == 1
+    values = np.where(np.isnan(margins), np.where(positive, -np.inf, np.inf), margins)
+    positives = part_sums(positive, offsets)
+    pairs = positives * (np.diff(offsets) - positives)
+    rank_sums = part_sums(np.where(positive, ranks_of(values, offsets), 0.0), offsets)
+    return ratios(rank_sums - positives * (positives + 1) / 2, pairs)
+
+
+ACCURACY = ClientMetric(
+    "accuracy",
+    "accuracy",
+    is_right,
+    lambda right, labels, offsets: part_means(right, offsets),
+    mark_type=np.bool_,
+    marks_right=True,
+    always_defined=True,
+)
+BALANCED_ACCURACY = ClientMetric(
+    "balanced-accuracy",
+    "balanced accuracy",
+    is_right,
+    balanced_accuracy,
+    mark_type=np.bool_,
+    marks_right=True,
+    always_defined=True,
+)
+AUC = ClientMetric("auc", "AUC", margin, area_under_curve)
+
+
+class Classification(Task):
+    """Predicts the class of a sample."""
+
+    name = "classification"
+    summary = "a label per sample, by cross-entropy"
+    metrics = (ACCURACY, BALANCED_ACCURACY, AUC)
+    labels_samples = True
+    trains_in_lanes = True
+
+    def targets(self, given: Any, what: str) -> Ints:
+        """Return whole numbers from 0 as int64; floating-point numbers will do if they are whole.
+
+        Examples
+        --------
+        >>> Classification().targets([0.0, 0.5], "labels")
+        Traceback (most recent call last):
+        ...
+        flamma.errors.DataError: labels must be whole numbers, but one has a fraction or is not
+        finite; for numbers to be predicted the task is regression.
+        """
+        return whole_labels(given, what, REMEDY)
+
+    def outputs(self, inputs: Inputs, targets: Targets) -> int:
+        """Return the number of classes: one more than the largest label."""
+        return int(targets.max()) + 1
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the cross-entropy of every sample."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(outputs, targets, reduction="none")
+
+    def mean_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean cross-entropy, by torch's own reduction, whose bits runs are known by."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(outputs, targets)
+
+    def predictions(self, outputs: NDArray[np.float32]) -> NDArray[Any]:
+        """Return the class with the largest logit."""
+        classes: Ints = outputs.argmax(axis=1)
+        return classes
+
+
+CLASSIFICATION = Classification()

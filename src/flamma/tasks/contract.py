@@ -1,0 +1,165 @@
+"""What a task is, and what a metric of a client's predictions is."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flamma.errors import ConfigError
+from flamma.names import unknown
+from flamma.types import Floats, Inputs, Ints, Targets
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SampleMarks = NDArray[Any]
+"""What a metric keeps of every sample's prediction: an entry or a row of a few numbers each."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClientMetric:
+    """A metric of one client's predictions; more is better, and 1 is the best there is.
+
+    It comes in two steps, so that samples can be scored in any process and in pieces: ``mark``
+    keeps what is needed of each prediction, and ``score`` makes of them a number per client.
+
+    Parameters
+    ----------
+    name, title : str
+        Its name in a configuration, and what tables and pages call it.
+    mark : callable
+        Returns the marks of a batch from its outputs, targets and losses. The outputs where the
+        loss is NaN are no predictions.
+    score : callable
+        Returns a number per client from all marks, targets and the clients' offsets into them; NaN
+        where the metric is not defined, as it is without samples.
+    mark_shape : tuple of int
+        The shape of one sample's mark.
+    mark_type : type
+        The type of its numbers.
+    marks_right : bool
+        Whether the mark is just whether a sample is classified right, which lanes tell as well.
+    takes_outputs : bool
+        Whether the mark is a model's output, whose shape a trial tells.
+    is_share : bool
+        Whether it lies between 0 and 1 for any predictions.
+    always_defined : bool
+        Whether every client with samples has a score.
+    """
+
+    name: str
+    title: str
+    mark: Callable[[Tensor, Tensor, Tensor], Tensor]
+    score: Callable[[SampleMarks, Targets, Ints], Floats]
+    mark_shape: tuple[int, ...] = ()
+    mark_type: type[np.generic] = np.float32
+    marks_right: bool = False
+    takes_outputs: bool = False
+    is_share: bool = True
+    always_defined: bool = False
+
+    def could_be(self, percent: float) -> bool:
+        """Return whether a client with samples can have this score, in percent."""
+        if math.isnan(percent):
+            return not self.always_defined
+        return 0 <= percent <= 100 if self.is_share else percent < math.inf
+
+
+class Task(ABC):
+    """What is learnt: the form of targets and outputs, the loss of a sample, and the metrics.
+
+    Attributes
+    ----------
+    name, summary : str
+        Its name in the registry, and one line about it.
+    metrics : tuple of ClientMetric
+        The metrics of a client; the first is the one that is told unless another is asked for.
+    labels_samples : bool
+        Whether the target of a sample is its class, so that samples can be counted, split and
+        stratified by class.
+    target_type : type
+        The type of targets: int64 of classes or tokens, float32 of numbers.
+    takes_tokens : bool
+        Whether every sample is of token ids.
+    ignored : int or None
+        A target that is not predicted, such as padding.
+    trains_in_lanes : bool
+        Whether its loss is the cross-entropy of one label per sample, which lanes have compiled.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    metrics: ClassVar[tuple[ClientMetric, ...]]
+    labels_samples: ClassVar[bool] = False
+    target_type: ClassVar[type[np.generic]] = np.int64
+    takes_tokens: ClassVar[bool] = False
+    ignored: ClassVar[int | None] = None
+    trains_in_lanes: ClassVar[bool] = False
+
+    @abstractmethod
+    def targets(self, given: Any, what: str) -> Targets:
+        """Return targets in the type and the shape that the task has; ``what`` names them.
+
+        Raises
+        ------
+        DataError
+            If they cannot be targets of this task.
+        """
+
+    @abstractmethod
+    def outputs(self, inputs: Inputs, targets: Targets) -> int:
+        """Return how many numbers a model gives for each prediction, such as one per class."""
+
+    @abstractmethod
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss of every sample, at least 0, of a model's outputs."""
+
+    def mean_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean of the samples' losses."""
+        return self.losses(outputs, targets).mean()
+
+    @abstractmethod
+    def predictions(self, outputs: NDArray[np.float32]) -> NDArray[Any]:
+        """Return what a model's outputs predict, in the form of the targets."""
+
+    def no_targets(self, shape: tuple[int, ...]) -> Targets:
+        """Return the targets of no samples of the given shape."""
+        return np.zeros(0, dtype=self.target_type)
+
+    def blank(self, samples: int, shape: tuple[int, ...]) -> tuple[Inputs, Targets]:
+        """Return samples of zeros, and targets of zeros, to try a model with."""
+        none = self.no_targets(shape)
+        kind = np.int64 if self.takes_tokens else np.float32
+        targets = np.zeros((samples, *none.shape[1:]), dtype=none.dtype)
+        return np.zeros((samples, *shape), dtype=kind), targets
+
+    def inputs(self, given: Any) -> Inputs:
+        """Return samples as a model gets them: whole numbers of 32 or 64 bits as int64.
+
+        They may be token ids. A model that cannot take them gets them as float32, which everything
+        else becomes here already: pictures are often bytes.
+        """
+        array = np.asarray(given)
+        tokens = array.dtype.kind in "iu" and array.dtype.itemsize >= 4
+        return np.asarray(array, dtype=np.int64 if tokens else np.float32)
+
+    def metric(self, name: str = "") -> ClientMetric:
+        """Return a metric by name; the first one if none is named.
+
+        Raises
+        ------
+        ConfigError
+            If the task has no such metric; the nearest match is named.
+        """
+        known = {metric.name: metric for metric in self.metrics}
+        if not name:
+            return self.metrics[0]
+        if name not in known:
+            raise ConfigError(unknown(f"metric of {self.name}", name, known))
+        return known[name]

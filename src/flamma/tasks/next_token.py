@@ -1,0 +1,112 @@
+"""Next token: a sample is a sequence of token ids, and each has a token to predict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flamma.errors import DataError, FlammaError
+from flamma.tasks.contract import ClientMetric, SampleMarks, Task
+from flamma.tasks.labels import MOST_CLASSES, whole_labels
+from flamma.tasks.parts import part_sums, ratios
+from flamma.types import Floats, Inputs, Ints, Targets
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+IGNORED_TOKEN = -100
+"""A target that is not predicted, such as padding; torch's losses leave out the same number."""
+
+
+def _logits(outputs: Tensor, targets: Tensor) -> Tensor:
+    if outputs.shape[:-1] != targets.shape:
+        raise FlammaError(
+            f"a model of next tokens gives outputs of shape (samples, length, tokens), but they "
+            f"are {tuple(outputs.shape)} for targets of shape {tuple(targets.shape)}."
+        )
+    return outputs
+
+
+def right_tokens(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
+    """Return how many tokens of every sample are predicted right, and how many there are."""
+    import torch
+
+    wanted = targets != IGNORED_TOKEN
+    right = (_logits(outputs, targets).argmax(2) == targets) & wanted & ~losses.isnan()[:, None]
+    return torch.stack([right.sum(1), wanted.sum(1)], dim=1).float()
+
+
+def token_accuracy(marks: SampleMarks, targets: Targets, offsets: Ints) -> Floats:
+    """Return the share of each client's tokens that are predicted right.
+
+    Examples
+    --------
+    >>> marks, tokens = np.array([[1.0, 2.0], [2.0, 2.0]]), np.zeros((2, 2))
+    >>> token_accuracy(marks, tokens, np.array([0, 2]))
+    array([0.75])
+    """
+    return ratios(part_sums(marks[:, 0], offsets), part_sums(marks[:, 1], offsets))
+
+
+TOKEN_ACCURACY = ClientMetric(
+    "accuracy", "accuracy over tokens", right_tokens, token_accuracy, mark_shape=(2,)
+)
+
+
+class NextToken(Task):
+    """Predicts the token at every place of a sequence."""
+
+    name = "next-token"
+    summary = "a token per place of a sequence, by cross-entropy"
+    metrics = (TOKEN_ACCURACY,)
+    takes_tokens = True
+    ignored = IGNORED_TOKEN
+
+    def targets(self, given: Any, what: str) -> Ints:
+        """Return the tokens to predict as int64 of shape (samples, length).
+
+        They are whole numbers from 0, or :data:`IGNORED_TOKEN`.
+        """
+        array = np.asarray(given)
+        if array.ndim != 2:
+            raise DataError(
+                f"{what} must be token ids of shape (samples, length), not {array.shape}; for one "
+                f"label per sample the task is classification."
+            )
+        ignored = array == IGNORED_TOKEN
+        tokens = whole_labels(np.where(ignored, 0, array), what)
+        tokens[ignored] = IGNORED_TOKEN
+        return tokens
+
+    def inputs(self, given: Any) -> Inputs:
+        """Return token ids as int64."""
+        return whole_labels(given, "tokens")
+
+    def outputs(self, inputs: Inputs, targets: Targets) -> int:
+        """Return the size of the vocabulary: one more than the largest token."""
+        return min(MOST_CLASSES, int(max(inputs.max(initial=0), targets.max(initial=0))) + 1)
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean cross-entropy over the tokens of every sample, 0 if it has none."""
+        from torch.nn.functional import cross_entropy
+
+        flat = _logits(outputs, targets).flatten(0, 1)
+        each = cross_entropy(
+            flat, targets.flatten(), reduction="none", ignore_index=IGNORED_TOKEN
+        ).view(targets.shape)
+        counts = (targets != IGNORED_TOKEN).sum(1)
+        return each.sum(1) / counts.clamp(min=1)
+
+    def predictions(self, outputs: NDArray[np.float32]) -> NDArray[Any]:
+        """Return the token with the largest logit at every place."""
+        tokens: Ints = outputs.argmax(axis=2)
+        return tokens
+
+    def no_targets(self, shape: tuple[int, ...]) -> Targets:
+        """Return the targets of no sequences of the given length."""
+        return np.zeros((0, *shape), dtype=np.int64)
+
+
+NEXT_TOKEN = NextToken()

@@ -1,0 +1,124 @@
+"""Named datasets of other tasks: splits that need labels are refused, tokens are not scaled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import flamma
+from flamma.data.build import build_federation
+from flamma.data.datasets import DATASETS
+from flamma.data.records import Dataset, DatasetEntry
+from flamma.errors import DataError
+
+
+def load_prices(folder, samples):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 3)).astype(np.float32)
+    y = x[:, 0].astype(np.float64)  # becomes float32
+    groups = np.arange(60) // 10
+    return Dataset(
+        "prices", x[:60], y[:60], x[60:], y[60:], ("price",), groups=groups, task="regression"
+    )
+
+
+def load_text(folder, samples):
+    x = np.arange(450).reshape(90, 5) % 7
+    tokens = tuple("abcdefg")
+    return Dataset("text", x[:60], x[:60], x[60:], x[60:], tokens, mean=(9.0,), task="next-token")
+
+
+@pytest.fixture(autouse=True)
+def datasets():
+    entry = DatasetEntry("prices", (3,), ("price",), 60, 30, load_prices, task="regression")
+    text = replace(entry, load=load_text, class_names=tuple("abcdefg"), task="next-token")
+    DATASETS.add("prices", entry)
+    DATASETS.add("text", text)
+    yield
+    DATASETS.discard("prices")
+    DATASETS.discard("text")
+
+
+@pytest.mark.parametrize("split", ["shards", "classes", "dirichlet"])
+def test_splits_by_label_are_refused_for_numbers(split):
+    with pytest.raises(DataError, match=f"split {split} deals samples by their class.* use iid"):
+        build_federation("prices", split, 4, 0, validation_samples=0)
+
+
+@pytest.mark.parametrize(("split", "clients"), [("iid", 4), ("groups", 6)])
+def test_numbers_can_be_split_without_labels(split, clients):
+    data = build_federation("prices", split, clients, 0, validation_samples=0)
+    assert (data.task, data.classes, data.train_y.dtype) == ("regression", 1, np.float32)
+    np.testing.assert_array_equal(data.train_y, data.train_x[:, 0])  # rows stay together
+    np.testing.assert_array_equal(data.held_y, data.held_x[:, 0])
+    assert len(data.train_y) + len(data.held_y) == 60
+    assert np.diff(data.held_offsets).min() >= 1
+    assert data.class_counts().shape == (clients, 0)
+
+
+def test_token_ids_are_not_standardised():
+    data = build_federation("text", "iid", 4, 0, validation_samples=8)
+    assert data.train_x.dtype == data.train_y.dtype == data.test_x.dtype == np.int64
+    assert data.train_y.shape[1] == 5
+    np.testing.assert_array_equal(data.train_x, data.train_y)
+    assert (len(data.validation_y), data.classes) == (8, 7)
+
+
+def test_a_token_beyond_the_vocabulary_is_refused():
+    x = np.full((4, 5), 9)
+    with pytest.raises(DataError, match="has 7 classes, but training labels from 9 to 9"):
+        Dataset("text", x, x, x, x, tuple("abcdefg"), task="next-token")
+    ignored = np.full((4, 5), -100)
+    assert Dataset("text", x, ignored, x, ignored, tuple("abc"), task="next-token").classes == 3
+
+
+def test_a_run_shows_and_reports_what_it_is_scored_by(tmp_path, capsys):
+    from flamma.cli import main
+    from flamma.reports.html_page import write_report
+
+    lines = []
+    config = {
+        "rounds": 2,
+        "per_round": 2,
+        "data": {"dataset": "prices", "split": "groups", "clients": 6, "validation_samples": 0},
+        "model": "logistic",
+        "strategy": "fedavg",
+    }
+    run = flamma.run(config, out=tmp_path / "run", on_round=lines.append)
+    assert [record.evaluation.scored_by for record in lines] == ["R²", "R²"]
+    assert main(["show", str(run.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "R², %" in shown
+    assert "test R², %" in shown
+    assert "accuracy" not in shown
+    page = write_report(run.path).read_text(encoding="utf-8")
+    assert '"title":"R² of every client"' in page
+    assert '"accuracy, %"' not in page
+
+
+def test_a_comparison_is_headed_by_what_clients_are_scored_by(tmp_path):
+    from flamma.experiments.compare import compare
+    from flamma.experiments.table_text import as_markdown
+    from flamma.reports.html_page import write_report
+
+    suite = {
+        "datasets": ["digits"],
+        "splits": ["iid"],
+        "strategies": ["fedavg", "qffl"],
+        "seeds": 2,
+        "run": {
+            "rounds": 2,
+            "per_round": 2,
+            "data": {"clients": 4, "train_samples": 80},
+            "model": "logistic",
+            "evaluation": {"metric": "balanced-accuracy"},
+        },
+    }
+    comparison = compare(suite, out=tmp_path, processes=1)
+    assert {row.scored_by for row in comparison.rows} == {"balanced accuracy"}
+    assert "| Balanced accuracy (iid) |" in as_markdown(comparison)
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    assert "Balanced accuracy is the mean over clients in percent" in page
+    assert '"accuracy, %"' not in page
