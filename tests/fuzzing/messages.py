@@ -16,7 +16,6 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from engines.flower.loopback import identify
-from flamma.data.labels import MOST_CLASSES
 from flamma.engines.flower import codec
 from flamma.engines.flower.inflation import inflate_reply
 from flamma.engines.flower.messages import (
@@ -31,6 +30,7 @@ from flamma.flower.answers import read_metrics, read_update
 from flamma.flower.client import EPOCHS_METRIC, INTRODUCTION_RECORD, LOSS_METRIC, SAMPLES_METRIC
 from flamma.flower.handshake import read_introduction
 from flamma.flower.named_arrays import NamedArrays
+from flamma.tasks.labels import MOST_CLASSES
 from flamma.types import MOST_SAMPLES, Report, Terms
 
 SIZE = 9

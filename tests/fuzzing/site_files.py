@@ -23,9 +23,9 @@ import pyarrow as arrow
 from PIL import Image
 from pyarrow import parquet
 
-from flamma.data.labels import MOST_CLASSES
 from flamma.data.site_data import CACHE_FOLDER, CACHED_ARRAYS, load_site
 from flamma.errors import FlammaError
+from flamma.tasks.labels import MOST_CLASSES
 
 WORDS = (
     *('""', '"here"', '"x"', "'../x'", "'/dev/null'", '"\\u0000"', f'"{"n" * 300}"'),

@@ -16,6 +16,7 @@ from flamma.errors import FlammaError, RunError
 
 if TYPE_CHECKING:
     from flamma.experiments.published import Repetition
+    from flamma.experiments.suite import Suite
     from flamma.experiments.table import Comparison
 
 EXAMPLES = """\
@@ -31,7 +32,8 @@ examples:
 
 A suite is a TOML file with seeds, datasets, splits, strategies, a table `run` with what all runs
 share (as in a run's configuration) and a table `overrides` with what one strategy, dataset or
-split has for itself; it may extend another one. `flamma compare --show-suite` prints the default.
+split has for itself; it may extend another one. Options on the command line win over all of it.
+`flamma compare --show-suite` prints the suite, what would run, and where each setting comes from.
 """
 
 
@@ -56,7 +58,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--splits", metavar="A,B,..", help="only these splits")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
-    parser.add_argument("--show-suite", action="store_true", help="print the suite and stop")
+    parser.add_argument("--show-suite", action="store_true", help="print what would run and stop")
     parser.add_argument(
         "--processes", type=int, help="runs at the same time (default as many as there are cores)"
     )
@@ -74,13 +76,11 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 def run_compare(options: argparse.Namespace) -> int:
     """Run ``flamma compare``; the exit code is 1 if it was checked and is not the same."""
     from flamma.experiments.compare import compare
+    from flamma.experiments.own_data import with_own_file
     from flamma.experiments.published import check_overlap, repetition, suite_of
     from flamma.experiments.suite import narrowed, read_suite, suite_text
 
     named = options.suite or options.suite_option
-    if options.show_suite:
-        print(suite_text(named or "quick"))
-        return 0
     published = None if options.check is None else _published(options.check, named)
     chosen = settings(options)
     lists = {
@@ -96,6 +96,10 @@ def run_compare(options: argparse.Namespace) -> int:
         )
     source = suite_of(published) if published and not named else read_suite(named)
     suite = narrowed(source, options.seeds, chosen, **names)
+    suite = with_own_file(suite)
+    if options.show_suite:
+        _show(suite, suite_text(named or "quick") if suite == source else "", options.json)
+        return 0
     if published is not None:
         check_overlap(published, suite)
     out = options.out or Path("out") / suite.name
@@ -111,7 +115,7 @@ def run_compare(options: argparse.Namespace) -> int:
             on_progress=display,
             data_dir=options.data_dir,
         )
-    _finish(comparison, out, options)
+    _finish(comparison, suite, out, options)
     found = None if published is None else repetition(published, comparison)
     if found is not None:
         _print_repetition(found, options)
@@ -158,9 +162,24 @@ def _print_repetition(found: Repetition, options: argparse.Namespace) -> None:
     print(f"\nRepeated, against {options.check}:\n{table}\n{found.sentence}")
 
 
-def _finish(comparison: Comparison, out: Path, options: argparse.Namespace) -> None:
+def _show(suite: Suite, text: str, as_json: bool) -> None:
+    """Print what would run: as JSON, or as the suite's file with the origins in comments."""
+    from flamma.experiments.suite_shown import suite_as_json, suite_as_lines
+
+    if as_json:
+        import json
+
+        print(json.dumps(suite_as_json(suite), indent=1, allow_nan=False))
+        return
+    print(f"{(text or suite.as_toml()).rstrip()}\n")
+    for line in suite_as_lines(suite):
+        print(f"# {line}")
+
+
+def _finish(comparison: Comparison, suite: Suite, out: Path, options: argparse.Namespace) -> None:
     """Draw, print and report a comparison."""
     from flamma.errors import MissingExtraError
+    from flamma.experiments.suite_shown import origin_notes
     from flamma.reports.curves import save_curves
 
     try:
@@ -170,6 +189,8 @@ def _finish(comparison: Comparison, out: Path, options: argparse.Namespace) -> N
         print(f"flamma: no pictures: {error}", file=sys.stderr)
     if not options.json:
         print_comparison(comparison)
+        for note in origin_notes(suite):
+            print(note)
         if loudness(options) > Loudness.QUIET:
             tables = ", ".join(str(out / f"table.{kind}") for kind in ("json", "csv", "md"))
             print(f"\nTables: {tables}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.cli.parser import Parser
+from flamma.cli.run import OWN_DATA_FLAGS, add_flags, settings
 from flamma.errors import FlammaError
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ class LateParser(Parser):
 
 def add_show_arguments(parser: LateParser) -> None:
     """Add the arguments of ``flamma data show``."""
-    parser.add_argument("name", metavar="NAME", help="the dataset")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the dataset")
+    add_flags(parser, OWN_DATA_FLAGS)
     parser.add_argument(
         "--split", metavar="NAME", help="how samples are dealt to clients (default as in a run)"
     )
@@ -103,12 +105,12 @@ def run_data_show(options: argparse.Namespace) -> None:
         from flamma.reports.drawing import check_picture_name
 
         check_picture_name(options.plot)
-    from flamma.data.datasets import DATASETS
     from flamma.experiments.setup import build_data
 
-    config = _config(options)
-    data = build_data(config, options.data_dir)
-    names = DATASETS[config.data.dataset].class_names
+    config, data = _config(options)
+    if data is None:
+        data = build_data(config, options.data_dir)
+    names = _class_names(config, data)
     if options.json:
         indent = 2 if data.clients <= MOST_INDENTED_CLIENTS else None
         print(json.dumps(_record(config, data, names), indent=indent, allow_nan=False))
@@ -118,10 +120,17 @@ def run_data_show(options: argparse.Namespace) -> None:
         _draw(options, config, data, names)
 
 
-def _config(options: argparse.Namespace) -> Config:
-    """Return the configuration of a run with the data that are asked for."""
-    from flamma.cli.run import settings
-    from flamma.experiments.config import make_config, with_settings
+def _class_names(config: Config, data: FederatedData) -> tuple[str, ...]:
+    from flamma.data.datasets import DATASETS
+
+    if config.data.file is not None:
+        return tuple(map(str, data.labels))
+    return DATASETS[config.data.dataset].class_names
+
+
+def _config(options: argparse.Namespace) -> tuple[Config, FederatedData | None]:
+    """Return the configuration of a run with the data that are asked for, and one's own data."""
+    from flamma.experiments.run import configured
 
     flags = {
         f"data.{name.removeprefix(SPLIT_OPTION)}": value
@@ -132,19 +141,22 @@ def _config(options: argparse.Namespace) -> Config:
         name if "." in name or name == "seed" else f"data.{name}": value
         for name, value in settings(options).items()
     }
-    tables = {"per_round": 1, "data": {"dataset": options.name}}
-    return make_config(with_settings(tables, flags | others))
+    if (options.name is None) == (options.data is None):
+        raise FlammaError("name a dataset, or your own file by --data.")
+    named = {} if options.name is None else {"dataset": options.name}
+    return configured({"per_round": 1, "data": named}, flags | others)
 
 
 def _record(config: Config, data: FederatedData, names: tuple[str, ...]) -> dict[str, Any]:
     import numpy as np
 
     return {
-        "dataset": config.data.dataset,
+        "dataset": config.data.title,
         "split": config.data.split.name,
         "options": dict(config.data.split.options),
         "seed": config.seed,
         "classes": list(names),
+        "clients": list(data.client_names),
         "train_samples": data.samples.tolist(),
         "held_out_samples": np.diff(data.held_offsets).tolist(),
         "validation_samples": len(data.validation_y),
@@ -160,7 +172,7 @@ def _print_table(config: Config, data: FederatedData, names: tuple[str, ...]) ->
 
     held, counts = np.diff(data.held_offsets), data.class_counts()
     print(
-        f"{config.data.dataset} over {data.clients} clients by {config.data.split.name}, seed "
+        f"{config.data.title} over {data.clients} clients by {config.data.split.name}, seed "
         f"{config.seed}: {len(data.train_y)} training samples, {len(data.held_y)} held out, "
         f"{len(data.validation_y)} in the server's validation set, {len(data.test_y)} in the test "
         f"set\n"
@@ -169,7 +181,7 @@ def _print_table(config: Config, data: FederatedData, names: tuple[str, ...]) ->
     columns = min(classes, MOST_TABLE_CLASSES)
     rows = [
         [
-            str(client),
+            data.client_names[client] if data.client_names else str(client),
             str(data.samples[client]),
             str(held[client]),
             *(str(count) if count else "." for count in counts[client, :columns]),
@@ -190,7 +202,7 @@ def _draw(
     from flamma.reports.data_figures import draw_holdings, holdings
     from flamma.reports.drawing import save
 
-    title = f"{config.data.dataset} by {config.data.split.name}"
+    title = f"{config.data.title} by {config.data.split.name}"
     save(draw_holdings(holdings(data, names, title)), options.plot)
     if not options.json:
         print(f"\nPicture: {options.plot}")

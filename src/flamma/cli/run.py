@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ examples:
   flamma resume runs/first                        goes on where it was interrupted
   flamma show runs/first --json
   flamma run --rounds 100 --watch                 a page that follows it live
+  flamma run --data hospitals.csv --target label --group hospital     your own data
 
 A configuration file has the tables data, model, training, strategy, costs, engine, faults and
 evaluation, and rounds, per_round and seed; every run directory holds a complete one. Options on
@@ -40,6 +42,9 @@ docs/reference/configuration.md explains every key.
 FLAGS: dict[str, tuple[str, type, str]] = {
     "--strategy": ("strategy.name", str, "the federated algorithm (default flamma)"),
     "--dataset": ("data.dataset", str, "the data (default digits, which needs no download)"),
+    "--data": ("data.file", str, "your own CSV or parquet file, or folder of pictures"),
+    "--target": ("data.target", str, "the column of your own file that is predicted"),
+    "--group": ("data.group", str, "the column of your own file that names the client of a row"),
     "--split": ("data.split", str, "how data are dealt to clients (default shards)"),
     "--clients": ("data.clients", int, "how many clients there are (default 10)"),
     "--per-round": ("per_round", int, "how many are selected in a round (default 3)"),
@@ -58,6 +63,8 @@ FLAGS: dict[str, tuple[str, type, str]] = {
     "--stragglers": ("faults.stragglers", float, "probability that a selected one is late (0)"),
     "--failures": ("faults.failures", float, "probability that a selected one fails (0)"),
 }
+
+OWN_DATA_FLAGS = ("--data", "--target", "--group")
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -100,10 +107,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 def add_settings(parser: Parser, leave_out: tuple[str, ...] = ()) -> None:
     """Add the flags of the common options, and --set for all."""
     common = parser.add_argument_group("the experiment")
-    for flag, (_, kind, text) in FLAGS.items():
-        if flag in leave_out:
-            continue
-        common.add_argument(flag, type=kind, help=text, metavar=kind.__name__.upper())
+    add_flags(common, [flag for flag in FLAGS if flag not in leave_out])
     common.add_argument(
         "--set",
         action="append",
@@ -111,6 +115,13 @@ def add_settings(parser: Parser, leave_out: tuple[str, ...] = ()) -> None:
         metavar="TABLE.KEY=VALUE",
         help="any option of the configuration, such as strategy.decay_start=0.4; repeatable",
     )
+
+
+def add_flags(parser: argparse._ActionsContainer, flags: Iterable[str]) -> None:
+    """Add some of the flags of the common options."""
+    for flag in flags:
+        _, kind, text = FLAGS[flag]
+        parser.add_argument(flag, type=kind, help=text, metavar=kind.__name__.upper())
 
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -122,6 +133,8 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
         value = getattr(options, flag[2:].replace("-", "_"), None)
         if value is not None:
             chosen[name] = value
+    if {"data.file", "data.dataset"} <= chosen.keys():
+        raise FlammaError("--data and --dataset name two sets of data: leave one out.")
     for text in options.set:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
@@ -133,18 +146,16 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
 def run_run(options: argparse.Namespace) -> None:
     """Run ``flamma run``."""
     from flamma.cli.live import RoundDisplay, loudness
-    from flamma.experiments.config import make_config, read_config, with_settings
-    from flamma.experiments.run import default_folder, run
+    from flamma.experiments.run import configured, default_folder, run
 
-    tables = read_config(options.config) if options.config else {}
-    config = make_config(with_settings(tables, settings(options)))
+    config, data = configured(options.config, settings(options))
     out = options.out or default_folder(config)
     with (
         goes_on_by(resuming(out, options)),
         watched(out, options),
         RoundDisplay(config.rounds, out, loudness(options)) as display,
     ):
-        done = run(config, out=out, on_round=display, data_dir=options.data_dir)
+        done = run(config, out=out, data=data, on_round=display, data_dir=options.data_dir)
     print_run(done, options.json)
     report_at_end(done.path, options)
 
@@ -226,7 +237,7 @@ def print_run(run: Run, as_json: bool) -> None:
 
     config = run.config
     print(
-        f"{config.strategy.name} on {config.data.dataset} ({config.data.split.name}), "
+        f"{config.strategy.name} on {config.data.title} ({config.data.split.name}), "
         f"{config.data.clients} clients, {config.per_round} a round, seed {config.seed}: "
         f"{summary.rounds} of {config.rounds} rounds\n"
     )

@@ -61,12 +61,13 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_tune(options: argparse.Namespace) -> None:
     """Run ``flamma tune``."""
-    from flamma.experiments.config import make_config, read_config, with_settings
+    from flamma.experiments.config import read_config
+    from flamma.experiments.run import configured
     from flamma.experiments.tune import tune
     from flamma.reports.tables import text_table
 
     tables = {"seed": 1000} | (read_config(options.config) if options.config else {})
-    config = make_config(with_settings(tables, settings(options)))
+    config, data = configured(tables, settings(options))
     out = options.out or Path("out/tune")
     with goes_on_by(same_command(options)), _Display(loudness(options)) as display:
         found = tune(
@@ -76,6 +77,7 @@ def run_tune(options: argparse.Namespace) -> None:
             grid=_grid(options.grid),
             objective=options.objective,
             on_trial=display,
+            data=data,
             data_dir=options.data_dir,
         )
     if options.json:

@@ -109,7 +109,7 @@ def build_federation(
     named = split if isinstance(split, Choice) else {"name": split, **options}
     chosen = SPLITS.choose(named, "split")
     _check(train_samples, test_samples, validation_samples, held_out, seed)
-    pool = None if train_samples is None else _pool_size(train_samples, held_out)
+    pool = None if train_samples is None else pool_size(train_samples, held_out)
     wanted = _wanted(dataset, clients, pool, validation_samples)
     source = load_dataset(dataset, data_dir, wanted)
     task = TASKS[source.task]
@@ -258,7 +258,8 @@ def _grouped(samples: Ints, owners: Ints, clients: int) -> tuple[Ints, Ints]:
     return samples[np.argsort(owners, kind="stable")], offsets
 
 
-def _pool_size(train_samples: int, held_out: float) -> int:
+def pool_size(train_samples: int, held_out: float) -> int:
+    """Return how many samples are dealt so that about ``train_samples`` remain to train on."""
     return math.ceil(round(train_samples / (1 - held_out), 6))
 
 

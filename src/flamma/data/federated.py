@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flamma.data.encoding import SampleEncoding
 from flamma.errors import DataError
 from flamma.seeding import stream
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
@@ -32,7 +33,9 @@ class FederatedData:
     one per class or token, and 1 for regression.
 
     ``labels`` has the classes as the user calls them, in the order of their numbers, and
-    ``client_names`` the clients; either is empty where numbers are all there is.
+    ``client_names`` the clients; either is empty where numbers are all there is. ``encoding`` is
+    what was done to the samples, None for nothing, and ``sha256`` the checksum of the file that
+    they were read from.
     """
 
     train_x: Inputs
@@ -50,6 +53,8 @@ class FederatedData:
     labels: tuple[str | int | float | bool, ...] = ()
     client_names: tuple[str, ...] = ()
     task: str = DEFAULT_TASK
+    encoding: SampleEncoding | None = None
+    sha256: str = ""
 
     @property
     def clients(self) -> int:
@@ -65,6 +70,11 @@ class FederatedData:
     def shape(self) -> tuple[int, ...]:
         """The shape of one sample."""
         return tuple(self.train_x.shape[1:])
+
+    def encode(self, x: Any) -> NDArray[Any]:
+        """Return new samples as a model of these data takes them."""
+        kind = "int64" if self.train_x.dtype.kind == "i" else "float32"
+        return (self.encoding or SampleEncoding(self.shape, kind)).encode(x)
 
     def class_counts(self) -> Ints:
         """Return how many training samples of each class each client has.

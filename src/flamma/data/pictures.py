@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.data.labels import whole_labels
 from flamma.errors import DataError, MissingExtraError
+from flamma.tasks.labels import whole_labels
 from flamma.types import Ints
 
 Pixels = NDArray[np.uint8]

@@ -119,6 +119,7 @@ class ClientRunner:
         model = FlatModel(copy.deepcopy(make_model()), here)
         self.data = data
         self._layout = model.layout
+        self.naming = model.naming
         self._initial = model.read()
         measures = tried(measures, model, data.train_x, data.train_y)
         self._scored = ScoredData.of(data, measures, evaluated)

@@ -9,6 +9,7 @@ from typing import Any
 from flamma.errors import RunError
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.jobs import OnProgress, RunJob, do_jobs
+from flamma.experiments.own_data import with_own_file
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell, Suite, read_suite
 from flamma.experiments.table import Comparison, compared
@@ -44,7 +45,7 @@ def compare(
     data_dir : Path, optional
         Where datasets are kept.
     """
-    chosen = suite if isinstance(suite, Suite) else read_suite(suite)
+    chosen = with_own_file(suite if isinstance(suite, Suite) else read_suite(suite))
     folder = Path(out)
     cells = chosen.cells()
     guard = RunFolder(folder)

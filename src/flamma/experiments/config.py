@@ -24,11 +24,12 @@ from flamma.experiments.tables import (
     ConfigTables,
     DataConfig,
     TrainingConfig,
+    WeightsConfig,
     keys_of_tables,
 )
 from flamma.models.registry import MODELS
 from flamma.names import check_folder_name, quoted, unknown
-from flamma.options import from_table, to_toml
+from flamma.options import from_table, options_of, to_toml
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy
 from flamma.tasks import metric_names
@@ -61,6 +62,7 @@ class Config:
     evaluation: EvaluationConfig
     behaviours: tuple[BehaviourAssignment, ...] = ()
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
+    weights: WeightsConfig = field(default_factory=WeightsConfig)
 
     def __post_init__(self) -> None:
         positive = {
@@ -84,6 +86,11 @@ class Config:
             raise ConfigError("training.learning_rate must be positive.")
         if not 0 <= self.training.momentum < 1:
             raise ConfigError("training.momentum must lie in [0, 1).")
+        if self.weights.start and self.weights.freeze and self.engine.clients_hold_data:
+            raise ConfigError(
+                "frozen weights of a file do not travel to sites: leave out model.start or "
+                "model.freeze."
+            )
         check_trainer(self.training.trainer)
         self._check_measures()
         self._check_behaviours()
@@ -131,7 +138,7 @@ class Config:
             "per_round": self.per_round,
             "seed": self.seed,
             "data": self.data.as_table(),
-            "model": {"name": self.model.name, **self.model.options},
+            "model": {"name": self.model.name, **self.model.options, **self.weights.as_table()},
             "training": _without_younger(self.training),
             "strategy": {"name": self.strategy.name, **_options(self.strategy, "plan")},
             "costs": {"kind": self.costs.name, **self.costs.options},
@@ -180,6 +187,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         top.ledger.utility_budget,
         training.momentum,
     )
+    model, weights = _model(top.model)
     strategy = STRATEGIES.choose(top.strategy, "strategy", default=ConfigTables.strategy)
     engine = ENGINES.choose(top.engine, "engine", default=ConfigTables.engine, shared=True)
     return Config(
@@ -187,7 +195,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         per_round=top.per_round,
         seed=top.seed,
         data=_data(top.data),
-        model=_model(top.model),
+        model=model,
         training=training,
         strategy=STRATEGIES[strategy.name](plan=plan, **strategy.options),
         costs=COSTS.choose(top.costs, "costs", key="kind", default=ConfigTables.costs, shared=True),
@@ -196,6 +204,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         evaluation=top.evaluation,
         behaviours=read_assignments(top.behaviours),
         ledger=top.ledger,
+        weights=weights,
     )
 
 
@@ -236,11 +245,16 @@ def _data(given: Any) -> DataConfig:
     return data
 
 
-def _model(given: Any) -> Choice:
-    named = given.get("name") if isinstance(given, Mapping) else given
-    return (
-        Choice(OWN) if named == OWN else MODELS.choose(given, "model", default=ConfigTables.model)
-    )
+def _model(given: Any) -> tuple[Choice, WeightsConfig]:
+    """Return the model, and what it begins with, whose keys are in the same table."""
+    keys = options_of(WeightsConfig)
+    table = given if isinstance(given, Mapping) else {"name": given}
+    own = {key: value for key, value in table.items() if key in keys}
+    weights = WeightsConfig(**from_table(WeightsConfig, own, "model."))
+    if table.get("name") == OWN:
+        return Choice(OWN), weights
+    rest = {key: value for key, value in table.items() if key not in keys} if own else given
+    return MODELS.choose(rest, "model", default=ConfigTables.model, beside=keys), weights
 
 
 def _without_younger(table: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flamma.data.federated import FederatedData
     from flamma.experiments.config import Config
     from flamma.experiments.folder import RunFolder
+    from flamma.models.weights import StartWeights
     from flamma.tasks.own import OwnLoss, OwnMetric
 
 OnRound = Callable[[RoundRecord], None]
@@ -27,8 +28,9 @@ OnRound = Callable[[RoundRecord], None]
 class Assignment:
     """What an engine has to carry out: a configuration, into a directory.
 
-    ``data``, ``model``, ``loss`` and ``metric`` are the user's own, None where the configuration
-    names them. ``begins`` is whether the directory must not hold a run yet.
+    ``data``, ``model``, the weights to ``start`` from, ``loss`` and ``metric`` are the user's own,
+    None where the configuration names them. ``begins`` is whether the directory must not hold a
+    run yet.
     """
 
     config: Config
@@ -38,6 +40,7 @@ class Assignment:
     on_round: OnRound | None = None
     data_dir: Path | None = None
     begins: bool = False
+    start: StartWeights | None = None
     loss: OwnLoss | None = None
     metric: OwnMetric | None = None
 

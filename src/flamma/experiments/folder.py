@@ -23,6 +23,9 @@ from flamma.records import RoundRecord
 
 CONFIG, ROUNDS, CLIENTS = "config.toml", "rounds.jsonl", "clients.csv"
 POPULATION, ABOUT = "population.csv", "run.json"
+DATA_SHA256 = "data_sha256"
+"""The key of ``run.json`` with the checksum of the file that a run's data were read from."""
+
 DAMAGED_ROUNDS = "rounds.damaged"
 """Where damaged lines of ``rounds.jsonl`` are kept that a resumed run has set aside."""
 

@@ -36,6 +36,8 @@ def _execute(assignment: Assignment) -> None:
     from flamma.data.federated import pooled
     from flamma.engines.client_side import ClientSide
     from flamma.engines.respond import RationalClients
+    from flamma.experiments.model_card import ModelCard, start_of
+    from flamma.experiments.own_data import check_same_data
     from flamma.experiments.room import check_room
     from flamma.experiments.session import carry_out
     from flamma.experiments.setup import (
@@ -57,12 +59,14 @@ def _execute(assignment: Assignment) -> None:
     check_room(assignment)
     config, folder, data = assignment.config, assignment.folder, assignment.data
     data = build_data(config, assignment.data_dir) if data is None else data
+    check_same_data(folder, data)
     data = pooled(data) if config.strategy.pools_data else data
     check_validation(config, len(data.validation_y))
     evaluated = evaluated_clients(config)
     measures = build_measures(config, data.task, assignment.loss, assignment.metric)
+    start = start_of(config, folder, assignment.start)
     with build_runner(
-        config, data, assignment.model, evaluated=evaluated, measures=measures
+        config, data, assignment.model, evaluated=evaluated, measures=measures, start=start
     ) as runner:
         population = make_population(
             config,
@@ -70,6 +74,7 @@ def _execute(assignment: Assignment) -> None:
             runner.layout,
             samples=lambda: (data.samples, np.diff(data.held_offsets)),
             seconds_per_epoch=lambda: seconds_per_epoch(data, runner),
+            names=data.client_names,
         )
         truth = true_clients(config, population)
         kept, notes = (NotesInFiles(folder.path / name, durable=False) for name in (KEPT, NOTES))
@@ -83,5 +88,7 @@ def _execute(assignment: Assignment) -> None:
             class_counts=class_counts(data),
             measured=about_measures(measures),
             keepers=(kept, notes),
+            data_sha256=data.sha256,
+            card=ModelCard.of(data, runner.naming, start),
         )
         carry_out(config, folder, world, assignment.on_round)

@@ -55,6 +55,18 @@ def read_names(text: str) -> tuple[str, ...]:
     return tuple(row[place] for row in csv.reader(io.StringIO(body)))
 
 
+def csv_cell(text: str) -> str:
+    """Return a text as a cell of a CSV file, in quotes where it needs them.
+
+    Examples
+    --------
+    >>> csv_cell("north"), csv_cell('St. "Anna", east')
+    ('north', '"St. ""Anna"", east"')
+    """
+    special = set(text) & set(',"\r\n')
+    return '"' + text.replace('"', '""') + '"' if special else text
+
+
 def whole(column: Floats) -> Ints:
     """Return a column as whole numbers.
 

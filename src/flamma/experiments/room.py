@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from flamma.data.datasets import DATASETS
@@ -29,7 +31,8 @@ def check_room(assignment: Assignment) -> None:
     if not hasattr(config.strategy, "rows") or OWN in (config.data.dataset, config.model.name):
         return
     entry = DATASETS[config.data.dataset]
-    layout = FlatModel(build_module(config, entry.shape, len(entry.class_names))).layout
+    plain = replace(config, weights=replace(config.weights, start=""))
+    layout = FlatModel(build_module(plain, entry.shape, len(entry.class_names))).layout
     samples = np.ones(config.data.clients, dtype=np.int64)
     population = Population(samples, None, layout.trainable_size)
     begun = config.strategy.init(np.zeros(layout.size, dtype=np.float32), population)

@@ -18,9 +18,17 @@ from flamma.errors import RunError
 from flamma.experiments.checkpoint import Checkpoints
 from flamma.experiments.config import Config, make_config, read_config
 from flamma.experiments.engine import OnRound
-from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, RunFolder, run_id_of
+from flamma.experiments.folder import (
+    ABOUT,
+    CONFIG,
+    DATA_SHA256,
+    POPULATION,
+    RunFolder,
+    run_id_of,
+)
 from flamma.experiments.ledger_file import ledger_writer
 from flamma.experiments.manifest import MANIFEST, signed
+from flamma.experiments.model_card import MODEL_CARD, ModelCard
 from flamma.experiments.world import Keeper, World, population_table
 from flamma.records import rows_checksum
 from flamma.types import Scores
@@ -110,6 +118,10 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
     about = _about(world.trainer) | dict(world.measured) | {"run": run_id_of(own)}
     if world.instance:
         about["instance"] = world.instance
+    if world.data_sha256:
+        about[DATA_SHA256] = world.data_sha256
+    if world.card is not None:
+        _describe(config, folder, world.card, anew)
     texts: tuple[tuple[str, Callable[[], str]], ...] = (
         (POPULATION, lambda: population_table(world)),
         (ABOUT, lambda: signed(about)),
@@ -119,6 +131,14 @@ def begin(config: Config, folder: RunFolder, world: World) -> None:
         if anew or not (folder.path / name).exists():
             folder.write(name, text())
     folder.seal()
+
+
+def _describe(config: Config, folder: RunFolder, card: ModelCard, anew: bool) -> None:
+    """Write what the weights are called, or check that a run that goes on has the same model."""
+    if anew or not (folder.path / MODEL_CARD).exists():
+        card.write(folder.path, config)
+    else:
+        card.check(folder.path)
 
 
 def _check_same(config: Config, folder: RunFolder) -> None:

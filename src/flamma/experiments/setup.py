@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from torch import nn
 
     from flamma.engines.runner import ClientRunner
+    from flamma.models.weights import StartWeights
     from flamma.tasks.own import OwnLoss, OwnMetric
+
+SAMPLES_TRIED = 2
+"""Samples on which a model of the user's own is tried before the run."""
 
 MOST_CLASS_COUNTS = 10_000_000
 """Clients times classes up to which ``population.csv`` tells the classes: about 20 MB."""
@@ -34,6 +38,10 @@ def build_data(config: Config, data_dir: Path | None = None) -> FederatedData:
     strategies see the same clients.
     """
     data = config.data
+    if data.file is not None:
+        from flamma.experiments.own_data import federation_of, gathered_by
+
+        return federation_of(config, gathered_by(data.file, data.as_table()))
     return build_federation(
         data.dataset,
         data.split,
@@ -52,18 +60,27 @@ def build_runner(
     model: Callable[..., Any] | None = None,
     processes: int | None = None,
     evaluated: Ints | None = None,
+    start: StartWeights | None = None,
     measures: Measures | None = None,
 ) -> ClientRunner:
     """Return what runs the clients, with the model's initial weights by the run's seed.
 
-    ``evaluated`` are the clients that score models, None for all. ``measures`` are those of the
+    ``evaluated`` are the clients that score models, None for all. ``start`` are weights to begin
+    with in place of those that the configuration names, and ``measures`` are those of the
     configuration by default.
     """
     from flamma.engines.runner import ClientRunner
+    from flamma.models.own import check_outputs
+
+    def make_model() -> nn.Module:
+        module = build_module(config, data.shape, data.classes, model, start)
+        if model is not None:
+            check_outputs(module, data.train_x[:SAMPLES_TRIED], data.classes)
+        return module
 
     return ClientRunner(
         data,
-        lambda: build_module(config, data.shape, data.classes, model),
+        make_model,
         seed=config.seed,
         batch_size=config.training.batch_size,
         momentum=config.training.momentum,
@@ -114,9 +131,18 @@ def build_module(
     shape: tuple[int, ...],
     classes: int,
     model: Callable[..., Any] | None = None,
+    start: StartWeights | None = None,
 ) -> nn.Module:
     """Return the model of a run with its initial weights, for samples of the given shape."""
-    return build_model(model or config.model, shape, classes, config.seed)
+    from flamma.models.weights import StartWeights, freeze
+
+    module = build_model(model or config.model, shape, classes, config.seed)
+    if start is None and config.weights.start:
+        start = StartWeights.read(Path(config.weights.start))
+    if start is not None:
+        start.put_into(module)
+    freeze(module, config.weights.freeze)
+    return module
 
 
 def class_counts(data: FederatedData) -> Ints | None:

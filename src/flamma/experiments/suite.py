@@ -13,6 +13,18 @@ from typing import Any
 
 from flamma.errors import ConfigError
 from flamma.experiments.config import Config, make_config, read_config, with_settings
+from flamma.experiments.layers import (
+    FLAG_ORIGIN,
+    OVERRIDE_ORIGIN,
+    SUITE_ORIGIN,
+    Layer,
+    TracedSetting,
+    dotted_settings,
+    merged,
+    spelled_out,
+    trace,
+    under_flags,
+)
 from flamma.experiments.suite_files import suite_names as suite_names
 from flamma.files import read_text
 from flamma.names import check_folder_name, quoted, unknown
@@ -66,6 +78,8 @@ class Suite:
     overrides : mapping
         Per dataset, split, strategy, ``dataset/split``, ``dataset/strategy`` or
         ``dataset/split/strategy``: tables that are put over ``run`` in this order.
+    flags : mapping
+        Dotted settings that were given by hand; they are put over everything else.
     """
 
     name: str = "suite"
@@ -76,6 +90,7 @@ class Suite:
     strategies: tuple[str, ...] = ("fedavg", "flamma")
     run: Mapping[str, Any] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    flags: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
@@ -102,6 +117,8 @@ class Suite:
     def as_toml(self) -> str:
         """Return the suite as a file says it, without what it extends."""
         tables = {field.name: getattr(self, field.name) for field in fields(self)}
+        if not self.flags:  # so that the text of a suite is what it was before there were any
+            del tables["flags"]
         return to_toml(tables)
 
     def compared_pairs(self) -> list[tuple[str, str]]:
@@ -125,10 +142,25 @@ class Suite:
             for strategy in self.strategies
         ]
 
+    def layers(self, dataset: str, split: str, strategy: str) -> list[Layer]:
+        """Return what is put over ``run`` for a cell, in this order: overrides, then flags."""
+        overrides = [
+            Layer(OVERRIDE_ORIGIN, dotted_settings(spelled_out(self.overrides[name])), name)
+            for name in _names([dataset], [split], [strategy])
+            if name in self.overrides
+        ]
+        kept = [under_flags(layer, dotted_settings(self.flags)) for layer in overrides]
+        return [*kept, *([Layer(FLAG_ORIGIN, dotted_settings(self.flags))] if self.flags else [])]
+
+    def traced(self, cell: Cell) -> list[TracedSetting]:
+        """Return every setting of a cell and where it comes from."""
+        chosen = ("data.dataset", "data.split", "strategy.name", "seed")
+        shared = dotted_settings(spelled_out(self.run)) | dict.fromkeys(chosen)
+        layers = self.layers(cell.dataset, cell.split, cell.strategy)
+        return trace(cell.config, [Layer(SUITE_ORIGIN, shared), *layers])
+
     def _config(self, dataset: str, split: str, strategy: str, seed: int) -> Config:
-        tables: dict[str, Any] = dict(self.run)
-        for name in _names([dataset], [split], [strategy]):
-            tables = with_settings(tables, _dotted(self.overrides.get(name, {})))
+        tables = merged(self.run, self.layers(dataset, split, strategy))
         own = tables.get("strategy", {})
         named = own.get("name", strategy) if isinstance(own, Mapping) else own
         if isinstance(named, str) and named not in STRATEGIES:
@@ -170,7 +202,7 @@ def narrowed(
     """Return the suite with other seeds and settings, or with other lists of its three kinds.
 
     ``datasets``, ``splits`` and ``strategies`` replace the suite's own; overrides of what is no
-    longer in it go too.
+    longer in it go too. ``settings`` are flags: they win over everything in the suite.
     """
     chosen = {kind: tuple(names) for kind, names in lists.items() if names}
     if "strategies" in chosen:
@@ -180,7 +212,7 @@ def narrowed(
     return replace(
         suite,
         seeds=suite.seeds if seeds is None else seeds,
-        run=with_settings(suite.run, settings or {}),
+        flags={**suite.flags, **(settings or {})},
         overrides={name: o for name, o in suite.overrides.items() if name in names},
         **left,
     )
@@ -212,10 +244,10 @@ def _built(tables: Mapping[str, Any], beside: Path, within: tuple[Path, ...] = (
         raise ConfigError(f"the suite {named} extends itself: take out one `extends`.")
     extended = _built(read_config(path), path.parent, (*within, path))
     base = narrowed(extended, **{kind: own.get(kind) for kind in KINDS})
-    run = with_settings(base.run, _dotted(own.pop("run", {})))
+    run = with_settings(base.run, dotted_settings(own.pop("run", {})))
     overrides = dict(base.overrides)
     for name, over in own.pop("overrides", {}).items():
-        overrides[name] = with_settings(overrides.get(name, {}), _dotted(over))
+        overrides[name] = with_settings(overrides.get(name, {}), dotted_settings(over))
     return replace(base, **own, run=run, overrides=overrides)
 
 
@@ -236,7 +268,7 @@ def variants(overrides: Mapping[str, Any]) -> dict[str, str]:
     """
     found = {}
     for name, over in overrides.items():
-        options = _dotted(over) if isinstance(over, Mapping) else {}
+        options = dotted_settings(over) if isinstance(over, Mapping) else {}
         behind = options.get("strategy.name", options.get("strategy"))
         if behind is not None:
             found[name.rpartition("/")[2]] = str(behind)
@@ -249,13 +281,3 @@ def _suite_file(source: str | Path) -> Path:
     if not os.path.exists(source) and not str(source).endswith(".toml"):
         raise ConfigError(unknown("suite", str(source), suite_names()))
     return Path(source)
-
-
-def _dotted(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tables.items():
-        if isinstance(value, Mapping):
-            flat |= _dotted(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat

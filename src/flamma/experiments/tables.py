@@ -5,8 +5,10 @@ What has a name (split, model, strategy, costs, engine) owns the further keys of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from flamma.clients.costs import COSTS
@@ -22,6 +24,12 @@ from flamma.registry import Choice
 from flamma.strategies import STRATEGIES
 from flamma.training.choose import AUTO
 from flamma.training.jobs import PrecisionName
+
+MOST_TITLE = 40
+"""Characters of a file's name that data are called by."""
+
+OF_OWN_DATA = ("file", "target", "group", "drop", "task", "standardise", "size", "channels")
+"""The keys of the table data that are about data of one's own."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,22 @@ class DataConfig:
         Train on about so many samples in all; all of them if left out.
     validation_samples : int
         The size of the server's own validation set, cut off before the split.
+    file : str
+        A CSV or parquet file, or a folder of pictures, with data of your own.
+    target : str
+        The column of your own table that is predicted.
+    group : str
+        The column of your own table that names the client of each row.
+    drop : list of str
+        Columns of your own table that are left out.
+    task : str
+        What is learned of your own data: ``classification``, ``regression`` or ``next-token``.
+    standardise : bool
+        Whether features of your own data are standardised; tables and pictures are by default.
+    size : (int, int)
+        The height and width that your own pictures are resized to.
+    channels : int
+        1 if your own pictures are read as grey, 3 if in colour; by default as they are.
     """
 
     dataset: str = "digits"
@@ -50,11 +74,52 @@ class DataConfig:
     held_out: float = HELD_OUT
     train_samples: int | None = None
     validation_samples: int = VALIDATION_SAMPLES
+    file: str | None = None
+    target: str | None = None
+    group: str | None = None
+    drop: tuple[str, ...] = ()
+    task: str | None = None
+    standardise: bool | None = None
+    size: tuple[int, ...] = ()
+    channels: int | None = None
+
+    @property
+    def title(self) -> str:
+        """What the data are called where people read it: their file, or the dataset."""
+        return self.dataset if self.file is None else title_of(Path(self.file))
 
     def as_table(self) -> dict[str, Any]:
-        """Return the table, the split's options among its keys."""
+        """Return the table, the split's options among its keys.
+
+        Keys of your own data are left out where they say nothing, so that the ids of runs stay
+        what they were.
+        """
         table = {f.name: getattr(self, f.name) for f in fields(self)}
+        table = {k: v for k, v in table.items() if k not in OF_OWN_DATA or v not in (None, ())}
         return table | {"split": self.split.name} | dict(self.split.options)
+
+
+@dataclass(frozen=True)
+class WeightsConfig:
+    """What a model begins with, and what of it stays as it is: further keys of its table.
+
+    Parameters
+    ----------
+    start : str
+        A file of weights to begin with, safetensors or npz, with the names of the model's state
+        dict; ``own`` for weights given from Python. If left out, the seed draws them.
+    freeze : list of str
+        Parameters that are not trained and do not travel, by their names or patterns such as
+        ``features.*``.
+    """
+
+    start: str = ""
+    freeze: tuple[str, ...] = ()
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the keys that are not at their defaults, so that the ids of runs stay."""
+        table = {"start": self.start, "freeze": list(self.freeze)}
+        return {key: value for key, value in table.items() if value}
 
 
 @dataclass(frozen=True)
@@ -122,11 +187,22 @@ class ConfigTables:
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
 
 
+def title_of(path: Path) -> str:
+    """Return what a file of data is called, as the name of a folder can be.
+
+    Examples
+    --------
+    >>> title_of(Path("data/three hospitals.csv"))
+    'three-hospitals'
+    """
+    return re.sub(r"[^\w.-]+", "-", path.stem)[:MOST_TITLE].strip("-. ") or "own"
+
+
 def keys_of_tables() -> dict[str, str]:
     """Return the keys of all tables, each with the table before it, such as ``data.alpha``."""
     keys: dict[str, Iterable[str]] = {
         "data": [*SPLITS.option_owners(), *options_of(DataConfig)],
-        "model": MODELS.option_owners(),
+        "model": [*MODELS.option_owners(), *options_of(WeightsConfig)],
         "training": options_of(TrainingConfig),
         "strategy": STRATEGIES.option_owners(),
         "costs": COSTS.option_owners(),

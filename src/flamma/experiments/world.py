@@ -13,7 +13,8 @@ from flamma.clients.costs import CostedClients, true_costs
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import Config
 from flamma.experiments.folder import POPULATION, RunFolder
-from flamma.experiments.population import CLIENTS_AT_ONCE, read_columns, whole
+from flamma.experiments.model_card import ModelCard
+from flamma.experiments.population import CLIENTS_AT_ONCE, csv_cell, read_columns, whole
 from flamma.seeding import stream
 from flamma.types import Floats, Ints, Layout, Params, Population
 
@@ -56,6 +57,10 @@ class World:
         What clients keep from one round to another.
     instance : str
         What tells this run from others of the same configuration, where clients need to know.
+    data_sha256 : str
+        The checksum of the file that the data were read from, if they were.
+    card : ModelCard, optional
+        What the weights are called, and what samples and classes are like.
     measured : mapping
         What ``about.json`` tells of the task and the metric, where it is not plain accuracy.
     """
@@ -69,6 +74,8 @@ class World:
     looks_ahead: bool = False
     keepers: tuple[Keeper, ...] = ()
     instance: str = ""
+    data_sha256: str = ""
+    card: ModelCard | None = None
     measured: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -183,7 +190,7 @@ def population_table(world: World) -> str:
             held[own].tolist(),
             [repr(cost) for cost in costs[own].tolist()],
             *([] if counts is None else counts[own].T.tolist()),
-            *([names[own]] if names else []),
+            *([[csv_cell(name) for name in names[own]]] if names else []),
         ]
         parts += [",".join(map(str, row)) + "\n" for row in zip(*columns, strict=True)]
         parts = ["".join(parts)]

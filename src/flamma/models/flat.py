@@ -9,20 +9,22 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from flamma.errors import FlammaError
+from flamma.models.named import NamedWeights
 from flamma.types import Layout, Params
 
 
 class FlatModel:
     """A module whose weights are all views into one flat float32 tensor.
 
-    The trainable parameters come first, in the module's order; frozen parameters and floating
-    buffers (a batch norm's running means) follow. The gradients of the trainable part are views
-    into one flat tensor too, so an optimiser's step is a handful of operations on long vectors.
+    The trainable parameters come first, in the module's order; floating buffers (a batch norm's
+    running means) follow. The gradients of the trainable part are views into one flat tensor too,
+    so an optimiser's step is a handful of operations on long vectors.
 
-    Integer buffers (a batch norm's count of batches) and buffers that the module does not save are
-    not part of the vector: every :meth:`load` resets them to their initial values, so that
-    training depends on the loaded vector only. Parameters that modules share stay shared and
-    appear once.
+    Frozen parameters are not part of the vector: they stay what they are in the module, the same
+    for everybody, and so never travel. Integer buffers (a batch norm's count of batches) and
+    buffers that the module does not save are not part of it either: every :meth:`load` resets them
+    to their initial values, so that training depends on the loaded vector only. Parameters that
+    modules share stay shared and appear once.
 
     Parameters
     ----------
@@ -93,6 +95,21 @@ class FlatModel:
         return self._layout
 
     @property
+    def naming(self) -> NamedWeights:
+        """What makes a state dict of a flat vector, without the module."""
+        self._gather()
+        saved = self.module.state_dict(keep_vars=True)
+        known = {id(saved[name]): name for name in self._layout.names}
+        names = {name: known.get(id(tensor)) for name, tensor in saved.items()}
+        aliases = {name: own for name, own in names.items() if own and own != name}
+        fixed = {
+            name: saved[name].detach().cpu().numpy().copy()
+            for name, own in names.items()
+            if own is None
+        }
+        return NamedWeights(self._layout, aliases, fixed)
+
+    @property
     def device(self) -> torch.device:
         """The device of the model."""
         return self.flat.device
@@ -135,7 +152,10 @@ class FlatModel:
 
 
 def _sort_out(module: nn.Module) -> tuple[list[str], list[str], list[str]]:
-    """Return the names of what is trained, what is only averaged, and what is reset."""
+    """Return the names of what is trained, what is only averaged, and what is reset.
+
+    Frozen parameters are none of these.
+    """
     trained: list[str] = []
     carried: list[str] = []
     reset: list[str] = []
@@ -147,7 +167,8 @@ def _sort_out(module: nn.Module) -> tuple[list[str], list[str], list[str]]:
             )
         if not parameter.is_floating_point():
             raise FlammaError(f"the parameter {name!r} must be of real numbers.")
-        (trained if parameter.requires_grad else carried).append(name)
+        if parameter.requires_grad:
+            trained.append(name)
     if not trained:
         raise FlammaError("the model has no trainable parameter.")
     _refuse_overlaps(module)

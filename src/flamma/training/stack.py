@@ -59,8 +59,8 @@ class Stack:
     members : sequence of StackedClient
         The clients.
     weights, velocity, others : list of Tensor
-        The trained parts, their velocity (empty without momentum), and frozen parameters and
-        buffers.
+        The trained parts, their velocity (empty without momentum), and buffers. Frozen parameters
+        are those of the module, for all.
     received, correction : list of Tensor
         The trained parts of what each member received (empty if all received the same), and what
         is added to its gradient (empty if nothing is).
@@ -145,7 +145,7 @@ class StackedModel:
         trainable = layout.trainable.count(True)
         self._trained = layout.names[:trainable]
         # Buffers that are not part of the vector have a row per client too, but are not returned.
-        unsaved = [name for name in tensors if name not in layout.names]
+        unsaved = [name for name, _ in module.named_buffers() if name not in layout.names]
         self._others = (*layout.names[trainable:], *unsaved)
         self._returned = len(layout.names) - trainable
         self._tensors = {name: tensor.detach() for name, tensor in tensors.items()}

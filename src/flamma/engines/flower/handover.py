@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from flamma.data.encoding import SampleEncoding
 from flamma.data.federated import FederatedData
 from flamma.tasks import DEFAULT_TASK, TASKS
 
@@ -19,8 +21,8 @@ DATA_DESCRIPTION = "data.json"
 DATA_VARIABLE = "FLAMMA_FLOWER_DATA"
 """The environment variable that tells the processes of a simulation where the folder is."""
 
-DESCRIBED = ("classes", "name", "labels", "client_names", "task")
-"""What of a federation is no array."""
+DESCRIBED = ("classes", "name", "labels", "client_names", "task", "sha256")
+"""What of a federation is no array, but for the encoding of its samples."""
 
 MAPPED_BYTES = 2**12
 """Smaller files are read instead of mapped."""
@@ -32,21 +34,20 @@ def hand_over(data: FederatedData, folder: Path) -> None:
     for name in _arrays():
         np.save(folder / f"{name}.npy", getattr(data, name), allow_pickle=False)
     about = {name: getattr(data, name) for name in DESCRIBED}
+    about["encoding"] = None if data.encoding is None else data.encoding.as_json()
     (folder / DATA_DESCRIPTION).write_text(json.dumps(about), encoding="utf-8")
 
 
 def take_over(folder: Path) -> FederatedData:
     """Return the federation that was written into a folder, mapped instead of read."""
     about = json.loads((folder / DATA_DESCRIPTION).read_text(encoding="utf-8"))
-    arrays = {name: _load(folder / f"{name}.npy") for name in _arrays()}
-    return FederatedData(
-        **arrays,
-        classes=about["classes"],
-        name=about["name"],
-        labels=tuple(about["labels"]),
-        client_names=tuple(about["client_names"]),
-        task=about["task"],
-    )
+    arrays: dict[str, Any] = {name: _load(folder / f"{name}.npy") for name in _arrays()}
+    encoding = about.pop("encoding")
+    if encoding is not None:
+        encoding = SampleEncoding.from_json(encoding)
+    for name in ("labels", "client_names"):  # JSON has no tuples
+        about[name] = tuple(about[name])
+    return FederatedData(**arrays, **about, encoding=encoding)
 
 
 def server_part(data: FederatedData) -> FederatedData:
@@ -73,7 +74,7 @@ def no_data(shape: tuple[int, ...], classes: int, task: str = DEFAULT_TASK) -> F
 
 
 def _arrays() -> list[str]:
-    return [f.name for f in fields(FederatedData) if f.name not in DESCRIBED]
+    return [f.name for f in fields(FederatedData) if f.name not in (*DESCRIBED, "encoding")]
 
 
 def _load(path: Path) -> np.ndarray:

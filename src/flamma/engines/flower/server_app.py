@@ -25,6 +25,7 @@ from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import OWN, Config, make_config, read_config
 from flamma.experiments.engine import NetworkEngine, OnRound
 from flamma.experiments.folder import ABOUT, CONFIG, RunFolder
+from flamma.experiments.model_card import ModelCard, start_of
 from flamma.experiments.session import carry_out
 from flamma.experiments.world import (
     World,
@@ -131,7 +132,8 @@ class _Server:
         check_validation(config, len(held.validation_y))
         if config.training.trainer == "auto" and not all(p.lanes for p in profiles.values()):
             config = config.with_settings({"training.trainer": "torch"})
-        with build_runner(config, server_part(held), processes=1) as runner:
+        start = start_of(config, self.folder)
+        with build_runner(config, server_part(held), processes=1, start=start) as runner:
             population = make_population(
                 config,
                 self.folder,
@@ -176,6 +178,7 @@ class _Server:
                 looks_ahead=True,
                 keepers=(clients,),
                 instance=instance,
+                card=ModelCard.of(held, runner.naming, start),
                 measured=about_measures(runner.measures),
             )
             carry_out(config, self.folder, world, on_round)

@@ -77,6 +77,11 @@ def simulate(assignment: Assignment, client_app: str = CLIENT_APP) -> None:
             "a model of your own must have a name where clients are other processes: give it an "
             "entry point, or use the local engine."
         )
+    if assignment.start is not None:
+        raise ConfigError(
+            "weights to start from must be in a file where clients are other processes: save them "
+            "as safetensors and give its name, or use the local engine."
+        )
     if assignment.loss is not None or assignment.metric is not None:
         raise ConfigError(
             "a loss or metric of your own is a function of this process, and clients are others: "

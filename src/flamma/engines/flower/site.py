@@ -6,10 +6,12 @@ torch is imported only if it is needed.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from flamma.clients.costs import CostedClients, true_costs
 from flamma.engines.client_side import ClientSide
 from flamma.engines.flower.client_data import ClientData
 from flamma.engines.flower.conduct import ClientConduct, Memory
+from flamma.engines.flower.keeping import KEPT_VARIABLE
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import read_configuration
 from flamma.engines.outcomes import one_line, outcome_of, training_report
@@ -43,6 +46,9 @@ from flamma.types import (
     TaskVectors,
     Terms,
 )
+
+if TYPE_CHECKING:
+    from torch import nn
 
 MEASURED = "measured"
 """The kind of costs that every client finds out by itself."""
@@ -242,7 +248,6 @@ def _lanes(text: str, shape: tuple[int, ...], classes: int, plan: bytes) -> Trai
 def _torch(text: str, shape: tuple[int, ...], classes: int, task: str) -> Trainer:
     import torch
 
-    from flamma.experiments.setup import build_module
     from flamma.models.flat import FlatModel
     from flamma.training.choose import TrainerSettings, torch_trainer
     from flamma.training.torch_trainer import pick_device
@@ -250,7 +255,7 @@ def _torch(text: str, shape: tuple[int, ...], classes: int, task: str) -> Traine
     torch.set_num_threads(1)  # more threads would sum up in another order
     config = read_configuration(text)
     training = config.training
-    model = FlatModel(build_module(config, shape, classes), pick_device(training.device))
+    model = FlatModel(site_module(config, shape, classes), pick_device(training.device))
     wanted = TrainerSettings(
         shape,
         training.batch_size,
@@ -273,10 +278,9 @@ def measures_of(text: str, task: str) -> Measures:
 @lru_cache(maxsize=1)
 def lanes_plan(text: str, shape: tuple[int, ...], classes: int) -> bytes:
     """Return the plan by which the lanes train the run's model."""
-    from flamma.experiments.setup import build_module
     from flamma.training.lanes.plan import plan_of
 
-    plan, reason = plan_of(build_module(read_configuration(text), shape, classes), shape)
+    plan, reason = plan_of(site_module(read_configuration(text), shape, classes), shape)
     if plan is None:
         raise ConfigError(f"the trainer lanes cannot be used: {reason}.")
     return plan.tobytes()
@@ -284,10 +288,34 @@ def lanes_plan(text: str, shape: tuple[int, ...], classes: int) -> bytes:
 
 def first_params(text: str, shape: tuple[int, ...], classes: int) -> Params:
     """Return the model's initial weights."""
-    from flamma.experiments.setup import build_module
     from flamma.models.flat import FlatModel
 
-    return FlatModel(build_module(read_configuration(text), shape, classes)).read()
+    return FlatModel(site_module(read_configuration(text), shape, classes)).read()
+
+
+def site_module(config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return the run's model as a client has it before it receives weights.
+
+    What is trained comes with every order, so a file of weights to begin with is needed for frozen
+    parts alone. Only the clients of a simulation, which share the server's disk, read it: no
+    server names a file that a site opens.
+
+    Raises
+    ------
+    ConfigError
+        If a deployed site would have to read one.
+    """
+    from flamma.experiments.setup import build_module
+
+    without = replace(config, weights=replace(config.weights, start=""))
+    module = build_module(without, shape, classes)
+    if not config.weights.start or all(part.requires_grad for part in module.parameters()):
+        return module
+    if KEPT_VARIABLE not in os.environ:
+        raise ConfigError(
+            "frozen weights of a file do not travel to sites: freeze nothing, or start without it."
+        )
+    return build_module(config, shape, classes)
 
 
 def check_address(order: Order, name: str, number: int | None) -> None:

@@ -12,10 +12,11 @@ import numpy as np
 
 from flamma.errors import ConfigError, DataError, RunError
 from flamma.experiments.auditing.evidence import Evidence, read_evidence
-from flamma.experiments.config import OWN, Config, make_config, read_config, with_settings
+from flamma.experiments.config import OWN, Config, read_config
 from flamma.experiments.folder import CONFIG
 from flamma.experiments.jobs import comparable
-from flamma.experiments.run import Run
+from flamma.experiments.own_data import with_own_file
+from flamma.experiments.run import Run, configured
 from flamma.experiments.suite import KINDS, Cell, Suite, narrowed, read_suite, suite_names
 from flamma.names import unknown
 
@@ -66,7 +67,7 @@ class AuditSource:
                     f"allow: use the local engine."
                 )
             for kind, name in (("data", config.data.dataset), ("model", config.model.name)):
-                if name == OWN:
+                if name == OWN and not (kind == "data" and config.data.file):
                     raise ConfigError(
                         f"an audit does its runs anew, and {kind} of your own cannot be loaded by "
                         f"name: register them, see docs/how-to/bring-your-own.md."
@@ -163,16 +164,18 @@ def _of_suite(
     seeds: int | None,
     strategies: Sequence[str] | None,
 ) -> AuditSource:
-    chosen = narrowed(suite, seeds, changes, strategies=strategies)
+    chosen = with_own_file(narrowed(suite, seeds, changes, strategies=strategies))
     return AuditSource(suite.name, tuple(chosen.cells()), Path("out") / f"audit-{suite.name}")
 
 
 def _of_tables(
     tables: Mapping[str, Any], changes: Mapping[str, Any], seeds: int | None, name: str = ""
 ) -> AuditSource:
-    config = make_config(with_settings(tables, changes))
+    if tables is DEFAULT_AUDIT and "data.file" in changes:
+        tables = {k: v for k, v in tables.items() if k not in ("data", "per_round")}
+    config, _ = configured(tables, changes)
     data = config.data
-    name = name or f"{config.strategy.name}-{data.dataset}-{data.split.name}"
+    name = name or f"{config.strategy.name}-{data.title}-{data.split.name}"
     return AuditSource(name, _cells(config, seeds or DEFAULT_SEEDS), Path("out") / f"audit-{name}")
 
 

@@ -1,0 +1,80 @@
+"""What a trained module says of samples, and a module as a file that other runtimes read."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flamma.errors import FlammaError, MissingExtraError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SAMPLES_PREDICTED_AT_ONCE = 512
+"""The samples of one forward pass."""
+
+
+def outputs_of(
+    module: nn.Module, samples: NDArray[Any], as_shares: bool = False
+) -> NDArray[np.float32]:
+    """Return a module's outputs for samples, computed in batches and in evaluation mode.
+
+    With ``as_shares`` they are the softmax over the last axis.
+    """
+    import torch
+
+    parts = []
+    module.eval()
+    with torch.inference_mode():
+        for start in range(0, len(samples), SAMPLES_PREDICTED_AT_ONCE):
+            batch = torch.tensor(samples[start : start + SAMPLES_PREDICTED_AT_ONCE])
+            output = module(batch).float()
+            parts.append((output.softmax(-1) if as_shares else output).numpy())
+    return np.concatenate(parts)
+
+
+def onnx_model(module: nn.Module, samples: NDArray[Any], metadata: Mapping[str, str]) -> bytes:
+    """Return a module as the bytes of an ONNX file, for any number of samples at once.
+
+    Its input is called ``samples`` and its output ``outputs``.
+
+    Raises
+    ------
+    MissingExtraError
+        If the packages for that are not installed.
+    FlammaError
+        If torch cannot export a layer of the module.
+    """
+    import torch
+
+    if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript")):
+        raise MissingExtraError("an ONNX file", "onnx")
+    example = torch.tensor(samples)
+    try:
+        with warnings.catch_warnings():  # of deprecations inside torch
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                module.eval(),
+                (example,),
+                input_names=["samples"],
+                output_names=["outputs"],
+                dynamic_shapes=({0: torch.export.Dim("count")},),
+                verbose=False,
+                dynamo=True,
+            )
+    except Exception as error:  # whatever a layer may raise
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise FlammaError(f"torch cannot export this model to ONNX: {reason}.") from error
+    assert program is not None
+    program.model.metadata_props.update(metadata)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.onnx"
+        program.save(str(file))
+        return file.read_bytes()

@@ -1,0 +1,92 @@
+"""Frames of pandas, of whatever types its columns are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flamma.data.own import federated_from
+from flamma.errors import DataError
+
+pandas = pytest.importorskip("pandas")
+
+
+def frame(**columns):
+    return pandas.DataFrame(
+        {
+            "age": np.arange(12.0),
+            "ward": ["a", "b", "c"] * 4,
+            "label": ["ill", "well"] * 6,
+            "hospital": ["n"] * 4 + ["s"] * 8,
+        }
+        | columns
+    )
+
+
+def federation(table):
+    return federated_from(table, target="label", group="hospital")
+
+
+def test_a_frame_is_the_mapping_of_its_columns():
+    data = federation(frame())
+    plain = federation({name: frame()[name].tolist() for name in frame().columns})
+    np.testing.assert_array_equal(data.train_x, plain.train_x)
+    assert (data.labels, data.client_names) == (plain.labels, plain.client_names)
+    assert data.encoding == plain.encoding
+    np.testing.assert_array_equal(data.encode(frame().head(3)), plain.encode(frame().head(3)))
+
+
+@pytest.mark.parametrize("kind", ["category", "string", "str", "object"])
+def test_texts_of_every_type_are_categories(kind):
+    data = federation(frame().astype({"ward": kind, "label": kind, "hospital": kind}))
+    assert data.encoding.features == ("age", "ward=a", "ward=b", "ward=c")
+    assert data.labels == ("ill", "well")
+
+
+@pytest.mark.parametrize("kind", ["Int64", "Float64", "int8", "float32", "uint16"])
+def test_numbers_of_every_type_are_numbers(kind):
+    data = federation(frame().astype({"age": kind}))
+    np.testing.assert_array_equal(data.train_x, federation(frame()).train_x)
+
+
+def test_the_index_is_no_feature_and_its_order_does_not_matter():
+    shuffled = frame().set_index(np.arange(12)[::-1])
+    np.testing.assert_array_equal(federation(shuffled).train_x, federation(frame()).train_x)
+
+
+@pytest.mark.parametrize("kind", ["Int64", "float64", "category", "string", "boolean"])
+def test_missing_values_of_every_type_are_refused(kind):
+    values = pandas.Series([1, 0] * 6).astype(kind)
+    values[3] = pandas.NA if kind != "float64" else np.nan
+    with pytest.raises(DataError, match="column 'age' has 1 missing values"):
+        federation(frame(age=values))
+
+
+def test_columns_of_one_name_are_refused():
+    twice = pandas.concat([frame(), frame()[["age"]]], axis=1)
+    with pytest.raises(DataError, match="there twice: 'age'"):
+        federation(twice)
+
+
+def test_times_are_refused():
+    with pytest.raises(DataError, match="'age' is of times"):
+        federation(frame(age=pandas.date_range("2026-01-01", periods=12)))
+
+
+def test_a_list_of_frames_has_a_client_each_and_one_encoding():
+    parts = [part.drop(columns="hospital") for _, part in frame().groupby("hospital")]
+    parts[0]["ward"] = "a"
+    data = federated_from(parts, target="label")
+    assert data.clients == 2
+    assert data.shape == (4,)
+
+
+def test_a_mapping_of_frames_names_the_clients():
+    parts = {name: part.drop(columns="hospital") for name, part in frame().groupby("hospital")}
+    assert federated_from(parts, target="label").client_names == ("n", "s")
+
+
+def test_frames_of_clients_must_have_the_same_columns():
+    parts = [frame().drop(columns="hospital"), frame().drop(columns=["hospital", "ward"])]
+    with pytest.raises(DataError, match="client 1 has other columns"):
+        federated_from(parts, target="label")
