@@ -117,5 +117,10 @@ BIBLE = DatasetEntry(
     files=(FILE,),
     sources=(DebianPackage("bible-kjv-text"),),
     task="next-token",
-    defaults={"model.name": "gru", "data.split": "groups", "data.clients": BOOKS},
+    defaults={
+        "model.name": "gru",
+        "data.split": "groups",
+        "data.clients": BOOKS,
+        "training.learning_rate": 0.5,
+    },
 )

@@ -95,5 +95,6 @@ INSTEVAL = DatasetEntry(
         "model.tokens": TOKENS,
         "data.split": "groups",
         "data.clients": len(DEPARTMENTS),
+        "training.epochs": 1,
     },
 )

@@ -16,6 +16,9 @@ from flamma.errors import ConfigError
 if TYPE_CHECKING:
     from torch import nn
 
+INITIAL_SPREAD = 0.1
+"""The standard deviation of initial embeddings of categories: a rare one should say little."""
+
 
 def embedding(
     shape: tuple[int, ...],
@@ -49,11 +52,13 @@ def embedding(
     from flamma.models.mlp import mlp
 
     _check(shape, "embedding", tokens=tokens, size=size)
-    return nn.Sequential(nn.Embedding(tokens, size), *mlp((*shape, size), classes, hidden=hidden))
+    rows = nn.Embedding(tokens, size)
+    nn.init.normal_(rows.weight, std=INITIAL_SPREAD)
+    return nn.Sequential(rows, *mlp((*shape, size), classes, hidden=hidden))
 
 
 def gru(
-    shape: tuple[int, ...], classes: int, *, size: int = 32, hidden: int = 128, layers: int = 1
+    shape: tuple[int, ...], classes: int, *, size: int = 32, hidden: int = 64, layers: int = 1
 ) -> nn.Module:
     """Return a gated recurrent unit that predicts a token at every place of a sequence.
 
