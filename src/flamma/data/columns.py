@@ -62,12 +62,14 @@ def one_hot(places: Ints, categories: int) -> NDArray[np.float32]:
     >>> one_hot(np.array([1, 0]), 2).tolist()
     [[0.0, 1.0], [1.0, 0.0]]
     """
-    return (places[:, None] == np.arange(categories)).astype(np.float32)
+    hot: NDArray[np.float32] = (places[:, None] == np.arange(categories)).astype(np.float32)
+    return hot
 
 
 def is_tested(rows: int) -> NDArray[np.bool_]:
     """Return which rows are the test set: every tenth."""
-    return np.arange(rows) % TEST_EVERY == TEST_EVERY - 1
+    tested: NDArray[np.bool_] = np.arange(rows) % TEST_EVERY == TEST_EVERY - 1
+    return tested
 
 
 def places_of(cells: Texts, known: Sequence[str], what: str, file: str) -> Ints:
