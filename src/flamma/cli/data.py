@@ -96,6 +96,7 @@ def run_data_list(options: argparse.Namespace) -> None:
                     "about": entry.about,
                     "shape": list(entry.shape),
                     "classes": list(entry.class_names),
+                    "task": entry.task,
                     "train": None if entry.generated else entry.train,
                     "test": entry.test,
                     "where": availability(name, options.data_dir),
@@ -114,12 +115,13 @@ def run_data_list(options: argparse.Namespace) -> None:
             "any" if entry.generated else f"{entry.train:,}",
             f"{entry.test:,}",
             "x".join(map(str, entry.shape)),
+            entry.task,
             str(entry.classes),
             availability(name, options.data_dir),
         ]
         for name, entry in entries.items()
     ]
-    print(text_table(["dataset", "train", "test", "shape", "classes", "where"], rows))
+    print(text_table(["dataset", "train", "test", "shape", "task", "outputs", "where"], rows))
     print(f"\nFetched datasets are kept in {folder}")
 
 

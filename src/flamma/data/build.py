@@ -115,6 +115,7 @@ def build_federation(
     task = TASKS[source.task]
     samples = pool_of(source, clients, seed)
     part = partition(samples, chosen, pool, validation_samples, held_out, dataset)
+    natural = chosen.name == "groups" and clients == len(source.group_names)
     test_labels = source.test_y if task.labels_samples else np.zeros(len(source.test_y), np.int64)
     test = _test_subset(test_labels, samples.classes, test_samples, dataset)
     rows = np.concatenate((part.train, part.held, part.validation))
@@ -137,6 +138,7 @@ def build_federation(
         validation_y,
         classes=source.classes,
         name=dataset,
+        client_names=source.group_names if natural else (),
         task=source.task,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flamma.data.adult import ADULT
+from flamma.data.bible import BIBLE
 from flamma.data.bundled import (
     SYNTHETIC_CLASSES,
     SYNTHETIC_FEATURES,
@@ -19,6 +20,8 @@ from flamma.data.bundled import (
 from flamma.data.catalogue import CIFAR10, DIGIT_NAMES, FASHION_MNIST, MNIST
 from flamma.data.devices import SYNTHETIC_00, SYNTHETIC_11
 from flamma.data.fetching import Delivery, Say, fetch
+from flamma.data.flights import FLIGHTS
+from flamma.data.insteval import INSTEVAL
 from flamma.data.records import Dataset, DatasetEntry
 from flamma.data.store import data_folder, looks_present
 from flamma.errors import DataError
@@ -51,6 +54,9 @@ DATASETS: Registry[DatasetEntry] = Registry(
         "fashion-mnist": FASHION_MNIST,
         "cifar10": CIFAR10,
         "adult": ADULT,
+        "flights": FLIGHTS,
+        "insteval": INSTEVAL,
+        "bible": BIBLE,
         "synthetic": SYNTHETIC,
         "synthetic-00": SYNTHETIC_00,
         "synthetic-11": SYNTHETIC_11,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -92,7 +92,8 @@ class Dataset:
     Images have shape (samples, channels, height, width), other samples (samples, features).
     ``full_scale`` is the largest stored value; ``mean`` and ``std`` are those of the training
     set divided by it, one number per channel. They are constants, so they depend on no seed.
-    ``groups`` numbers the natural group of each training sample (its writer, hospital, airline).
+    ``groups`` numbers the natural group of each training sample (its writer, hospital, airline),
+    and ``group_names`` are what they are called.
     ``task`` is what is to be predicted. Samples that are stored as int64 are token ids, which are
     not standardised.
 
@@ -114,6 +115,7 @@ class Dataset:
     std: tuple[float, ...] = (1.0,)
     groups: Ints | None = None
     task: str = DEFAULT_TASK
+    group_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.classes <= MOST_CLASSES:
@@ -131,6 +133,8 @@ class Dataset:
         groups = self.groups
         if groups is not None and (groups.shape != self.train_y.shape[:1] or groups.min() < 0):
             raise DataError(f"{self.name} needs one group from 0 on for each training sample.")
+        if self.group_names and (groups is None or groups.max() >= len(self.group_names)):
+            raise DataError(f"{self.name} has groups without a name.")
 
     def _check_labels(self, part: str, y: Targets) -> None:
         if not np.issubdtype(y.dtype, np.integer):
@@ -197,7 +201,8 @@ class DatasetEntry:
     ``load`` takes the folder of the dataset's files and the number of training samples that are
     wanted; only a generated dataset uses the number. A dataset without ``files`` is not fetched.
     ``task`` is what is to be predicted; where that is no class, ``class_names`` has a name for each
-    number that a model gives: the tokens, or one name for regression.
+    number that a model gives: the tokens, or one name for regression. ``defaults`` are settings of
+    a configuration, such as ``model.name``, that fit the dataset where nothing else is asked for.
     """
 
     about: str
@@ -210,6 +215,7 @@ class DatasetEntry:
     sources: tuple[Source, ...] = field(default=())
     generated: bool = False
     task: str = DEFAULT_TASK
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def classes(self) -> int:

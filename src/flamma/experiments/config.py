@@ -16,6 +16,7 @@ from flamma.clients.behaviours import BehaviourAssignment, assign, read_assignme
 from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
 from flamma.data.build import choose_split
+from flamma.data.datasets import DATASETS
 from flamma.errors import ConfigError
 from flamma.experiments.engine import ENGINES, Engine
 from flamma.experiments.evaluation import EvaluationConfig
@@ -182,7 +183,8 @@ def make_config(tables: Mapping[str, Any]) -> Config:
     for key in tables:
         if key not in (names := [f.name for f in fields(ConfigTables)]):
             raise ConfigError(unknown("key", key, names, keys_of_tables()))
-    top = ConfigTables(**from_table(ConfigTables, in_our_spelling(tables)))
+    tables = with_dataset_defaults(in_our_spelling(tables))
+    top = ConfigTables(**from_table(ConfigTables, tables))
     training = top.training
     plan = Plan(
         top.rounds,
@@ -240,6 +242,30 @@ def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dic
                 raise ConfigError(f"{name} cannot be set: {part} is not a table.")
         table[last] = value
     return merged
+
+
+def with_dataset_defaults(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tables with the settings that fit their dataset, where nothing else is asked for.
+
+    Options of a model are put in for that model only.
+
+    Examples
+    --------
+    >>> with_dataset_defaults({"data": {"dataset": "flights", "clients": 4}})
+    {'data': {'dataset': 'flights', 'clients': 4, 'split': 'groups'}, 'model': {'name': 'mlp'}}
+    """
+    data, model = tables.get("data", {}), tables.get("model", {})
+    name = data.get("dataset") if isinstance(data, Mapping) else None
+    fitting = DATASETS[name].defaults if isinstance(name, str) and name in DATASETS else {}
+    named = model.get("name") if isinstance(model, Mapping) else model
+    other_model = named not in (None, fitting.get("model.name"))
+    wanted = {}
+    for setting, value in fitting.items():
+        table, _, key = setting.rpartition(".")
+        given = (tables.get(table, {}) if table else tables) or {}
+        if not (other_model and table == "model") and key not in given:
+            wanted[setting] = value
+    return with_settings(tables, wanted)
 
 
 def _data(given: Any) -> DataConfig:

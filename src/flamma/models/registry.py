@@ -28,6 +28,9 @@ MODELS: Registry[ModelFactory] = Registry(
         "resnet18": "flamma.models.resnet:resnet18",
         "mlp": "flamma.models.mlp:mlp",
         "logistic": "flamma.models.logistic:logistic",
+        "embedding": "flamma.models.tokens:embedding",
+        "gru": "flamma.models.tokens:gru",
+        "transformer": "flamma.models.tokens:transformer",
     },
 )
 """All models by name."""
@@ -76,7 +79,7 @@ def build_model(
     Traceback (most recent call last):
     ...
     flamma.errors.ConfigError: unknown model 'lenet': did you mean lenet5?
-    (known: lenet5, resnet18, mlp, logistic).
+    (known: lenet5, resnet18, mlp, logistic, embedding, gru, transformer).
     """
     import torch
     from torch import nn

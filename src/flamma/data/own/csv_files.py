@@ -9,16 +9,14 @@ Examples
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flamma.data.cells import WHAT_TO_DO, shown_names
+from flamma.data.csv_rows import csv_rows
 from flamma.errors import DataError
 from flamma.names import quoted
 
@@ -26,10 +24,6 @@ MOST_CSV_CELLS = 50_000_000
 """Cells of a CSV file; each takes about 60 bytes while it is read."""
 
 MOST_COLUMNS = 20_000
-MOST_CELL_CHARACTERS = 100_000
-
-DELIMITERS = (",", ";", "\t", "|")
-"""What may stand between cells: the first of these that the header has most of."""
 
 NO_VALUE = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """What stands for a missing value in a column of numbers or truth values, in any case."""
@@ -50,8 +44,7 @@ def parse_csv(content: bytes, name: str) -> dict[str, NDArray[Any]]:
     DataError
         With the line, if the file is no such table or a cell is missing.
     """
-    text = _decoded(content, name)
-    rows = _rows(text, name)
+    rows = csv_rows(content, name)
     header = next(rows, None)
     if header is None:
         raise DataError(f"{name} is empty.")
@@ -120,37 +113,6 @@ def _texts(cells: list[str]) -> NDArray[Any]:
     array = np.empty(len(cells), dtype=object)
     array[:] = cells
     return array
-
-
-def _decoded(content: bytes, name: str) -> str:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise DataError(
-            f"line {line} of {name} is not UTF-8 text: save the file as UTF-8."
-        ) from None
-    if "\0" in text:
-        raise DataError(f"{name} is no text: it has bytes of zero.")
-    return text
-
-
-def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows that are not empty, each with the number of its last line."""
-    first = text.lstrip().partition("\n")[0]
-    delimiter = max(DELIMITERS, key=first.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
-        for row in reader:
-            if any(cell.strip() for cell in row) or len(row) > 1:
-                if max(map(len, row)) > MOST_CELL_CHARACTERS:
-                    raise DataError(
-                        f"line {reader.line_num} of {name} has a cell of more than "
-                        f"{MOST_CELL_CHARACTERS:,} characters."
-                    )
-                yield reader.line_num, row
-    except csv.Error as error:
-        raise DataError(f"line {reader.line_num} of {name} cannot be read: {error}.") from None
 
 
 def _names(header: list[str], name: str) -> list[str]:

@@ -1,0 +1,67 @@
+"""Modules that predict a token at every place of a sequence."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+
+class Recurrent(nn.Module):
+    """An embedding, gated recurrent units, and a linear layer over the tokens."""
+
+    def __init__(self, tokens: int, size: int, hidden: int, layers: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, size)
+        self.unit = nn.GRU(size, hidden, layers, batch_first=True)
+        self.tokens = nn.Linear(hidden, tokens)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of shape (samples, length, tokens)."""
+        states, _ = self.unit(self.embedding(x))
+        logits: Tensor = self.tokens(states)
+        return logits
+
+
+class Transformer(nn.Module):
+    """Embeddings of tokens and places, blocks of attention, and a linear layer over the tokens."""
+
+    def __init__(self, length: int, tokens: int, size: int, heads: int, layers: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, size)
+        self.places = nn.Parameter(torch.zeros(length, size))
+        self.blocks = nn.Sequential(*(CausalBlock(size, heads) for _ in range(layers)))
+        self.norm = nn.LayerNorm(size)
+        self.tokens = nn.Linear(size, tokens)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of shape (samples, length, tokens)."""
+        states = self.embedding(x) + self.places[: x.shape[1]]
+        logits: Tensor = self.tokens(self.norm(self.blocks(states)))
+        return logits
+
+
+class CausalBlock(nn.Module):
+    """Attention to the places up to one's own, then a perceptron, each added to what was there.
+
+    Both get what is normalised before them, which needs no warm-up (Xiong et al., On layer
+    normalization in the transformer architecture, ICML 2020).
+    """
+
+    def __init__(self, size: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(size)
+        self.attention = nn.Linear(size, 3 * size)
+        self.mixed = nn.Linear(size, size)
+        self.perceptron = nn.Sequential(
+            nn.LayerNorm(size), nn.Linear(size, 4 * size), nn.ReLU(), nn.Linear(4 * size, size)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the states of all places."""
+        parts = self.attention(self.norm(x)).chunk(3, dim=-1)
+        split = [part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts]
+        seen = scaled_dot_product_attention(*split, is_causal=True)
+        states: Tensor = x + self.mixed(seen.transpose(1, 2).flatten(2))
+        return states + self.perceptron(states)
