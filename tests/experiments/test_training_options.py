@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flamma.data.federated import federated_from_arrays
-from flamma.errors import ConfigError
+from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import make_config
 from flamma.experiments.run import resume, run
 from flamma.strategies.base import Offer
@@ -129,7 +129,7 @@ def test_a_function_augments_and_is_needed_again(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         run(small(), out=tmp_path / "cut", augment=noisy, on_round=stop)
-    with pytest.raises(ConfigError, match="augment="):
+    with pytest.raises(RunError, match="augment="):
         resume(tmp_path / "cut")
     assert resume(tmp_path / "cut", augment=noisy).params_sha256 == done.params_sha256
 

@@ -61,7 +61,8 @@ class CausalBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the states of all places."""
         parts = self.attention(self.norm(x)).chunk(3, dim=-1)
-        split = [part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts]
-        seen = scaled_dot_product_attention(*split, is_causal=True)
+        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        seen = scaled_dot_product_attention(query, key, value, is_causal=True)
         states: Tensor = x + self.mixed(seen.transpose(1, 2).flatten(2))
-        return states + self.perceptron(states)
+        states = states + self.perceptron(states)
+        return states
