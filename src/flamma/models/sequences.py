@@ -64,5 +64,5 @@ class CausalBlock(nn.Module):
         query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         seen = scaled_dot_product_attention(query, key, value, is_causal=True)
         states: Tensor = x + self.mixed(seen.transpose(1, 2).flatten(2))
-        states = states + self.perceptron(states)
-        return states
+        changes: Tensor = self.perceptron(states)
+        return states + changes
