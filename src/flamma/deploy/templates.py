@@ -215,7 +215,7 @@ the sites are online:
 `flamma-*.service` in each folder is a systemd unit, for a user of its own. As root:
 
 {service_steps("server", "    ")}
-    cd {prefix}/server && sudo -u flamma {prefix}/venv/bin/flamma deploy status {prefix}/server
+    sudo -u flamma {prefix}/venv/bin/flamma deploy status {prefix}/server
 
 The service may write to its host's folder only, so runs are in {runs}. Whoever gives
 it commands does so as its user. `Containerfile` makes a container of a host.

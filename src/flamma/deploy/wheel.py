@@ -8,6 +8,7 @@ import io
 import re
 import sysconfig
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -98,14 +99,12 @@ def read_wheel(path: Path) -> Wheel:
     try:
         content = path.read_bytes()
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            damaged = archive.testzip()
-            archive.getinfo("flamma/__init__.py")
+            if archive.testzip() or "flamma/__init__.py" not in archive.namelist():
+                raise zipfile.BadZipFile
     except OSError as error:
         raise DeployError(f"cannot read {path}: {error.strerror}.") from error
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise DeployError(f"{path} is not a wheel of FLamma: get it again.") from error
-    if damaged:
-        raise DeployError(f"{path} is damaged at {damaged}: get it again.")
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise DeployError(f"{path} is not a wheel of FLamma, or damaged: get it again.") from error
     return Wheel(path.name, content)
 
 

@@ -240,7 +240,7 @@ def test_an_evaluation_says_over_how_many_it_is(troubled):
 
 def test_without_flower_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(simulation.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'flamma\[flower\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[flower\]'"):
         run(SMALL, out=tmp_path / "run", engine__name="flower")
     assert not (tmp_path / "run").exists()
 

@@ -90,7 +90,7 @@ def test_a_missing_package_is_told_before_the_run(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for name in TRACKERS:
-        with pytest.raises(MissingExtraError, match=rf"pip install 'flamma\[{name}\]'"):
+        with pytest.raises(MissingExtraError, match=rf"pip install '\.\[{name}\]'"):
             TRACKERS[name]()
 
 
