@@ -42,9 +42,10 @@ sbom:
 	rm -rf $(SBOM) && mkdir -p dist
 	$(PYTHON) -m venv $(SBOM)/shipped && $(PYTHON) -m venv $(SBOM)/tool
 	$(SBOM)/shipped/bin/pip install --quiet --disable-pip-version-check -c constraints.txt '.[flower,report]'
-	$(SBOM)/shipped/bin/pip uninstall --quiet --yes setuptools
 	$(SBOM)/tool/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
-	$(SBOM)/tool/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	version=$$($(SBOM)/shipped/bin/python -c 'import flamma; print(flamma.__version__)') && \
+	  sed "s/^dynamic = .*/version = \"$$version\"/" pyproject.toml > $(SBOM)/pyproject.toml
+	$(SBOM)/tool/bin/cyclonedx-py environment --pyproject $(SBOM)/pyproject.toml --output-reproducible \
 	  --output-file dist/flamma_fl.cdx.json $(SBOM)/shipped
 
 # One stamp per set of packages, renewed when the requirements change.

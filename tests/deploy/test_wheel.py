@@ -163,11 +163,13 @@ def test_a_host_installs_it_and_has_the_same_flamma(fed, tmp_path):
     borrowed = sysconfig.get_path("purelib")
     site = next((tmp_path / "venv/lib").glob("python*")) / "site-packages"
     (site / "borrowed.pth").write_text(borrowed)
-    words = ["run", "--rounds", "2", "--model", "logistic", "--out", str(tmp_path / "run")]
+    again = ["deploy", "init", str(tmp_path / "again"), "--sites", "1"]
     ran = subprocess.run(
-        [tmp_path / "venv/bin/flamma", *words], capture_output=True, text=True, env={}
+        [tmp_path / "venv/bin/flamma", *again], capture_output=True, text=True, env={}
     )
     assert ran.returncode == 0, ran.stderr
+    [theirs] = (tmp_path / "again/server").glob("*.whl")
+    assert theirs.read_bytes() == next((fed / "server").glob("*.whl")).read_bytes()
     asked = "import flamma; from flamma.training.lanes.library import available as a; print(a())"
     told = subprocess.run(
         [python, "-c", f"{asked}; print(flamma.__file__)"], capture_output=True, text=True, env={}
