@@ -44,9 +44,9 @@ def interrupt(*_, **__):
 @pytest.mark.parametrize(
     ("work", "arguments"),
     [
-        ("experiments.compare.compare", ["compare", "--seeds", "1", "--out", "my out"]),
-        ("experiments.audit.audit", ["audit", "--seeds", "1"]),
-        ("experiments.tune.tune", ["tune", "--trials", "2"]),
+        ("experiments.compare.compare_suite", ["compare", "--seeds", "1", "--out", "my out"]),
+        ("experiments.audit.audit_source", ["audit", "--seeds", "1"]),
+        ("experiments.search.tune_config", ["tune", "--trials", "2"]),
         ("experiments.laboratory.study_contributions", ["contributions", "--seeds", "1"]),
         ("data.datasets.fetch_dataset", ["data", "fetch", "mnist"]),
     ],
@@ -59,7 +59,7 @@ def test_what_goes_on_by_itself_prints_the_same_command(work, arguments, capsys,
 
 
 def test_a_run_that_has_not_begun_is_started_again(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("flamma.experiments.run.run", interrupt)
+    monkeypatch.setattr("flamma.experiments.run.run_config", interrupt)
     arguments = ["run", "--out", str(tmp_path / "run")]
     assert main(arguments) == 130
     told = capsys.readouterr().err

@@ -13,7 +13,7 @@ from flamma.experiments.folder import RunFolder
 from flamma.experiments.suite import SUITE, Suite
 from flamma.metrics import METRICS
 from flamma.reports.comparison_page import comparison_document
-from flamma.reports.document import Document, Facts, ProgressBar
+from flamma.reports.document import Document, Facts, PageProgress
 from flamma.reports.html_page import write_report
 from flamma.reports.metric_text import fact
 from flamma.reports.progress import Pace
@@ -125,10 +125,10 @@ def test_a_comparison_under_way_tells_how_far_it_is_and_misses_nothing(tmp_path)
         made_run(tmp_path / f"runs/mnist/iid/{strategy}/seed-0", config, done=done, trouble=False)
     RunFolder(tmp_path).write(SUITE, suite.as_toml())
     document = comparison_document(tmp_path)
-    assert document.progress == ProgressBar(15, 48, "15 of 48 rounds of all runs are finished")
+    assert document.progress == PageProgress(15, 48, "15 of 48 rounds of all runs are finished")
     assert list(document.notices) == []
     (tmp_path / SUITE).write_text("seeds = nonsense")
-    assert comparison_document(tmp_path).progress == ProgressBar(
+    assert comparison_document(tmp_path).progress == PageProgress(
         15, 24, "15 of 24 rounds of the runs that began are finished"
     )
 
@@ -148,7 +148,7 @@ def test_the_pace_is_that_since_one_began_to_look(monkeypatch):
     pace = Pace()
 
     def left(done):
-        progress = ProgressBar(done, 50, "")
+        progress = PageProgress(done, 50, "")
         found = pace.timed(Document("run", "", "", [], Facts([]), [], "", progress=progress))
         return found.progress.seconds_left
 

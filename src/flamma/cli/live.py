@@ -21,7 +21,7 @@ CLEAR = "\r\x1b[K"
 QUIET_SECONDS = 2.0
 """Seconds that pass before anything is shown of a short piece of work."""
 
-USUAL_COLUMNS, MOST_COLUMNS = 80, 100_000
+USUAL_COLUMNS, WIDEST_TERMINAL = 80, 100_000
 """The width of a terminal that does not tell it, and the largest that is believed."""
 
 
@@ -137,7 +137,7 @@ class ManyRunsDisplay(LiveLine):
 def terminal_width(stream: TextIO) -> int:
     """Return how many columns the terminal of a stream has, ``COLUMNS`` if that is set."""
     told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and 0 < int(told) < MOST_COLUMNS:
+    if told.isdecimal() and 0 < int(told) < WIDEST_TERMINAL:
         return int(told)
     try:
         return os.get_terminal_size(stream.fileno()).columns or USUAL_COLUMNS

@@ -135,10 +135,11 @@ class Comparison(PresentedResult):
             for row in rows
             if row.sample is not None
         }
-        own = dict.fromkeys(label_of(row.strategy) for row in rows if row.personal)
+        own = list(dict.fromkeys(label_of(row.strategy) for row in rows if row.personal))
+        names = " and ".join([", ".join(own[:-1]), own[-1]] if len(own) > 1 else own)
         return [
             *(f"Accuracies of {name} ({split}) are over {text}." for name, split, text in found),
-            *(f"Accuracies of {label} are of the clients' own models." for label in own),
+            *([f"Accuracies of {names} are of the clients' own models."] if own else []),
         ]
 
     def _headline(self) -> str:

@@ -124,7 +124,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class ProgressBar:
+class PageProgress:
     """How far something unfinished is, in words too, and the seconds left, if they are known."""
 
     done: int
@@ -150,7 +150,7 @@ class Document:
     footer: str
     groups: Mapping[str, str] = field(default_factory=dict)
     looks: Mapping[str, Look] = field(default_factory=dict)
-    progress: ProgressBar | None = None
+    progress: PageProgress | None = None
 
     @property
     def missing(self) -> list[str]:

@@ -10,12 +10,12 @@ from pathlib import Path
 from flamma.errors import FlammaError
 from flamma.experiments.suite import SUITE, Suite, read_suite
 from flamma.metrics.kinds import LAST_ROUNDS
-from flamma.reports.document import Document, ProgressBar
+from flamma.reports.document import Document, PageProgress
 from flamma.reports.reading import ConfinedRunFolder, RunView, finite
 from flamma.toml import parse_toml
 
 
-def run_progress(run: RunView) -> ProgressBar | None:
+def run_progress(run: RunView) -> PageProgress | None:
     """Return how far a run is; None if it is finished, or if its length is not known.
 
     The time left is told at the pace of the last rounds.
@@ -28,7 +28,7 @@ def run_progress(run: RunView) -> ProgressBar | None:
     return _progress(len(run.rounds), run.planned_rounds, "rounds", seconds)
 
 
-def comparison_progress(path: Path, runs: Iterable[RunView]) -> ProgressBar | None:
+def comparison_progress(path: Path, runs: Iterable[RunView]) -> PageProgress | None:
     """Return how far the runs of a comparison are together; None if all are finished.
 
     Of a comparison that does not tell its suite, only the runs that have begun are known.
@@ -42,8 +42,8 @@ def comparison_progress(path: Path, runs: Iterable[RunView]) -> ProgressBar | No
     return _progress(done, planned, unit) if done < planned else None
 
 
-def _progress(done: int, of: int, what: str, seconds: float | None = None) -> ProgressBar:
-    return ProgressBar(done, of, f"{done:,} of {of:,} {what} are finished", seconds)
+def _progress(done: int, of: int, what: str, seconds: float | None = None) -> PageProgress:
+    return PageProgress(done, of, f"{done:,} of {of:,} {what} are finished", seconds)
 
 
 def read_planned_suite(path: Path) -> Suite | None:
