@@ -5,9 +5,11 @@ PYTHON ?= python3
 VENV   ?= .venv
 OUT    ?= out
 BIN    := $(VENV)/bin
+# An environment from before the package was renamed has it under its old name, too.
+RENAMED = $(BIN)/python -m pip uninstall -qqq --yes --disable-pip-version-check flamma
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test coverage fuzz docs chromium clean
+.PHONY: run test coverage fuzz docs sbom chromium clean
 
 # Ends by saying whether every run has the bits of the published table; exit code 1 is that some
 # have not, which the training with torch does not promise.
@@ -33,16 +35,31 @@ fuzz: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-docs
 	$(BIN)/mkdocs build --clean --site-dir site
 
+# What a release was tested with, as CycloneDX: the packages of an environment of its own that has
+# FLamma with Flower and the report, of the versions in constraints.txt.
+SBOM := build/sbom
+sbom:
+	rm -rf $(SBOM) && mkdir -p dist
+	$(PYTHON) -m venv $(SBOM)/shipped && $(PYTHON) -m venv $(SBOM)/tool
+	$(SBOM)/shipped/bin/pip install --quiet --disable-pip-version-check -c constraints.txt '.[flower,report]'
+	$(SBOM)/tool/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
+	version=$$($(SBOM)/shipped/bin/python -c 'import flamma; print(flamma.__version__)') && \
+	  sed "s/^dynamic = .*/version = \"$$version\"/" pyproject.toml > $(SBOM)/pyproject.toml
+	$(SBOM)/tool/bin/cyclonedx-py environment --pyproject $(SBOM)/pyproject.toml --output-reproducible \
+	  --output-file dist/flamma_fl.cdx.json $(SBOM)/shipped
+
 # One stamp per set of packages, renewed when the requirements change.
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FLamma needs Python 3.11 or newer: try make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@$(RENAMED)
 	$(PIP) -e '.[report]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@$(RENAMED)
 	$(PIP) -e '.[report,dev]'
 	@touch $@ $(VENV)/.installed
 

@@ -28,6 +28,7 @@ BLOCK = re.compile(r"(<!-- generated: ([\w.:+-]+) -->\n)(.*?)(<!-- end -->)", re
 EXTENDS = {"flamma-plus": "flamma", "flamma-adaptive": "flamma-plus", "fedavg-decay": "flamma"}
 """Strategies that have all options of another one, whose table they do not repeat."""
 EVERYWHERE = (
+    "distribution",
     "errors",
     "files",
     "names",

@@ -38,7 +38,11 @@ def test_no_command_escapes_the_session(page):
     assert all(reason for verb, reason in COMMENT.findall(text) if verb == "skip")
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md"))],
+    ids=lambda p: p.name,
+)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
         if not target.startswith("http"):

@@ -131,7 +131,7 @@ def versions(python: str) -> dict[str, str]:
         "    except m.PackageNotFoundError: pass\n"
         "print(json.dumps(found))"
     )
-    output = subprocess.check_output([python, "-c", code, "flamma", *PACKAGES], text=True)
+    output = subprocess.check_output([python, "-c", code, "flamma-fl", *PACKAGES], text=True)
     return json.loads(output)
 
 

@@ -19,7 +19,8 @@ class MissingExtraError(FlammaError):
     def __init__(self, feature: str, extra: str) -> None:
         # No name of an index: the package called flamma there is somebody else's.
         super().__init__(
-            f"{feature} needs an optional part: pip install '.[{extra}]' in FLamma's checkout."
+            f"{feature} needs an optional part: pip install '.[{extra}]' in FLamma's checkout, or "
+            f"'WHEEL[{extra}]' with the wheel it came from."
         )
 
 

@@ -2,7 +2,8 @@
 
 One namespace is the server's host, three are the sites', and a bridge is the network between
 them. Each has a mount of its own over /opt/flamma that holds its own folder and nothing else, so
-that the commands are those of the page. Needs root on Linux::
+that the commands are those of the page. What a host's part may write to is what its systemd unit
+says; everything else is mounted for reading only. Needs root on Linux::
 
     python tests/deploy/namespaces.py        prints what is done, and what came of it
 
@@ -12,6 +13,7 @@ Whatever happens, processes, namespaces and folders are removed at the end.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,7 +26,7 @@ SITES = ("site0", "site1", "site2")
 TAG = f"fl{os.getpid() % 10000}"
 NET = "10.203.17"
 SERVER = f"{NET}.1"
-RUN = "--strategy flamma --rounds 3 --model logistic --out /opt/flamma/runs/first"
+RUN = "--strategy flamma --rounds 3 --model logistic --out /opt/flamma/server/runs/first"
 
 
 class Machines:
@@ -72,9 +74,23 @@ class Machines:
         return [*enter, inside]
 
     def start(self, machine: str, command: str) -> None:
+        """Start a host's part as its unit would: the same command, writing to the same places."""
         print(f"[{machine}] $ {command}", flush=True)
+        unit = (self.folder / machine / machine / f"flamma-{machine}.service").read_text()
+        assert f"ExecStart={command}\n" in unit
+        writable = unit.partition("ReadWritePaths=")[2].splitlines()[0]
+        confined = " && ".join(
+            (
+                f"mount --bind {writable} {writable}",
+                "mount -o remount,bind,ro /opt/flamma",
+                "mount -o remount,bind,ro /",
+                "mount -t tmpfs tmpfs /var/tmp",  # PrivateTmp=yes
+                f"! touch /opt/flamma/x 2>/dev/null && TMPDIR=/var/tmp exec {command}",
+            )
+        )
         log = open(self.folder / f"{machine}.log", "wb")  # noqa: SIM115
-        self.running.append(subprocess.Popen(self.words(machine, command), stdout=log, stderr=log))
+        words = self.words(machine, f"sh -c {shlex.quote(confined)}")
+        self.running.append(subprocess.Popen(words, stdout=log, stderr=log))
         log.close()
 
     def call(self, machine: str, command: str, show: bool = True) -> str:

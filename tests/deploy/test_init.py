@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
+import re
+import shutil
 import ssl
 import stat
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from deployment import flamma
+from documented import ROOT
 from flamma.cli import main
 from flamma.data.site_files import read_site
 from flamma.deploy.hosts import ServerHost, SiteHost, read_host, read_hosts, read_server
 from flamma.deploy.keys import public_key_bytes
 from flamma.deploy.loopback import down, status
-from flamma.deploy.runs import deployed_config
+from flamma.deploy.runs import deployed_config, submit
 from flamma.errors import DeployError, FlammaError
+from flamma.experiments.folder import RunFolder
+
+DEPLOY_PAGE = (ROOT / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +103,54 @@ def test_the_page_and_the_units_have_the_commands(made):
     assert "FLWR_TELEMETRY_ENABLED=0" in page
     unit = (made / "sites/north/flamma-north.service").read_text()
     assert "ExecStart=/opt/flamma/venv/bin/flamma deploy start /opt/flamma/north" in unit
-    assert (made / "server/Containerfile").read_text().count("EXPOSE 8443") == 1
+    container = (made / "server/Containerfile").read_text()
+    assert container.count("EXPOSE 8443") == 1
+    assert (
+        "pip install --no-cache-dir --requirement /opt/flamma/server/requirements.txt" in container
+    )
+    [wheel] = (made / "server").glob("flamma_fl-*.whl")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    expected = f"flamma-fl[flower] @ file:///opt/flamma/server/{wheel.name}#sha256={digest}"
+    assert (made / "server/requirements.txt").read_text().splitlines()[-1] == expected
+
+
+def test_a_service_s_user_is_made_and_its_runs_are_where_it_may_write(made):
+    unit = (made / "server/flamma-server.service").read_text()
+    settings = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line[:20])
+    assert settings["User"] == settings["Group"] == "flamma"
+    page = (made / "README.md").read_text()
+    for text in (page, unit, DEPLOY_PAGE):
+        assert re.search(r"useradd --system .*--home-dir /opt/flamma/server .* flamma\n", text)
+        assert "chown -R flamma:flamma /opt/flamma/server\n" in text
+    for text in (page, DEPLOY_PAGE):
+        runs = re.findall(r"deploy run /opt/flamma/server .*--out (\S+)", text)
+        assert [Path(run).is_relative_to(settings["ReadWritePaths"]) for run in runs] == [True]
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+@pytest.mark.parametrize("name", ["server", "sites/north"])
+def test_systemd_accepts_the_unit(made, tmp_path, name):
+    [unit] = (made / name).glob("*.service")
+    program = re.search(r"^ExecStart=(\S+)", unit.read_text(), re.MULTILINE)[1]
+    here = tmp_path / unit.name
+    here.write_text(unit.read_text().replace(program, sys.executable))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(here)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    here.write_text(here.read_text().replace("ProtectSystem=strict", "ProtectSystem=stric"))
+    done = subprocess.run(["systemd-analyze", "verify", str(here)], capture_output=True, text=True)
+    assert "protect system" in done.stderr, "what it does not know is told"
+
+
+def test_another_user_than_the_server_s_cannot_submit(made, tmp_path, monkeypatch):
+    server = read_server(made)
+    server.state.mkdir()
+    monkeypatch.setattr("os.geteuid", lambda: server.state.stat().st_uid + 1)
+    config = deployed_config(server, None, {})
+    with pytest.raises(DeployError, match=r"is used by the user .*: give the command as that user"):
+        submit(server, RunFolder(tmp_path / "run"), config)
+    assert not (tmp_path / "run").exists()
 
 
 def test_nothing_is_overwritten(made, capsys):

@@ -15,6 +15,7 @@ from typing import Any
 
 import flamma
 from flamma.cli.installation import installed_as
+from flamma.distribution import DISTRIBUTION
 from flamma.errors import FlammaError
 
 FactTable = dict[str, Any]
@@ -69,7 +70,7 @@ def _python() -> FactTable:
 def packages() -> FactTable:
     """Return the version of every package that FLamma uses, None for one that is not installed."""
     found: FactTable = {}
-    for line in requires("flamma") or []:
+    for line in requires(DISTRIBUTION) or []:
         name = re.split(r"[^\w.-]", line, maxsplit=1)[0]
         if not re.search(r"""extra == ['"]dev['"]""", line):
             try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 import flamma
+from flamma.distribution import DISTRIBUTION
 
 INSTALL = "pip install -c constraints.txt '.[report]'"
 """The command that installs FLamma, in a copy of its repository."""
@@ -24,7 +25,7 @@ def installed_as() -> str:
     """Return where the package is, and what it was installed from, as a line."""
     place = Path(flamma.__file__).parent
     try:
-        origin = source_of(distribution("flamma"))
+        origin = source_of(distribution(DISTRIBUTION))
     except PackageNotFoundError:
         origin = "not installed, used from its source"
     return f"in {place} ({origin})"

@@ -10,6 +10,7 @@ from typing import Any
 
 from flamma.deploy import keys, templates
 from flamma.deploy.hosts import HOST, SITE, ServerHost, SiteHost, is_loopback
+from flamma.deploy.wheel import Wheel, installed_wheel, read_wheel
 from flamma.errors import DeployError
 from flamma.options import to_toml
 
@@ -25,6 +26,7 @@ def init(
     hosts: Sequence[str] = (),
     port: int | None = None,
     control_port: int | None = None,
+    wheel: Path | None = None,
 ) -> None:
     """Make the folders of a federation.
 
@@ -43,11 +45,13 @@ def init(
     port, control_port : int, optional
         The ports for sites and for the server's own host. On this machine only, free ones are
         chosen by default.
+    wheel : Path, optional
+        The wheel of FLamma that the hosts install; by default one of the FLamma that runs here.
 
     Raises
     ------
     DeployError
-        If the folder is not empty, or a name or port cannot be used.
+        If the folder is not empty, or a name, a port or the wheel cannot be used.
     """
     if not 0 < len(names) <= MAX_SITES:
         raise DeployError(f"a federation has from 1 to {MAX_SITES} sites, not {len(names)}.")
@@ -63,19 +67,20 @@ def init(
         sites=tuple(names),
         data=data,
     )
+    packed = read_wheel(wheel) if wheel else installed_wheel()
     _check_empty(folder)
     authority = keys.make_authority(folder / "ca")
     os.chmod(folder / "ca", 0o700)
     keys.make_server_certificate(server.folder, authority, hosts)
-    _write_server(server)
+    _write_server(server, packed)
     address = f"[{hosts[0]}]" if ":" in hosts[0] else hosts[0]
     for partition, name in enumerate(names):
         site = SiteHost(folder / "sites" / name, name, f"{address}:{server.port}")
-        _write_site(site, server, partition)
-    _write(folder / "README.md", templates.readme(hosts, server, str(folder)))
+        _write_site(site, server, partition, packed)
+    _write(folder / "README.md", templates.readme(hosts, server, str(folder), packed.name))
 
 
-def _write_server(server: ServerHost) -> None:
+def _write_server(server: ServerHost, wheel: Wheel) -> None:
     keys.make_secret(server.secret)
     table = {
         "role": "server",
@@ -86,20 +91,23 @@ def _write_server(server: ServerHost) -> None:
         "data": server.data,
     }
     _write(server.folder / HOST, to_toml(table) + "\n")
-    _write_service(server.folder, "server", server.port)
+    _write_service(server.folder, "server", server.port, wheel)
 
 
-def _write_site(site: SiteHost, server: ServerHost, partition: int) -> None:
+def _write_site(site: SiteHost, server: ServerHost, partition: int, wheel: Wheel) -> None:
     keys.make_site_key(site.key, server.public_key(site.name), site.name)
     keys.make_secret(site.secret)
     keys.write_public(site.authority, server.authority.read_bytes())
     table = {"role": "site", "name": site.name, "server": site.server}
     _write(site.folder / HOST, to_toml(table) + "\n")
     _write(site.folder / SITE, templates.site_toml(site.name, server.data, partition))
-    _write_service(site.folder, site.name, None)
+    _write_service(site.folder, site.name, None, wheel)
 
 
-def _write_service(folder: Path, name: str, port: int | None) -> None:
+def _write_service(folder: Path, name: str, port: int | None, wheel: Wheel) -> None:
+    keys.write_public(folder / wheel.name, wheel.content)
+    requirement = wheel.requirement(f"{templates.INSTALL_PREFIX}/{name}")
+    _write(folder / "requirements.txt", templates.requirements(requirement))
     _write(folder / f"flamma-{name}.service", templates.unit(name))
     _write(folder / "Containerfile", templates.containerfile(name, port))
     os.chmod(folder, 0o700)

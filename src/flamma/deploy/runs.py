@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -126,6 +127,7 @@ def submit(
     The configuration is written first, since the ServerApp reads it, and the callbacks that it
     tells; both are removed again if Flower does not take the run.
     """
+    _check_user(server)
     folder.lock()  # two runs into one directory: the second one is told
     try:
         new = not folder.exists
@@ -190,6 +192,27 @@ def make_bundle(folder: Path) -> None:
     }
     for name, text in files.items():
         write_atomically(folder / name, text.encode(), durable=False)
+
+
+def _check_user(server: ServerHost) -> None:
+    """Refuse another user than the server's processes have: both write to the run directory."""
+    with contextlib.suppress(OSError):  # never started, which submitting tells
+        owner = server.state.stat().st_uid
+        if owner != os.geteuid():
+            user = _user_name(owner)
+            raise DeployError(
+                f"{server.folder} is used by the user {user}: give the command as that user, by "
+                f"sudo -u {user}."
+            )
+
+
+def _user_name(number: int) -> str:
+    import pwd  # only Unix has it
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"#{number}"
 
 
 def _submit(server: ServerHost, path: Path) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flamma.deploy.hosts import ServerHost
+from flamma.distribution import WHEEL_PREFIX
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.options import to_toml
 
@@ -25,11 +26,26 @@ root-certificates = "{authority}"
 """
 
 
+def requirements(wheel: str) -> str:
+    """Return the ``requirements.txt`` of a host; ``wheel`` is the requirement of its wheel."""
+    return f"""\
+# The FLamma of this federation, from the wheel in this folder; pip refuses one that was changed.
+# Not by its name alone: on the Python index, flamma is somebody else's package.
+{wheel}
+"""
+
+
 def unit(name: str) -> str:
-    """Return the systemd unit of a host; ``name`` is ``server`` or a site's name."""
+    """Return the systemd unit of a host; ``name`` is ``server`` or a site's name.
+
+    The host's folder is the only place that the processes may write to, so a run's directory is in
+    it too.
+    """
     folder = f"{INSTALL_PREFIX}/{name}"
     return f"""\
-# systemd unit: copy it to /etc/systemd/system/, then systemctl enable --now flamma-{name}
+# systemd unit. As root, once FLamma is installed into {INSTALL_PREFIX}/venv:
+{service_steps(name, "#   ")}
+# The service may write to {folder} only, and has a /tmp of its own: runs are in {folder}/runs.
 [Unit]
 Description=FLamma federation: {name}
 After=network-online.target
@@ -37,6 +53,8 @@ Wants=network-online.target
 
 [Service]
 User=flamma
+Group=flamma
+WorkingDirectory={folder}
 ExecStart={INSTALL_PREFIX}/venv/bin/flamma deploy start {folder}
 Restart=on-failure
 RestartSec=5
@@ -54,19 +72,31 @@ WantedBy=multi-user.target
 """
 
 
+def service_steps(name: str, indent: str) -> str:
+    """Return the commands that make a host's part a service: its user, the owner, the unit."""
+    folder = f"{INSTALL_PREFIX}/{name}"
+    lines = (
+        f"useradd --system --user-group --home-dir {folder} --shell /usr/sbin/nologin flamma",
+        f"chown -R flamma:flamma {folder}",
+        f"cp {folder}/flamma-{name}.service /etc/systemd/system/",
+        f"systemctl daemon-reload && systemctl enable --now flamma-{name}",
+    )
+    return "\n".join(f"{indent}{line}" for line in lines)
+
+
 def containerfile(name: str, port: int | None) -> str:
     """Return the container file of a host; the image has only software, the folder is mounted."""
     published = f" --publish {port}:{port}" if port else ""
     exposed = f"EXPOSE {port}\n" if port else ""
+    folder = f"{INSTALL_PREFIX}/{name}"
     return f"""\
-# The image holds no key and no data; this folder is mounted into it. Copy a wheel of FLamma here:
-# in its checkout, pip wheel --no-deps --wheel-dir dist .
+# The image holds no key and no data; this folder is mounted into it.
 #   podman build --tag flamma-{name} --file Containerfile .
 #   podman run --detach --name flamma-{name} --userns keep-id{published} \\
 #          --volume "$PWD":/host flamma-{name}
 FROM python:3.11-slim
-COPY flamma-*.whl /tmp/
-RUN pip install --no-cache-dir "$(ls /tmp/flamma-*.whl)[flower]"
+COPY requirements.txt {WHEEL_PREFIX}-*.whl {folder}/
+RUN pip install --no-cache-dir --requirement {folder}/requirements.txt
 {exposed}VOLUME /host
 ENTRYPOINT ["flamma", "deploy", "start", "/host"]
 """
@@ -112,7 +142,7 @@ name = "{name}"
 """
 
 
-def readme(hosts: Sequence[str], server: ServerHost, folder: str) -> str:
+def readme(hosts: Sequence[str], server: ServerHost, folder: str, wheel: str) -> str:
     """Return the page with the commands for each host.
 
     Parameters
@@ -123,9 +153,11 @@ def readme(hosts: Sequence[str], server: ServerHost, folder: str) -> str:
         The server.
     folder : str
         The deployment's folder.
+    wheel : str
+        The name of the wheel that the hosts install.
     """
     prefix, sites, port = INSTALL_PREFIX, server.sites, server.port
-    first = sites[0]
+    first, runs = sites[0], f"{prefix}/server/runs"
     offline = "\n".join(f"{name}={value}" for name, value in OFFLINE_ENVIRONMENT.items())
     copies = "\n".join(
         f"scp -rp sites/{name} {name}.example:{prefix}/    # the host of {name}" for name in sites
@@ -150,16 +182,17 @@ Made by `flamma deploy init`. The sites reach the server as {", ".join(hosts)}, 
 
 ## On the hosts
 
-On every host, install FLamma with Flower into {prefix}/venv, from a wheel that you make in its
-checkout (pip wheel --no-deps --wheel-dir dist .) and copy to {prefix}:
-
-    python3 -m venv {prefix}/venv
-    {prefix}/venv/bin/pip install "$(ls {prefix}/flamma-*.whl)[flower]"
-
 Copy each host its own folder, and nothing else:
 
     scp -rp server server.example:{prefix}/
 {_indented(copies)}
+
+On every host, install FLamma with Flower from the wheel in its folder; `requirements.txt` there has
+the wheel's checksum. The wheel is {wheel}; a host of another
+kind needs the one for it, and that one's checksum in `requirements.txt`.
+
+    python3 -m venv {prefix}/venv
+    {prefix}/venv/bin/pip install -r {prefix}/{first}/requirements.txt    # on the host of {first}
 
 On the server's host (sites must be able to reach port {port}; port {server.control_port} is for
 this host only and is bound to its loopback address):
@@ -171,13 +204,21 @@ data are:
 
     {prefix}/venv/bin/flamma deploy start {prefix}/{first}
 
-`deploy start` stays in the foreground and restarts processes that die. `flamma-*.service` in each
-folder is a systemd unit for it, `Containerfile` a container.
-
-On the server's host, when the sites are online:
+`deploy start` stays in the foreground and restarts processes that die. On the server's host, when
+the sites are online:
 
     {prefix}/venv/bin/flamma deploy status {prefix}/server
-    {prefix}/venv/bin/flamma deploy run {prefix}/server --strategy flamma --out runs/first
+    {prefix}/venv/bin/flamma deploy run {prefix}/server --strategy flamma --out {runs}/first
+
+## As a service, or in a container
+
+`flamma-*.service` in each folder is a systemd unit, for a user of its own. As root:
+
+{service_steps("server", "    ")}
+    sudo -u flamma {prefix}/venv/bin/flamma deploy status {prefix}/server
+
+The service may write to its host's folder only, so runs are in {runs}. Whoever gives
+it commands does so as its user. `Containerfile` makes a container of a host.
 
 ## What leaves a host
 

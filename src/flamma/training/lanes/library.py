@@ -64,6 +64,13 @@ def why_not() -> str:
     return ""
 
 
+def compiled_file() -> Path | None:
+    """Return the file of the compiled kernels, None if they were not compiled."""
+    folder = Path(__file__).parent
+    files = [folder / f"_kernels{suffix}" for suffix in EXTENSION_SUFFIXES]
+    return next((file for file in files if file.exists()), None)
+
+
 @cache
 def library() -> ctypes.CDLL:
     """Return the loaded kernels.
@@ -73,9 +80,7 @@ def library() -> ctypes.CDLL:
     FlammaError
         If they were not compiled or cannot be loaded.
     """
-    folder = Path(__file__).parent
-    files = [folder / f"_kernels{suffix}" for suffix in EXTENSION_SUFFIXES]
-    found = next((file for file in files if file.exists()), None)
+    found = compiled_file()
     if found is None:
         raise FlammaError(
             "training in lanes was not compiled: install the package where there is a C++ compiler."
