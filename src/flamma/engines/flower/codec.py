@@ -31,6 +31,7 @@ from flamma.engines.flower.payload import (
     read_terms,
     take,
 )
+from flamma.engines.flower.site_agreement import MOST_TOLD_LABELS
 from flamma.game.model import LARGEST_COST, MOST_EPOCHS, SMALLEST_COST
 from flamma.tasks import TASKS
 from flamma.tasks.classification import ACCURACY
@@ -38,7 +39,7 @@ from flamma.tasks.contract import ClientMetric
 from flamma.tasks.labels import MOST_CLASSES
 from flamma.types import MOST_SAMPLES, Params, Report, Terms
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 ORDER_RECORD, WEIGHTS_RECORD, EXTRA_RECORD = "flamma.order", "flamma.weights", "flamma.extra"
 PROFILE_RECORD, REPORT_RECORD, SCORE_RECORD = "flamma.profile", "flamma.report", "flamma.score"
 FAILURE_RECORD = "flamma.failure"
@@ -149,6 +150,8 @@ def read_profile(content: RecordDict) -> SiteProfile:
         classes=take(record, "classes", int),
         lanes=take(record, "lanes", bool),
         task=take(record, "task", str),
+        labels=_read_labels(record),
+        columns_sha256=take(record, "columns_sha256", str),
     )
     for name, value, least, most in (
         ("samples", profile.samples, 1, MOST_SAMPLES),
@@ -162,6 +165,15 @@ def read_profile(content: RecordDict) -> SiteProfile:
     if not (math.isnan(profile.cost) or SMALLEST_COST <= profile.cost <= LARGEST_COST):
         raise MessageError(f"it says that its cost is {profile.cost:g}")
     return profile
+
+
+def _read_labels(record: ConfigRecord) -> tuple[str, ...]:
+    labels = record.get("labels")
+    if not isinstance(labels, list) or len(labels) > MOST_TOLD_LABELS:
+        raise MessageError("its classes have no usable names")
+    if not all(type(text) is str and len(text) <= MAX_TEXT_LENGTH for text in labels):
+        raise MessageError("its classes have names that are no short texts")
+    return tuple(str(text) for text in labels)
 
 
 def pack_answer(
