@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from flamma.cli import deploy_fetch
 from flamma.cli.interrupts import goes_on_by, resuming
 from flamma.cli.live import Loudness, duration, loudness
 from flamma.cli.parser import Parser
@@ -27,6 +28,7 @@ across machines:
   flamma deploy start /opt/flamma/server           on the server's host
   flamma deploy start /opt/flamma/site0            on the host of site0, with its folder only
   flamma deploy run /opt/flamma/server ...         on the server's host
+  flamma deploy fetch /opt/flamma/site0 --out model.safetensors    the trained model, at a site
 
 fed/README.md has the exact command for each host; docs/how-to/deploy.md explains all of it.
 """
@@ -48,6 +50,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     _register_init(verbs)
     _register_hosts(verbs)
     _register_run(verbs)
+    deploy_fetch.register(verbs)
 
 
 def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:

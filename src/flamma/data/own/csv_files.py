@@ -39,9 +39,7 @@ WHOLE = re.compile(r"[+-]?[0-9]+")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf(inity)?", re.I)
 
 
-def parse_csv(
-    content: bytes, name: str, texts: Collection[str] = ()
-) -> dict[str, NDArray[Any]]:
+def parse_csv(content: bytes, name: str, texts: Collection[str] = ()) -> dict[str, NDArray[Any]]:
     """Return the columns of a CSV file by name; those in ``texts`` as texts whatever they hold.
 
     The first line has the names. Cells may be in double quotes; blanks around cells and empty

@@ -16,6 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 from flamma.clients.behaviours import told
 from flamma.data.federated import FederatedData
 from flamma.engines.flower.clients import GridClients, Inspector
+from flamma.engines.flower.delivery import deliver
 from flamma.engines.flower.handover import no_data, server_part
 from flamma.engines.flower.messages import Order, SiteProfile
 from flamma.engines.flower.roster import Roster
@@ -188,6 +189,9 @@ class _Server:
                 measured=about_measures(runner.measures),
             )
             carry_out(config, self.folder, world, callbacks)
+            if self.names:
+                missed = deliver(roster, order, Run.load(self.folder.path), self.wait)
+                self.folder.write_about(model_not_delivered=missed)
         if roster.refused:
             self.folder.write_about(refused=roster.refused)
 

@@ -10,6 +10,8 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 
+from flwr.app import ConfigRecord
+
 from flamma.data.cells import shown_names
 from flamma.engines.flower.messages import MessageError, SiteProfile
 from flamma.engines.flower.payload import MAX_TEXT_LENGTH, one_line_of
@@ -30,6 +32,22 @@ def told_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
         return labels
     digest = hashlib.sha256(json.dumps(labels).encode()).hexdigest()
     return (f"{len(labels)} classes with names of SHA-256 {digest}",)
+
+
+def read_labels(record: ConfigRecord) -> tuple[str, ...]:
+    """Return the names of classes of an introduction.
+
+    Raises
+    ------
+    MessageError
+        If they are no short texts, or too many.
+    """
+    labels = record.get("labels")
+    if not isinstance(labels, list) or len(labels) > MOST_TOLD_LABELS:
+        raise MessageError("its classes have no usable names")
+    if not all(type(text) is str and len(text) <= MAX_TEXT_LENGTH for text in labels):
+        raise MessageError("its classes have names that are no short texts")
+    return tuple(str(text) for text in labels)
 
 
 @dataclass(frozen=True)
@@ -56,9 +74,7 @@ class Agreement:
         if profile.labels and not self.labels:
             agreed = replace(agreed, labels=profile.labels, labels_of=profile.name)
         if profile.columns_sha256 and not self.columns_sha256:
-            agreed = replace(
-                agreed, columns_sha256=profile.columns_sha256, columns_of=profile.name
-            )
+            agreed = replace(agreed, columns_sha256=profile.columns_sha256, columns_of=profile.name)
         if profile.labels and profile.labels != agreed.labels:
             raise MessageError(
                 f"its classes are {_shown(profile.labels)}, but those of {agreed.labels_of} "
