@@ -74,6 +74,10 @@ def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
     )
     init.add_argument("--port", type=int, help="where the server listens for sites")
     init.add_argument("--control-port", type=int, help="where it listens for its own host")
+    init.add_argument("--class-names", metavar="A,B", help="what classes are called at all sites")
+    init.add_argument(
+        "--columns", type=Path, metavar="FILE.toml", help="declared columns of the sites' tables"
+    )
     add_settings(init, leave_out=tuple(flag for flag in FLAGS if flag not in INIT_FLAGS))
     init.add_argument("--json", action="store_true", help="print JSON instead of a sentence")
     init.set_defaults(run=run_init)
@@ -143,7 +147,9 @@ def run_init(options: argparse.Namespace) -> None:
     chosen = {"data.clients": max(1, len(names)), "per_round": 1, **settings(options)}
     config = make_config(with_settings({}, chosen))
     data = {**config.data.as_table(), "seed": config.seed}
-    init(options.dir, names, data, options.host, options.port, options.control_port)
+    classes = [name.strip() for name in (options.class_names or "").split(",") if name.strip()]
+    ports = (options.port, options.control_port)
+    init(options.dir, names, data, options.host, *ports, classes, options.columns)
     if options.json:
         print(json.dumps({"path": str(options.dir), "sites": names}, indent=2))
         return

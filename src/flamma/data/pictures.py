@@ -204,7 +204,8 @@ def decode(content: bytes, name: str, options: PictureOptions) -> Pixels:
             channels = options.channels or (1 if image.mode in ("1", "L") else 3)
             picture = image.convert("L" if channels == 1 else "RGB")
             if options.size:
-                picture = picture.resize(options.size[::-1], Image.Resampling.BILINEAR)
+                height, width = options.size
+                picture = picture.resize((width, height), Image.Resampling.BILINEAR)
             pixels = np.asarray(picture, dtype=np.uint8)
     except DataError:
         raise
@@ -221,9 +222,9 @@ def _sixteen_bits(image: Any, name: str, options: PictureOptions) -> Pixels:
     if grey.min() < 0 or grey.max() > np.iinfo(np.uint16).max:
         raise DataError(f"{name} has more than 16 bits: save it with 16.")
     if options.size:  # Pillow interpolates numbers of this depth as floating-point ones only
+        height, width = options.size
         exact = Image.fromarray(grey.astype(np.float32))
-        exact = exact.resize(options.size[::-1], Image.Resampling.BILINEAR)
-        grey = np.rint(np.asarray(exact))
+        grey = np.rint(np.asarray(exact.resize((width, height), Image.Resampling.BILINEAR)))
     return np.repeat(grey[None].astype(np.uint16), options.channels or 1, axis=0)
 
 

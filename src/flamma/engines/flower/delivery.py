@@ -17,6 +17,7 @@ from flamma.engines.flower.messages import MessageError, Order
 from flamma.engines.flower.payload import read_reply
 from flamma.engines.flower.roster import Request, Roster, exchange
 from flamma.engines.outcomes import one_line
+from flamma.experiments.folder import RunFolder
 from flamma.experiments.run_object import Run
 
 DELIVERY_SECONDS = 300.0
@@ -40,8 +41,8 @@ def final_model(run: Run) -> tuple[FinalModel, bytes]:
 
     content = packed_weights(run)
     digest = hashlib.sha256(content).hexdigest()
-    last = run.history[-1]
-    return FinalModel(last.run, last.round, digest, str(run.params_sha256)), content
+    mark = RunFolder(run.path).run_id
+    return FinalModel(mark, run.history[-1].round, digest, str(run.params_sha256)), content
 
 
 def _delivered(roster: Roster, order: Order, run: Run, wait: float) -> dict[str, str]:

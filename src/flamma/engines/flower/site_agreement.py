@@ -9,15 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from flwr.app import ConfigRecord
 
 from flamma.data.cells import shown_names
 from flamma.engines.flower.messages import MessageError, SiteProfile
 from flamma.engines.flower.payload import MAX_TEXT_LENGTH, one_line_of
+from flamma.errors import RunError
+from flamma.experiments.manifest import verified
+from flamma.files import read_text
 
 MOST_TOLD_LABELS = 1000
 """Names of classes that an introduction has; of more it has the SHA-256."""
+
+MOST_AGREEMENT_BYTES = 2**24
 
 
 def told_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
@@ -86,6 +92,23 @@ class Agreement:
                 f"sites the same file of columns"
             )
         return agreed
+
+
+def read_agreement(path: str) -> Agreement | None:
+    """Return what a deployment declares, None if there is no file.
+
+    Raises
+    ------
+    RunError
+        If the file is damaged.
+    """
+    if not path:
+        return None
+    table = verified(read_text(Path(path), MOST_AGREEMENT_BYTES))
+    if table is None:
+        raise RunError(f"{path} is damaged: submit the run again.")
+    declared, by = tuple(map(str, table["labels"])), "this federation"
+    return Agreement(told_labels(declared), by, str(table["columns_sha256"]), by)
 
 
 def _shown(labels: tuple[str, ...]) -> str:
