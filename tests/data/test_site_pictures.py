@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -66,11 +68,22 @@ def test_pictures_of_two_depths_are_refused():
         stacked(contents, 2, PictureOptions())
 
 
-def test_colours_of_sixteen_bits_are_refused_since_half_would_be_lost():
-    header = bytearray(png(np.zeros((2, 2, 3), dtype=np.uint8)))
-    header[24] = 16  # the depth; Pillow gives such a picture as bytes
-    with pytest.raises(DataError, match=r"16 bits|damaged"):
-        decode(bytes(header), "a.png", PictureOptions())
+def colours_of_16_bits():
+    """A PNG that Pillow cannot write: two pixels of red, green and blue with two bytes each."""
+
+    def chunk(kind, content):
+        checked = kind + content
+        return struct.pack(">I", len(content)) + checked + struct.pack(">I", zlib.crc32(checked))
+
+    row = b"\0" + struct.pack(">6H", 1, 2, 3, 4095, 4095, 4095)
+    header = struct.pack(">2I5B", 2, 1, 16, 2, 0, 0, 0)
+    parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + parts
+
+
+def test_colours_of_16_bits_are_refused_since_half_would_be_lost():
+    with pytest.raises(DataError, match=r"a\.png has colours or transparency of 16 bits"):
+        decode(colours_of_16_bits(), "a.png", PictureOptions())
 
 
 def test_what_programs_leave_behind_is_no_class(tmp_path):

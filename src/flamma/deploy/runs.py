@@ -193,7 +193,7 @@ def make_bundle(folder: Path) -> None:
         write_atomically(folder / name, text.encode(), durable=False)
 
 
-def _agreed(server: ServerHost) -> str:
+def agreed_file(server: ServerHost) -> str:
     """Return the file with what the server's host.toml declares of the sites' data, if it does."""
     if not (server.class_names or server.columns):
         return ""
@@ -212,7 +212,8 @@ def _agreed(server: ServerHost) -> str:
 def _submit(server: ServerHost, path: Path) -> int:
     bundle = server.state / "app"
     make_bundle(bundle)
-    settings = {"run-dir": str(path), "sites": ",".join(server.sites), "agreed": _agreed(server)}
+    sites, agreed = ",".join(server.sites), agreed_file(server)
+    settings = {"run-dir": str(path), "sites": sites, "agreed": agreed}
     words = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
     done = _flwr(server, "run", str(bundle), "--format", "json", "--run-config", words)
     answer = done.stdout.partition("{")
