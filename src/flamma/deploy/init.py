@@ -16,7 +16,7 @@ from flamma.options import to_toml
 DEFAULT_PORT, DEFAULT_CONTROL_PORT = 8443, 8444
 """The ports on a network, fixed so that a firewall can be set up for them."""
 MAX_SITES = 1000
-COLUMNS = "columns.toml"
+COLUMNS_FILE = "columns.toml"
 """The declared columns of tables, at the server and at every site."""
 
 
@@ -75,7 +75,7 @@ def init(
         sites=tuple(names),
         data=data,
         class_names=tuple(class_names),
-        columns=COLUMNS if columns is not None else "",
+        columns=COLUMNS_FILE if columns is not None else "",
     )
     declared = b"" if columns is None else _declared(columns)
     _check_empty(folder)
@@ -88,7 +88,7 @@ def init(
         site = SiteHost(folder / "sites" / name, name, f"{address}:{server.port}")
         _write_site(site, server, partition)
     for host in (server.folder, *(folder / "sites" / name for name in names)) if declared else ():
-        keys.write_public(host / COLUMNS, declared)
+        keys.write_public(host / COLUMNS_FILE, declared)
     _write(folder / "README.md", templates.readme(hosts, server, str(folder)))
 
 
