@@ -123,6 +123,16 @@ def test_sites_with_data_of_their_own(trial, tmp_path):
     assert [row["cost"] for row in table][1:] == ["nan", "0.2"]  # the second did not tell
     assert not any(record.failed for record in rounds(out))
     assert all(record.efforts is None for record in rounds(out))  # nobody knows
+    assert json.loads((out / "model.json").read_text())["labels"] == ["no", "yes"]
+    about = json.loads((out / "run.json").read_text())
+    assert about["model_not_delivered"] == {}
+    assert flamma("export", out, "--out", tmp_path / "server.safetensors").returncode == 0
+    for number, place in enumerate(places):
+        model = tmp_path / f"{number}.safetensors"
+        done = flamma("deploy", "fetch", place, "--out", model)
+        assert done.returncode == 0, done.stderr
+        assert about["params_sha256"] in done.stdout
+        assert model.read_bytes() == (tmp_path / "server.safetensors").read_bytes()
 
 
 def test_a_site_without_a_registered_key_does_not_get_in(trial, tmp_path):

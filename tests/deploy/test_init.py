@@ -22,10 +22,11 @@ from documented import ROOT
 from flamma.cli import main
 from flamma.data.site_files import read_site
 from flamma.deploy.hosts import ServerHost, SiteHost, read_host, read_hosts, read_server
+from flamma.deploy.init import init
 from flamma.deploy.keys import public_key_bytes
 from flamma.deploy.loopback import down, status
 from flamma.deploy.runs import deployed_config, submit
-from flamma.errors import DeployError, FlammaError
+from flamma.errors import DataError, DeployError, FlammaError
 from flamma.experiments.folder import RunFolder
 
 DEPLOY_PAGE = (ROOT / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
@@ -270,3 +271,31 @@ def test_a_port_in_use_is_one_sentence(tmp_path):
     assert done.returncode == 2
     assert f"port {port} is in use" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+COLUMNS = 'target = "t"\nclasses = [0, 1]\n[[columns]]\nname = "age"\n'
+
+
+def test_declared_classes_and_columns_go_to_every_host(tmp_path):
+    (tmp_path / "own.toml").write_text(COLUMNS)
+    folder, own = tmp_path / "fed", {"dataset": "own", "held_out": 0.2, "seed": 0}
+    init(folder, ["a", "b"], own, columns=tmp_path / "own.toml")
+    for place in ("server", "sites/a", "sites/b"):
+        assert (folder / place / "columns.toml").read_text() == COLUMNS
+    assert read_server(folder).columns == "columns.toml"
+    site = read_site(folder / "sites" / "b" / "site.toml")
+    assert (site.kind, site.source.columns) == ("table", "columns.toml")
+    init(tmp_path / "other", ["a"], own, class_names=["ill", "well"])
+    assert read_server(tmp_path / "other").class_names == ("ill", "well")
+    site = read_site(tmp_path / "other" / "sites" / "a" / "site.toml")
+    assert (site.kind, site.source.class_names) == ("folder", ("ill", "well"))
+
+
+def test_what_is_declared_wrongly_leaves_no_folder_behind(tmp_path):
+    own, slices = {"dataset": "own", "held_out": 0.2}, {"dataset": "digits"}
+    (tmp_path / "own.toml").write_text(COLUMNS.replace("target", "traget"))
+    with pytest.raises(DataError, match="did you mean target"):
+        init(tmp_path / "fed", ["a"], own, columns=tmp_path / "own.toml")
+    with pytest.raises(DeployError, match="add --dataset own"):
+        init(tmp_path / "fed", ["a"], slices, class_names=["ill", "well"])
+    assert not (tmp_path / "fed").exists()

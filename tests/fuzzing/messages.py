@@ -42,7 +42,9 @@ ORDER = OrderContent(
     PARAMS,
     PARAMS[:6],
 )
-PROFILE = SiteProfile("three", 40, 10, 0.25, True, (1, 8, 8), 10, True)
+PROFILE = SiteProfile(
+    "three", 40, 10, 0.25, True, (1, 8, 8), 2, True, labels=("ill", "well"), columns_sha256="f" * 64
+)
 NAMED = ArrayRecord(
     {
         "w": Array(np.arange(6, dtype=np.float32).reshape(2, 3)),
@@ -120,6 +122,7 @@ def valid_profile(profile):
     assert 1 <= math.prod(profile.shape) <= codec.MOST_FEATURES
     assert math.isnan(profile.cost) or 0 < profile.cost < math.inf
     assert len(profile.name) <= 200
+    assert all(type(name) is str and len(name) <= 200 for name in profile.labels)
 
 
 def any_order(found):

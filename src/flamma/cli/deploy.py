@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from flamma.cli import deploy_fetch
 from flamma.cli.interrupts import goes_on_by, resuming
 from flamma.cli.live import Loudness, duration, loudness
 from flamma.cli.parser import Parser
@@ -27,6 +28,7 @@ across machines:
   flamma deploy start /opt/flamma/server           on the server's host
   flamma deploy start /opt/flamma/site0            on the host of site0, with its folder only
   flamma deploy run /opt/flamma/server ...         on the server's host
+  flamma deploy fetch /opt/flamma/site0 --out model.safetensors    the trained model, at a site
 
 fed/README.md has the exact command for each host; docs/how-to/deploy.md explains all of it.
 """
@@ -48,6 +50,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     _register_init(verbs)
     _register_hosts(verbs)
     _register_run(verbs)
+    deploy_fetch.register(verbs)
 
 
 def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
@@ -76,6 +79,10 @@ def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
         type=Path,
         metavar="FILE",
         help="the wheel that hosts install (default: one of the FLamma that runs here)",
+    )
+    init.add_argument("--class-names", metavar="A,B", help="what classes are called at all sites")
+    init.add_argument(
+        "--columns", type=Path, metavar="FILE.toml", help="declared columns of the sites' tables"
     )
     add_settings(init, leave_out=tuple(flag for flag in FLAGS if flag not in INIT_FLAGS))
     init.add_argument("--json", action="store_true", help="print JSON instead of a sentence")
@@ -146,8 +153,18 @@ def run_init(options: argparse.Namespace) -> None:
     chosen = {"data.clients": max(1, len(names)), "per_round": 1, **settings(options)}
     config = make_config(with_settings({}, chosen))
     data = {**config.data.as_table(), "seed": config.seed}
-    ports = options.port, options.control_port
-    init(options.dir, names, data, options.host, *ports, options.wheel)
+    classes = [name.strip() for name in (options.class_names or "").split(",") if name.strip()]
+    init(
+        options.dir,
+        names,
+        data,
+        options.host,
+        options.port,
+        options.control_port,
+        class_names=classes,
+        columns=options.columns,
+        wheel=options.wheel,
+    )
     if options.json:
         print(json.dumps({"path": str(options.dir), "sites": names}, indent=2))
         return

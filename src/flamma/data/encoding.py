@@ -20,8 +20,8 @@ from flamma.names import quoted
 from flamma.numerics import dot, total
 from flamma.types import Ints
 
-BYTE_SCALE = 255.0
-"""What pictures of bytes are divided by."""
+BYTE_SCALE, SIXTEEN_BIT_SCALE = 255.0, 65535.0
+"""What pictures of bytes, and of 16 bits, are divided by."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from flamma.errors import DataError, MissingExtraError
 from flamma.tasks.labels import whole_labels
 from flamma.types import Ints
 
-Pixels = NDArray[np.uint8]
+Pixels = NDArray[np.uint8] | NDArray[np.uint16]
+"""Pictures of bytes, or grey ones of 16 bits."""
 PICTURE_FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 LARGEST_PICTURE_BYTES = 64 * 1024 * 1024
@@ -24,6 +25,12 @@ LONGEST_PICTURE_SIDE = 4096
 LARGEST_DECODED_BYTES = 16 * 1024**3
 """Bytes of all decoded pictures together."""
 IMAGE_COLUMN, LABEL_COLUMN = "image", "label"
+SIXTEEN_BIT_MODES = ("I;16", "I;16B", "I;16L", "I")
+"""What Pillow calls grey pictures of 16 bits; ``I`` has room for more."""
+PNG_DEPTH_BYTE = 24
+"""Where a PNG file has the number of bits of a channel."""
+LEFT_BEHIND = frozenset({"__macosx", "__pycache__", "@eadir", "lost+found", "$recycle.bin"})
+"""Folders in small letters that other programs make among data, besides those with a dot."""
 
 
 @dataclass(frozen=True)
@@ -52,19 +59,43 @@ class PictureOptions:
             raise DataError(f"data.channels must be 1 or 3, not {self.channels}.")
 
 
+def class_folders(folder: Path, class_names: Collection[str] = ()) -> list[str]:
+    """Return the names of the folders inside, sorted.
+
+    What programs leave behind, such as ``.ipynb_checkpoints`` and ``__MACOSX``, is no class unless
+    ``class_names`` has it.
+
+    Raises
+    ------
+    DataError
+        If the folder cannot be read.
+    """
+    try:
+        inside = [entry.name for entry in os.scandir(folder) if entry.is_dir()]
+    except OSError as error:
+        raise DataError(f"cannot read {folder}: {error.strerror}.") from error
+    return sorted(name for name in inside if name in class_names or not _is_left_behind(name))
+
+
+def _is_left_behind(name: str) -> bool:
+    return name.startswith(".") or name.lower() in LEFT_BEHIND
+
+
+def is_picture(path: Path) -> bool:
+    """Return whether a file is a picture by its name; hidden ones, such as ``._a.png``, are not."""
+    return path.suffix.lower() in PICTURE_SUFFIXES and not path.name.startswith(".")
+
+
 def read_folder(
     folder: Path, class_names: Sequence[str], options: PictureOptions
-) -> tuple[Pixels, Ints, int]:
-    """Return pictures (samples, channels, height, width), labels and the number of classes.
+) -> tuple[Pixels, Ints, tuple[str, ...]]:
+    """Return pictures (samples, channels, height, width), labels and the names of the classes.
 
     Each folder inside is a class. Classes are numbered in the order of ``class_names``, or of the
     sorted names of the folders if there are none. Links that lead out of the folder are refused.
     """
-    try:
-        found = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    except OSError as error:
-        raise DataError(f"cannot read {folder}: {error.strerror}.") from error
-    names = list(class_names or found)
+    found = class_folders(folder, class_names)
+    names = tuple(class_names or found)
     if strangers := sorted(set(found) - set(names)):
         raise DataError(f"{folder / strangers[0]} is none of the class_names.")
     root = folder.resolve()
@@ -72,7 +103,7 @@ def read_folder(
         (path, names.index(name))
         for name in found
         for path in sorted((folder / name).iterdir())
-        if path.suffix.lower() in PICTURE_SUFFIXES
+        if is_picture(path)
     ]
     if not files:
         raise DataError(
@@ -83,7 +114,7 @@ def read_folder(
             raise DataError(f"{path} leads out of {folder}: copy the file instead of linking it.")
     contents = ((path.name, _content(path)) for path, _ in files)
     labels = np.array([label for _, label in files], dtype=np.int64)
-    return stacked(contents, len(files), options), labels, len(names)
+    return stacked(contents, len(files), options), labels, names
 
 
 def read_parquet(path: Path, options: PictureOptions) -> tuple[Pixels, Ints]:
@@ -122,17 +153,22 @@ def stacked(contents: Iterable[tuple[str, bytes]], count: int, options: PictureO
             break
         picture = decode(content, name, options)
         if array is None:
-            total = count * picture.size
+            total = count * picture.nbytes
             if total > LARGEST_DECODED_BYTES:
                 raise DataError(
                     f"{count} pictures of {picture.shape} would take {total / 1024**3:.0f} GiB: "
                     f"give a smaller size."
                 )
-            array = np.empty((count, *picture.shape), dtype=np.uint8)
+            array = np.empty((count, *picture.shape), dtype=picture.dtype)
         if picture.shape != array.shape[1:]:
             raise DataError(
                 f"{name} is {_shape(picture.shape)}, but the pictures before it are "
                 f"{_shape(array.shape[1:])}: give size = [height, width] and channels."
+            )
+        if picture.dtype != array.dtype:
+            raise DataError(
+                f"{name} has {8 * picture.itemsize} bits, but the pictures before it "
+                f"{8 * array.itemsize}: save all of them with the same depth."
             )
         array[place] = picture
     if array is None:
@@ -143,7 +179,10 @@ def stacked(contents: Iterable[tuple[str, bytes]], count: int, options: PictureO
 
 
 def decode(content: bytes, name: str, options: PictureOptions) -> Pixels:
-    """Return one picture as (channels, height, width); one that is too large is not decoded."""
+    """Return one picture as (channels, height, width); one that is too large is not decoded.
+
+    Grey pictures of 16 bits keep all of them.
+    """
     from PIL import Image
 
     if len(content) > LARGEST_PICTURE_BYTES:
@@ -155,7 +194,14 @@ def decode(content: bytes, name: str, options: PictureOptions) -> Pixels:
                     f"{name} is {image.size[0]}x{image.size[1]}; the longest side may have "
                     f"{LONGEST_PICTURE_SIDE} pixels."
                 )
-            channels = options.channels or (1 if image.mode in ("1", "L", "I", "I;16") else 3)
+            if image.mode in SIXTEEN_BIT_MODES:
+                return _sixteen_bits(image, name, options)
+            if image.format == "PNG" and content[PNG_DEPTH_BYTE] == 16:
+                raise DataError(
+                    f"{name} has colours or transparency of 16 bits, half of which would be lost: "
+                    f"save it as grey of 16 bits, or with 8."
+                )
+            channels = options.channels or (1 if image.mode in ("1", "L") else 3)
             picture = image.convert("L" if channels == 1 else "RGB")
             if options.size:
                 height, width = options.size
@@ -166,6 +212,20 @@ def decode(content: bytes, name: str, options: PictureOptions) -> Pixels:
     except Exception as error:  # damage makes Pillow raise many kinds of errors
         raise DataError(f"{name} is a damaged picture: {error}.") from error
     return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def _sixteen_bits(image: Any, name: str, options: PictureOptions) -> Pixels:
+    """Return a grey picture of 16 bits, which Pillow would cut off at 255 as it makes it bytes."""
+    from PIL import Image
+
+    grey = np.asarray(image)
+    if grey.min() < 0 or grey.max() > np.iinfo(np.uint16).max:
+        raise DataError(f"{name} has more than 16 bits: save it with 16.")
+    if options.size:  # Pillow interpolates numbers of this depth as floating-point ones only
+        height, width = options.size
+        exact = Image.fromarray(grey.astype(np.float32))
+        grey = np.rint(np.asarray(exact.resize((width, height), Image.Resampling.BILINEAR)))
+    return np.repeat(grey[None].astype(np.uint16), options.channels or 1, axis=0)
 
 
 def _cells(file: Any, path: Path) -> Iterator[tuple[str, bytes]]:

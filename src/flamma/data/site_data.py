@@ -1,4 +1,4 @@
-"""Loads a site's data as its ``site.toml`` describes them: arrays, pictures, or part of a dataset.
+"""Loads a site's data as its ``site.toml`` says: arrays, pictures, a table, part of a dataset.
 
 The data stay on the site. They are cached beside the file as plain arrays, which the next process
 maps into memory instead of decoding everything again.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import zipfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,24 +20,31 @@ from flamma.clients.behaviours import Behaviour
 from flamma.data.build import build_federation, held_out_mask
 from flamma.data.cache import cached_arrays, store_arrays
 from flamma.data.datasets import DATASETS
+from flamma.data.encoding import BYTE_SCALE, SIXTEEN_BIT_SCALE
+from flamma.data.npz_files import read_npz
 from flamma.data.pictures import read_folder, read_parquet
 from flamma.data.site_files import (
     DatasetSlice,
     NpzFile,
+    OwnPictures,
     OwnSamples,
     ParquetFile,
+    PictureFolder,
     SiteFile,
+    TableFile,
     read_site,
 )
+from flamma.data.site_preparations import prepared, source_state
+from flamma.data.site_tables import read_declared, read_table
 from flamma.errors import ConfigError, DataError
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
 from flamma.types import Inputs, Targets
 
 CACHE_FOLDER = ".arrays"
+CACHE_FORM = 2
+"""What tells a cache of today from those with other values beside the arrays."""
 CACHED_ARRAYS = ("x", "y", "held_x", "held_y")
 LARGEST_ARRAY_BYTES = 32 * 1024**3
-ZIP_END_BYTES, ZIP64_COUNT = 22, 0xFFFF
-"""The size of the last record of a zip, and its count of members if that stands elsewhere."""
 
 Parts = tuple[Inputs, Targets, Inputs, Targets]
 """Training samples and targets, held-out samples and targets."""
@@ -50,7 +55,8 @@ class SiteData:
     """A site's name, its cost if it gives one, and its training and held-out data.
 
     ``tells_cost`` is whether the server may know the cost. ``behaviour`` is honest but in a test
-    of one's own federation.
+    of one's own federation. ``labels`` are what classes are called, empty if they have numbers
+    only, and ``columns_sha256`` is of a table's declared columns.
     """
 
     name: str
@@ -63,6 +69,8 @@ class SiteData:
     tells_cost: bool = False
     behaviour: Behaviour = field(default_factory=Behaviour)
     task: str = DEFAULT_TASK
+    labels: tuple[str, ...] = ()
+    columns_sha256: str = ""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -82,49 +90,79 @@ def load_site(path: str | Path) -> SiteData:
     """
     site = read_site(Path(path))
     try:
-        parts, classes = _load(site)
+        parts, about = _load(site)
     except (ConfigError, DataError) as error:
         raise DataError(f"{site.path}: {error}") from error
     told = (site.tells_cost, site.behaviour, task_of(site.source))
-    return SiteData(site.name, site.cost, *parts, classes, *told)
+    labels = tuple(about["labels"])
+    return SiteData(
+        site.name, site.cost, *parts, about["classes"], *told, labels, about["columns_sha256"]
+    )
 
 
-def _load(site: SiteFile) -> tuple[Parts, int]:
+def _load(site: SiteFile) -> tuple[Parts, dict[str, Any]]:
     folder, key = site.path.parent / CACHE_FOLDER, _cache_key(site)
     found = cached_arrays(folder, key, CACHED_ARRAYS)
     if found is not None:
-        (x, y, held_x, held_y), classes = found
-        return (x, y, held_x, held_y), classes
+        (x, y, held_x, held_y), about = found
+        return (x, y, held_x, held_y), about
+    about = {"labels": (), "columns_sha256": ""}
     if isinstance(site.source, DatasetSlice):
-        parts, classes = _slice(site.source)
+        parts, about["classes"] = _slice(site.source)
     else:
-        parts, classes = _own_samples(site)
-    _check(parts, classes, TASKS[task_of(site.source)])
-    store_arrays(folder, key, dict(zip(CACHED_ARRAYS, parts, strict=True)), classes)
-    return parts, classes
+        samples = _read(site, site.source)
+        parts, about["classes"] = _own_parts(samples, site.source)
+        about |= {"labels": samples.labels, "columns_sha256": samples.columns_sha256}
+    _check(parts, about["classes"], TASKS[task_of(site.source)])
+    store_arrays(folder, key, dict(zip(CACHED_ARRAYS, parts, strict=True)), about)
+    return parts, about
 
 
-def _own_samples(site: SiteFile) -> tuple[Parts, int]:
-    source, path = site.source, site.data_path()
-    assert not isinstance(source, DatasetSlice)
+@dataclass(frozen=True, eq=False)
+class _SamplesRead:
+    """A site's own samples as they were read, before any are held out."""
+
+    x: NDArray[Any]
+    y: NDArray[Any]
     held: tuple[NDArray[Any], NDArray[Any]] | None = None
-    classes = None
+    labels: tuple[str, ...] = ()
+    columns_sha256: str = ""
+
+
+def _read(site: SiteFile, source: OwnSamples) -> _SamplesRead:
+    path, names = site.data_path(), source.class_names
     if isinstance(source, NpzFile):
-        x, y, held = _read_npz(path)
-    elif isinstance(source, ParquetFile):
-        x, y = read_parquet(path, source)
-    else:
-        x, y, classes = read_folder(path, source.class_names, source)
+        return _SamplesRead(*read_npz(path), labels=names)
+    if isinstance(source, ParquetFile):
+        return _SamplesRead(*read_parquet(path, source), labels=names)
+    if isinstance(source, TableFile):
+        declared = read_declared(site.data_path("columns"))
+        if bool(declared.classes) != TASKS[source.task].labels_samples:
+            raise DataError(
+                f"{source.columns} {'has' if declared.classes else 'needs'} classes, but the task "
+                f"is {source.task}: change data.task or the file."
+            )
+        samples = read_table(path, declared)
+        return _SamplesRead(*samples, labels=declared.labels, columns_sha256=declared.sha256)
+    assert isinstance(source, PictureFolder)
+    x, y, names = read_folder(path, names, source)
+    return _SamplesRead(x, y, labels=names)
+
+
+def _own_parts(samples: _SamplesRead, source: OwnSamples) -> tuple[Parts, int]:
+    """Return what a site trains on and what it holds out, and the number of classes."""
     task = TASKS[source.task]
+    x, y = prepared(source.prepare, samples.x, samples.y)
     labels = task.targets(y, "labels")
-    if held is None:
+    if samples.held is None:
         x, labels, held_x, held_labels = _hold_out(x, labels, source)
     else:
-        held_x, held_labels = held[0], task.targets(held[1], "held-out labels")
+        held_x, held_y = prepared(source.prepare, *samples.held)
+        held_labels = task.targets(held_y, "held-out labels")
     parts = (_scaled(x, source), labels, _scaled(held_x, source), held_labels)
     pairs = ((parts[0], labels), (parts[2], held_labels))
     found = max((task.outputs(x, y) for x, y in pairs if len(y)), default=1)
-    return parts, source.classes or classes or found
+    return parts, source.classes or len(samples.labels) or found
 
 
 def _slice(source: DatasetSlice) -> tuple[Parts, int]:
@@ -145,56 +183,6 @@ def _slice(source: DatasetSlice) -> tuple[Parts, int]:
     return parts, data.classes
 
 
-def _read_npz(
-    path: Path,
-) -> tuple[NDArray[Any], NDArray[Any], tuple[NDArray[Any], NDArray[Any]] | None]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            _check_directory(archive, path)
-            names = set(archive.namelist())
-            for name in ("x", "y"):
-                if f"{name}.npy" not in names:
-                    raise DataError(f"{path} has no array {name}.")
-            given = [f"{name}.npy" in names for name in ("held_x", "held_y")]
-            if any(given) and not all(given):
-                raise DataError(f"{path} needs both held_x and held_y, or neither.")
-            x, y = _member(archive, "x"), _member(archive, "y")
-            if not any(given):
-                return x, y, None
-            return x, y, (_member(archive, "held_x"), _member(archive, "held_y"))
-    except DataError:
-        raise
-    except Exception as error:  # zipfile, zlib and numpy's parser have errors of many kinds
-        raise DataError(
-            f"{path} cannot be read as npz without pickles or a password: {_reason(error)}."
-        ) from error
-
-
-def _check_directory(archive: zipfile.ZipFile, path: Path) -> None:
-    """Refuse an archive whose directory is damaged, so that members would be overlooked."""
-    with path.open("rb") as file:
-        file.seek(-ZIP_END_BYTES - len(archive.comment), os.SEEK_END)
-        count = int.from_bytes(file.read(ZIP_END_BYTES)[10:12], "little")
-    if count not in (len(archive.infolist()), ZIP64_COUNT):
-        raise DataError(f"{path} is damaged: its directory does not list all of its arrays.")
-    for member in archive.infolist():
-        archive.open(member).close()  # raises if the member itself has another name
-
-
-def _member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    with archive.open(f"{name}.npy") as file:
-        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-        # Only at the end of a file its checksum is verified, which np.load does not wait for.
-        if file.read(1):
-            raise DataError(f"the array {name} is longer than its header says.")
-    return array
-
-
-def _reason(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
-
-
 def _hold_out(
     x: NDArray[Any], y: Targets, source: OwnSamples
 ) -> tuple[NDArray[Any], Targets, NDArray[Any], Targets]:
@@ -211,16 +199,18 @@ def _hold_out(
 
 
 def _scaled(x: NDArray[Any], source: OwnSamples) -> Inputs:
-    """Return samples as float32: bytes divided by 255, then standardised by mean and std.
+    """Return samples as float32: pictures from 0 to 1, then standardised by mean and std.
 
     Whole numbers that may be token ids stay what they are, unless they are standardised.
     """
     task = TASKS[source.task]
+    if x.dtype == np.uint16 and isinstance(source, OwnPictures):
+        x = x.astype(np.float32) / np.float32(SIXTEEN_BIT_SCALE)
     tokens = x.dtype.kind in "iu" and not (source.mean or source.std)
     if task.takes_tokens or (tokens and x.dtype != np.uint8):
         return np.ascontiguousarray(task.inputs(x))
     if x.dtype == np.uint8:
-        scaled: Inputs = x.astype(np.float32) / np.float32(255)
+        scaled: Inputs = x.astype(np.float32) / np.float32(BYTE_SCALE)
     elif np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer):
         scaled = np.asarray(x, dtype=np.float32)
     else:
@@ -276,10 +266,14 @@ def task_of(source: OwnSamples | DatasetSlice) -> str:
 
 def _cache_key(site: SiteFile) -> str:
     """Return a key that changes with the options, the data files and the versions."""
-    parts: list[Any] = [flamma.__version__, np.__version__, site.kind, asdict(site.source)]
+    versions = (flamma.__version__, np.__version__, CACHE_FORM)
+    parts: list[Any] = [*versions, site.kind, asdict(site.source)]
     if not isinstance(site.source, DatasetSlice):
         path = site.data_path()
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        if isinstance(site.source, TableFile):
+            files.append(site.data_path("columns"))
+        parts += source_state(site.source.prepare)
         stats = [(str(file), file.stat()) for file in files if file.is_file()]
         parts += [(name, about.st_size, about.st_mtime_ns) for name, about in stats]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from flamma.clients.behaviours import BEHAVIOURS, Behaviour, make_behaviour
 from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES, choose_split
 from flamma.data.pictures import PictureOptions
+from flamma.data.site_preparations import SITE_PREPARATIONS
 from flamma.errors import ConfigError, DataError
 from flamma.names import SITE_NAME, unknown
 from flamma.options import from_table
@@ -40,6 +41,11 @@ class OwnSamples:
     mean, std : list of float
         Subtracted from the samples, and what they are then divided by: one number, or one for
         each channel.
+    class_names : list of str
+        What classes are called, in the order of their labels; sites must agree on them.
+    prepare : str or table
+        The :data:`preparation <flamma.data.site_preparations.SITE_PREPARATIONS>`, installed at
+        the site, that samples and labels go through first, with its options.
     """
 
     held_out: float = HELD_OUT
@@ -48,6 +54,8 @@ class OwnSamples:
     task: str = DEFAULT_TASK
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    class_names: tuple[str, ...] = ()
+    prepare: Annotated[Choice | None, SITE_PREPARATIONS] = None
 
     def __post_init__(self) -> None:
         if not 0 < self.held_out < 1:
@@ -58,6 +66,13 @@ class OwnSamples:
             raise DataError(f"data.classes must be from 1 to {MOST_CLASSES}, not {self.classes}.")
         if self.task not in TASKS:
             raise DataError(unknown("task", self.task, TASKS))
+        if len(set(self.class_names)) != len(self.class_names):
+            raise DataError("data.class_names must be different names.")
+        if self.class_names and self.classes not in (None, len(self.class_names)):
+            raise DataError(
+                f"data.classes says {self.classes}, but data.class_names has "
+                f"{len(self.class_names)}: leave out data.classes."
+            )
         if self.std and min(self.std) <= 0:
             raise DataError(f"data.std must be positive, not {min(self.std):g}.")
 
@@ -87,16 +102,29 @@ class ParquetFile(OwnPictures):
 
 @dataclass(frozen=True, kw_only=True)
 class PictureFolder(OwnPictures):
-    """A folder with one folder of pictures per class.
+    """A folder with one folder of pictures per class, which are sorted without ``class_names``."""
+
+    folder: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFile(OwnSamples):
+    """A CSV or parquet file, whose columns are declared in a file that all sites have.
 
     Parameters
     ----------
-    class_names : list of str
-        The folders in the order of their labels; by default sorted by name.
+    columns : str
+        The file with the :class:`~flamma.data.site_tables.DeclaredTable`.
     """
 
-    folder: str
-    class_names: tuple[str, ...] = ()
+    table: str
+    columns: str = "columns.toml"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key in ("classes", "class_names", "mean", "std"):
+            if getattr(self, key):
+                raise DataError(f"data.{key} of a table stands in {self.columns}, not here.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,13 +157,14 @@ class DatasetSlice:
             )
 
 
-SiteSource = NpzFile | ParquetFile | PictureFolder | DatasetSlice
+SiteSource = NpzFile | ParquetFile | PictureFolder | TableFile | DatasetSlice
 
 SITE_SOURCES: dict[str, type[SiteSource]] = {
     "dataset": DatasetSlice,
     "npz": NpzFile,
     "parquet": ParquetFile,
     "folder": PictureFolder,
+    "table": TableFile,
 }
 """The kinds of sources by the key that a site names its data with."""
 
@@ -157,27 +186,28 @@ class SiteFile:
     source: SiteSource
     behaviour: Behaviour = field(default_factory=Behaviour)
 
-    def data_path(self) -> Path:
-        """Return where the site's own data are.
+    def data_path(self, key: str = "") -> Path:
+        """Return where the site's own data are, or what another key of ``[data]`` names.
 
         Raises
         ------
         DataError
             If there is nothing, or a relative path leads out of the site's folder.
         """
-        home, given = self.path.parent, Path(getattr(self.source, self.kind))
+        key = key or self.kind
+        home, given = self.path.parent, Path(getattr(self.source, key))
         path = home / given
         try:
             leads_out = not given.is_absolute() and not path.resolve().is_relative_to(home)
             exists = path.exists()
         except (OSError, ValueError, RuntimeError) as error:  # a name that no file can have
-            raise DataError(f"data.{self.kind} cannot be used: {error}.") from error
+            raise DataError(f"data.{key} cannot be used: {error}.") from error
         if leads_out:
             raise DataError(
-                f"data.{self.kind} leads out of {home}: give the absolute path if you mean that."
+                f"data.{key} leads out of {home}: give the absolute path if you mean that."
             )
         if not exists:
-            raise DataError(f"data.{self.kind} names {path}, which does not exist.")
+            raise DataError(f"data.{key} names {path}, which does not exist.")
         return path
 
 

@@ -74,6 +74,10 @@ class ServerHost(Host):
         The names of the sites; a site's position is its client number in the runs.
     data : mapping
         The ``[data]`` table and the ``seed`` of every run, so that it matches the sites' slices.
+    class_names : tuple of str
+        What classes are called at all sites, in order; empty if sites need only agree.
+    columns : str
+        The file with the declared columns of the sites' tables; empty if sites need only agree.
     """
 
     listen: str
@@ -81,6 +85,8 @@ class ServerHost(Host):
     control_port: int
     sites: tuple[str, ...]
     data: Mapping[str, Any] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
+    columns: str = ""
 
     def __post_init__(self) -> None:
         for name in self.sites:

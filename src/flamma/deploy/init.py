@@ -17,6 +17,8 @@ from flamma.options import to_toml
 DEFAULT_PORT, DEFAULT_CONTROL_PORT = 8443, 8444
 """The ports on a network, fixed so that a firewall can be set up for them."""
 MAX_SITES = 1000
+COLUMNS_FILE = "columns.toml"
+"""The declared columns of tables, at the server and at every site."""
 
 
 def init(
@@ -26,6 +28,8 @@ def init(
     hosts: Sequence[str] = (),
     port: int | None = None,
     control_port: int | None = None,
+    class_names: Sequence[str] = (),
+    columns: Path | None = None,
     wheel: Path | None = None,
 ) -> None:
     """Make the folders of a federation.
@@ -45,6 +49,10 @@ def init(
     port, control_port : int, optional
         The ports for sites and for the server's own host. On this machine only, free ones are
         chosen by default.
+    class_names : sequence of str
+        What classes are called at all sites, in order.
+    columns : Path, optional
+        A file that declares the columns of the sites' tables; every host gets a copy.
     wheel : Path, optional
         The wheel of FLamma that the hosts install; by default one of the FLamma that runs here.
 
@@ -55,6 +63,10 @@ def init(
     """
     if not 0 < len(names) <= MAX_SITES:
         raise DeployError(f"a federation has from 1 to {MAX_SITES} sites, not {len(names)}.")
+    if (class_names or columns is not None) and data["dataset"] != "own":
+        raise DeployError(
+            "class names and columns are declared for data that sites bring: add --dataset own."
+        )
     local = all(is_loopback(host) for host in hosts)
     hosts = tuple(hosts) or ("127.0.0.1",)
     free = free_ports(2) if local else [DEFAULT_PORT, DEFAULT_CONTROL_PORT]
@@ -66,8 +78,11 @@ def init(
         control_port=free[1] if control_port is None else control_port,
         sites=tuple(names),
         data=data,
+        class_names=tuple(class_names),
+        columns=COLUMNS_FILE if columns is not None else "",
     )
     packed = read_wheel(wheel) if wheel else installed_wheel()
+    declared = b"" if columns is None else _declared(columns)
     _check_empty(folder)
     authority = keys.make_authority(folder / "ca")
     os.chmod(folder / "ca", 0o700)
@@ -77,7 +92,17 @@ def init(
     for partition, name in enumerate(names):
         site = SiteHost(folder / "sites" / name, name, f"{address}:{server.port}")
         _write_site(site, server, partition, packed)
+    for host in (server.folder, *(folder / "sites" / name for name in names)) if declared else ():
+        keys.write_public(host / COLUMNS_FILE, declared)
     _write(folder / "README.md", templates.readme(hosts, server, str(folder), packed.name))
+
+
+def _declared(columns: Path) -> bytes:
+    """Return a file of declared columns, checked."""
+    from flamma.data.site_tables import read_declared
+
+    read_declared(columns)
+    return columns.read_bytes()
 
 
 def _write_server(server: ServerHost, wheel: Wheel) -> None:
@@ -88,6 +113,8 @@ def _write_server(server: ServerHost, wheel: Wheel) -> None:
         "port": server.port,
         "control_port": server.control_port,
         "sites": server.sites,
+        **({"class_names": server.class_names} if server.class_names else {}),
+        **({"columns": server.columns} if server.columns else {}),
         "data": server.data,
     }
     _write(server.folder / HOST, to_toml(table) + "\n")
@@ -100,7 +127,7 @@ def _write_site(site: SiteHost, server: ServerHost, partition: int, wheel: Wheel
     keys.write_public(site.authority, server.authority.read_bytes())
     table = {"role": "site", "name": site.name, "server": site.server}
     _write(site.folder / HOST, to_toml(table) + "\n")
-    _write(site.folder / SITE, templates.site_toml(site.name, server.data, partition))
+    _write(site.folder / SITE, templates.site_toml(site.name, server, partition))
     _write_service(site.folder, site.name, None, wheel)
 
 

@@ -57,6 +57,7 @@ clientapp = "flamma_app.client:app"
 [tool.flwr.app.config]
 run-dir = ""
 sites = ""
+agreed = ""
 """
 
 COMPONENT = """\
@@ -215,10 +216,27 @@ def _user_name(number: int) -> str:
         return f"#{number}"
 
 
+def agreed_file(server: ServerHost) -> str:
+    """Return the file with what the server's host.toml declares of the sites' data, if it does."""
+    if not (server.class_names or server.columns):
+        return ""
+    from flamma.data.site_tables import read_declared
+    from flamma.experiments.manifest import signed
+
+    labels, digest = server.class_names, ""
+    if server.columns:
+        declared = read_declared(server.folder / server.columns)
+        labels, digest = labels or declared.labels, declared.sha256
+    path = server.state / "agreed.json"
+    write_atomically(path, signed({"labels": labels, "columns_sha256": digest}).encode())
+    return str(path)
+
+
 def _submit(server: ServerHost, path: Path) -> int:
     bundle = server.state / "app"
     make_bundle(bundle)
-    settings = {"run-dir": str(path), "sites": ",".join(server.sites)}
+    sites, agreed = ",".join(server.sites), agreed_file(server)
+    settings = {"run-dir": str(path), "sites": sites, "agreed": agreed}
     words = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
     done = _flwr(server, "run", str(bundle), "--format", "json", "--run-config", words)
     answer = done.stdout.partition("{")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from flamma.deploy.hosts import ServerHost
@@ -102,22 +102,24 @@ ENTRYPOINT ["flamma", "deploy", "start", "/host"]
 """
 
 
-def site_toml(name: str, data: Mapping[str, Any], partition: int) -> str:
+def site_toml(name: str, server: ServerHost, partition: int) -> str:
     """Return a site's ``site.toml``.
 
     Parameters
     ----------
     name : str
         The site's name.
-    data : mapping
-        The ``[data]`` table of a run's configuration and its ``seed``.
+    server : ServerHost
+        The server, with the ``[data]`` table of runs and what it declares of the sites' data.
     partition : int
         Which of the dataset's slices is this site's.
     """
     from flamma.experiments.config import OWN  # a supervisor does without what it imports
 
+    data = server.data
     if data["dataset"] == OWN:
-        about, options = "The site's own data", {"npz": "data.npz", "held_out": data["held_out"]}
+        about = "The site's own data"
+        options = {**_own_source(server), "held_out": data["held_out"]}
     else:
         about = "A slice of a known dataset, for trying things out. Your own data instead"
         options = {
@@ -137,9 +139,18 @@ name = "{name}"
 #   npz = "data.npz"          arrays x and y, and perhaps held_x and held_y
 #   parquet = "data.parquet"  columns image (encoded pictures) and label
 #   folder = "pictures"       one folder of pictures per class
+#   table = "data.csv"        CSV or parquet, with columns that columns.toml declares
 # with, if you like: held_out = 0.2, seed = 0, classes = 10, mean = [0.5], std = [0.25]
 {to_toml({"data": options}).strip()}
 """
+
+
+def _own_source(server: ServerHost) -> dict[str, Any]:
+    if server.columns:
+        return {"table": "data.csv", "columns": server.columns}
+    if server.class_names:
+        return {"folder": "pictures", "class_names": server.class_names}
+    return {"npz": "data.npz"}
 
 
 def readme(hosts: Sequence[str], server: ServerHost, folder: str, wheel: str) -> str:

@@ -163,7 +163,7 @@ def save_trained(
         If the name ends otherwise.
     """
     from flamma.models.predicting import onnx_model
-    from flamma.models.weights import packed, packed_npz
+    from flamma.models.weights import packed_npz
 
     place = Path(path)
     kind = place.suffix.lower()
@@ -177,9 +177,16 @@ def save_trained(
     elif kind == ".npz":
         content = packed_npz(trained_weights(run, client, number))
     else:
-        content = packed(trained_weights(run, client, number), _metadata(run, card))
+        content = packed_weights(run, client, number)
     write_atomically(place, content)
     return place
+
+
+def packed_weights(run: Run, client: int | None = None, number: int | None = None) -> bytes:
+    """Return the weights after a round as a safetensors file, the same one every time."""
+    from flamma.models.weights import packed
+
+    return packed(trained_weights(run, client, number), _metadata(run, card_of(run)))
 
 
 def _metadata(run: Run, card: ModelCard) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -140,7 +141,22 @@ def packed(arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None)
     from safetensors.numpy import save
 
     plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    return save(plain, metadata=dict(metadata) if metadata else None)
+    return _in_order(save(plain, metadata=dict(metadata) if metadata else None))
+
+
+def _in_order(content: bytes) -> bytes:
+    """Return a safetensors file whose header is in order, so that equal weights are equal files.
+
+    The library writes the metadata in another order in every process. A header is padded with
+    blanks to a multiple of eight bytes.
+    """
+    size = int.from_bytes(content[:8], "little")
+    table = json.loads(content[8 : 8 + size])
+    told = table.pop("__metadata__", None)
+    ordered = table if told is None else {"__metadata__": dict(sorted(told.items())), **table}
+    header = json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + content[8 + size :]
 
 
 def packed_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:

@@ -27,7 +27,9 @@ from flamma.types import Report, Terms
 
 PARAMS = np.linspace(-1, 1, 7, dtype=np.float32)
 TERMS = Terms(3, 2, 0.5, 0.25, step_scale=0.5, epochs=4, wants_loss=True)
-A_PROFILE = SiteProfile("3", 40, 10, math.nan, False, (1, 28, 28), 10, True)
+A_PROFILE = SiteProfile(
+    "3", 40, 10, math.nan, False, (1, 28, 28), 2, True, labels=("ill", "well"), columns_sha256="f"
+)
 
 
 def travelled(content: RecordDict) -> RecordDict:
@@ -239,6 +241,10 @@ def test_weights_travel_as_little_endian_numbers_without_a_header():
     ("key", "value", "reason"),
     [
         ("classes", 2**40, "1099511627776 classes"),
+        ("labels", ["n" * 201], "names that are no short texts"),
+        ("labels", [1, 2], "names that are no short texts"),
+        ("labels", ["n"] * 1001, "no usable names"),
+        ("columns_sha256", 5, "columns_sha256 is a int"),
         ("shape", [2**19, 2**19], "no usable shape"),
         ("shape", [1] * 99, "no usable shape"),
     ],

@@ -312,9 +312,10 @@ SITES = {
 
 
 @pytest.fixture
-def sites(monkeypatch):
+def sites(monkeypatch, tmp_path):
     held = places()
     monkeypatch.setattr(site_data, "load_site", lambda where: held[str(where)])
+    monkeypatch.chdir(tmp_path)  # the folder of all sites
     return held
 
 

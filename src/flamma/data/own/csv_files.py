@@ -10,6 +10,7 @@ Examples
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,8 @@ WHOLE = re.compile(r"[+-]?[0-9]+")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf(inity)?", re.I)
 
 
-def parse_csv(content: bytes, name: str) -> dict[str, NDArray[Any]]:
-    """Return the columns of a CSV file by name.
+def parse_csv(content: bytes, name: str, texts: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+    """Return the columns of a CSV file by name; those in ``texts`` as texts whatever they hold.
 
     The first line has the names. Cells may be in double quotes; blanks around cells and empty
     lines do not count.
@@ -64,13 +65,15 @@ def parse_csv(content: bytes, name: str) -> dict[str, NDArray[Any]]:
         raise DataError(f"{name} has a header, but no rows.")
     columns = zip(*cells, strict=True)
     return {
-        column: typed_column([cell.strip() for cell in values], lines, column, name)
+        column: typed_column([c.strip() for c in values], lines, column, name, column in texts)
         for column, values in zip(names, columns, strict=True)
     }
 
 
-def typed_column(cells: list[str], lines: list[int], column: str, name: str) -> NDArray[Any]:
-    """Return the cells of a column as what all of them are.
+def typed_column(
+    cells: list[str], lines: list[int], column: str, name: str, as_texts: bool = False
+) -> NDArray[Any]:
+    """Return the cells of a column as what all of them are, or as texts.
 
     Raises
     ------
@@ -79,7 +82,7 @@ def typed_column(cells: list[str], lines: list[int], column: str, name: str) -> 
     """
     gaps = {cell for cell in set(cells) if cell.casefold() in NO_VALUE}
     filled = [cell for cell in cells if cell not in gaps] if gaps else cells
-    array = _converted(filled, column, name)
+    array = _texts(filled) if as_texts else _converted(filled, column, name)
     numbers = array.dtype != object
     if filled and not numbers:
         gaps &= {""}  # any other word may be a text

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ from flamma.data.own.gathered import GatheredSamples, gathered_arrays, gathered_
 from flamma.data.pictures import (
     IMAGE_COLUMN,
     LABEL_COLUMN,
-    PICTURE_SUFFIXES,
     PictureOptions,
+    class_folders,
+    is_picture,
     read_folder,
     read_parquet,
 )
@@ -57,8 +57,12 @@ def gathered_file(
     return replace(found, sha256=digest)
 
 
-def table_columns(path: Path, options: PictureOptions | None = None) -> tuple[dict[str, Any], str]:
+def table_columns(
+    path: Path, options: PictureOptions | None = None, texts: Collection[str] = ()
+) -> tuple[dict[str, Any], str]:
     """Return the columns of a CSV or parquet file by name, and the file's SHA-256.
+
+    In a CSV file, columns in ``texts`` are texts whatever they hold.
 
     Raises
     ------
@@ -68,7 +72,7 @@ def table_columns(path: Path, options: PictureOptions | None = None) -> tuple[di
     kind = path.suffix.lower()
     if kind in CSV_SUFFIXES:
         content = _content(path)
-        return dict(parse_csv(content, path.name)), hashlib.sha256(content).hexdigest()
+        return dict(parse_csv(content, path.name, texts)), hashlib.sha256(content).hexdigest()
     if kind in PARQUET_SUFFIXES:
         digest = _digest([path], path.parent)
         return parquet_columns(path, options or PictureOptions()), digest
@@ -80,17 +84,17 @@ def table_columns(path: Path, options: PictureOptions | None = None) -> tuple[di
 
 def gathered_pictures(folder: Path, options: PictureOptions) -> GatheredSamples:
     """Return the pictures of a folder with a folder for each class, or client and class in it."""
-    inside = _folders(folder)
+    inside = class_folders(folder)
     if not inside:
         raise DataError(f"{folder} has no folders of classes with pictures in them.")
-    by_client = {client: _folders(folder / client) for client in inside}
+    by_client = {client: class_folders(folder / client) for client in inside}
     if any(_has_pictures(folder / name) for name in inside):
         samples = _classes(folder, inside, options)
     else:
         classes = sorted({name for found in by_client.values() for name in found})
         parts = [_classes(folder / client, classes, options) for client in inside]
         samples = joined(parts, inside)
-    files = [p for p in sorted(folder.rglob("*")) if p.suffix.lower() in PICTURE_SUFFIXES]
+    files = [p for p in sorted(folder.rglob("*")) if is_picture(p)]
     return replace(samples, sha256=_digest(files, folder))
 
 
@@ -134,15 +138,8 @@ def _classes(folder: Path, names: Sequence[str], options: PictureOptions) -> Gat
     return gathered_arrays(pixels, np.asarray(names, dtype=object)[numbers])
 
 
-def _folders(folder: Path) -> list[str]:
-    try:
-        return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    except OSError as error:
-        raise DataError(f"cannot read {folder}: {error.strerror}.") from error
-
-
 def _has_pictures(folder: Path) -> bool:
-    return any(path.suffix.lower() in PICTURE_SUFFIXES for path in folder.iterdir())
+    return any(map(is_picture, folder.iterdir()))
 
 
 def _refuse(target: Any, group: Any, why: str) -> None:

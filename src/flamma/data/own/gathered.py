@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from flamma.data.cells import LARGEST_TABLE_BYTES, column_array, shown_names
 from flamma.data.encoding import (
     BYTE_SCALE,
+    SIXTEEN_BIT_SCALE,
     FeatureColumn,
     SampleEncoding,
     as_numbers,
@@ -94,12 +95,21 @@ def gathered_arrays(x: Any, y: Any, what: str = "samples") -> GatheredSamples:
         raise DataError(f"{what} must have features: make x of shape (samples, 1) of one feature.")
     if raw.nbytes > LARGEST_TABLE_BYTES:
         raise DataError(f"{what} take more than {LARGEST_TABLE_BYTES // 1024**3} GiB: take fewer.")
-    pictures = raw.dtype == np.uint8 and raw.ndim > 2
-    whole = raw.dtype.kind in "iu" and not pictures
+    scale = _picture_scale(x, raw)
+    whole = raw.dtype.kind in "iu" and scale is None
     encoding = SampleEncoding(
-        tuple(raw.shape[1:]), "int64" if whole else "float32", scale=BYTE_SCALE if pictures else 1.0
+        tuple(raw.shape[1:]), "int64" if whole else "float32", scale=scale or 1.0
     )
     return GatheredSamples(raw, targets, encoding)
+
+
+def _picture_scale(x: Any, raw: NDArray[Any]) -> float | None:
+    """Return what pictures are divided by, None for samples that are none."""
+    if raw.ndim <= 2:
+        return None
+    if raw.dtype == np.uint8:
+        return BYTE_SCALE
+    return SIXTEEN_BIT_SCALE if isinstance(x, np.ndarray) and x.dtype == np.uint16 else None
 
 
 def gathered_table(

@@ -17,6 +17,7 @@ from flamma.clients.behaviours import Notes
 from flamma.engines.flower.client_data import ClientData, SimulatedClientData
 from flamma.engines.flower.codec import pack_answer, pack_profile, read_order
 from flamma.engines.flower.conduct import simulated_conduct, site_conduct
+from flamma.engines.flower.final_messages import is_delivery, receive
 from flamma.engines.flower.keeping import pruned, simulated_kept, site_kept, strategy_keeps
 from flamma.engines.flower.messages import MessageError, Order, OrderContent
 from flamma.engines.flower.payload import read_configuration
@@ -54,7 +55,12 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
         asked = read_order(content)
         site, number = find_site(asked.order, context)
         check_address(asked.order, site.data.name, number)
-        if asked.params is None:
+        if is_delivery(content):
+            where = context.node_config.get("site")
+            if where is None:
+                raise MessageError("a client of a simulation keeps no model")
+            reply = receive(content, asked.order, Path(str(where)))
+        elif asked.params is None:
             reply = pack_profile(site.profile(asked.order))
         else:
             reply = carry_out_order(site, asked, asked.params)

@@ -32,6 +32,10 @@ class ClientData(Protocol):
     def classes(self) -> int: ...  # noqa: D102
     @property
     def task(self) -> str: ...  # noqa: D102
+    @property
+    def labels(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def columns_sha256(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +51,8 @@ class SimulatedClientData:
     cost: float | None = None
     tells_cost: bool = True
     task: str = DEFAULT_TASK
+    labels: tuple[str, ...] = ()
+    columns_sha256: str = ""
 
     @property
     def shape(self) -> tuple[int, ...]:

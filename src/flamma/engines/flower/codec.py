@@ -31,6 +31,7 @@ from flamma.engines.flower.payload import (
     read_terms,
     take,
 )
+from flamma.engines.flower.site_agreement import read_labels
 from flamma.game.model import LARGEST_COST, MOST_EPOCHS, SMALLEST_COST
 from flamma.tasks import TASKS
 from flamma.tasks.classification import ACCURACY
@@ -38,7 +39,7 @@ from flamma.tasks.contract import ClientMetric
 from flamma.tasks.labels import MOST_CLASSES
 from flamma.types import MOST_SAMPLES, Params, Report, Terms
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 ORDER_RECORD, WEIGHTS_RECORD, EXTRA_RECORD = "flamma.order", "flamma.weights", "flamma.extra"
 PROFILE_RECORD, REPORT_RECORD, SCORE_RECORD = "flamma.profile", "flamma.report", "flamma.score"
 FAILURE_RECORD = "flamma.failure"
@@ -80,7 +81,7 @@ def read_order(content: RecordDict) -> OrderContent:
     MessageError
         If it is not a valid order.
     """
-    record = _config_record(content, ORDER_RECORD)
+    record = config_record(content, ORDER_RECORD)
     if take(record, "version", int) != PROTOCOL_VERSION:
         raise MessageError("server and client have different versions of flamma: install the same.")
     order = Order(
@@ -99,7 +100,7 @@ def read_order(content: RecordDict) -> OrderContent:
         scores_kept=take(record, "scores_kept", bool),
     )
     _check_order(order)
-    terms = read_terms(_config_record(content, TERMS_RECORD)) if TERMS_RECORD in content else None
+    terms = read_terms(config_record(content, TERMS_RECORD)) if TERMS_RECORD in content else None
     params = read_params(content) if WEIGHTS_RECORD in content else None
     if params is not None and not 0 <= order.trainable_size <= params.size:
         raise MessageError(
@@ -135,7 +136,7 @@ def read_profile(content: RecordDict) -> SiteProfile:
     MessageError
         If no client that can take part would say so.
     """
-    record = _config_record(content, PROFILE_RECORD)
+    record = config_record(content, PROFILE_RECORD)
     shape = record.get("shape")
     if not isinstance(shape, list) or not _is_sample_shape(shape):
         raise MessageError("its samples have no usable shape")
@@ -149,6 +150,8 @@ def read_profile(content: RecordDict) -> SiteProfile:
         classes=take(record, "classes", int),
         lanes=take(record, "lanes", bool),
         task=take(record, "task", str),
+        labels=read_labels(record),
+        columns_sha256=take(record, "columns_sha256", str),
     )
     for name, value, least, most in (
         ("samples", profile.samples, 1, MOST_SAMPLES),
@@ -201,7 +204,7 @@ def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size
     MessageError
         If the report does not agree with them, or makes no sense.
     """
-    record = _config_record(content, REPORT_RECORD)
+    record = config_record(content, REPORT_RECORD)
     _check_sender(record, name, terms.client)
     failure = take(record, "failure", str)
     seconds, loss = take(record, "seconds", float), take(record, "loss", float)
@@ -236,7 +239,7 @@ def read_score(
     MessageError
         If it is not a valid score, or not from the client that was asked.
     """
-    record = _config_record(content, SCORE_RECORD)
+    record = config_record(content, SCORE_RECORD)
     _check_sender(record, name)
     score = Score(
         accuracy=take(record, "accuracy", float),
@@ -296,7 +299,14 @@ def _check_sender(record: ConfigRecord, name: str, client: int | None = None) ->
         raise MessageError(f"it answers under the name {one_line_of(said)!r}")
 
 
-def _config_record(content: RecordDict, name: str) -> ConfigRecord:
+def config_record(content: RecordDict, name: str) -> ConfigRecord:
+    """Return a record of an answer.
+
+    Raises
+    ------
+    MessageError
+        If it is not there; the text is the client's own reason if it gave one.
+    """
     record = content.get(name)
     if isinstance(record, ConfigRecord):
         return record

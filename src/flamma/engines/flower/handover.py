@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from flamma.data.cells import Label
 from flamma.data.encoding import SampleEncoding
 from flamma.data.federated import FederatedData
 from flamma.tasks import DEFAULT_TASK, TASKS
@@ -64,12 +65,17 @@ def server_part(data: FederatedData) -> FederatedData:
     )
 
 
-def no_data(shape: tuple[int, ...], classes: int, task: str = DEFAULT_TASK) -> FederatedData:
+def no_data(
+    shape: tuple[int, ...],
+    classes: int,
+    task: str = DEFAULT_TASK,
+    labels: tuple[Label, ...] = (),
+) -> FederatedData:
     """Return the data of a server that has none: empty arrays of the right shape."""
     x, y = TASKS[task].blank(0, shape)
     nothing = np.zeros(2, dtype=np.int64)
     return FederatedData(
-        x, y, nothing, x[:0], y, nothing, x[:], y, x, y, classes, "none", task=task
+        x, y, nothing, x[:0], y, nothing, x[:], y, x, y, classes, "none", labels=labels, task=task
     )
 
 

@@ -6,14 +6,13 @@ the last few runs: it does not learn when a run is over.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 from pathlib import Path
 
 from flamma.clients.behaviours import Notes
 from flamma.clients.behaviours.notes import KEPT, NotesInFiles
 from flamma.engines.flower.conduct import Memory, NotesInMemory
+from flamma.engines.flower.final_model import remove_old_runs
 from flamma.engines.flower.messages import MessageError, Order
 from flamma.engines.flower.payload import read_configuration
 
@@ -22,9 +21,6 @@ KEPT_VARIABLE = "FLAMMA_FLOWER_KEPT"
 
 SITE_STATE = "state"
 """The folder beside ``site.toml`` with what outlives a restart of the site."""
-
-RUNS_AT_SITE = 4
-"""Runs whose vectors a site keeps: those that it heard from last."""
 
 VERSIONS_AT_SITE = 16
 """Rounds of a run whose vectors a site keeps, however far back the server may want to go."""
@@ -60,11 +56,10 @@ def site_kept(site: Path, order: Order) -> Notes:
     """
     if not order.run:
         raise MessageError("the order does not say of which run it is")
-    place = site.parent / SITE_STATE / KEPT
-    own = place / order.run
+    own = site.parent / SITE_STATE / KEPT / order.run
     own.mkdir(parents=True, exist_ok=True)
     os.utime(own)
-    _remove_old_runs(place, own)
+    remove_old_runs(own)
     kept = NotesInFiles(own)
     rounds = kept.prune_client(order.client, order.earliest, order.round)
     if len(rounds) > VERSIONS_AT_SITE:
@@ -81,13 +76,3 @@ def pruned(notes: Notes, order: Order) -> Notes:
     if isinstance(notes, NotesInFiles):
         notes.prune_client(order.client, order.earliest, order.round)
     return notes
-
-
-def _remove_old_runs(place: Path, own: Path) -> None:
-    heard: list[tuple[float, Path]] = []
-    for path in place.iterdir():
-        with contextlib.suppress(OSError):  # another process may remove it meanwhile
-            if path != own and path.is_dir() and not path.is_symlink():
-                heard.append((path.stat().st_mtime, path))
-    for _, path in sorted(heard, reverse=True)[RUNS_AT_SITE - 1 :]:
-        shutil.rmtree(path, ignore_errors=True)

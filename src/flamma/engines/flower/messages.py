@@ -107,7 +107,9 @@ class SiteProfile:
 
     ``own_cost`` is whether it has a cost of its own, given or measured, rather than one from the
     configuration. ``cost`` is that cost if the server asked for it and may know it, else NaN.
-    ``lanes`` is whether it can train in lanes. ``task`` is what its targets are for.
+    ``lanes`` is whether it can train in lanes. ``task`` is what its targets are for. ``labels``
+    are what its classes are called, empty if they have numbers only, and ``columns_sha256`` is of
+    the columns that its table was read by, empty if it has none: both must be the same at all.
     """
 
     name: str
@@ -119,6 +121,8 @@ class SiteProfile:
     classes: int
     lanes: bool
     task: str = DEFAULT_TASK
+    labels: tuple[str, ...] = ()
+    columns_sha256: str = ""
 
 
 @dataclass(frozen=True)

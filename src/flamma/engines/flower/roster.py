@@ -14,6 +14,7 @@ from flamma.engines.flower.codec import pack_order, read_profile
 from flamma.engines.flower.inflation import SMALL_REPLY_BYTES, guarded
 from flamma.engines.flower.messages import MessageError, Order, OrderContent, SiteProfile
 from flamma.engines.flower.payload import one_line_of, read_reply
+from flamma.engines.flower.site_agreement import Agreement
 from flamma.errors import RunError
 
 NODE_CHECK_SECONDS = 1.0
@@ -93,13 +94,23 @@ class Roster:
         The first order to every node.
     wait : float
         Seconds that a reply may take.
+    agreed : Agreement, optional
+        What the classes and columns of all clients must be, if that is known.
     """
 
-    def __init__(self, grid: Grid, names: Sequence[str], query: Order, wait: float) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        names: Sequence[str],
+        query: Order,
+        wait: float,
+        agreed: Agreement | None = None,
+    ) -> None:
         self.grid = grid
         self.names = tuple(names)
         self.query = query
         self.wait = wait
+        self.agreed = agreed or Agreement()
         self.profiles: dict[int, SiteProfile] = {}
         self.refused: dict[str, str] = {}
         self._nodes: dict[int, int] = {}
@@ -123,9 +134,10 @@ class Roster:
         content = pack_order(OrderContent(self.query))
         requests = [Request(node, MessageType.QUERY, content) for node in new]
         replies = exchange(self.grid, requests, min(self.wait, PROFILE_SECONDS))
-        for node, reply in sorted(replies.items()):
+        # By name, since node numbers are random: the first one is what others must agree with.
+        for node in sorted(replies, key=lambda node: (registered[node], node)):
             try:
-                self._admit(node, read_reply(reply, read_profile), registered[node])
+                self._admit(node, read_reply(replies[node], read_profile), registered[node])
             except MessageError as error:
                 self.refused[registered[node] or f"node {node}"] = str(error)
                 if not error.from_client:
@@ -169,6 +181,7 @@ class Roster:
         client = self.names.index(profile.name)
         if client in self._nodes:
             raise MessageError(f"the name {name!r} is taken by another node")
+        self.agreed = self.agreed.joined_by(profile)
         self._nodes[client] = node
         self.profiles[client] = profile
         self.refused.pop(registered or f"node {node}", None)

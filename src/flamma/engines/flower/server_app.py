@@ -16,10 +16,12 @@ from flwr.serverapp import Grid, ServerApp
 from flamma.clients.behaviours import told
 from flamma.data.federated import FederatedData
 from flamma.engines.flower.clients import GridClients, Inspector
+from flamma.engines.flower.delivery import deliver
 from flamma.engines.flower.handover import no_data, server_part
 from flamma.engines.flower.messages import Order, SiteProfile
 from flamma.engines.flower.roster import Roster
 from flamma.engines.flower.simulation import FlowerSimulation
+from flamma.engines.flower.site_agreement import Agreement, read_agreement
 from flamma.engines.runner import ClientRunner
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.callbacks import Callbacks
@@ -53,7 +55,8 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Begin or resume the run of the directory that ``run-dir`` names.
 
-    ``sites`` are the clients' names, separated by commas; without it they are numbers.
+    ``sites`` are the clients' names, separated by commas; without it they are numbers. ``agreed``
+    is a file with what their data must have in common.
     """
     where = str(context.run_config.get("run-dir", ""))
     if not where:
@@ -61,7 +64,8 @@ def main(grid: Grid, context: Context) -> None:
     folder = RunFolder(Path(where))
     config = make_config(read_config(folder.path / CONFIG))
     sites = [name.strip() for name in str(context.run_config.get("sites", "")).split(",")]
-    serve(grid, config, folder, names=[name for name in sites if name])
+    agreed = read_agreement(str(context.run_config.get("agreed", "")))
+    serve(grid, config, folder, names=[name for name in sites if name], agreed=agreed)
 
 
 def serve(
@@ -71,6 +75,7 @@ def serve(
     names: Sequence[str] = (),
     data: FederatedData | None = None,
     callbacks: Callbacks | None = None,
+    agreed: Agreement | None = None,
 ) -> None:
     """Carry out what is left of a run, with the clients behind the grid.
 
@@ -88,6 +93,8 @@ def serve(
         Where the server's test and validation sets come from; by default as configured.
     callbacks : Callbacks, optional
         What hears of the run; by default what its directory names.
+    agreed : Agreement, optional
+        What the sites' classes and columns must be; by default what the first site tells.
 
     Raises
     ------
@@ -115,7 +122,8 @@ def serve(
         if callbacks is None:
             callbacks = Callbacks(recorded_callbacks(folder.path))
         with callbacks.until_end(lambda: Run.load(folder.path)):
-            _Server(grid, folder, tuple(names), engine.wait).run(config, data, callbacks)
+            server = _Server(grid, folder, tuple(names), engine.wait, agreed)
+            server.run(config, data, callbacks)
     finally:
         folder.close()
 
@@ -128,13 +136,14 @@ class _Server:
     folder: RunFolder
     names: tuple[str, ...]
     wait: float
+    agreed: Agreement | None = None
 
     def run(self, config: Config, data: FederatedData | None, callbacks: Callbacks) -> None:
         from flamma.experiments.setup import about_measures, build_runner, class_counts
 
         roster = self._gathered(config)
         profiles = roster.profiles
-        held = _server_data(config, list(profiles.values()), data)
+        held = _server_data(config, list(profiles.values()), data, roster.agreed.labels)
         check_validation(config, len(held.validation_y))
         if config.training.trainer == "auto" and not all(p.lanes for p in profiles.values()):
             config = config.with_settings({"training.trainer": "torch"})
@@ -188,6 +197,9 @@ class _Server:
                 measured=about_measures(runner.measures),
             )
             carry_out(config, self.folder, world, callbacks)
+            if self.names:
+                missed = deliver(roster, order, Run.load(self.folder.path), self.wait)
+                self.folder.write_about(model_not_delivered=missed)
         if roster.refused:
             self.folder.write_about(refused=roster.refused)
 
@@ -197,12 +209,19 @@ class _Server:
         asks = not self.names or getattr(config.strategy, "server_costs", "") == "given"
         query = Order(_for_clients(config), wants_cost=asks)
         names = self.names or tuple(str(k) for k in range(clients))
-        roster = Roster(self.grid, names, query, self.wait)
         resumed = read_population(self.folder) is not None
+        agreed = self.agreed or (_agreed_before(self.folder) if resumed else None)
+        roster = Roster(self.grid, names, query, self.wait, agreed)
         roster.gather(range(clients), REJOIN_SECONDS if resumed else GATHER_SECONDS)
         if not resumed or not roster.profiles:
             roster.check_all()
         return roster
+
+
+def _agreed_before(folder: RunFolder) -> Agreement | None:
+    """Return the classes that the sites of a run agreed on before it was interrupted."""
+    card = ModelCard.read(folder.path)
+    return None if card is None else Agreement(tuple(str(label) for label in card.labels))
 
 
 def _inspector(config: Config, data: FederatedData) -> Inspector:
@@ -226,9 +245,15 @@ def _for_clients(config: Config) -> str:
 
 
 def _server_data(
-    config: Config, profiles: Sequence[SiteProfile], data: FederatedData | None
+    config: Config,
+    profiles: Sequence[SiteProfile],
+    data: FederatedData | None,
+    labels: tuple[str, ...] = (),
 ) -> FederatedData:
-    """Return the data the server evaluates on; the clients' samples must have the same shape."""
+    """Return the data the server evaluates on; the clients' samples must have the same shape.
+
+    ``labels`` are the classes as all clients call them.
+    """
     shapes = {profile.shape for profile in profiles}
     classes = max(profile.classes for profile in profiles)
     if data is None and config.data.dataset != OWN:
@@ -237,7 +262,8 @@ def _server_data(
         data = build_data(config)
     tasks = sorted({profile.task for profile in profiles})
     if data is None:
-        data = no_data(sorted(shapes)[0], classes, tasks[0])
+        named = labels if len(labels) == classes else ()
+        data = no_data(sorted(shapes)[0], classes, tasks[0], named)
     if tasks != [data.task]:
         others = ", ".join(task for task in tasks if task != data.task)
         raise RunError(f"the run is one of {data.task}, but clients have data of {others}.")

@@ -20,6 +20,7 @@ from flamma.engines.flower.client_data import ClientData
 from flamma.engines.flower.conduct import ClientConduct, Memory
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import read_configuration
+from flamma.engines.flower.site_agreement import told_labels
 from flamma.engines.flower.site_module import site_module
 from flamma.engines.outcomes import one_line, outcome_of, training_report
 from flamma.errors import ConfigError
@@ -100,6 +101,8 @@ class Site:
             classes=own.classes,
             lanes=available(),
             task=own.task,
+            labels=told_labels(own.labels),
+            columns_sha256=own.columns_sha256,
         )
 
     def play(
