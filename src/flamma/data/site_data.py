@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import zipfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from flamma.data.site_files import (
     ParquetFile,
     SiteFile,
     read_site,
+    read_source,
 )
 from flamma.errors import ConfigError, DataError
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
@@ -87,6 +89,35 @@ def load_site(path: str | Path) -> SiteData:
         raise DataError(f"{site.path}: {error}") from error
     told = (site.tells_cost, site.behaviour, task_of(site.source))
     return SiteData(site.name, site.cost, *parts, classes, *told)
+
+
+def all_samples(path: Path, table: Mapping[str, Any], where: str) -> tuple[Inputs, Targets]:
+    """Return all samples and targets of a source that a table of another file names.
+
+    Parameters
+    ----------
+    path : Path
+        That file; relative names of data start at its folder.
+    table : mapping
+        The table, with the keys of the table ``[data]`` of a ``site.toml``.
+    where : str
+        What the table is called.
+
+    Raises
+    ------
+    DataError
+        If the table or the data it names cannot be used.
+    """
+    try:
+        kind, source = read_source(table, where)
+        if isinstance(source, DatasetSlice):
+            raise DataError(f"[{where}] names data of one's own, by npz, parquet or folder.")
+        site = SiteFile(path.resolve(), "", None, False, kind, source)
+        parts, classes = _own_samples(site)
+        _check(parts, classes, TASKS[task_of(source)])
+    except (ConfigError, DataError) as error:
+        raise DataError(f"{path}: {error}") from error
+    return np.concatenate([parts[0], parts[2]]), np.concatenate([parts[1], parts[3]])
 
 
 def _load(site: SiteFile) -> tuple[Parts, int]:

@@ -209,20 +209,27 @@ def read_site(path: Path) -> SiteFile:
         if top.cost is not None and top.cost <= 0:
             raise DataError(f"cost must be positive, not {top.cost:g}.")
         behaviour = make_behaviour(BEHAVIOURS.choose(top.behaviour, "behaviour"), "behaviour")
-        kind, source = _source(top.data)
+        kind, source = read_source(top.data)
     except (ConfigError, DataError) as error:
         raise DataError(f"{path}: {error}") from error
     own = (path.resolve(), top.name, top.cost, top.tell_cost)
     return SiteFile(*own, kind, source, behaviour)
 
 
-def _source(table: Any) -> tuple[str, SiteSource]:
+def read_source(table: Any, where: str = "data") -> tuple[str, SiteSource]:
+    """Return the kind of a source and the source that a table describes.
+
+    Raises
+    ------
+    FlammaError
+        If it does not describe one.
+    """
     named = [kind for kind in SITE_SOURCES if isinstance(table, Mapping) and kind in table]
     if len(named) != 1:
-        raise DataError(f"[data] must have exactly one of the keys {', '.join(SITE_SOURCES)}.")
+        raise DataError(f"[{where}] must have exactly one of the keys {', '.join(SITE_SOURCES)}.")
     kind = SITE_SOURCES[named[0]]
     options: dict[str, Any] = {}
     if kind is DatasetSlice:
         keys = [field.name for field in fields(kind) if field.name != "split"]
         options["split"], table = choose_split(table, keys)
-    return named[0], kind(**options, **from_table(kind, table, "data."))
+    return named[0], kind(**options, **from_table(kind, table, f"{where}."))
