@@ -35,6 +35,10 @@ class RunError(FlammaError):
     """A run directory cannot be written, read or continued."""
 
 
+class EmptyRunError(RunError):
+    """A run came to its end, but no update of any client was used in any round."""
+
+
 class RecordError(RunError):
     """A line of ``rounds.jsonl`` cannot be used; the message says why, as the end of a sentence.
 

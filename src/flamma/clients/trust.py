@@ -149,23 +149,20 @@ class Trust:
         self, reports: list[Report], received: Callable[[int], Params]
     ) -> list[Report]:
         """Refuse updates that would drown all others for good, finite as they are."""
-        lengths = {r.client: _length(r, received(r.client)) for r in reports}
-        finite = [length for length in lengths.values() if math.isfinite(length)]
+        lengths = [_length(report, received) for report in reports]
+        finite = [length for length in lengths if math.isfinite(length)]
         known = np.array([*self._lengths, *finite])
         kept = []
-        for report in reports:
-            length = lengths[report.client]
-            if math.isnan(length):  # no update, or one that is refused anyway
-                kept.append(report)
-                continue
-            bound = self._longest(known, norm(received(report.client)))
+        for report, length in zip(reports, lengths, strict=True):
+            bound = math.nan
+            if not math.isnan(length):
+                bound = self._longest(known, norm(received(report.client)))
             if length <= bound:
                 self._lengths.append(length)
-                kept.append(report)
-            else:
-                kept.append(
-                    refused(report, f"an update of length {length:.3g}, above {bound:.3g}")
-                )
+            elif length > bound:
+                why = f"an update of length {length:.3g}, where at most {bound:.3g} is accepted"
+                report = refused(report, why)
+            kept.append(report)
         return kept
 
     def _longest(self, known: Floats, received: float) -> float:
@@ -196,11 +193,13 @@ def _with_loss(report: Report, asked: bool) -> Report:
     return refused(report, f"a loss of {report.loss:g}")
 
 
-def _length(report: Report, received: Params) -> float:
+def _length(report: Report, received: Callable[[int], Params]) -> float:
     """Return the length of an update, NaN where there is none that could be used."""
-    if report.params is None or report.params.shape != received.shape:
+    params = report.params
+    if params is None or not np.isfinite(params).all():
         return math.nan
-    if not np.isfinite(report.params).all():
+    model = received(report.client)
+    if params.shape != model.shape:
         return math.nan
     with np.errstate(over="ignore"):  # a difference of two finite numbers may be infinite
-        return norm(report.params - received)
+        return norm(params - model)

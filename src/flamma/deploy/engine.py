@@ -69,9 +69,7 @@ class Deployment(NetworkEngine):
 
     def _limits(self, samples: Mapping[str, int]) -> TrustLimits:
         try:
-            return TrustLimits(
-                self.samples_ratio, self.update_ratio, self.longest_update, samples
-            )
+            return TrustLimits(self.samples_ratio, self.update_ratio, self.longest_update, samples)
         except ConfigError as error:
             raise ConfigError(f"engine.{error}") from None
 

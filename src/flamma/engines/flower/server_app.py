@@ -223,9 +223,7 @@ def _inspector(config: Config, data: FederatedData) -> Inspector:
     return lambda params, tasks: runner().train(params, tasks)
 
 
-def _believed(
-    config: Config, population: Population
-) -> tuple[Population, Trust, dict[str, int]]:
+def _believed(config: Config, population: Population) -> tuple[Population, Trust, dict[str, int]]:
     """Return the sites with the samples that they count for, and what looks at their answers.
 
     The last is how many samples those said they have who count for fewer.
