@@ -36,7 +36,7 @@ class RunError(FlammaError):
 
 
 class EmptyRunError(RunError):
-    """A run came to its end, but no update of any client was used in any round."""
+    """A run came to its end, but nobody trained: in no round, or not any more."""
 
 
 class RecordError(RunError):

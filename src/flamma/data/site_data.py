@@ -33,6 +33,7 @@ from flamma.data.site_files import (
     read_site,
     read_source,
 )
+from flamma.data.site_limits import SiteLimits
 from flamma.errors import ConfigError, DataError
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
 from flamma.types import Inputs, Targets
@@ -52,7 +53,7 @@ class SiteData:
     """A site's name, its cost if it gives one, and its training and held-out data.
 
     ``tells_cost`` is whether the server may know the cost. ``behaviour`` is honest but in a test
-    of one's own federation.
+    of one's own federation. ``limits`` are what it does at most for an order.
     """
 
     name: str
@@ -65,6 +66,7 @@ class SiteData:
     tells_cost: bool = False
     behaviour: Behaviour = field(default_factory=Behaviour)
     task: str = DEFAULT_TASK
+    limits: SiteLimits = field(default_factory=SiteLimits)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -87,7 +89,7 @@ def load_site(path: str | Path) -> SiteData:
         parts, classes = _load(site)
     except (ConfigError, DataError) as error:
         raise DataError(f"{site.path}: {error}") from error
-    told = (site.tells_cost, site.behaviour, task_of(site.source))
+    told = (site.tells_cost, site.behaviour, task_of(site.source), site.limits)
     return SiteData(site.name, site.cost, *parts, classes, *told)
 
 

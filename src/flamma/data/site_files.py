@@ -14,6 +14,7 @@ from typing import Any
 from flamma.clients.behaviours import BEHAVIOURS, Behaviour, make_behaviour
 from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES, choose_split
 from flamma.data.pictures import PictureOptions
+from flamma.data.site_limits import SiteLimits
 from flamma.errors import ConfigError, DataError
 from flamma.names import SITE_NAME, unknown
 from flamma.options import from_table
@@ -146,7 +147,7 @@ class SiteFile:
 
     ``kind`` is the key of :data:`SITE_SOURCES` by which the file names its data. ``tells_cost`` is
     whether the server may know the site's cost. ``behaviour`` is what the key of that name says,
-    honest without it.
+    honest without it. ``limits`` are what the site does at most for an order.
     """
 
     path: Path
@@ -156,6 +157,7 @@ class SiteFile:
     kind: str
     source: SiteSource
     behaviour: Behaviour = field(default_factory=Behaviour)
+    limits: SiteLimits = field(default_factory=SiteLimits)
 
     def data_path(self) -> Path:
         """Return where the site's own data are.
@@ -188,6 +190,7 @@ class _Top:
     tell_cost: bool = False
     behaviour: Any = "honest"
     data: Any = None
+    limits: SiteLimits = field(default_factory=SiteLimits)
 
 
 def read_site(path: Path) -> SiteFile:
@@ -213,7 +216,7 @@ def read_site(path: Path) -> SiteFile:
     except (ConfigError, DataError) as error:
         raise DataError(f"{path}: {error}") from error
     own = (path.resolve(), top.name, top.cost, top.tell_cost)
-    return SiteFile(*own, kind, source, behaviour)
+    return SiteFile(*own, kind, source, behaviour, top.limits)
 
 
 def read_source(table: Any, where: str = "data") -> tuple[str, SiteSource]:

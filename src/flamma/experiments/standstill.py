@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from flamma.errors import EmptyRunError
 from flamma.records import RoundRecord
 
+SHORTEST_STANDSTILL = 3
+"""Rounds without a contribution at the end of a run from which on it stands still."""
+
 
 def check_trained(history: Sequence[RoundRecord], where: str = "") -> None:
-    """Refuse to call a run done in which no update of any client was used.
+    """Refuse to call a run done in which nobody trained.
 
     Parameters
     ----------
@@ -22,15 +25,37 @@ def check_trained(history: Sequence[RoundRecord], where: str = "") -> None:
     Raises
     ------
     EmptyRunError
-        If there are rounds, and all of them are empty; it says why they are.
+        If no update was used in any round, or if in the second half of the run, three rounds at
+        least, all clients abstained since their contributions are 0, which nothing can change any
+        more. It says why.
     """
-    if not history or any(record.used for record in history):
+    empty = empty_at_end(history)
+    if not empty or not (len(empty) == len(history) or _stands_still(empty, len(history))):
         return
     recorded = f" The rounds are recorded in {where}." if where else ""
+    what = "the model is untrained" if len(empty) == len(history) else "the run stood still"
+    rounds = f"{len(empty)} round{'s' if len(empty) > 1 else ''}"
     raise EmptyRunError(
-        f"the model is untrained: no update of any client was used in {len(history)} "
-        f"round{'s' if len(history) > 1 else ''}; {why_empty(history)}.{recorded}"
+        f"{what}: no update of any client was used in the last {rounds} of {len(history)}; "
+        f"{why_empty(empty)}.{recorded}"
     )
+
+
+def empty_at_end(history: Sequence[RoundRecord]) -> Sequence[RoundRecord]:
+    """Return the last rounds since an update was used."""
+    used = [place for place, record in enumerate(history) if record.used]
+    return history[used[-1] + 1 :] if used else history
+
+
+def _stands_still(empty: Sequence[RoundRecord], rounds: int) -> bool:
+    long = len(empty) >= max(SHORTEST_STANDSTILL, rounds / 2)
+    return long and not any(record.failed for record in empty) and _is_worthless(empty)
+
+
+def _is_worthless(history: Sequence[RoundRecord]) -> bool:
+    """Whether contributions are known, and all of them are 0."""
+    told = [value for record in history for value in record.contributions or ()]
+    return bool(told) and not any(told)
 
 
 def why_empty(history: Sequence[RoundRecord]) -> str:
@@ -47,7 +72,6 @@ def why_empty(history: Sequence[RoundRecord]) -> str:
 
 
 def _why_abstained(history: Sequence[RoundRecord]) -> str:
-    told = [value for record in history for value in record.contributions or ()]
-    if told and not any(told):
+    if _is_worthless(history):
         return "as every contribution was 0: try a smaller learning rate or momentum"
     return "as training did not pay at these decay factors: lower the costs or change the strategy"

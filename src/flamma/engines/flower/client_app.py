@@ -54,6 +54,7 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
         asked = read_order(content)
         site, number = find_site(asked.order, context)
         check_address(asked.order, site.data.name, number)
+        site.limits.check_bytes(sum(part.nbytes for part in asked.vectors))
         if asked.params is None:
             reply = pack_profile(site.profile(asked.order))
         else:
@@ -94,7 +95,7 @@ def find_site(order: Order, context: Context) -> tuple[Site, int | None]:
         data = load_site(str(where))
         conduct = site_conduct(data.behaviour, memory)
         kept = site_kept(Path(str(where)), order) if keeps else Notes()
-        return Site(data, order.config, memory, conduct, kept), None
+        return Site(data, order.config, memory, conduct, kept, data.limits), None
     number = int(context.node_config["partition-id"])
     own = _partition(order.config, number)
 

@@ -163,7 +163,7 @@ class _Server:
             # What sites told may be a lie or not; in a simulation it is the truth, which the
             # strategy is not to see.
             truth = None if self.names else true_clients(config, population)
-            trust, capped = None, {}
+            trust, capped = None, dict[str, int]()
             if truth is None:
                 population, trust, capped = _believed(config, population)
             else:
