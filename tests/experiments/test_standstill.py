@@ -35,7 +35,9 @@ def test_a_run_without_a_single_update_has_failed_and_says_why():
 
 def test_a_standstill_for_half_of_the_run_has_failed():
     still = [record(k, (0, 1), contributions=(0.0, 0.0)) for k in range(2, 5)]
-    with pytest.raises(EmptyRunError, match=r"stood still: .* last 3 rounds of 4.*contribution was"):
+    with pytest.raises(
+        EmptyRunError, match=r"stood still: .* last 3 rounds of 4.*contribution was"
+    ):
         check_trained([record(1), *still])
     check_trained([record(1), *still[:2]])  # too short to tell
     check_trained([*[record(k) for k in range(1, 5)], *still])  # less than half
@@ -45,7 +47,7 @@ def test_a_standstill_for_half_of_the_run_has_failed():
 
 def test_a_run_whose_clients_all_abstain_is_recorded_and_raised(tmp_path):
     settings = {"rounds": 2, "clients": 3, "per_round": 2, "model": "logistic"}
-    with pytest.raises(EmptyRunError, match="the model is untrained: .* training did not pay"):
+    with pytest.raises(EmptyRunError, match=r"the model is untrained: .* training did not pay"):
         flamma.run(
             **settings,
             strategy={"name": "flamma", "warmup_iterations": 0},

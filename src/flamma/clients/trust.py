@@ -28,12 +28,12 @@ class TrustLimits:
     Parameters
     ----------
     samples_ratio : float
-        A client counts for at most this many times the median of all clients' samples; infinite
-        for no limit.
+        A client counts for at most this many times the median of all clients' samples; 0 for no
+        limit.
     update_ratio : float
-        An update longer than this many times the median length is refused; infinite for no limit.
+        An update longer than this many times the median length is refused; 0 for no limit.
     longest_update : float
-        An update longer than this is refused in any case.
+        An update longer than this is refused in any case; 0 for no limit.
     samples : mapping of str to int
         The samples of clients by name, as the operator has written them down: such a client counts
         for at most these, whatever the median is.
@@ -46,15 +46,16 @@ class TrustLimits:
 
     samples_ratio: float = 10.0
     update_ratio: float = 1000.0
-    longest_update: float = math.inf
+    longest_update: float = 0.0
     samples: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("samples_ratio", "update_ratio"):
-            if not getattr(self, name) >= 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name):g}.")
-        if not self.longest_update > 0:
-            raise ConfigError(f"longest_update must be above 0, not {self.longest_update:g}.")
+            ratio = getattr(self, name)
+            if ratio != 0 and not ratio >= 1:
+                raise ConfigError(f"{name} must be at least 1, or 0 for no limit, not {ratio:g}.")
+        if not self.longest_update >= 0:
+            raise ConfigError(f"longest_update must be at least 0, not {self.longest_update:g}.")
         for client, count in self.samples.items():
             if type(count) is not int or not 0 < count <= MOST_SAMPLES:
                 raise ConfigError(
@@ -74,7 +75,8 @@ class TrustLimits:
         """
         written = np.array([self.samples.get(name, 0) for name in names], dtype=np.int64)
         believed = np.where(written > 0, np.minimum(written, told), told)
-        most = min(float(MOST_SAMPLES), self.samples_ratio * lower_median(believed))
+        ratio = self.samples_ratio or math.inf
+        most = min(float(MOST_SAMPLES), ratio * lower_median(believed))
         return np.where(written > 0, written, int(most))
 
 
@@ -171,12 +173,12 @@ class Trust:
         One as long as the model itself is never too long, or a few tiny updates would shut out the
         honest ones.
         """
-        least = max(1.0, received)
+        least, ratio = max(1.0, received), self.limits.update_ratio or math.inf
         if known.size < 2:  # there is nothing to compare with
-            relative = self.limits.update_ratio * least
+            relative = ratio * least
         else:
-            relative = max(least, self.limits.update_ratio * lower_median(known))
-        return min(relative, self.limits.longest_update)
+            relative = max(least, ratio * (lower_median(known) or least))
+        return min(relative, self.limits.longest_update or math.inf)
 
 
 def refused(report: Report, why: str) -> Report:

@@ -111,9 +111,9 @@ def all_samples(path: Path, table: Mapping[str, Any], where: str) -> tuple[Input
         If the table or the data it names cannot be used.
     """
     try:
-        kind, source = read_source(table, where)
-        if isinstance(source, DatasetSlice):
+        if "dataset" in table:
             raise DataError(f"[{where}] names data of one's own, by npz, parquet or folder.")
+        kind, source = read_source(table, where)
         site = SiteFile(path.resolve(), "", None, False, kind, source)
         parts, classes = _own_samples(site)
         _check(parts, classes, TASKS[task_of(source)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,18 +29,18 @@ class Deployment(NetworkEngine):
         The folder of the server, or of the whole deployment; the run must start on its host.
     samples_ratio : float
         A site counts for at most this many times the median of all sites' samples, unless the
-        server's ``host.toml`` says how many it has; ``inf`` for no limit.
+        server's ``host.toml`` says how many it has; 0 for no limit.
     update_ratio : float
-        An update longer than this many times the median length of updates is refused; ``inf`` for
-        no limit.
+        An update longer than this many times the median length of updates is refused; 0 for no
+        limit.
     longest_update : float
-        An update longer than this is refused in any case.
+        An update longer than this is refused in any case; 0 for no limit.
     """
 
     server: str = ""
     samples_ratio: float = 10.0
     update_ratio: float = 1000.0
-    longest_update: float = math.inf
+    longest_update: float = 0.0
 
     name: ClassVar[str] = "deployment"
     summary: ClassVar[str] = "the sites of a federation made by flamma deploy"

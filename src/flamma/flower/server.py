@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from logging import ERROR, INFO, WARNING
@@ -77,7 +76,7 @@ class FlowerStrategy(Strategy):
         All other clients count for at most this many times the median of all clients' samples.
     update_ratio, longest_update : float
         An update longer than this many times the median length of updates is refused, and one
-        longer than ``longest_update`` in any case.
+        longer than ``longest_update`` in any case; 0 for no limit.
     **options
         The strategy's own, such as ``decay_start``. The server learns costs that clients do not
         tell from their responses, whatever ``server_costs`` says.
@@ -120,7 +119,7 @@ class FlowerStrategy(Strategy):
         samples: Mapping[str, int] | None = None,
         samples_ratio: float = 10.0,
         update_ratio: float = 1000.0,
-        longest_update: float = math.inf,
+        longest_update: float = 0.0,
         **options: Any,
     ) -> None:
         self.name = name
