@@ -235,8 +235,9 @@ def test_a_lie_about_samples_does_not_own_the_model(app, introduces):
             content["flamma"]["samples"] = 10**9
         if "arrays" in content:
             metrics = content["metrics"]
+            if node == villain:
+                metrics[SAMPLES_METRIC] = 10**9
             told.append(int(metrics[SAMPLES_METRIC]))
-            metrics[SAMPLES_METRIC] = 10**9 if node == villain else metrics[SAMPLES_METRIC]
         return content
 
     strategy = FlowerStrategy("fedavg", per_round=CLIENTS, epochs=1)
@@ -251,9 +252,8 @@ def test_a_lie_about_samples_does_not_own_the_model(app, introduces):
         patched.setattr(type(strategy._config.strategy), "average", average)
         started(app, strategy, rounds=1, interfere=interfere)
     assert strategy.history[0].failed == {}
-    known = told if not introduces else [*sorted(told)[:-1], 10**9]
-    assert weighed[0][-1] <= 10 * sorted(known)[(CLIENTS - 1) // 2 + (0 if introduces else 1)]
-    assert sum(weighed[0][:-1]) * 10 >= weighed[0][-1]
+    honest = sorted(told)[:-1]
+    assert weighed == [[*honest, 10 * honest[1]]]
 
 
 def test_what_the_operator_wrote_down_is_all_that_a_client_counts_for(app):
