@@ -33,12 +33,11 @@ def check_trained(history: Sequence[RoundRecord], where: str = "") -> None:
     if not empty or not (len(empty) == len(history) or _stands_still(empty, len(history))):
         return
     recorded = f" The rounds are recorded in {where}." if where else ""
-    what = "the model is untrained" if len(empty) == len(history) else "the run stood still"
-    rounds = f"{len(empty)} round{'s' if len(empty) > 1 else ''}"
-    raise EmptyRunError(
-        f"{what}: no update of any client was used in the last {rounds} of {len(history)}; "
-        f"{why_empty(empty)}.{recorded}"
-    )
+    what = f"the model is untrained: no client's update was used in {len(history)} rounds"
+    if len(empty) < len(history):
+        last = history[-len(empty) - 1].round
+        what = f"the run stood still: no client's update was used after round {last}"
+    raise EmptyRunError(f"{what}; {why_empty(empty)}.{recorded}")
 
 
 def empty_at_end(history: Sequence[RoundRecord]) -> Sequence[RoundRecord]:
