@@ -31,7 +31,7 @@ from flamma.data.site_files import (
     ParquetFile,
     SiteFile,
     read_site,
-    read_source,
+    read_site_source,
 )
 from flamma.data.site_limits import SiteLimits
 from flamma.errors import ConfigError, DataError
@@ -113,7 +113,7 @@ def all_samples(path: Path, table: Mapping[str, Any], where: str) -> tuple[Input
     try:
         if "dataset" in table:
             raise DataError(f"[{where}] names data of one's own, by npz, parquet or folder.")
-        kind, source = read_source(table, where)
+        kind, source = read_site_source(table, where)
         site = SiteFile(path.resolve(), "", None, False, kind, source)
         parts, classes = _own_samples(site)
         _check(parts, classes, TASKS[task_of(source)])

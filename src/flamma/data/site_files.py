@@ -212,14 +212,14 @@ def read_site(path: Path) -> SiteFile:
         if top.cost is not None and top.cost <= 0:
             raise DataError(f"cost must be positive, not {top.cost:g}.")
         behaviour = make_behaviour(BEHAVIOURS.choose(top.behaviour, "behaviour"), "behaviour")
-        kind, source = read_source(top.data)
+        kind, source = read_site_source(top.data)
     except (ConfigError, DataError) as error:
         raise DataError(f"{path}: {error}") from error
     own = (path.resolve(), top.name, top.cost, top.tell_cost)
     return SiteFile(*own, kind, source, behaviour, top.limits)
 
 
-def read_source(table: Any, where: str = "data") -> tuple[str, SiteSource]:
+def read_site_source(table: Any, where: str = "data") -> tuple[str, SiteSource]:
     """Return the kind of a source and the source that a table describes.
 
     Raises
