@@ -36,6 +36,10 @@ class RunError(FlammaError):
     """A run directory cannot be written, read or continued."""
 
 
+class EmptyRunError(RunError):
+    """A run came to its end, but nobody trained: in no round, or not any more."""
+
+
 class RecordError(RunError):
     """A line of ``rounds.jsonl`` cannot be used; the message says why, as the end of a sentence.
 

@@ -167,13 +167,12 @@ class Federation(Generic[S]):
 
     def _counted(self, record: RoundRecord, state: S, survey: Survey | None) -> RoundRecord:
         """Return the record with its traffic: vectors of weights, not the few numbers beside."""
-        answered = len(record.selected) - len(record.failed) - len(record.abstained)
         down, up = traffic(self.strategy.download(state)) if self.strategy.sends_models else (0, 0)
         surveyed = 0 if survey is None else survey.bytes_down
         return replace(
             record,
             survey=survey,
-            bytes_up=answered * up,
+            bytes_up=record.used * up,
             bytes_down=len(record.selected) * down + surveyed,
         )
 

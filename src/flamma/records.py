@@ -195,6 +195,11 @@ class RoundRecord:
         """Whether clients are paid in this round: by an amount each, or for a contribution."""
         return self.payments is not None or self.contributions is not None
 
+    @property
+    def used(self) -> int:
+        """How many clients' answers were used: of those who neither failed nor abstained."""
+        return len(self.selected) - len(self.failed) - len(self.abstained)
+
     def payment(self, place: int) -> float:
         """Return what the selected client at a place earns less its fine; 0 where nobody is paid.
 

@@ -87,6 +87,24 @@ def test_what_goes_wrong_at_sites_is_recorded_and_the_run_goes_on(trial, tmp_pat
     assert f"failures {sum(map(len, failed))}" in shown
 
 
+def test_a_site_keeps_to_its_own_limits_and_counts_for_what_was_written_down(trial, tmp_path):
+    site, host = trial.folder / "sites" / "site1" / "site.toml", trial.folder / "server/host.toml"
+    texts = {path: path.read_text() for path in (site, host)}
+    try:
+        site.write_text(f"limits = {{epochs = 4}}\n{texts[site]}")
+        host.write_text(f"{texts[host]}\n[samples]\nsite2 = 7\n")
+        out = tmp_path / "run"
+        run = trial.begin(out, *TINY, "--strategy", "fedavg", "--epochs", 5, "--rounds", 1)
+        code, _, progress = finish(run)
+    finally:
+        for path, text in texts.items():
+            path.write_text(text)
+    assert code == 0, progress
+    failed = rounds(out)[0].failed
+    assert failed == {1: "the order is for 5 epochs, and this site does at most 4"}
+    assert (out / "population.csv").read_text().splitlines()[3].split(",")[1] == "7"
+
+
 def test_sites_with_data_of_their_own(trial, tmp_path):
     """Two with arrays, one with pictures, one with a cost of its own, two that are not honest."""
     places = [trial.folder / "sites" / f"site{k}" for k in range(3)]

@@ -17,7 +17,7 @@ import pytest
 import flamma
 from flamma.contributions import CONTRIBUTIONS
 from flamma.data.federated import federated_from_arrays
-from flamma.errors import FlammaError, RunError
+from flamma.errors import EmptyRunError, FlammaError, RunError
 from flamma.experiments import checkpoint
 from flamma.experiments.config import make_config
 from flamma.experiments.engine import Assignment
@@ -190,11 +190,13 @@ def test_faults_are_survived_and_recorded(tmp_path):
 
 
 def test_a_client_slower_than_the_limit_is_late(tmp_path):
-    done = run(
-        small(strategy={"name": "fedavg"}, rounds=1),
-        out=tmp_path / "run",
-        engine__time_limit=1e-9,
-    )
+    with pytest.raises(EmptyRunError, match='3 of them with "late: over 1e-09 s"'):
+        run(
+            small(strategy={"name": "fedavg"}, rounds=1),
+            out=tmp_path / "run",
+            engine__time_limit=1e-9,
+        )
+    done = Run.load(tmp_path / "run")
     assert all("late" in reason for reason in done.history[0].failed.values())
     assert len(done.history[0].failed) == 3
 

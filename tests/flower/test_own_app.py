@@ -24,7 +24,7 @@ from documented import ROOT
 from engines.flower.loopback import LoopGrid, partitions
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.engines.flower.simulation import end_session
-from flamma.errors import FlammaError, MissingExtraError
+from flamma.errors import EmptyRunError, FlammaError, MissingExtraError
 from flamma.flower import FlammaStrategy, FlowerStrategy, MessageError, respond
 from flamma.flower.client import EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC
 from flamma.flower.refusals import needs_our_clients
@@ -178,6 +178,8 @@ HOSTILE = {
     "dtype": (lambda c: arrays(c, lambda a: a.astype(np.float64)), "bytes instead|of the type"),
     "torn": (lambda c: torn(c["arrays"]["1.weight"]), "the weights 1.weight cannot be read"),
     "loss": (lambda c: c["metrics"].__setitem__(LOSS_METRIC, 1e300), "the loss is 1e\\+300"),
+    "no loss": (lambda c: c["metrics"].__setitem__(LOSS_METRIC, np.inf), "the loss is inf"),
+    "huge": (lambda c: arrays(c, lambda a: np.full_like(a, 3.4e38)), "an update of length"),
     "names": (lambda c: c["arrays"].pop("4.bias"), "other names, such as '4.bias'"),
     "twice": (lambda c: c.__setitem__("more", c["arrays"]), "2 records of the kind ArrayRecord"),
     "no metrics": (lambda c: c.pop("metrics"), "0 records of the kind MetricRecord"),
@@ -218,6 +220,47 @@ def test_a_hostile_answer_is_refused_and_the_round_goes_on(app, kind):
     assert record.failed[1].startswith("refused: ")
     assert re.search(reason, record.failed[1])
     assert np.isfinite(strategy._state.params).all()
+
+
+@pytest.mark.parametrize("introduces", [True, False])
+def test_a_lie_about_samples_does_not_own_the_model(app, introduces):
+    grid = LoopGrid(partitions(CLIENTS))
+    villain = next(n for n, c in grid.nodes.items() if c.node_config["partition-id"] == 1)
+    told = []
+
+    def interfere(node, content):
+        if "flamma" in content and not introduces:
+            raise ValueError("who asks?")
+        if node == villain and "flamma" in content:
+            content["flamma"]["samples"] = 10**9
+        if "arrays" in content:
+            metrics = content["metrics"]
+            if node == villain:
+                metrics[SAMPLES_METRIC] = 10**9
+            told.append(int(metrics[SAMPLES_METRIC]))
+        return content
+
+    strategy = FlowerStrategy("fedavg", per_round=CLIENTS, epochs=1)
+    weighed = []
+    aggregate = strategy._config.strategy.__class__.average
+    with pytest.MonkeyPatch.context() as patched:
+
+        def average(self, accepted, weights, reference=None):
+            weighed.append(sorted(weights))
+            return aggregate(self, accepted, weights, reference)
+
+        patched.setattr(type(strategy._config.strategy), "average", average)
+        started(app, strategy, rounds=1, interfere=interfere)
+    assert strategy.history[0].failed == {}
+    honest = sorted(told)[:-1]
+    assert weighed == [[*honest, 10 * honest[1]]]
+
+
+def test_what_the_operator_wrote_down_is_all_that_a_client_counts_for(app):
+    strategy = FlowerStrategy("fedavg", per_round=2, epochs=1, samples={"2": 7})
+    started(app, strategy, rounds=1)
+    assert strategy._state.samples.tolist()[2] == 7
+    assert min(strategy._state.samples.tolist()[:2]) > 7
 
 
 def test_who_gives_no_score_is_counted(app):
@@ -312,7 +355,8 @@ def test_clients_that_know_nothing_of_us_can_play_what_has_no_game():
     np.testing.assert_array_equal(result.arrays["w"].numpy(), [2.0, 2.0, 2.0])
     assert result.evaluate_metrics_clientapp[2]["accuracy"] == 50
     game = FlammaStrategy(per_round=2, warmup_iterations=0, accuracy="acc")
-    game.start(grid=grid, initial_arrays=initial, num_rounds=1)
+    with pytest.raises(EmptyRunError, match=r'untrained: .*"refused: flamma\.epochs is missing"'):
+        game.start(grid=grid, initial_arrays=initial, num_rounds=1)
     reasons = set(game.history[0].failed.values())
     assert reasons == {"refused: flamma.epochs is missing"}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,9 @@ from flamma.data.site_files import (
     SiteFile,
     TableFile,
     read_site,
+    read_site_source,
 )
+from flamma.data.site_limits import SiteLimits
 from flamma.data.site_preparations import prepared, source_state
 from flamma.data.site_tables import read_declared, read_table
 from flamma.errors import ConfigError, DataError
@@ -56,7 +59,8 @@ class SiteData:
 
     ``tells_cost`` is whether the server may know the cost. ``behaviour`` is honest but in a test
     of one's own federation. ``labels`` are what classes are called, empty if they have numbers
-    only, and ``columns_sha256`` is of a table's declared columns.
+    only, and ``columns_sha256`` is of a table's declared columns. ``limits`` are what it does at
+    most for an order.
     """
 
     name: str
@@ -71,6 +75,7 @@ class SiteData:
     task: str = DEFAULT_TASK
     labels: tuple[str, ...] = ()
     columns_sha256: str = ""
+    limits: SiteLimits = field(default_factory=SiteLimits)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -94,10 +99,40 @@ def load_site(path: str | Path) -> SiteData:
     except (ConfigError, DataError) as error:
         raise DataError(f"{site.path}: {error}") from error
     told = (site.tells_cost, site.behaviour, task_of(site.source))
-    labels = tuple(about["labels"])
+    labels, digest = tuple(about["labels"]), about["columns_sha256"]
     return SiteData(
-        site.name, site.cost, *parts, about["classes"], *told, labels, about["columns_sha256"]
+        site.name, site.cost, *parts, about["classes"], *told, labels, digest, site.limits
     )
+
+
+def all_samples(path: Path, table: Mapping[str, Any], where: str) -> tuple[Inputs, Targets]:
+    """Return all samples and targets of a source that a table of another file names.
+
+    Parameters
+    ----------
+    path : Path
+        That file; relative names of data start at its folder.
+    table : mapping
+        The table, with the keys of the table ``[data]`` of a ``site.toml``.
+    where : str
+        What the table is called.
+
+    Raises
+    ------
+    DataError
+        If the table or the data it names cannot be used.
+    """
+    try:
+        if "dataset" in table:
+            raise DataError(f"[{where}] names data of one's own, by npz, parquet or folder.")
+        kind, source = read_site_source(table, where)
+        site = SiteFile(path.resolve(), "", None, False, kind, source)
+        assert not isinstance(source, DatasetSlice)  # a table that names a dataset is refused above
+        parts, classes = _own_parts(_read(site, source), source)
+        _check(parts, classes, TASKS[task_of(source)])
+    except (ConfigError, DataError) as error:
+        raise DataError(f"{path}: {error}") from error
+    return np.concatenate([parts[0], parts[2]]), np.concatenate([parts[1], parts[3]])
 
 
 def _load(site: SiteFile) -> tuple[Parts, dict[str, Any]]:

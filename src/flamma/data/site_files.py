@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from flamma.clients.behaviours import BEHAVIOURS, Behaviour, make_behaviour
 from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES, choose_split
 from flamma.data.pictures import PictureOptions
+from flamma.data.site_limits import SiteLimits
 from flamma.data.site_preparations import SITE_PREPARATIONS
 from flamma.errors import ConfigError, DataError
 from flamma.names import SITE_NAME, unknown
@@ -175,7 +176,7 @@ class SiteFile:
 
     ``kind`` is the key of :data:`SITE_SOURCES` by which the file names its data. ``tells_cost`` is
     whether the server may know the site's cost. ``behaviour`` is what the key of that name says,
-    honest without it.
+    honest without it. ``limits`` are what the site does at most for an order.
     """
 
     path: Path
@@ -185,6 +186,7 @@ class SiteFile:
     kind: str
     source: SiteSource
     behaviour: Behaviour = field(default_factory=Behaviour)
+    limits: SiteLimits = field(default_factory=SiteLimits)
 
     def data_path(self, key: str = "") -> Path:
         """Return where the site's own data are, or what another key of ``[data]`` names.
@@ -218,6 +220,7 @@ class _Top:
     tell_cost: bool = False
     behaviour: Any = "honest"
     data: Any = None
+    limits: SiteLimits = field(default_factory=SiteLimits)
 
 
 def read_site(path: Path) -> SiteFile:
@@ -239,20 +242,27 @@ def read_site(path: Path) -> SiteFile:
         if top.cost is not None and top.cost <= 0:
             raise DataError(f"cost must be positive, not {top.cost:g}.")
         behaviour = make_behaviour(BEHAVIOURS.choose(top.behaviour, "behaviour"), "behaviour")
-        kind, source = _source(top.data)
+        kind, source = read_site_source(top.data)
     except (ConfigError, DataError) as error:
         raise DataError(f"{path}: {error}") from error
     own = (path.resolve(), top.name, top.cost, top.tell_cost)
-    return SiteFile(*own, kind, source, behaviour)
+    return SiteFile(*own, kind, source, behaviour, top.limits)
 
 
-def _source(table: Any) -> tuple[str, SiteSource]:
+def read_site_source(table: Any, where: str = "data") -> tuple[str, SiteSource]:
+    """Return the kind of a source and the source that a table describes.
+
+    Raises
+    ------
+    FlammaError
+        If it does not describe one.
+    """
     named = [kind for kind in SITE_SOURCES if isinstance(table, Mapping) and kind in table]
     if len(named) != 1:
-        raise DataError(f"[data] must have exactly one of the keys {', '.join(SITE_SOURCES)}.")
+        raise DataError(f"[{where}] must have exactly one of the keys {', '.join(SITE_SOURCES)}.")
     kind = SITE_SOURCES[named[0]]
     options: dict[str, Any] = {}
     if kind is DatasetSlice:
         keys = [field.name for field in fields(kind) if field.name != "split"]
         options["split"], table = choose_split(table, keys)
-    return named[0], kind(**options, **from_table(kind, table, "data."))
+    return named[0], kind(**options, **from_table(kind, table, f"{where}."))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from flamma.clients.trust import TrustLimits
+from flamma.deploy.hosts import HOST, ServerHost, read_server
 from flamma.errors import ConfigError, DeployError
 from flamma.experiments.engine import Assignment, NetworkEngine
 from flamma.experiments.folder import RunFolder
+from flamma.types import Inputs, Targets
 
 
 @dataclass(frozen=True)
@@ -23,13 +27,50 @@ class Deployment(NetworkEngine):
     ----------
     server : str
         The folder of the server, or of the whole deployment; the run must start on its host.
+    samples_ratio : float
+        A site counts for at most this many times the median of all sites' samples, unless the
+        server's ``host.toml`` says how many it has; 0 for no limit.
+    update_ratio : float
+        An update longer than this many times the median length of updates is refused; 0 for no
+        limit.
+    longest_update : float
+        An update longer than this is refused in any case; 0 for no limit.
     """
 
     server: str = ""
+    samples_ratio: float = 10.0
+    update_ratio: float = 1000.0
+    longest_update: float = 0.0
 
     name: ClassVar[str] = "deployment"
     summary: ClassVar[str] = "the sites of a federation made by flamma deploy"
     clients_hold_data: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._limits({})
+
+    def trust_limits(self) -> TrustLimits:
+        """Return how far sites are believed, with what the server's ``host.toml`` says."""
+        return self._limits(self._host.samples if self.server else {})
+
+    def validation_set(self) -> tuple[Inputs, Targets] | None:
+        """Return the validation set that the server's ``host.toml`` names, None if it does not."""
+        from flamma.data.site_data import all_samples
+
+        if not self.server or not self._host.validation:
+            return None
+        return all_samples(self._host.folder / HOST, self._host.validation, "validation")
+
+    @property
+    def _host(self) -> ServerHost:
+        return read_server(Path(self.server))
+
+    def _limits(self, samples: Mapping[str, int]) -> TrustLimits:
+        try:
+            return TrustLimits(self.samples_ratio, self.update_ratio, self.longest_update, samples)
+        except ConfigError as error:
+            raise ConfigError(f"engine.{error}") from None
 
     def execute(self, assignment: Assignment) -> None:
         """Submit a run to the federation and follow it to its end.
@@ -42,7 +83,6 @@ class Deployment(NetworkEngine):
         FlammaError
             If the run cannot be submitted, or ends before all of its rounds are done.
         """
-        from flamma.deploy.hosts import read_server
         from flamma.deploy.runs import check_online, follow, submit, unfinished_run
 
         if assignment.data is not None or assignment.model is not None:

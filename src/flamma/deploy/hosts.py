@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flamma.errors import DeployError
-from flamma.names import SITE_NAME
+from flamma.names import SITE_NAME, unknown
 from flamma.options import convert, from_table
 from flamma.toml import read_toml
 
@@ -78,6 +78,12 @@ class ServerHost(Host):
         What classes are called at all sites, in order; empty if sites need only agree.
     columns : str
         The file with the declared columns of the sites' tables; empty if sites need only agree.
+    samples : mapping of str to int
+        How many training samples sites have, as far as the operator has written it down; they
+        count for no more, whatever they say.
+    validation : mapping
+        The server's own validation set where sites bring their own data, with the keys of the
+        table ``[data]`` of a site: ``npz``, ``parquet`` or ``folder``.
     """
 
     listen: str
@@ -87,10 +93,17 @@ class ServerHost(Host):
     data: Mapping[str, Any] = field(default_factory=dict)
     class_names: tuple[str, ...] = ()
     columns: str = ""
+    samples: Mapping[str, Any] = field(default_factory=dict)
+    validation: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in self.sites:
             _check_name(name)
+        for name, count in self.samples.items():
+            if name not in self.sites:
+                raise DeployError(unknown("site in samples", name, self.sites))
+            if type(count) is not int or count < 1:
+                raise DeployError(f"samples.{name} must be a whole number above 0, not {count!r}.")
         if len(set(self.sites)) != len(self.sites) or not self.sites:
             raise DeployError("sites must be different names, at least one.")
         for key, port in (("port", self.port), ("control_port", self.control_port)):

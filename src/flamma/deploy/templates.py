@@ -135,6 +135,8 @@ name = "{name}"
 # cost = 0.1              # what a squared epoch costs this site; by default the run draws it
 # tell_cost = true        # tell the server that cost; by default it has to estimate it
 
+# limits = {{epochs = 1000, seconds = 3600, bytes = 100000000}}  # the most for one order
+
 # {about}, one of:
 #   npz = "data.npz"          arrays x and y, and perhaps held_x and held_y
 #   parquet = "data.parquet"  columns image (encoded pictures) and label

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from flamma.data.site_limits import OverLimitError
 from flamma.numerics import total
 from flamma.training.jobs import TooSlow, Trained
 from flamma.types import LocalTask, Params, Report
@@ -48,6 +49,8 @@ def late(limit: float | None) -> str:
 
 def one_line(error: BaseException) -> str:
     """Return an exception as one line of at most 200 characters."""
+    if isinstance(error, OverLimitError):  # a refusal, not a fault
+        return str(error)[:200]
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}"[:200] if lines else type(error).__name__
 

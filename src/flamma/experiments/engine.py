@@ -14,12 +14,14 @@ from flamma.processes import MOST_PROCESSES
 from flamma.registry import Registry
 
 if TYPE_CHECKING:
+    from flamma.clients.trust import TrustLimits
     from flamma.data.federated import FederatedData
     from flamma.experiments.config import Config
     from flamma.experiments.folder import RunFolder
     from flamma.models.weights import StartWeights
     from flamma.tasks.own import OwnLoss, OwnMetric
     from flamma.training.augmentations import Augment
+    from flamma.types import Inputs, Targets
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +123,16 @@ class NetworkEngine(Engine):
         super().__post_init__()
         if not self.wait > 0:
             raise ConfigError("engine.wait must be a positive number of seconds.")
+
+    def trust_limits(self) -> TrustLimits:
+        """Return how far the server believes clients that are not its own."""
+        from flamma.clients.trust import TrustLimits
+
+        return TrustLimits()
+
+    def validation_set(self) -> tuple[Inputs, Targets] | None:
+        """Return the samples and targets that the server has of its own; None if it has none."""
+        return None
 
 
 ENGINES: Registry[type[Engine]] = Registry(

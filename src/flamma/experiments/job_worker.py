@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flamma.clients.behaviours.notes import NOTES
-from flamma.errors import FlammaError, RunError
+from flamma.errors import EmptyRunError, FlammaError, RunError
 from flamma.experiments.callbacks.dispatch import Callbacks
 from flamma.experiments.checkpoint import CHECKPOINT_FOLDER
 from flamma.experiments.config import Config
@@ -86,6 +87,8 @@ def do_job(
             go_on(path, own, Callbacks((), on_round), data_dir)
         else:
             run_config(job.config, path, own, on_round=on_round, data_dir=data_dir)
+    except EmptyRunError as error:  # what is compared includes that nobody takes part
+        warnings.warn(f"{path}: {error}", stacklevel=2)
     except FlammaError as error:
         raise RunError(f"{path}: {error}") from None
     with suppress(OSError):

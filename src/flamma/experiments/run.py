@@ -21,6 +21,7 @@ from flamma.experiments.progress_bar import ProgressBar, wants_bar
 from flamma.experiments.run_object import DEPLOYMENT as DEPLOYMENT
 from flamma.experiments.run_object import Run as Run
 from flamma.experiments.scratch import place_for
+from flamma.experiments.standstill import check_trained
 from flamma.records import RoundRecord
 from flamma.training.augmentations import OWN_AUGMENTATION, Augment
 
@@ -274,7 +275,9 @@ def _execute(assignment: Assignment) -> Run:
     path = assignment.folder.path
     with assignment.callbacks.until_end(lambda: Run.load(path)):
         assignment.config.engine.execute(assignment)
-    return replace(Run.load(path), known_model=assignment.model)
+    done = replace(Run.load(path), known_model=assignment.model)
+    check_trained(done.history, str(path))
+    return done
 
 
 def default_folder(config: Config) -> Path:

@@ -11,7 +11,7 @@ import numpy as np
 from flamma.clients.behaviours import TrueClients, assign
 from flamma.clients.costs import CostedClients, true_costs
 from flamma.errors import ConfigError, RunError
-from flamma.experiments.config import Config
+from flamma.experiments.config import OWN, Config
 from flamma.experiments.folder import POPULATION, RunFolder
 from flamma.experiments.model_card import ModelCard
 from flamma.experiments.population import CLIENTS_AT_ONCE, csv_cell, read_columns, whole
@@ -137,10 +137,10 @@ def check_validation(config: Config, samples: int) -> None:
     """Refuse a strategy that needs a validation set where the server has none."""
     who = config.strategy.in_need_of("needs_validation")
     if who and not samples:
-        raise ConfigError(
-            f"{who} scores updates on the server's own data: set data.validation_samples, or give "
-            f"the server a validation set."
-        )
+        how = "set data.validation_samples, or give the server a validation set"
+        if config.data.dataset == OWN and config.engine.clients_hold_data:
+            how = "name a validation set in the server's host.toml, [validation] npz = ..."
+        raise ConfigError(f"{who} scores updates on the server's own data: {how}.")
 
 
 def evaluated_clients(config: Config) -> Ints | None:

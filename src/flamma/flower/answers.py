@@ -16,6 +16,7 @@ from flamma.engines.flower.payload import read_reply, real_number
 from flamma.flower.client import EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC
 from flamma.flower.handshake import ConnectedClients
 from flamma.flower.named_arrays import NamedArrays
+from flamma.records import RoundRecord
 from flamma.types import MOST_SAMPLES, Report, Scores
 
 Record = TypeVar("Record", ArrayRecord, MetricRecord)
@@ -35,7 +36,7 @@ def read_update(
     samples = _whole_number(told, SAMPLES_METRIC)
     said = real_number(told.get(LOSS_METRIC))
     loss = said if isinstance(said, float) else math.nan
-    if LARGEST_LOSS < loss < math.inf:
+    if loss > LARGEST_LOSS:
         raise MessageError(f"it says that the loss is {loss:g}")
     fixed, most = epoch_range
     # A client that does not know FLamma does as many epochs as it was told, where that is fixed.
@@ -64,6 +65,8 @@ def read_metrics(content: RecordDict, accuracy: str, loss: str) -> tuple[float, 
         raise MessageError(f"there is no {accuracy} in it")
     if not 0 <= share <= 1:
         raise MessageError(f"it says that the accuracy is {share:g}, which is not in [0, 1]")
+    if loss in told and not math.isfinite(lost):
+        raise MessageError(f"it says that the loss is {lost:g}")
     return 100.0 * share, lost, _whole_number(told, SAMPLES_METRIC)
 
 
@@ -86,6 +89,20 @@ def read_scores(
         except MessageError as error:
             missing[client] = error.reason
     return Scores(share, losses, samples, math.nan, math.nan, missing)
+
+
+def round_metrics(record: RoundRecord) -> MetricRecord:
+    """Return what Flower is told of a round."""
+    told: dict[str, int | float] = {
+        "decay_factor": record.decay_factor,
+        "epochs_total": record.epochs_total,
+        "failed": len(record.failed),
+        "abstained": len(record.abstained),
+    }
+    if record.certificate is not None:
+        told["follower_gap"] = record.certificate.follower_gap
+        told["leader_regret"] = record.certificate.leader_regret
+    return MetricRecord(dict(told))
 
 
 def _only(content: RecordDict, kind: type[Record]) -> Record:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import WARNING
 
 import numpy as np
@@ -12,6 +12,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
+from flamma.clients.trust import Trust, TrustLimits
 from flamma.engines.flower.messages import MessageError
 from flamma.engines.flower.payload import one_line_of, read_reply, real_number, take
 from flamma.errors import FlammaError
@@ -28,12 +29,14 @@ class ConnectedClients:
     """The clients in the order of their names: node ids, names, training samples and costs.
 
     A cost is NaN where a client does not tell it; ``costs`` is None if none of them does.
+    ``introduced`` is whether they said who they are; if not, the samples are not known.
     """
 
     nodes: tuple[int, ...]
     names: tuple[str, ...]
     samples: Ints
     costs: Floats | None
+    introduced: bool = True
 
     def client(self, node: int) -> int:
         """Return a node's client, -1 if it is not one of them."""
@@ -73,7 +76,7 @@ def shake_hands(grid: Grid, nodes: list[int], timeout: float) -> ConnectedClient
     if len(names) < len(nodes):
         log(WARNING, "clients did not say who they are (@app.query()): the order may change")
         equal = np.ones(len(nodes), dtype=np.int64)
-        return ConnectedClients(tuple(nodes), tuple(map(str, nodes)), equal, None)
+        return ConnectedClients(tuple(nodes), tuple(map(str, nodes)), equal, None, False)
     order = sorted(nodes, key=lambda node: (len(told[node][0]), told[node][0]))
     costs = np.array([told[node][2] for node in order])
     return ConnectedClients(
@@ -82,6 +85,17 @@ def shake_hands(grid: Grid, nodes: list[int], timeout: float) -> ConnectedClient
         np.array([told[node][1] for node in order], dtype=np.int64),
         costs if np.isfinite(costs).any() else None,
     )
+
+
+def believed(clients: ConnectedClients, limits: TrustLimits) -> tuple[ConnectedClients, Trust]:
+    """Return the clients with the samples that they count for, and what looks at their answers."""
+    if not clients.introduced:
+        return clients, Trust(limits)
+    most = limits.most_samples(clients.names, clients.samples)
+    for place in np.flatnonzero(clients.samples > most):
+        who = (clients.names[place], clients.samples[place], most[place])
+        log(WARNING, "client %s says that it has %s samples, and counts for %s", *who)
+    return replace(clients, samples=np.minimum(clients.samples, most)), Trust(limits, most)
 
 
 def read_introduction(content: RecordDict) -> tuple[str, int, float]:

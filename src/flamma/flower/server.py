@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from logging import INFO, WARNING
+from logging import ERROR, INFO, WARNING
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,22 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 from numpy.typing import NDArray
 
+from flamma.clients.trust import Trust, TrustLimits
 from flamma.engines.flower.inflation import SMALL_REPLY_BYTES, guarded
 from flamma.engines.flower.messages import MessageError
 from flamma.engines.flower.payload import TERMS_RECORD, pack_terms, read_reply
 from flamma.errors import FlammaError
 from flamma.experiments.config import make_config
+from flamma.experiments.standstill import check_trained, why_empty
 from flamma.federation import certified
-from flamma.flower.answers import read_scores, read_update
+from flamma.flower.answers import read_scores, read_update, round_metrics
 from flamma.flower.client import STRATEGY_RECORD
-from flamma.flower.handshake import ConnectedClients, shake_hands, wait_for_nodes
+from flamma.flower.handshake import (
+    ConnectedClients,
+    believed,
+    shake_hands,
+    wait_for_nodes,
+)
 from flamma.flower.named_arrays import NamedArrays, mean_of_whole
 from flamma.flower.refusals import check_own_app
 from flamma.metrics import evaluate, shown_in
@@ -62,6 +69,14 @@ class FlowerStrategy(Strategy):
         that need it.
     timeout : float
         Seconds to wait for clients to connect, and for their answers before the first round.
+    samples : mapping of str to int, optional
+        How many samples clients have, by the names that they introduce themselves with: they count
+        for no more, whatever they say.
+    samples_ratio : float
+        All other clients count for at most this many times the median of all clients' samples.
+    update_ratio, longest_update : float
+        An update longer than this many times the median length of updates is refused, and one
+        longer than ``longest_update`` in any case; 0 for no limit.
     **options
         The strategy's own, such as ``decay_start``. The server learns costs that clients do not
         tell from their responses, whatever ``server_costs`` says.
@@ -76,11 +91,14 @@ class FlowerStrategy(Strategy):
     ------
     FlammaError
         If an option cannot work.
+    EmptyRunError
+        By ``start``, if no update of any client was used in any round.
     """
 
     _state: State
     _offer: Offer
     _form: NamedArrays
+    _trust: Trust
     _known: ConnectedClients | None = None
 
     def __init__(
@@ -98,9 +116,14 @@ class FlowerStrategy(Strategy):
         loss: str = "eval_loss",
         validate: ScoreArrays | None = None,
         timeout: float = 3600.0,
+        samples: Mapping[str, int] | None = None,
+        samples_ratio: float = 10.0,
+        update_ratio: float = 1000.0,
+        longest_update: float = 0.0,
         **options: Any,
     ) -> None:
         self.name = name
+        self._limits = TrustLimits(samples_ratio, update_ratio, longest_update, samples or {})
         self.history: list[RoundRecord] = []
         self._config = make_config(
             {
@@ -144,7 +167,7 @@ class FlowerStrategy(Strategy):
                 warm, _ = self.aggregate_train(0, replies)
                 initial_arrays = initial_arrays if warm is None else warm
                 self.history.clear()
-            return super().start(
+            result = super().start(
                 grid,
                 initial_arrays,
                 num_rounds,
@@ -153,6 +176,8 @@ class FlowerStrategy(Strategy):
                 evaluate_config,
                 evaluate_fn,
             )
+        check_trained(self.history)
+        return result
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -183,6 +208,7 @@ class FlowerStrategy(Strategy):
             except MessageError as error:
                 report = Report(client, None, 0, 0, failure=error.reason)
             reports.append(report)
+        reports = self._trust.screened(reports, self._offer.terms, self._download.model)
         validate = None if self._validate is None else self._validate_params
         self._state, record = self._config.strategy.aggregate(
             self._state, self._offer, reports, validate
@@ -193,16 +219,9 @@ class FlowerStrategy(Strategy):
         for client, reason in record.failed.items():
             name = self._clients.names[client]
             log(WARNING, "client %s of round %s: %s", name, record.round, reason)
-        told: dict[str, int | float] = {
-            "decay_factor": record.decay_factor,
-            "epochs_total": record.epochs_total,
-            "failed": len(record.failed),
-            "abstained": len(record.abstained),
-        }
-        if record.certificate is not None:
-            told["follower_gap"] = record.certificate.follower_gap
-            told["leader_regret"] = record.certificate.leader_regret
-        return self._arrays(self._state.params), MetricRecord(dict(told))
+        if not record.used:
+            log(ERROR, "round %s is empty: %s", record.round, why_empty([record]))
+        return self._arrays(self._state.params), round_metrics(record)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -251,6 +270,7 @@ class FlowerStrategy(Strategy):
             raise FlammaError(f"{self.name} needs validate=..., which scores arrays.")
         self._form = NamedArrays.of(arrays, self._trainable)
         params, self._whole = self._form.flatten(arrays)
+        self._known, self._trust = believed(self._known, self._limits)
         population = Population(
             self._known.samples,
             self._known.costs,

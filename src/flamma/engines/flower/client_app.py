@@ -59,8 +59,9 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
             where = context.node_config.get("site")
             if where is None:
                 raise MessageError("a client of a simulation keeps no model")
-            reply = receive(content, asked.order, Path(str(where)))
-        elif asked.params is None:
+            return receive(content, asked.order, Path(str(where)))
+        site.limits.check_bytes(sum(part.nbytes for part in asked.vectors))
+        if asked.params is None:
             reply = pack_profile(site.profile(asked.order))
         else:
             reply = carry_out_order(site, asked, asked.params)
@@ -100,7 +101,7 @@ def find_site(order: Order, context: Context) -> tuple[Site, int | None]:
         data = load_site(str(where))
         conduct = site_conduct(data.behaviour, memory)
         kept = site_kept(Path(str(where)), order) if keeps else Notes()
-        return Site(data, order.config, memory, conduct, kept), None
+        return Site(data, order.config, memory, conduct, kept, data.limits), None
     number = int(context.node_config["partition-id"])
     own = _partition(order.config, number)
 

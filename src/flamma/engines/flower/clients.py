@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 from flwr.app import Message, MessageType, RecordDict
 
+from flamma.clients.trust import Trust
 from flamma.engines.flower.codec import pack_order, read_report, read_score
 from flamma.engines.flower.messages import MessageError, Order, OrderContent, Score
 from flamma.engines.flower.payload import read_reply
@@ -71,6 +72,8 @@ class GridClients:
         simulation clients play by their true costs, whatever they told.
     inspect : callable, optional
         Does claimed work once more at the clients; None where nobody can visit them.
+    trust : Trust, optional
+        What looks at the answers of sites; None in a simulation, whose clients are our own.
     """
 
     roster: Roster
@@ -81,6 +84,7 @@ class GridClients:
     evaluated: Ints | None = None
     own_costs: Floats | None = None
     inspect: Inspector | None = None
+    trust: Trust | None = None
     _pending: _Evaluation | None = field(default=None, init=False)
 
     def play(self, download: Download, terms: Sequence[Terms]) -> list[Report]:
@@ -138,6 +142,8 @@ class GridClients:
             c: NOT_CONNECTED if node is None else replies.get(node) for c, node in nodes.items()
         }
         reports = [self._report(offer, answers[c], params.size) for c, offer in offers.items()]
+        if self.trust is not None:
+            reports = self.trust.screened(reports, terms, download.model)
         asked = self._scoring if evaluate else ()
         scores = {c: self._score(c, answer) for c, answer in answers.items() if c in asked}
         return reports, scores
@@ -173,7 +179,10 @@ class GridClients:
     def _score(self, client: int, answer: Message | str | None) -> Score | str:
         name, held = self.roster.names[client], int(self._held_out[client])
         metric = self.runner.measures.metric
-        return self._read(answer, lambda content: read_score(content, name, held, metric))
+        found = self._read(answer, lambda content: read_score(content, name, held, metric))
+        if self.trust is None or isinstance(found, str) or not held or math.isfinite(found.loss):
+            return found
+        return f"refused: a loss of {found.loss:g}"
 
     def _read(
         self, answer: Message | str | None, read: Callable[[RecordDict], Found]

@@ -16,7 +16,9 @@ import numpy as np
 from flamma.data.cells import Label
 from flamma.data.encoding import SampleEncoding
 from flamma.data.federated import FederatedData
+from flamma.errors import RunError
 from flamma.tasks import DEFAULT_TASK, TASKS
+from flamma.types import Inputs, Targets
 
 DATA_DESCRIPTION = "data.json"
 DATA_VARIABLE = "FLAMMA_FLOWER_DATA"
@@ -77,6 +79,17 @@ def no_data(
     return FederatedData(
         x, y, nothing, x[:0], y, nothing, x[:], y, x, y, classes, "none", labels=labels, task=task
     )
+
+
+def with_validation(data: FederatedData, x: Inputs, y: Targets) -> FederatedData:
+    """Return the server's data with a validation set, which must be like the sites' samples."""
+    largest = int(y.max()) if y.dtype.kind == "i" else 0
+    if x.shape[1:] != data.shape or largest >= data.classes:
+        raise RunError(
+            f"the server's validation set has samples of the shape {x.shape[1:]} with labels up to "
+            f"{largest}, but the sites have {data.shape} in {data.classes} classes."
+        )
+    return replace(data, validation_x=x, validation_y=y)
 
 
 def _arrays() -> list[str]:

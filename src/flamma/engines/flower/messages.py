@@ -100,6 +100,11 @@ class OrderContent:
     params: Params | None = None
     extra: Params | None = None
 
+    @property
+    def vectors(self) -> list[Params]:
+        """The vectors that come with it."""
+        return [vector for vector in (self.params, self.extra) if vector is not None]
+
 
 @dataclass(frozen=True)
 class SiteProfile:

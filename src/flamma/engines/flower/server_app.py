@@ -14,10 +14,11 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from flamma.clients.behaviours import told
+from flamma.clients.trust import Trust
 from flamma.data.federated import FederatedData
 from flamma.engines.flower.clients import GridClients, Inspector
 from flamma.engines.flower.delivery import deliver
-from flamma.engines.flower.handover import no_data, server_part
+from flamma.engines.flower.handover import no_data, server_part, with_validation
 from flamma.engines.flower.messages import Order, SiteProfile
 from flamma.engines.flower.roster import Roster
 from flamma.engines.flower.simulation import FlowerSimulation
@@ -40,7 +41,7 @@ from flamma.experiments.world import (
     read_population,
     true_clients,
 )
-from flamma.types import Floats, Ints
+from flamma.types import Floats, Ints, Population
 
 GATHER_SECONDS = 300.0
 """Seconds that a run waits for all clients before its first round."""
@@ -171,7 +172,10 @@ class _Server:
             # What sites told may be a lie or not; in a simulation it is the truth, which the
             # strategy is not to see.
             truth = None if self.names else true_clients(config, population)
-            if truth is not None:
+            trust, capped = None, dict[str, int]()
+            if truth is None:
+                population, trust, capped = _believed(config, population)
+            else:
                 population = told(population, truth.behaviours, config.strategy.best_report)
             clients = GridClients(
                 roster,
@@ -182,6 +186,7 @@ class _Server:
                 evaluated_clients(config),
                 own_costs=None if truth is None else truth.population.costs,
                 inspect=None if self.names else _inspector(config, held),
+                trust=trust,
             )
             world = World(
                 clients=clients,
@@ -202,6 +207,8 @@ class _Server:
                 self.folder.write_about(model_not_delivered=missed)
         if roster.refused:
             self.folder.write_about(refused=roster.refused)
+        if capped:
+            self.folder.write_about(capped=capped)
 
     def _gathered(self, config: Config) -> Roster:
         """Return the roster once the clients are there: all of them at the beginning of a run."""
@@ -235,6 +242,18 @@ def _inspector(config: Config, data: FederatedData) -> Inspector:
     return lambda params, tasks: runner().train(params, tasks)
 
 
+def _believed(config: Config, population: Population) -> tuple[Population, Trust, dict[str, int]]:
+    """Return the sites with the samples that they count for, and what looks at their answers.
+
+    The last is how many samples those said they have who count for fewer.
+    """
+    assert isinstance(config.engine, NetworkEngine)
+    limits, said = config.engine.trust_limits(), population.samples
+    most = limits.most_samples(population.names, said)
+    above = {population.names[k]: int(said[k]) for k in np.flatnonzero(said > most)}
+    return replace(population, samples=np.minimum(said, most)), Trust(limits, most), above
+
+
 def _for_clients(config: Config) -> str:
     """Return the configuration that clients are sent.
 
@@ -256,14 +275,22 @@ def _server_data(
     """
     shapes = {profile.shape for profile in profiles}
     classes = max(profile.classes for profile in profiles)
+    tasks = sorted({profile.task for profile in profiles})
+    assert isinstance(config.engine, NetworkEngine)
+    own = config.engine.validation_set()
+    if own is not None and (data is not None or config.data.dataset != OWN):
+        raise ConfigError(
+            f"a validation set of the server's own is for sites that bring data of their own, not "
+            f"for slices of {config.data.dataset}, which has one: remove [validation]."
+        )
     if data is None and config.data.dataset != OWN:
         from flamma.experiments.setup import build_data
 
         data = build_data(config)
-    tasks = sorted({profile.task for profile in profiles})
     if data is None:
         named = labels if len(labels) == classes else ()
         data = no_data(sorted(shapes)[0], classes, tasks[0], named)
+        data = data if own is None else with_validation(data, *own)
     if tasks != [data.task]:
         others = ", ".join(task for task in tasks if task != data.task)
         raise RunError(f"the run is one of {data.task}, but clients have data of {others}.")

@@ -15,6 +15,7 @@ import numpy as np
 
 from flamma.clients.behaviours import Encounter, Introduction, Notes
 from flamma.clients.costs import CostedClients, true_costs
+from flamma.data.site_limits import UNLIMITED, SiteLimits, epochs_of
 from flamma.engines.client_side import ClientSide
 from flamma.engines.flower.client_data import ClientData
 from flamma.engines.flower.conduct import ClientConduct, Memory
@@ -70,6 +71,8 @@ class Site:
         How it behaves; honestly by default.
     kept : Notes
         What the strategy lets it keep from one training to the next.
+    limits : SiteLimits
+        What it does at most for an order; in a simulation, whatever it is asked for.
     """
 
     data: ClientData
@@ -77,6 +80,7 @@ class Site:
     memory: Memory
     conduct: ClientConduct = field(default_factory=ClientConduct)
     kept: Notes = field(default_factory=Notes)
+    limits: SiteLimits = UNLIMITED
 
     @property
     def config(self) -> Config:
@@ -117,6 +121,7 @@ class Site:
             profile, respond = self._profile(order, terms), self.config.strategy.respond
             encounter = Encounter(terms, profile, respond, self.config.seed, conduct.group)
             task = conduct.behaviour.act(encounter)
+            self.limits.check_epochs(self._epochs(task))
             report = self._carry_out(order, task, Download(params, order.round, extra))
             sent = conduct.behaviour.send(report, encounter, params, conduct.notes)
             return replace(sent, params=None, epochs=0) if terms.evaluates else sent
@@ -172,6 +177,18 @@ class Site:
     def _profile(self, order: Order, terms: Terms) -> Profile:
         return Profile(terms.client, self.cost(order), len(self.data.y))
 
+    def _epochs(self, task: LocalTask) -> float:
+        """Return the epochs of a task over this client's data, with those that are its own."""
+        samples, batch = len(self.data.y), self.config.training.batch_size
+        own = None if task.abstains or task.evaluates else self.config.strategy.own_task(task)
+        tasks = [task] if own is None else [task, own]
+        return sum(epochs_of(one, samples, batch) for one in tasks)
+
+    @property
+    def _time_limit(self) -> float | None:
+        """Seconds that a training may take: what the run says, or less."""
+        return self.limits.time_limit(self.config.engine.time_limit or None)
+
     def _side(self, order: Order) -> ClientSide:
         return ClientSide(self.config.strategy, order.trainable_size, self.kept)
 
@@ -189,7 +206,7 @@ class Site:
         self, order: Order, task: LocalTask, params: Params, vectors: TaskVectors
     ) -> Report:
         """Do a task, and report it honestly."""
-        samples, limit = len(self.data.y), self.config.engine.time_limit or None
+        samples, limit = len(self.data.y), self._time_limit
         if task.abstains:
             return Report(task.client, None, samples, epochs=0)
         begin = time.monotonic()
@@ -207,7 +224,7 @@ class Site:
     def _train(
         self, order: Order, task: LocalTask, params: Params, vectors: TaskVectors = NO_VECTORS
     ) -> Trained:
-        limit = self.config.engine.time_limit or None
+        limit = self._time_limit
         own = self.data.x, self.data.y
         x, y = own if task.owner == task.client else self.conduct.samples_of(task.owner)
         classes = order.classes or self.data.classes

@@ -1,0 +1,207 @@
+"""How far a server believes clients that are not its own: their samples, updates and losses.
+
+A simulation's clients are functions of this package, and what is checked here cannot go wrong
+there. Sites, and the clients of somebody's own app, may say and send anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from flamma.errors import ConfigError
+from flamma.numerics import norm
+from flamma.types import MOST_SAMPLES, Floats, Ints, Params, Report, Terms
+
+REMEMBERED_UPDATES = 100
+"""How many accepted updates the median length is taken over, besides those of the round."""
+
+
+@dataclass(frozen=True)
+class TrustLimits:
+    """What an operator is ready to believe.
+
+    Parameters
+    ----------
+    samples_ratio : float
+        A client counts for at most this many times the median of all clients' samples; 0 for no
+        limit.
+    update_ratio : float
+        An update longer than this many times the median length is refused; 0 for no limit.
+    longest_update : float
+        An update longer than this is refused in any case; 0 for no limit.
+    samples : mapping of str to int
+        The samples of clients by name, as the operator has written them down: such a client counts
+        for at most these, whatever the median is.
+
+    Raises
+    ------
+    ConfigError
+        If a limit cannot work.
+    """
+
+    samples_ratio: float = 10.0
+    update_ratio: float = 1000.0
+    longest_update: float = 0.0
+    samples: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("samples_ratio", "update_ratio"):
+            ratio = getattr(self, name)
+            if ratio != 0 and not ratio >= 1:
+                raise ConfigError(f"{name} must be at least 1, or 0 for no limit, not {ratio:g}.")
+        if not self.longest_update >= 0:
+            raise ConfigError(f"longest_update must be at least 0, not {self.longest_update:g}.")
+        for client, count in self.samples.items():
+            if type(count) is not int or not 0 < count <= MOST_SAMPLES:
+                raise ConfigError(
+                    f"samples.{client} must be a whole number from 1 to 2^40, not {count!r}."
+                )
+
+    def most_samples(self, names: Sequence[str], told: Ints) -> Ints:
+        """Return how many samples each client counts for at most, by what all of them told.
+
+        The median is the lower one of two, so that one of two clients cannot raise it.
+
+        Examples
+        --------
+        >>> limits = TrustLimits(samples_ratio=10, samples={"a": 50})
+        >>> limits.most_samples("abc", np.array([2**40, 200, 10**9])).tolist()
+        [50, 2000, 2000]
+        """
+        written = np.array([self.samples.get(name, 0) for name in names], dtype=np.int64)
+        believed = np.where(written > 0, np.minimum(written, told), told)
+        ratio = self.samples_ratio or math.inf
+        most = min(float(MOST_SAMPLES), ratio * lower_median(believed))
+        return np.where(written > 0, written, int(most))
+
+
+def lower_median(values: Ints | Floats) -> float:
+    """Return the median, the smaller of the two middle ones where there are two.
+
+    Examples
+    --------
+    >>> lower_median(np.array([5, 1, 9, 7]))
+    5.0
+    """
+    return float(np.sort(values, kind="stable")[(values.size - 1) // 2])
+
+
+class Trust:
+    """Looks at the answers of a round before a strategy does.
+
+    What it refuses is a report with the reason as its ``failure``. It remembers the lengths of
+    accepted updates from round to round; a run that goes on in a new process starts with those of
+    its first round there.
+
+    Parameters
+    ----------
+    limits : TrustLimits
+        What to believe.
+    most_samples : ndarray, optional
+        How many samples each client counts for at most. Without it, that is a multiple of the
+        median of those that answer in a round.
+    """
+
+    def __init__(self, limits: TrustLimits, most_samples: Ints | None = None) -> None:
+        self.limits = limits
+        self.most_samples = most_samples
+        self._lengths: deque[float] = deque(maxlen=REMEMBERED_UPDATES)
+
+    def screened(
+        self, reports: Sequence[Report], terms: Sequence[Terms], received: Callable[[int], Params]
+    ) -> list[Report]:
+        """Return the reports as far as they are believed.
+
+        Parameters
+        ----------
+        reports : sequence of Report
+            What came back.
+        terms : sequence of Terms
+            What was asked for.
+        received : callable
+            Returns the model that a client was sent, from which its update is measured.
+        """
+        asked = {t.client for t in terms if t.wants_loss or t.wants_trained_loss}
+        heard = [_with_loss(report, report.client in asked) for report in reports]
+        return self._not_too_long(self._counted(heard), received)
+
+    def _counted(self, reports: list[Report]) -> list[Report]:
+        """Return the reports, none of more samples than its client counts for."""
+        told = np.array([r.samples for r in reports if r.params is not None], dtype=np.int64)
+        if not told.size:
+            return reports
+        common = 0
+        if self.most_samples is None:
+            common = int(self.limits.most_samples([""] * told.size, told)[0])
+        return [
+            replace(r, samples=min(r.samples, common or int(self._limit(r.client))))
+            for r in reports
+        ]
+
+    def _limit(self, client: int) -> int:
+        assert self.most_samples is not None
+        return int(self.most_samples[client])
+
+    def _not_too_long(
+        self, reports: list[Report], received: Callable[[int], Params]
+    ) -> list[Report]:
+        """Refuse updates that would drown all others for good, finite as they are."""
+        lengths = [_length(report, received) for report in reports]
+        finite = [length for length in lengths if math.isfinite(length)]
+        known = np.array([*self._lengths, *finite])
+        kept = []
+        for report, length in zip(reports, lengths, strict=True):
+            bound = math.nan
+            if not math.isnan(length):
+                bound = self._longest(known, norm(received(report.client)))
+            if length <= bound:
+                self._lengths.append(length)
+            elif length > bound:
+                why = f"an update of length {length:.3g}, where at most {bound:.3g} is accepted"
+                report = refused(report, why)
+            kept.append(report)
+        return kept
+
+    def _longest(self, known: Floats, received: float) -> float:
+        """Return the length from which on an update is refused.
+
+        One as long as the model itself is never too long, or a few tiny updates would shut out the
+        honest ones.
+        """
+        least, ratio = max(1.0, received), self.limits.update_ratio or math.inf
+        if known.size < 2:  # there is nothing to compare with
+            relative = ratio * least
+        else:
+            relative = max(least, ratio * (lower_median(known) or least))
+        return min(relative, self.limits.longest_update or math.inf)
+
+
+def refused(report: Report, why: str) -> Report:
+    """Return a report of which nothing is used, with the reason."""
+    return replace(report, params=None, epochs=0, failure=f"refused: {why}")
+
+
+def _with_loss(report: Report, asked: bool) -> Report:
+    """Refuse a loss that is infinite, or not a number where one was asked for."""
+    if report.params is None or math.isfinite(report.loss):
+        return report
+    if math.isnan(report.loss) and not asked:
+        return report
+    return refused(report, f"a loss of {report.loss:g}")
+
+
+def _length(report: Report, received: Callable[[int], Params]) -> float:
+    """Return the length of an update, NaN where there is none that could be used."""
+    params = report.params
+    if params is None or not np.isfinite(params).all():
+        return math.nan
+    model = received(report.client)
+    if params.shape != model.shape:
+        return math.nan
+    with np.errstate(over="ignore"):  # a difference of two finite numbers may be infinite
+        return norm(params - model)
