@@ -117,6 +117,9 @@ class RoundPrivacy:
     delta: float
     releases: int
 
+    def __str__(self) -> str:
+        return f"epsilon {self.epsilon:.4g} at delta {self.delta:g} after {self.releases} releases"
+
 
 @dataclass(frozen=True)
 class RoundRecord:

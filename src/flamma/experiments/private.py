@@ -51,8 +51,8 @@ def check_private(privacy: PrivacyConfig, strategy: Strategy[Any], clients: int)
         raise ConfigError(losses_refused(strategy.name))
     if strategy.server_reads == "plain":
         raise ConfigError(
-            f"{strategy.name} cannot work with noisy updates: leave out the table [privacy], or choose "
-            f"another strategy."
+            f"{strategy.name} cannot work with noisy updates: leave out the table [privacy], or "
+            f"choose another strategy."
         )
     if privacy.noise_on == "mean":
         _check_mean_is_enough(strategy)
