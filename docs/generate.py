@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flamma.clients.faults import Faults
+from flamma.privacy import PrivacyConfig
 from flamma.experiments.evaluation import EvaluationConfig
 from flamma.experiments.parts import PARTS, option_row, own_options
 from flamma.experiments.suite import Suite
@@ -168,6 +169,7 @@ def generated(name: str) -> str:
         "weights": lambda: options(options_of(WeightsConfig)),
         "training": lambda: options(options_of(TrainingConfig)),
         "faults": lambda: options(options_of(Faults)),
+        "privacy": lambda: options(options_of(PrivacyConfig)),
         "evaluation": lambda: options(options_of(EvaluationConfig)),
         "suite": lambda: options(options_of(Suite)),
         "metrics": metrics,

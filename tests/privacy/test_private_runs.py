@@ -9,7 +9,7 @@ from flamma.clients.behaviours import TrueClients
 from flamma.errors import ConfigError, StrategyError
 from flamma.experiments.config import make_config
 from flamma.experiments.folder import RunFolder
-from flamma.experiments.private import REPEATED, private_rounds
+from flamma.experiments.private import REPEATED, check_private_model, private_rounds
 from flamma.federation import Federation
 from flamma.privacy import PrivacyConfig, PrivateRounds, epsilon_spent
 from flamma.records import RoundRecord
@@ -91,10 +91,12 @@ def test_a_game_counts_its_warm_up(tmp_path):
     assert [record.privacy.releases for record in run.history] == [2, 3, 4]
 
 
-def test_batch_norm_is_refused_before_anything_is_written(tmp_path):
+def test_weights_that_are_not_trained_are_refused():
+    first = State(np.zeros(3, np.float32), 0, np.ones(6, np.int64))
+    config, samples = make_config(tables()), np.ones(6, np.int64)
+    check_private_model(config, first, Population(samples, None, trainable_size=3))
     with pytest.raises(ConfigError, match="batch norm"):
-        flamma.run(tables() | {"model": "resnet18"}, out=tmp_path / "run", progress=False)
-    assert not (tmp_path / "run").exists()
+        check_private_model(config, first, Population(samples, None, trainable_size=2))
 
 
 def test_the_table_is_left_out_where_it_says_nothing():
