@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from flamma.clients.faults import Faults
-from flamma.privacy import PrivacyConfig
 from flamma.experiments.evaluation import EvaluationConfig
 from flamma.experiments.parts import PARTS, option_row, own_options
 from flamma.experiments.suite import Suite
 from flamma.experiments.tables import ConfigTables, DataConfig, TrainingConfig, WeightsConfig
 from flamma.metrics import METRICS
 from flamma.options import Option, options_of
+from flamma.privacy import PrivacyConfig
 from flamma.strategies import FAMILIES, STRATEGIES
 
 HERE = Path(__file__).parent
