@@ -21,6 +21,7 @@ from flamma.experiments.suite import Suite
 from flamma.experiments.tables import ConfigTables, DataConfig, TrainingConfig, WeightsConfig
 from flamma.metrics import METRICS
 from flamma.options import Option, options_of
+from flamma.privacy import PrivacyConfig
 from flamma.strategies import FAMILIES, STRATEGIES
 
 HERE = Path(__file__).parent
@@ -169,6 +170,7 @@ def generated(name: str) -> str:
         "weights": lambda: options(options_of(WeightsConfig)),
         "training": lambda: options(options_of(TrainingConfig)),
         "faults": lambda: options(options_of(Faults)),
+        "privacy": lambda: options(options_of(PrivacyConfig)),
         "evaluation": lambda: options(options_of(EvaluationConfig)),
         "suite": lambda: options(options_of(Suite)),
         "metrics": metrics,

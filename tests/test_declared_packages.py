@@ -19,7 +19,7 @@ DISTRIBUTIONS = {
 }
 """Packages that are imported by another name than they are installed by."""
 
-EXTRAS = ("flower", "mlflow", "parquet", "report", "tensorboard", "tune", "wandb")
+EXTRAS = ("flower", "mlflow", "parquet", "privacy", "report", "tensorboard", "tune", "wandb")
 EXAMPLES = {"digits_app"}
 TESTERS_HAVE = {"pytest"}  # flamma.testing is for those who run tests of their own
 

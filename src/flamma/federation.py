@@ -14,8 +14,10 @@ import numpy as np
 from flamma.aggregators import SERVER_UPDATE
 from flamma.clients.behaviours import TrueClients
 from flamma.clients.faults import Faults
+from flamma.errors import StrategyError
 from flamma.game import certify, client_utility, server_utility
 from flamma.metrics import evaluate
+from flamma.privacy import PrivateRounds, losses_refused
 from flamma.records import RoundGame, RoundRecord, Survey, Warmup
 from flamma.seeding import stream
 from flamma.strategies.base import Inspect, Offer, S, Strategy
@@ -81,7 +83,8 @@ class Federation(Generic[S]):
     """Everything a run needs besides its state.
 
     ``truth`` is what the clients are and do, for the record and the certificate: the costs are None
-    where none is known, NaN where one is not.
+    where none is known, NaN where one is not. ``privacy`` is what stands between the clients'
+    updates and the strategy, None where nothing does.
     """
 
     strategy: Strategy[S]
@@ -90,6 +93,7 @@ class Federation(Generic[S]):
     seed: int
     faults: Faults = field(default_factory=Faults)
     evaluate_every: int = 1
+    privacy: PrivateRounds | None = None
 
     def rounds(self, state: S) -> Iterator[Finished[S]]:
         """Go on from a state until the plan's last round, yielding every finished round."""
@@ -113,6 +117,7 @@ class Federation(Generic[S]):
                 validate,
                 train_server=train_server,
                 inspect=self._inspect(state.params),
+                release=None if self.privacy is None else self.privacy.release,
             )
             record = self._true(self._counted(record, state, survey), offer)
             record = certified(record, offer, population.costs)
@@ -125,6 +130,7 @@ class Federation(Generic[S]):
             record = replace(
                 record,
                 warmup=warmup,
+                privacy=None if self.privacy is None else self.privacy.spent(number),
                 seconds_train=trained - offered,
                 seconds_evaluate=ended - begun if scoring else 0.0,
                 seconds=ended - started,
@@ -133,8 +139,11 @@ class Federation(Generic[S]):
             yield Finished(state, record, scoring)
 
     def _inspect(self, params: Params) -> Inspect | None:
-        """Return what inspects clients that received these weights; None where none can be."""
-        inspector = self.clients.inspect
+        """Return what inspects clients that received these weights; None where none can be.
+
+        What an inspection finds at a client is not private, so there is none under privacy.
+        """
+        inspector = None if self.privacy is not None else self.clients.inspect
         return None if inspector is None else partial(inspector, params)
 
     def _due(self, number: int) -> bool:
@@ -160,6 +169,9 @@ class Federation(Generic[S]):
 
     def _answers(self, download: Download, offer: Offer) -> list[Report]:
         """Let the clients play, except those whom simulated faults keep from answering."""
+        asks = any(terms.wants_loss or terms.wants_trained_loss for terms in offer.terms)
+        if asks and self.privacy is not None:
+            raise StrategyError(losses_refused(self.strategy.name))
         struck = self.faults.strike(self.seed, offer.round, offer.selected)
         kept = [terms for terms in offer.terms if terms.client not in struck]
         lost = [Report(c, None, 0, 0, failure=reason) for c, reason in struck.items()]

@@ -107,6 +107,21 @@ class Survey:
 
 
 @dataclass(frozen=True)
+class RoundPrivacy:
+    """What the run has cost in differential privacy up to and including a round.
+
+    ``releases`` is how often clients' updates have gone into something that was given away.
+    """
+
+    epsilon: float
+    delta: float
+    releases: int
+
+    def __str__(self) -> str:
+        return f"epsilon {self.epsilon:.4g} at delta {self.delta:g} after {self.releases} releases"
+
+
+@dataclass(frozen=True)
 class RoundRecord:
     """What happened in one round.
 
@@ -134,6 +149,8 @@ class RoundRecord:
     efforts : tuple of float
         The truth where clients may lie: what each one's cost is multiplied with, epochs done
         squared times the share of data. None where all did what they claim.
+    privacy : RoundPrivacy
+        What differential privacy has been spent so far; None where there is none.
     """
 
     round: int
@@ -165,6 +182,7 @@ class RoundRecord:
     scores_checksum: str | None = None
     run: str | None = None
     payments: tuple[float, ...] | None = None
+    privacy: RoundPrivacy | None = None
 
     def __post_init__(self) -> None:
         each = [

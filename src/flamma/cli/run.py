@@ -247,6 +247,7 @@ def print_run(run: Run, as_json: bool) -> None:
     from dataclasses import asdict
 
     summary = run.summary()
+    spent = run.history[-1].privacy if run.history else None
     for problem in run.problems:
         print(f"flamma: {run.path}: {problem}.", file=sys.stderr)
     if as_json:
@@ -258,6 +259,8 @@ def print_run(run: Run, as_json: bool) -> None:
             "params_sha256": run.params_sha256,
             "problems": list(run.problems),
         }
+        if spent is not None:
+            about["privacy"] = asdict(spent)
         print(json.dumps(about | summary.as_json(), indent=2, allow_nan=False))
         return
     from flamma.experiments.summary import sample_text
@@ -296,6 +299,8 @@ def print_run(run: Run, as_json: bool) -> None:
             f"leader regret {_number(summary['leader_regret'])}, individual rationality "
             f"slack {_number(summary['individual_rationality_slack'])}"
         )
+    if spent is not None:
+        print(f"differential privacy: {spent}, noise on the {config.privacy.noise_on}")
     if run.stopped is not None:
         print(f"{run.stopped}; flamma resume {run.path} --past-stop goes on")
     if run.params_sha256:

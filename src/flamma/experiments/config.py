@@ -21,6 +21,7 @@ from flamma.errors import ConfigError
 from flamma.experiments.engine import ENGINES, Engine
 from flamma.experiments.evaluation import EvaluationConfig
 from flamma.experiments.ledger import LedgerConfig
+from flamma.experiments.private import check_private
 from flamma.experiments.tables import (
     ConfigTables,
     DataConfig,
@@ -32,6 +33,7 @@ from flamma.experiments.tables import (
 from flamma.models.registry import MODELS
 from flamma.names import check_folder_name, quoted, unknown
 from flamma.options import from_table, options_of, to_toml
+from flamma.privacy.table import PrivacyConfig
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy
 from flamma.tasks import metric_names
@@ -64,6 +66,7 @@ class Config:
     behaviours: tuple[BehaviourAssignment, ...] = ()
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
     weights: WeightsConfig = field(default_factory=WeightsConfig)
+    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
 
     def __post_init__(self) -> None:
         positive = {
@@ -91,6 +94,7 @@ class Config:
             )
         self._check_measures()
         self._check_behaviours()
+        check_private(self.privacy, self.strategy, self.data.clients)
         if self.training.has_own_augmentation and not self.engine.controls_clients:
             raise ConfigError(
                 "an augmentation of your own must have a name where clients are other processes: "
@@ -134,12 +138,15 @@ class Config:
     def as_tables(self) -> dict[str, Any]:
         """Return the configuration as nested tables, complete with every default.
 
-        A ledger and keys that are younger than the first runs are left out at their defaults, so
+        Tables and keys that are younger than the first runs are left out at their defaults, so
         that the ids of runs stay what they were.
         """
-        ledger = (
-            {} if self.ledger == LedgerConfig() else {"ledger": dataclasses.asdict(self.ledger)}
-        )
+        younger = {"ledger": self.ledger, "privacy": self.privacy}
+        changed = {
+            name: dataclasses.asdict(table)
+            for name, table in younger.items()
+            if table != type(table)()
+        }
         return {
             "rounds": self.rounds,
             "per_round": self.per_round,
@@ -153,7 +160,7 @@ class Config:
             "faults": dataclasses.asdict(self.faults),
             "evaluation": _without_younger(self.evaluation),
             "behaviours": {own.key: own.as_table() for own in self.behaviours},
-            **ledger,
+            **changed,
         }
 
     def as_toml(self) -> str:
@@ -178,7 +185,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
     ...
     flamma.errors.ConfigError: unknown key 'ruonds': did you mean rounds? (known: rounds,
     per_round, seed, data, model, training, strategy, costs, engine, faults, evaluation,
-    behaviours, ledger).
+    behaviours, ledger, privacy).
     """
     for key in tables:
         if key not in (names := [f.name for f in fields(ConfigTables)]):
@@ -214,6 +221,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         behaviours=read_assignments(top.behaviours),
         ledger=top.ledger,
         weights=weights,
+        privacy=top.privacy,
     )
 
 

@@ -32,6 +32,7 @@ from flamma.experiments.folder import (
 from flamma.experiments.ledger_file import ledger_writer
 from flamma.experiments.manifest import MANIFEST, signed
 from flamma.experiments.model_card import MODEL_CARD, ModelCard
+from flamma.experiments.private import check_private_model, private_rounds
 from flamma.experiments.world import Keeper, World, population_table
 from flamma.records import RoundRecord, rows_checksum
 from flamma.types import Scores
@@ -50,7 +51,10 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
     from flamma.federation import Federation
 
     checkpoints = Checkpoints(folder.path)
-    state = checkpoints.settle(config.strategy.init(world.initial_params, world.population))
+    first = config.strategy.init(world.initial_params, world.population)
+    check_private_model(config, first, world.population)
+    goes_on = (folder.path / ABOUT).exists()
+    state = checkpoints.settle(first)
     if folder.exists and not (folder.path / MANIFEST).exists():  # begun by version 0.1
         state = checkpoints.load(state, _last_round(folder)) or state
         begin(config, folder, world, callbacks)
@@ -59,6 +63,8 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
         state = checkpoints.load(state, _last_round(folder)) or state
     run_id = folder.run_id
     _take_back_stop(folder)
+    undone = _last_round(folder) - state.round if goes_on else None
+    privacy = private_rounds(config, folder, first, undone)
     folder.open_at(state.round, ledger_writer(config.ledger, run_id, folder.text(POPULATION)))
     federation = Federation(
         strategy=config.strategy,
@@ -67,6 +73,7 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
         seed=config.seed,
         faults=config.faults,
         evaluate_every=config.evaluation.every,
+        privacy=privacy,
     )
     rounds = federation.rounds(state)
     stopped: dict[str, Any] = {}

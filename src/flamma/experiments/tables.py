@@ -21,6 +21,7 @@ from flamma.experiments.evaluation import EvaluationConfig
 from flamma.experiments.ledger import LedgerConfig
 from flamma.models.registry import MODELS
 from flamma.options import options_of
+from flamma.privacy.table import PrivacyConfig
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES
 from flamma.training.augmentations import (
@@ -281,6 +282,7 @@ class ConfigTables:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     behaviours: Any = field(default_factory=dict)
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
+    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
 
 
 def title_of(path: Path) -> str:
@@ -323,6 +325,7 @@ def keys_of_tables() -> dict[str, str]:
         "faults": options_of(Faults),
         "evaluation": options_of(EvaluationConfig),
         "ledger": options_of(LedgerConfig),
+        "privacy": options_of(PrivacyConfig),
     }
     # Of a key that several tables have, the first one is named.
     return {key: f"{table}.{key}" for table in reversed(keys) for key in keys[table]}

@@ -83,6 +83,8 @@ def _facts(run: RunView) -> Facts:
             metric = METRICS[name].scored_by(run.scored_by)
             label, text, note = fact(metric, value, run.of_rounds(name))
             facts.append((label, text, note + over * isinstance(metric, ScoreMetric)))
+    if run.rounds and (spent := run.rounds[-1].privacy):
+        facts.append(("Privacy ε", f"{spent.epsilon:.4g}", f"{spent}, of each client"))
     return Facts(facts)
 
 

@@ -32,11 +32,12 @@ from flamma.strategies.exchange import Answers as Answers
 from flamma.strategies.exchange import Inspect as Inspect
 from flamma.strategies.exchange import KeepingState as KeepingState
 from flamma.strategies.exchange import Offer as Offer
+from flamma.strategies.exchange import Release, lost_what_they_kept, one_each, well_formed_report
 from flamma.strategies.exchange import S as S
 from flamma.strategies.exchange import Screened as Screened
+from flamma.strategies.exchange import ServerReads as ServerReads
 from flamma.strategies.exchange import State as State
 from flamma.strategies.exchange import Validate as Validate
-from flamma.strategies.exchange import lost_what_they_kept, one_each, well_formed_report
 from flamma.strategies.server_training import TrainServer, server_task, update_by
 from flamma.types import (
     ClientVectors,
@@ -82,6 +83,9 @@ class Strategy(ABC, Generic[S]):
         Whether models travel between the server and the clients, and so count as traffic.
     needs_sgd : bool
         Whether updates are read as sums of gradients, which those of Adam are not.
+    server_reads : {"mean", "updates", "plain"}
+        What the server must see of clients' models: nothing but their mean; each of them, which
+        may be noisy; or each as it was sent. It says what differential privacy can be had.
     """
 
     plan: Plan
@@ -97,6 +101,7 @@ class Strategy(ABC, Generic[S]):
     varies_selection: ClassVar[bool] = False
     sends_models: ClassVar[bool] = True
     needs_sgd: ClassVar[bool] = False
+    server_reads: ClassVar[ServerReads] = "updates"
 
     def __post_init__(self) -> None:
         # From Python a name alone will do, as in a configuration.
@@ -112,6 +117,11 @@ class Strategy(ABC, Generic[S]):
     def wants_validation(self) -> bool:
         """Whether the server needs a validation set, by the strategy or what was chosen for it."""
         return bool(self.in_need_of("needs_validation"))
+
+    @property
+    def wants_losses(self) -> bool:
+        """Whether clients must tell the loss of a model on their data."""
+        return type(self).survey is not Strategy.survey
 
     def in_need_of(self, what: str) -> str:
         """Return the name of what has this attribute set, empty if nothing has.
@@ -214,12 +224,14 @@ class Strategy(ABC, Generic[S]):
         validate: Validate | None = None,
         train_server: TrainServer | None = None,
         inspect: Inspect | None = None,
+        release: Release | None = None,
     ) -> tuple[S, RoundRecord]:
         """Return the state after the round, and the record of what happened in it.
 
         Reports may come in any order and are reduced in client order. An update that is not
         finite, or not of the model's size, or of epochs that were not on offer, or of more samples
         than the client had when it introduced itself, is left out and recorded with its reason.
+        ``release`` puts noisy models in the place of well-formed ones before all else.
         """
         # Clients that did not introduce themselves are taken to have one sample each.
         introduced = bool((state.samples > 1).any())
@@ -230,6 +242,8 @@ class Strategy(ABC, Generic[S]):
             )
             for report, terms in zip(one_each(offer, reports), offer.terms, strict=True)
         )
+        if release is not None:
+            well_formed = release(state.params, offer.round, well_formed)
         screened = self.screen(state, offer, well_formed, inspect)
         answers = screened.answers
         accepted = tuple(r for r in answers if r.params is not None)

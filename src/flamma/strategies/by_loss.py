@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from flamma.strategies.base import Answers, State, with_losses
+from flamma.strategies.base import Answers, ServerReads, State, with_losses
 from flamma.strategies.fedavg import FedAvg
 from flamma.types import Report, Terms
 
@@ -18,6 +18,7 @@ class ByLoss(FedAvg):
 
     name: ClassVar[str] = ""
     family: ClassVar[str] = "fairness"
+    server_reads: ClassVar[ServerReads] = "updates"
 
     def terms(self, client: int, round: int) -> Terms:  # noqa: A002
         """Return FedAvg's terms, asking for the loss of the received model."""

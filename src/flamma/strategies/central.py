@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from flamma.strategies.base import Answers, Offer, State, Strategy
+from flamma.strategies.base import Answers, Offer, ServerReads, State, Strategy
 from flamma.types import Ints, Params, Population, Terms
 
 
@@ -23,6 +23,7 @@ class Central(Strategy[State]):
     label: ClassVar[str] = "Central (ceiling)"
     summary: ClassVar[str] = "not federated: the pooled data, as the ceiling"
     family: ClassVar[str] = "reference"
+    server_reads: ClassVar[ServerReads] = "plain"
     pools_data: ClassVar[bool] = True
 
     def init(self, params: Params, population: Population) -> State:

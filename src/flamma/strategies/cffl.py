@@ -14,7 +14,7 @@ import numpy as np
 
 from flamma.errors import StrategyError
 from flamma.numerics import exp, total
-from flamma.strategies.base import Answers, Offer, Validate, data_shares, model_of
+from flamma.strategies.base import Answers, Offer, ServerReads, Validate, data_shares, model_of
 from flamma.strategies.fedavg import Averaging
 from flamma.strategies.own_models import (
     OwnModels,
@@ -56,6 +56,7 @@ class CFFL(Averaging[OwnModels]):
     label: ClassVar[str] = "CFFL"
     summary: ClassVar[str] = "clients receive the more of a step the better their own models are"
     family: ClassVar[str] = "incentive"
+    server_reads: ClassVar[ServerReads] = "plain"
     needs_validation: ClassVar[bool] = True
     varies_selection: ClassVar[bool] = True
 

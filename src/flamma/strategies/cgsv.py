@@ -13,7 +13,7 @@ import numpy as np
 
 from flamma.errors import StrategyError
 from flamma.numerics import dot, norm
-from flamma.strategies.base import Answers
+from flamma.strategies.base import Answers, ServerReads
 from flamma.strategies.fedavg import Averaging
 from flamma.strategies.own_models import (
     OwnModels,
@@ -54,6 +54,7 @@ class CGSV(Averaging[OwnModels]):
     label: ClassVar[str] = "CGSV"
     summary: ClassVar[str] = "clients receive the more of a step the better they agree with it"
     family: ClassVar[str] = "incentive"
+    server_reads: ClassVar[ServerReads] = "plain"
 
     memory: float = 0.95
     length: float = 0.5

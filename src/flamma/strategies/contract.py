@@ -15,7 +15,7 @@ from typing import ClassVar
 from flamma.errors import StrategyError
 from flamma.game.budget import payment_share
 from flamma.game.contracts import ContractMenu, optimal_menu
-from flamma.strategies.base import Answers, Inspect, Offer, Screened, State
+from flamma.strategies.base import Answers, Inspect, Offer, Screened, ServerReads, State
 from flamma.strategies.fedavg import Averaging
 from flamma.types import LocalTask, Params, Population, Profile, Report, Terms
 
@@ -46,6 +46,7 @@ class Contract(Averaging[State]):
     label: ClassVar[str] = "Contract"
     summary: ClassVar[str] = "FedAvg; clients choose epochs and pay from an optimal menu"
     family: ClassVar[str] = "incentive"
+    server_reads: ClassVar[ServerReads] = "mean"
 
     type_costs: tuple[float, ...] = (0.053, 0.077, 0.1, 0.13, 0.19)
     type_shares: tuple[float, ...] = ()

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.strategies.base import KeepingState
+from flamma.strategies.base import KeepingState, ServerReads
 from flamma.strategies.fedavg import Averaging
 from flamma.types import Download, LocalTask, Params, Population
 
@@ -21,6 +21,7 @@ class PersonalStrategy(Averaging[KeepingState]):
     """What strategies share whose clients keep a model of their own, which is evaluated."""
 
     family: ClassVar[str] = "personal"
+    server_reads: ClassVar[ServerReads] = "mean"
     clients_keep: ClassVar[bool] = True
 
     def init(self, params: Params, population: Population) -> KeepingState:

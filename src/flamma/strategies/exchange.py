@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,12 @@ Validate = Callable[[Params], tuple[float, float]]
 
 Inspect = Callable[[Sequence[LocalTask]], list[Report]]
 """Does clients' claimed work of this round once more, at the client and on its true data."""
+
+ServerReads = Literal["mean", "updates", "plain"]
+"""What a server must see of clients' models: their mean, each of them, or each as it was sent."""
+
+Release = Callable[[Params, int, tuple[Report, ...]], tuple[Report, ...]]
+"""Returns what a strategy may see of the reports of a round, given the received model."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from flamma.strategies.base import (
     Answers,
     Offer,
     S,
+    ServerReads,
     State,
     Strategy,
     data_shares,
@@ -26,6 +27,12 @@ from flamma.types import Ints, Params, Population, Terms
 @dataclass(frozen=True)
 class Averaging(Strategy[S]):
     """What FedAvg and its variants share, whatever their state."""
+
+    @property
+    def wants_losses(self) -> bool:
+        """Whether clients must tell the loss of a model on their data."""
+        terms = self.terms(0, 1)
+        return super().wants_losses or terms.wants_loss or terms.wants_trained_loss
 
     def offer(self, state: S, available: Ints, rng: np.random.Generator) -> Offer:
         """Select clients, and offer each its terms."""
@@ -57,6 +64,7 @@ class FedAvg(Averaging[State]):
     label: ClassVar[str] = "FedAvg"
     summary: ClassVar[str] = "random clients, fixed epochs, mean by data size"
     family: ClassVar[str] = "reference"
+    server_reads: ClassVar[ServerReads] = "mean"
 
     def init(self, params: Params, population: Population) -> State:
         """Start with the given weights."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from flamma.strategies.base import Answers, KeepingState
+from flamma.strategies.base import Answers, KeepingState, ServerReads
 from flamma.strategies.fedavg import Averaging
 from flamma.strategies.server_steps import change, require_positive, stepped
 from flamma.types import (
@@ -48,6 +48,7 @@ class FedDyn(Averaging[DynamicState]):
     label: ClassVar[str] = "FedDyn"
     summary: ClassVar[str] = "dynamic regularisation aligns local with global minima (alpha)"
     family: ClassVar[str] = "optimisation"
+    server_reads: ClassVar[ServerReads] = "mean"
     clients_keep: ClassVar[bool] = True
 
     alpha: float = 0.1

@@ -17,7 +17,7 @@ import numpy as np
 from flamma.contributions import CONTRIBUTIONS
 from flamma.errors import StrategyError
 from flamma.registry import Choice
-from flamma.strategies.base import Answers, Inspect, Offer, Screened, Strategy
+from flamma.strategies.base import Answers, Inspect, Offer, Screened, ServerReads, Strategy
 from flamma.strategies.flamma_plus import MemoryState, MemoryStrategy, levelled
 from flamma.strategies.inspection import difference, proven_epochs, with_verified
 from flamma.strategies.plausibility import (
@@ -84,6 +84,7 @@ class FlammaHonest(MemoryStrategy[HonestState]):
     label: ClassVar[str] = "FLamma-honest"
     summary: ClassVar[str] = "FLamma-plus for clients that may lie: offers without one's own say"
     family: ClassVar[str] = "flamma"
+    server_reads: ClassVar[ServerReads] = "plain"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from flamma.strategies.base import Answers, KeepingState
+from flamma.strategies.base import Answers, KeepingState, ServerReads
 from flamma.strategies.ditto import PersonalStrategy
 from flamma.types import ClientVectors, LocalTask, Params, TaskVectors
 
@@ -26,6 +26,7 @@ class Local(PersonalStrategy):
     label: ClassVar[str] = "Alone"
     summary: ClassVar[str] = "not federated: every client trains alone on its own data"
     sends_models: ClassVar[bool] = False
+    server_reads: ClassVar[ServerReads] = "plain"
 
     def prepare(self, task: LocalTask, vectors: ClientVectors) -> TaskVectors:
         """Start from the own model."""

@@ -10,13 +10,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from flamma.errors import StrategyError
 from flamma.numerics import power
-from flamma.strategies.base import Answers, data_shares, model_of
+from flamma.strategies.base import Answers, ServerReads, data_shares, model_of
 from flamma.strategies.fedavg import Averaging
 from flamma.strategies.gradients import GradientState
 from flamma.types import Floats, Params, Plan, Report
@@ -27,6 +27,8 @@ Stepping = TypeVar("Stepping", bound=GradientState)
 @dataclass(frozen=True)
 class ServerOptimiser(Averaging[Stepping]):
     """What strategies share whose server makes a step of its own from the mean update."""
+
+    server_reads: ClassVar[ServerReads] = "mean"
 
     @abstractmethod
     def step(self, state: Stepping, update: Floats) -> tuple[Floats, Stepping]:

@@ -1,0 +1,145 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flamma.errors import ConfigError
+from flamma.privacy import PrivacyConfig, PrivateRounds
+from flamma.types import Report
+
+SIZE = 20_000
+"""Weights enough for the deviation of their noise to be within 2% of its own."""
+
+
+def rounds(seed=7, **options):
+    config = PrivacyConfig(**{"clip": 1.0, "noise_multiplier": 0.5} | options)
+    return PrivateRounds(config, seed, lambda releases: 0.1 * releases)
+
+
+def reports(*moves, received, samples=None, loss=0.3):
+    counts = samples or [10] * len(moves)
+    return tuple(
+        Report(k, (received + move).astype(np.float32), own, 1, loss=loss)
+        for k, (move, own) in enumerate(zip(moves, counts, strict=True))
+    )
+
+
+def released_update(mechanism, given_reports, received, number=1):
+    models = [report.params for report in mechanism.release(received, number, given_reports)]
+    return [model.astype(np.float64) - received for model in models]
+
+
+def test_the_mean_has_noise_of_the_multiplier_times_clip_over_clients():
+    received = np.zeros(SIZE, dtype=np.float32)
+    still = reports(*[np.zeros(SIZE)] * 4, received=received)
+    found = released_update(rounds(clip=2.0, noise_multiplier=0.5), still, received)
+    assert all(np.array_equal(found[0], other) for other in found)  # the mean, and nothing else
+    # Four standard errors of a mean and of a deviation of 20,000 normal numbers.
+    assert abs(found[0].mean()) < 4 * 0.25 / math.sqrt(SIZE)
+    assert abs(found[0].std() / (0.5 * 2.0 / 4) - 1) < 4 / math.sqrt(2 * SIZE)
+    below = np.mean(found[0] < 0.25)  # one deviation: Φ(1) = 0.8413
+    assert abs(below - 0.8413) < 4 * math.sqrt(0.8413 * 0.1587 / SIZE)
+
+
+def test_noise_on_updates_is_independent_and_not_divided():
+    received = np.zeros(SIZE, dtype=np.float32)
+    still = reports(np.zeros(SIZE), np.zeros(SIZE), received=received)
+    first, second = released_update(rounds(noise_on="updates"), still, received)
+    for noise in (first, second):
+        assert abs(noise.std() / 0.5 - 1) < 4 / math.sqrt(2 * SIZE)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 4 / math.sqrt(SIZE)
+
+
+def test_noise_depends_on_seed_and_round_alone():
+    received = np.zeros(50, dtype=np.float32)
+    still = reports(np.zeros(50), received=received)
+    [one] = released_update(rounds(seed=1), still, received)
+    assert np.array_equal(one, released_update(rounds(seed=1), still, received)[0])
+    for other in (rounds(seed=2), rounds(seed=2**100 + 1)):
+        assert not np.array_equal(one, released_update(other, still, received)[0])
+    assert not np.array_equal(one, released_update(rounds(seed=1), still, received, number=2)[0])
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=3),
+    st.lists(st.integers(1, 1000), min_size=2, max_size=5),
+    st.integers(1, 1000),
+    st.floats(0.01, 10.0),
+    st.integers(0, 4),
+)
+def test_no_update_moves_the_mean_further_than_the_noise_is_made_for(
+    move, samples, cap, clip, place
+):
+    """The noise is the same in both runs, so their difference is what one client changes."""
+    place %= len(samples)
+    received = np.zeros(3, dtype=np.float32)
+    mechanism = rounds(clip=clip, noise_multiplier=1.0, samples_cap=cap)
+    others = [np.full(3, 0.1 * k) for k in range(len(samples))]
+    without = [np.zeros(3) if k == place else other for k, other in enumerate(others)]
+    with_it = [np.array(move) if k == place else other for k, other in enumerate(others)]
+    usable = [reports(*m, received=received, samples=samples) for m in (with_it, without)]
+    one, other = (mechanism._noisy_mean(received, 1, mine) for mine in usable)
+    counted = np.minimum(samples, cap)
+    sensitivity = clip * counted.max() / counted.sum()
+    assert np.linalg.norm(one - other) <= sensitivity * (1 + 1e-9)
+    noise = one - sum(
+        c / counted.sum() * u * min(1.0, clip / max(np.linalg.norm(u), 1e-300))
+        for c, u in zip(counted, with_it, strict=True)
+    )
+    from flamma.numerics import normal
+    from flamma.seeding import stream
+
+    expected = sensitivity * normal(stream(7, "privacy", 1), 3)
+    assert np.allclose(noise, expected, rtol=1e-6, atol=1e-9 * clip)
+
+
+def test_a_long_update_is_cut_and_a_short_one_is_not():
+    received = np.ones(2, dtype=np.float32)
+    mechanism = rounds(clip=5.0, noise_multiplier=1e-12)
+    moves = reports(np.array([30.0, 40.0]), np.array([0.0, 1.0]), received=received)
+    [mean, _] = released_update(mechanism, moves, received)
+    assert mean == pytest.approx([1.5, 2.5])  # half of (3, 4) and half of (0, 1)
+
+
+def test_a_cap_of_samples_weighs_clients_up_to_it():
+    received = np.zeros(1, dtype=np.float32)
+    moves = reports(np.array([1.0]), np.array([-1.0]), received=received, samples=[1000, 1])
+    found = [
+        released_update(rounds(noise_multiplier=1e-12, samples_cap=cap), moves, received)[0][0]
+        for cap in (1, 3, 10_000)
+    ]
+    assert found == pytest.approx([0.0, 0.5, 999 / 1001], abs=1e-6)
+
+
+def test_losses_and_what_is_not_usable_stay_outside():
+    received = np.zeros(3, dtype=np.float32)
+    failed = Report(1, None, 0, 0, loss=0.7, failure="late")
+    given_reports = (*reports(np.ones(3), received=received), failed)
+    kept = rounds().release(received, 1, given_reports)
+    assert all(math.isnan(report.loss) for report in kept)
+    assert kept[1].failure == "late"
+    assert kept[1].params is None
+    assert rounds().release(received, 1, (failed,))[0].failure == "late"
+
+
+def test_releases_are_counted_with_the_warm_up():
+    mechanism = PrivateRounds(PrivacyConfig(clip=1.0, delta=1e-6), 0, lambda n: 0.1 * n, 1)
+    spent = mechanism.spent(4)
+    assert (spent.releases, spent.epsilon, spent.delta) == (5, 0.5, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"noise_multiplier": 2.0}, "privacy.clip is missing"),
+        ({"clip": 0.0}, "privacy.clip must be above 0"),
+        ({"clip": 1.0, "noise_multiplier": 0.0}, "noise_multiplier"),
+        ({"clip": 1.0, "delta": 1.0}, "delta"),
+        ({"clip": 1.0, "samples_cap": 0}, "samples_cap"),
+    ],
+)
+def test_impossible_tables_are_refused(options, word):
+    with pytest.raises(ConfigError, match=word):
+        PrivacyConfig(**options)
