@@ -141,7 +141,10 @@ class Config:
         Tables and keys that are younger than the first runs are left out at their defaults, so
         that the ids of runs stay what they were.
         """
-        younger = {"ledger": self.ledger, "privacy": self.privacy}
+        younger: dict[str, LedgerConfig | PrivacyConfig] = {
+            "ledger": self.ledger,
+            "privacy": self.privacy,
+        }
         changed = {
             name: dataclasses.asdict(table)
             for name, table in younger.items()
