@@ -93,7 +93,7 @@ def test_the_table_of_few_is_as_it_was():
 def test_the_share_better_off_is_told_where_somebody_trains_alone():
     _, header, lines = lines_of(comparison(MANY, better_off=75.0))
     assert header[4] == "Share better off"
-    assert lines[1][4] == "75.00 ± 0.00"
+    assert lines[1][4] == "75.00"
 
 
 def test_two_splits_are_side_by_side_and_what_they_took_is_their_mean():
