@@ -97,7 +97,8 @@ class Flower:
         if self.refuses:
             told = {"success": False, "error-message": self.refuses}
             return subprocess.CompletedProcess(words, 1, json.dumps(told), "")
-        settings = tomllib.loads(words[-1].replace(" sites=", "\nsites="))
+        lines = words[-1].replace(" sites=", "\nsites=").replace(" agreed=", "\nagreed=")
+        settings = tomllib.loads(lines)
         assert settings["sites"] == "site0,site1,site2"
         self.folders.append(Path(settings["run-dir"]))
         run_id = len(self.folders)

@@ -79,7 +79,7 @@ class SiteLimits:
 
         Examples
         --------
-        >>> SiteLimits(seconds=60).time_limit(None), SiteLimits(seconds=60).time_limit(20.0)
+        >>> SiteLimits(seconds=60.0).time_limit(None), SiteLimits(seconds=60.0).time_limit(20.0)
         (60.0, 20.0)
         """
         limits = [limit for limit in (self.seconds, other) if limit]
