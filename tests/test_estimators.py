@@ -25,7 +25,7 @@ QUICK = {"rounds": 3, "clients": 3, "learning_rate": 0.1, "epochs": 3}
 @parametrize_with_checks(
     [
         FederatedClassifier("fedavg", **QUICK),
-        FederatedRegressor("fedavg", **{**QUICK, "learning_rate": 0.01, "batch_size": 8}),
+        FederatedRegressor("fedavg", **{**QUICK, "learning_rate": 1e-5, "batch_size": 8}),
     ]
 )
 def test_checks_of_scikit_learn(estimator, check):

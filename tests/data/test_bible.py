@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from flamma.data import bible
-from flamma.data.bible import BIBLE, CHARACTERS, FILE, PIECE, bible_from_text, tokens_of
+from flamma.data.bible import BIBLE, BIBLE_FILE, CHARACTERS, PIECE, bible_from_text, tokens_of
 from flamma.data.build import build_federation
 from flamma.data.fetching import fetch
-from flamma.data.squashed import HEADER, MAGIC, unpack_codes, unsquash
+from flamma.data.squashed import SQUASHED_HEADER, SQUASHED_MAGIC, unpack_codes, unsquash
 from flamma.errors import DataError
 from flamma.experiments.config import make_config
 
@@ -50,9 +50,9 @@ def squeezed(text, most_bits=16):
 
 def squashed(text, window=1000):
     windows = [squeezed(text[k : k + window]) for k in range(0, len(text), window)]
-    first = HEADER + 8 + 4 * (len(windows) + 1)
+    first = SQUASHED_HEADER + 8 + 4 * (len(windows) + 1)
     starts = np.cumsum([first, *map(len, windows)]).tolist()
-    head = MAGIC.ljust(HEADER, b"\0") + struct.pack(">2I", window, len(windows))
+    head = SQUASHED_MAGIC.ljust(SQUASHED_HEADER, b"\0") + struct.pack(">2I", window, len(windows))
     return head + struct.pack(f">{len(starts)}I", *starts) + b"".join(windows)
 
 
@@ -67,8 +67,14 @@ def test_codes_of_all_lengths_are_read(text):
     [
         (b"", "no compressed text"),
         (b"x" * 200, "no compressed text"),
-        (MAGIC.ljust(HEADER, b"\0") + struct.pack(">2I", 1000, 2**31), "damaged header"),
-        (MAGIC.ljust(HEADER, b"\0") + struct.pack(">2I", 2**31, 1), "damaged header"),
+        (
+            SQUASHED_MAGIC.ljust(SQUASHED_HEADER, b"\0") + struct.pack(">2I", 1000, 2**31),
+            "damaged header",
+        ),
+        (
+            SQUASHED_MAGIC.ljust(SQUASHED_HEADER, b"\0") + struct.pack(">2I", 2**31, 1),
+            "damaged header",
+        ),
         (squashed(b"a" * 500).replace(struct.pack(">I", 1000), struct.pack(">I", 400)), "damaged"),
     ],
 )
@@ -106,8 +112,8 @@ def test_what_is_no_verse_or_another_character_is_refused():
 
 
 def test_the_file_of_the_package_is_decoded_and_books_are_clients(tmp_path, monkeypatch):
-    file = replace(FILE, sha256=hashlib.sha256(TEXT.encode()).hexdigest(), size=len(TEXT))
-    monkeypatch.setattr(bible, "FILE", file)
+    file = replace(BIBLE_FILE, sha256=hashlib.sha256(TEXT.encode()).hexdigest(), size=len(TEXT))
+    monkeypatch.setattr(bible, "BIBLE_FILE", file)
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "bible.data").write_bytes(squashed(TEXT.encode()))
     fetch("bible", replace(BIBLE, files=(file,)), tmp_path / "bible", tmp_path / "there")

@@ -19,8 +19,8 @@ from flamma.data.fetching import fetch
 from flamma.data.flights import (
     AIRLINES,
     DESTINATIONS,
-    FILE,
     FLIGHTS,
+    FLIGHTS_FILE,
     FLIGHTS_IN_ALL,
     NOT_ARRIVED,
     ORIGINS,
@@ -67,8 +67,8 @@ def sdist(folder, content):
 def small(monkeypatch):
     """Let the small table be the file of the dataset."""
     digest = hashlib.sha256(table()).hexdigest()
-    file = replace(FILE, sha256=digest, size=len(table()))
-    monkeypatch.setattr(flights, "FILE", file)
+    file = replace(FLIGHTS_FILE, sha256=digest, size=len(table()))
+    monkeypatch.setattr(flights, "FLIGHTS_FILE", file)
     return replace(FLIGHTS, files=(file,))
 
 
@@ -120,7 +120,7 @@ def test_another_table_is_refused(wrong):
 def test_an_archive_in_a_folder_will_do_and_airlines_are_clients(tmp_path, small):
     sdist(tmp_path / "there", table())
     (delivery,) = fetch("flights", small, tmp_path / "flights", tmp_path / "there")
-    assert delivery.files == (FILE.name,)
+    assert delivery.files == (FLIGHTS_FILE.name,)
     data = build_federation("flights", "groups", 16, 0, validation_samples=0, data_dir=tmp_path)
     assert data.client_names == tuple(AIRLINES.values())
     assert (data.samples + np.diff(data.held_offsets)).tolist() == [18] * 16

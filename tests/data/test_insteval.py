@@ -13,7 +13,7 @@ import pytest
 from flamma.data import insteval
 from flamma.data.build import build_federation
 from flamma.data.fetching import fetch
-from flamma.data.insteval import DEPARTMENTS, FILE, INSTEVAL, TOKENS, insteval_from_table
+from flamma.data.insteval import DEPARTMENTS, INSTEVAL, INSTEVAL_FILE, TOKENS, insteval_from_table
 from flamma.errors import DataError
 from flamma.experiments.config import make_config
 
@@ -47,8 +47,8 @@ def tar_of(members):
 def small(monkeypatch):
     """Let the small table be the file of the dataset."""
     digest = hashlib.sha256(table()).hexdigest()
-    file = replace(FILE, sha256=digest, size=len(table()))
-    monkeypatch.setattr(insteval, "FILE", file)
+    file = replace(INSTEVAL_FILE, sha256=digest, size=len(table()))
+    monkeypatch.setattr(insteval, "INSTEVAL_FILE", file)
     return replace(INSTEVAL, files=(file,))
 
 

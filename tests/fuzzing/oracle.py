@@ -91,6 +91,7 @@ def command(arguments: list[str], one_line: bool = True) -> int:
             contextlib.redirect_stderr(err),
         ):
             warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", "'click\\.utils")  # of typer, which flwr imports
             try:
                 code = main(arguments)
             except SystemExit as stop:  # how argparse ends

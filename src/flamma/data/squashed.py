@@ -14,14 +14,14 @@ from itertools import pairwise
 
 from flamma.errors import DataError
 
-MAGIC = b"EC02Compressed Data File"
-HEADER = 84
+SQUASHED_MAGIC = b"EC02Compressed Data File"
+SQUASHED_HEADER = 84
 MOST_WINDOWS = 10_000
 LARGEST_WINDOW = 1 << 20
 """Bytes of text that a window may hold."""
 
 FIRST_BITS, MOST_BITS = 9, 16
-CLEAR = 256
+CLEAR_CODE = 256
 """The code that empties the table, which comes at the end of a window and nowhere else."""
 
 
@@ -33,10 +33,10 @@ def unsquash(content: bytes, name: str) -> bytes:
     DataError
         If the file is damaged, or would be larger than its header says.
     """
-    if not content.startswith(MAGIC) or len(content) < HEADER + 8:
+    if not content.startswith(SQUASHED_MAGIC) or len(content) < SQUASHED_HEADER + 8:
         raise DataError(f"{name} is no compressed text.")
-    size, count = struct.unpack_from(">2I", content, HEADER)
-    places = HEADER + 8
+    size, count = struct.unpack_from(">2I", content, SQUASHED_HEADER)
+    places = SQUASHED_HEADER + 8
     if size > LARGEST_WINDOW or count > MOST_WINDOWS or len(content) < places + 4 * (count + 1):
         raise DataError(f"{name} has a damaged header.")
     starts = struct.unpack_from(f">{count + 1}I", content, places)
@@ -61,7 +61,7 @@ def unpack_codes(content: bytes, most: int, name: str) -> bytes:
     found: list[bytes] = []
     last, length = b"", 0
     for code in _codes(content, table):
-        if code == CLEAR:
+        if code == CLEAR_CODE:
             break
         entry = table[code] if code < len(table) else last + last[:1]
         length += len(entry)
