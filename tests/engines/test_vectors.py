@@ -13,6 +13,7 @@ from engines.test_behaviours import SITES, assert_same, served
 from flamma.clients.behaviours.notes import KEPT, NotesInFiles
 from flamma.data import site_data
 from flamma.engines.flower import codec, keeping
+from flamma.engines.flower.final_model import RUNS_AT_SITE
 from flamma.engines.flower.keeping import KEPT_VARIABLE
 from flamma.experiments import checkpoint
 from flamma.experiments.run import resume, run
@@ -240,7 +241,7 @@ def test_a_site_keeps_a_few_rounds_of_a_few_runs(tmp_path, sites, every_round, m
     for number in range(6):
         deployed(tmp_path / f"run-{number}", sites, rounds=6)
     runs = list(sites[0].iterdir())
-    assert len(runs) == keeping.RUNS_AT_SITE
+    assert len(runs) == RUNS_AT_SITE
     latest = (tmp_path / "run-5" / "run.json").read_text()
     assert any(path.name in latest for path in runs)
     monkeypatch.setattr(checkpoint, "SHARE_OF_TIME", 1e-9)  # the server would go back to round 1

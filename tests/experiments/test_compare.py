@@ -39,7 +39,7 @@ SUITE = {
     "overrides": {
         "fedavg": {"training": {"learning_rate": 0.2}},
         "eager": {"strategy": {"name": "flamma", "decay_start": 0.1}},
-        "digits/eager": {"training": {"learning_rate": 0.3}},
+        "digits/eager": {"training": {"learning_rate": 0.08}},
     },
 }
 
@@ -174,7 +174,7 @@ def test_overrides_and_variants_are_in_force(done):
     configs = {s: Run.load(out / f"runs/digits/iid/{s}/seed-0").config for s in SUITE["strategies"]}
     assert configs["fedavg"].training.learning_rate == 0.2
     assert configs["flamma"].training.learning_rate == 0.05
-    assert configs["eager"].training.learning_rate == 0.3
+    assert configs["eager"].training.learning_rate == 0.08
     assert configs["eager"].strategy.name == "flamma"
     assert configs["eager"].strategy.decay_start == 0.1
 

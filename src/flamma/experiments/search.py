@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from flamma.errors import ConfigError, MissingExtraError, RunError
+from flamma.errors import ConfigError, EmptyRunError, MissingExtraError, RunError
 from flamma.experiments.config import OWN, Config, make_config, with_settings
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.own import NOTHING_OWN, OwnParts
 from flamma.experiments.presented import PresentedResult
-from flamma.experiments.run import run_config
+from flamma.experiments.run import Run, run_config
 from flamma.experiments.scratch import ScratchFolder
 from flamma.files import write_atomically
 from flamma.records import RoundRecord
@@ -122,7 +122,10 @@ def tune_config(
 
             path = folder / "trials" / f"{trial.number:04d}"
             held_back = {"data.dataset": OWN, "data.clients": view.clients}
-            done = run_config(chosen.with_settings(held_back), path, parts, on_round=follow)
+            try:
+                done = run_config(chosen.with_settings(held_back), path, parts, on_round=follow)
+            except EmptyRunError:  # a trial like any other, with the score of an untrained model
+                done = Run.load(path)
             return _score(done.history[-10:], objective) or -math.inf
 
         def told(study: Study, trial: FrozenTrial) -> None:

@@ -107,7 +107,7 @@ def test_batch_norms_go_through_every_strategy(tmp_path, name):
     ],
 )
 def test_options_of_training_travel_to_the_clients(tmp_path, options):
-    config = tables(training={**SMALL["training"], "learning_rate": 0.02, **options})
+    config = tables(training={**SMALL["training"], "learning_rate": 0.002, **options})
     ours = served(tmp_path / "flower", config)
     assert [record.failed for record in ours.history] == [{}, {}, {}]
     assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
