@@ -21,7 +21,7 @@ test: $(VENV)/.installed-dev chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 3 --dist worksteal  # a third worker: many tests wait for processes
+	$(BIN)/pytest -n 4 --dist worksteal  # more workers than cores: many tests wait for processes
 
 coverage: $(VENV)/.installed-dev chromium
 	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered

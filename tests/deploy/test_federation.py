@@ -87,6 +87,7 @@ def test_what_goes_wrong_at_sites_is_recorded_and_the_run_goes_on(trial, tmp_pat
     assert f"failures {sum(map(len, failed))}" in shown
 
 
+@pytest.mark.slow
 def test_a_site_keeps_to_its_own_limits_and_counts_for_what_was_written_down(trial, tmp_path):
     site, host = trial.folder / "sites" / "site1" / "site.toml", trial.folder / "server/host.toml"
     texts = {path: path.read_text() for path in (site, host)}
@@ -105,6 +106,7 @@ def test_a_site_keeps_to_its_own_limits_and_counts_for_what_was_written_down(tri
     assert (out / "population.csv").read_text().splitlines()[3].split(",")[1] == "7"
 
 
+@pytest.mark.slow
 def test_sites_with_data_of_their_own(trial, tmp_path):
     """Two with arrays, one with pictures, one with a cost of its own, two that are not honest."""
     places = [trial.folder / "sites" / f"site{k}" for k in range(3)]

@@ -109,6 +109,7 @@ def test_it_gives_what_the_local_engine_gives(tmp_path, name, trainer, behaviour
     assert nothing_is_left()
 
 
+@pytest.mark.slow
 def test_it_stops_early_where_the_local_engine_does(tmp_path):
     tables = {**SMALL, "rounds": 30, "strategy": {"name": "flamma"}}
     named = [EarlyStopping(patience=1), BestCheckpoint()]
@@ -149,6 +150,7 @@ def begun(command, place, rounds):
     raise AssertionError(process.communicate()[1])
 
 
+@pytest.mark.slow
 def test_interrupted_and_killed_it_leaves_nothing_behind_and_goes_on_to_the_same_bits(tmp_path):
     tables = {**SMALL, "rounds": 40, "strategy": {"name": "flamma"}, "behaviours": SHIRKERS}
     local = run(tables, out=tmp_path / "local")
