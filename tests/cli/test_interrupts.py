@@ -22,7 +22,12 @@ def test_the_command_that_an_interrupted_run_prints_finishes_it(tmp_path, capsys
     out = tmp_path / "my run"
     command = [sys.executable, "-m", "flamma", "run", *SMALL, "--out", str(out)]
     with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Whoever runs the tests in the background may have them ignore an interrupt.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as running:
         while not running.stderr.readline().startswith("round "):
             assert running.poll() is None

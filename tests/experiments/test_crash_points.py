@@ -19,12 +19,12 @@ def crashes(*options):
     assert "every run ended the same" in done.stdout
 
 
-def test_killed_at_every_nineteenth_write_or_sync():
-    crashes("--rounds", "2", "--every", "19")
+def test_killed_at_every_31st_write_or_sync():
+    crashes("--rounds", "2", "--every", "31")
 
 
 def test_killed_where_clients_keep_something():
-    crashes("--rounds", "2", "--every", "43", "--keeps")
+    crashes("--rounds", "2", "--every", "61", "--keeps")
 
 
 @pytest.mark.slow

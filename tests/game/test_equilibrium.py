@@ -12,7 +12,7 @@ from flamma.game import Game, best_response, server_utility, solve
 from flamma.game.pieces import _order
 
 
-@settings(max_examples=3000)
+@settings(max_examples=1500)
 @given(exact_games())
 def test_equals_exact_enumeration(exact):
     utility, gamma = exact.optimum()
@@ -28,7 +28,7 @@ def test_equals_exact_enumeration(exact):
             assert equilibrium.local_epochs.tolist() == [a or 0 for a in answers]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(exact_games(most=30))
 def test_larger_games_equal_exact_enumeration(exact):
     utility, _ = exact.optimum()

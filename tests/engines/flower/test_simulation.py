@@ -84,7 +84,8 @@ def assert_same(ours, theirs):
 
 
 @pytest.mark.parametrize(
-    ("name", "trainer", "behaviours"), [("qffl", "torch", LIARS), ("fedavg", "auto", {})]
+    ("name", "trainer", "behaviours"),
+    [("qffl", "torch", LIARS), pytest.param("fedavg", "auto", {}, marks=pytest.mark.slow)],
 )
 def test_it_gives_what_the_local_engine_gives(tmp_path, name, trainer, behaviours):
     tables = {**SMALL, "strategy": {"name": name}, "behaviours": behaviours}
