@@ -100,7 +100,8 @@ def command(arguments: list[str], one_line: bool = True) -> int:
         raise AssertionError(f"{shortened(arguments)}: {type(error).__name__} {error}") from error
     said = err.getvalue()
     assert code in (0, 2), f"{shortened(arguments)}: exit code {code}: {said}"
-    if code == 2 and not {"-v", "--verbose"}.intersection(arguments):  # which show tracebacks
+    shows_traceback = any(word.startswith(("-v", "--v")) for word in arguments)
+    if code == 2 and not shows_traceback:
         lines = said.removesuffix("\n").split("\n")
         assert all(line and line.isprintable() for line in lines), f"{arguments}: {said!r}"
         assert len(lines) == 1 or not one_line, f"{shortened(arguments)}: {said!r}"
