@@ -29,7 +29,5 @@ def test_a_notebook_is_kept_with_small_outputs(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_shows_the_same_when_it_is_run(path):
     nbformat = pytest.importorskip("nbformat")
-    pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
     kept = nbformat.read(path, as_version=4)
     assert shown(run_notebook(path)) == shown(kept)

@@ -67,7 +67,6 @@ def test_mistakes_are_one_sentence(named, capsys, arguments, sentence):
 
 
 def test_tune_takes_a_file(named, tmp_path):
-    pytest.importorskip("optuna")
     grid = ["--grid", "training.learning_rate=0.05,0.1"]
     assert main(["tune", *named, *grid, "--rounds", "1", "--out", "tuned"]) == 0
     assert main(["run", "tuned/best.toml", "--out", "best"]) == 0

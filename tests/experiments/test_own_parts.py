@@ -112,7 +112,6 @@ def test_an_audit_takes_a_frame_and_a_run(asked, tmp_path):
 
 
 def test_a_search_takes_a_frame_and_python_names(asked, tmp_path):
-    pytest.importorskip("optuna")
     grid = {"learning_rate": [1e-6, 0.5]}
     own = _of_one(asked)
     found = flamma.tune(out=tmp_path, grid=grid, **own)

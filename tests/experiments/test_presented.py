@@ -53,7 +53,6 @@ def test_a_run_is_one_line_and_a_small_table(run):
 
 
 def test_a_run_is_a_frame_of_rounds(run):
-    pytest.importorskip("pandas")
     frame = run.frame()
     assert frame["round"].tolist() == [1, 2, 3]
     assert frame["accuracy"].tolist() == [record.metric("accuracy") for record in run.history]
@@ -61,7 +60,6 @@ def test_a_run_is_a_frame_of_rounds(run):
 
 
 def test_a_comparison_is_one_line_a_table_and_frames(comparison):
-    pytest.importorskip("pandas")
     assert repr(comparison) == "<Comparison 2 strategies on digits (iid), 2 seeds>"
     shown = comparison._repr_html_()
     assert len(shown) < MOST_HTML
@@ -75,7 +73,6 @@ def test_a_comparison_is_one_line_a_table_and_frames(comparison):
 
 
 def test_an_audit_is_a_sentence_and_a_table(audited):
-    pytest.importorskip("pandas")
     assert audited.cases[0].sentence in repr(audited)
     shown = audited._repr_html_()
     assert "free-ride" in shown
@@ -98,7 +95,6 @@ def test_a_sparkline_goes_up_with_its_values():
 
 
 def test_pictures_are_the_report_s_own(run, comparison, audited):
-    pytest.importorskip("matplotlib")
     [accuracy, _] = run.plot().axes
     drawn = accuracy.lines[0].get_ydata().tolist()
     assert drawn == [record.metric("accuracy") for record in run.history]
@@ -108,7 +104,6 @@ def test_pictures_are_the_report_s_own(run, comparison, audited):
 
 
 def test_a_report_of_a_result_that_is_not_kept_is_written_here(run, tmp_path, monkeypatch):
-    pytest.importorskip("plotly")
     monkeypatch.chdir(tmp_path)
     assert run.report().resolve() == tmp_path / "report.html"
     assert run.report("mine.html").exists()

@@ -100,9 +100,10 @@ def command(arguments: list[str], one_line: bool = True) -> int:
         raise AssertionError(f"{shortened(arguments)}: {type(error).__name__} {error}") from error
     said = err.getvalue()
     assert code in (0, 2), f"{shortened(arguments)}: exit code {code}: {said}"
-    shows_traceback = any(word.startswith(("-v", "--v")) for word in arguments)
-    if code == 2 and not shows_traceback:
+    if code == 2:
         lines = said.removesuffix("\n").split("\n")
+        if {"-v", "--verbose"}.intersection(arguments):  # the traceback, then the sentence
+            lines = lines[-1:]
         assert all(line and line.isprintable() for line in lines), f"{arguments}: {said!r}"
         assert len(lines) == 1 or not one_line, f"{shortened(arguments)}: {said!r}"
         assert not out.getvalue(), f"{shortened(arguments)}: refused, but printed something"

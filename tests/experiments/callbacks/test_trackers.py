@@ -100,7 +100,6 @@ def test_an_unknown_tracker_is_told_with_the_nearest():
 
 
 def test_tensorboard_reads_what_was_written_also_after_a_kill(tmp_path):
-    pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     place = tmp_path / "run"
@@ -119,7 +118,6 @@ def test_tensorboard_reads_what_was_written_also_after_a_kill(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # between MLflow and SQLAlchemy
 def test_mlflow_reads_what_was_written_also_after_a_kill(tmp_path, monkeypatch):
-    pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow.tracking import MlflowClient
@@ -140,7 +138,6 @@ def test_mlflow_reads_what_was_written_also_after_a_kill(tmp_path, monkeypatch):
 
 
 def test_wandb_writes_a_run_offline_also_after_a_kill(tmp_path, monkeypatch):
-    pytest.importorskip("wandb")
     monkeypatch.delenv("WANDB_MODE", raising=False)
     from wandb.proto import wandb_internal_pb2
     from wandb.sdk.internal.datastore import DataStore
