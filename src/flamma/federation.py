@@ -125,7 +125,7 @@ class Federation(Generic[S]):
                 warmup = self._warmup(offer, record, state, time.perf_counter() - started)
                 continue
             begun = time.perf_counter()
-            scoring = clients.evaluate(strategy.download(state)) if self._due(number) else None
+            scoring = clients.evaluate(strategy.serving(state)) if self._due(number) else None
             ended = time.perf_counter()
             record = replace(
                 record,

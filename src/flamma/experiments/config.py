@@ -35,7 +35,7 @@ from flamma.names import check_folder_name, quoted, unknown
 from flamma.options import from_table, options_of, to_toml
 from flamma.privacy.table import PrivacyConfig
 from flamma.registry import Choice
-from flamma.strategies import STRATEGIES, Strategy
+from flamma.strategies import STRATEGIES, Strategy, current_strategy
 from flamma.tasks import metric_names
 from flamma.toml import read_toml
 from flamma.types import Plan
@@ -207,7 +207,9 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         training.make_schedule(),
     )
     model, weights = _model(top.model)
-    strategy = STRATEGIES.choose(top.strategy, "strategy", default=ConfigTables.strategy)
+    strategy = STRATEGIES.choose(
+        current_strategy(top.strategy), "strategy", default=ConfigTables.strategy
+    )
     engine = ENGINES.choose(top.engine, "engine", default=ConfigTables.engine, shared=True)
     return Config(
         rounds=top.rounds,

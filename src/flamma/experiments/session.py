@@ -80,7 +80,7 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
     synced = partial(_sync, folder, world.keepers)
     with checkpoints:
         try:
-            start = RunStart(config, folder.path, tuple(folder.rounds()), lambda: state.params)
+            start = RunStart(config, folder.path, tuple(folder.rounds()), lambda: state.served)
             callbacks.start(start)
             for finished in one_behind(rounds) if world.looks_ahead else rounds:
                 record, scores = finished.settled()
@@ -95,7 +95,7 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
         except StopRun as stop:
             stopped = _stopped(stop, state.round, config.rounds, callbacks.stopped_by)
     _prune(world.keepers, checkpoints, state.round)
-    digest = hashlib.sha256(state.params.tobytes()).hexdigest()
+    digest = hashlib.sha256(state.served.tobytes()).hexdigest()
     folder.write_about(finished=_now(), params_sha256=digest, **stopped)
 
 

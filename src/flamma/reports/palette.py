@@ -60,6 +60,7 @@ STRATEGY_LOOKS = {
     # flamma: blue
     "flamma": Look("#0072B2", "#7BC4FE", 0),
     "flamma-plus": Look("#332288", "#7F7DEA", 5),
+    "flamma-memory": Look("#5566AA", "#A9B6F2", 3),
     "flamma-honest": Look("#2794FB", "#C7E1FF", 6),
     "flamma-adaptive": Look("#025884", "#66ACDD", 2),
     # fairness: purple

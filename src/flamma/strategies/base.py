@@ -160,8 +160,15 @@ class Strategy(ABC, Generic[S]):
         """Select among the available clients and say on which terms."""
 
     def download(self, state: S) -> Download:
-        """Return what clients receive besides their terms, and evaluate: here the global model."""
+        """Return what clients receive besides their terms: here the global model."""
         return Download(state.params, state.round)
+
+    def serving(self, state: S) -> Download:
+        """Return what clients evaluate: what they receive, with the served model in it."""
+        download = self.download(state)
+        if state.served is state.params:
+            return download
+        return replace(download, params=state.served)
 
     def respond(self, terms: Terms, profile: Profile) -> LocalTask:
         """Decide, on the client, what it does: here the epochs that the plan fixes."""

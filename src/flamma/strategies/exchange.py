@@ -36,6 +36,11 @@ class State:
     round: int
     samples: Ints
 
+    @property
+    def served(self) -> Params:
+        """The model that a run yields and evaluates: here the one that clients train."""
+        return self.params
+
 
 S = TypeVar("S", bound=State)
 
