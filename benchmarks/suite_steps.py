@@ -49,7 +49,6 @@ OPTIONS = {
     "mifa": [{"strategy.memory": [0.9]}, MEAN_OF_MODELS],
     "fedavg-decay": [{"strategy.decay_start": [0.6]}],
     "flamma": [{"strategy.decay_start": [0.6]}],
-    "flamma-plus": [MEAN_OF_MODELS],
     "flamma-adaptive": [MEAN_OF_MODELS],
 }
 
