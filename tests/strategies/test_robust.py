@@ -22,7 +22,7 @@ FEDERATED = [name for name in STRATEGIES if not STRATEGIES[name].pools_data]
 WITH_MEMORY = {
     "mifa": {"memory": 1.0},
     "flamma-memory": {"memory": 1.0},
-    "flamma-plus": {},
+    "flamma-plus": {"warmup_iterations": 0},  # which would find the attacker out
     "flamma-adaptive": {"memory": 1.0},
     "fedvarp": {},
 }

@@ -45,13 +45,7 @@ class MemoryStrategy(LevellingStrategy[L], Generic[L]):
     def first_memory(self, params: Params, population: Population) -> LevellingState:
         """Return the state of a server that has not heard from any client."""
         return LevellingState(
-            **self.first_knowledge(
-                params,
-                population,
-                size=params.size,
-                fading=self.memory,
-                warms_up=self.warmup_iterations > 0,
-            )
+            **self.first_knowledge(params, population, size=params.size, fading=self.memory)
         )
 
     def step(self, state: L, answers: Answers) -> L:

@@ -115,7 +115,7 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
     def first_path(self, params: Params, population: Population) -> dict[str, Any]:
         """Return the fields of the state of a server that has not made a step."""
         size = population.trainable_size
-        known = self.first_knowledge(params, population, size=size, fading=1.0, warms_up=False)
+        known = self.first_knowledge(params, population, size=size, fading=1.0)
         return known | {
             "averaged": params,
             "stand_ins": np.zeros(size),

@@ -58,16 +58,21 @@ class LevellingStrategy(GameStrategy[L], Generic[L]):
             raise StrategyError(f"levelling must lie in [0, 10], not {self.levelling:g}.")
 
     def first_knowledge(
-        self, params: Params, population: Population, *, size: int, fading: float, warms_up: bool
+        self, params: Params, population: Population, *, size: int, fading: float
     ) -> dict[str, Any]:
         """Return the fields of the state of a server that has not heard from any client.
 
-        Rows have ``size`` weights; ``warms_up`` says whether a warm-up fills them all.
+        Rows have ``size`` weights.
         """
         state = self.first_state(params, population)
         known = {field.name: getattr(state, field.name) for field in fields(state)}
         kept, heard = empty_memory(
-            self, population.clients, size, fading=fading, kept_as=self.rows, warms_up=warms_up
+            self,
+            population.clients,
+            size,
+            fading=fading,
+            kept_as=self.rows,
+            warms_up=self.warmup_iterations > 0,
         )
         return {
             **known,
