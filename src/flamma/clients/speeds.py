@@ -53,9 +53,7 @@ SpeedKind = Callable[..., Floats]
 """``(clients, **options) -> seconds per sample``, one per client."""
 
 
-def constant_speed(
-    clients: PacedClients, *, seconds_per_sample: float = DEFAULT_SECONDS
-) -> Floats:
+def constant_speed(clients: PacedClients, *, seconds_per_sample: float = DEFAULT_SECONDS) -> Floats:
     """Give every client the same speed.
 
     Parameters
@@ -103,12 +101,9 @@ def speed_from_csv(clients: PacedClients, *, file: str = "") -> Floats:
     """
     if not file:
         raise ConfigError(
-            f"csv speeds need the path of a file with the column {SPEED_COLUMN}: "
-            f"clock.speeds.file."
+            f"csv speeds need the path of a file with the column {SPEED_COLUMN}: clock.speeds.file."
         )
-    return one_for_each(
-        file, "speeds", read_column(Path(file), SPEED_COLUMN), clients.samples.size
-    )
+    return one_for_each(file, "speeds", read_column(Path(file), SPEED_COLUMN), clients.samples.size)
 
 
 def measured_speed(clients: PacedClients, *, slowdown: float = 1.0) -> Floats:

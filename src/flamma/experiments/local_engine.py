@@ -39,9 +39,9 @@ def _execute(assignment: Assignment) -> None:
     from flamma.engines.respond import RationalClients
     from flamma.experiments.model_card import ModelCard, start_of
     from flamma.experiments.own_data import check_same_data
+    from flamma.experiments.paced import client_speeds, virtual_clock
     from flamma.experiments.room import check_room
     from flamma.experiments.session import carry_out
-    from flamma.experiments.paced import client_speeds, virtual_clock
     from flamma.experiments.setup import (
         about_measures,
         build_data,

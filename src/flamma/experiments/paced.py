@@ -7,14 +7,13 @@ from collections.abc import Callable
 
 from flamma.clients.behaviours import TrueClients
 from flamma.clients.clock import VirtualClock
-from flamma.clients.speeds import SPEED_COLUMN, PacedClients, true_speeds
+from flamma.clients.speeds import SPEED_COLUMN, PacedClients, constant_speed, true_speeds
 from flamma.errors import RunError
 from flamma.experiments.config import Config
 from flamma.experiments.folder import POPULATION, RunFolder
 from flamma.experiments.population import read_columns
 from flamma.options import read_options
 from flamma.registry import Choice
-from flamma.clients.speeds import constant_speed
 from flamma.types import Floats, Ints, LocalTask, Terms
 
 

@@ -127,7 +127,9 @@ class StrategyContract:
         while state.round < 10:
             available = few if state.round % 3 == 2 else world.all_clients[state.round % 4 :]
             state, record = world.play_round(strategy, state, available=available)
-            could_begin = set(available.tolist()) | (could_begin if strategy.asynchronous else set())
+            could_begin = set(available.tolist()) | (
+                could_begin if strategy.asynchronous else set()
+            )
             assert set(record.selected) <= could_begin
             assert list(record.selected) == sorted(set(record.selected))
             planned = min(PLAN.per_round, available.size)
