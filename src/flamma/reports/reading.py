@@ -21,7 +21,7 @@ from flamma.experiments.scores import ScoreTable, read_score_table
 from flamma.experiments.stopped import StoppedEarly, read_stopped
 from flamma.experiments.summary import is_personal, sample_of, scored_by
 from flamma.metrics import METRICS, of_run
-from flamma.options import convert
+from flamma.options import from_table
 from flamma.records import RoundRecord
 from flamma.toml import parse_toml
 from flamma.types import Ints
@@ -195,7 +195,7 @@ class RunView:
     def targets(self) -> dict[str, float]:
         """What the times to accuracy and to fairness are measured to, by the names of metrics."""
         try:
-            return convert(self.table("clock"), ClockConfig, "clock").targets
+            return ClockConfig(**from_table(ClockConfig, self.table("clock"), "clock.")).targets
         except FlammaError:
             return {}
 
