@@ -151,6 +151,9 @@ class RoundRecord:
         squared times the share of data. None where all did what they claim.
     privacy : RoundPrivacy
         What differential privacy has been spent so far; None where there is none.
+    virtual_seconds : float
+        The virtual time at the end of the round, since the start of the run; None where there is
+        no virtual clock.
     """
 
     round: int
@@ -183,6 +186,7 @@ class RoundRecord:
     run: str | None = None
     payments: tuple[float, ...] | None = None
     privacy: RoundPrivacy | None = None
+    virtual_seconds: float | None = None
 
     def __post_init__(self) -> None:
         each = [

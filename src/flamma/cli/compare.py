@@ -138,12 +138,12 @@ def _print_repetition(found: Repetition, options: argparse.Namespace) -> None:
 
         print(json.dumps(found.as_json(), indent=1, allow_nan=False))
         return
-    from flamma.metrics import ComparedMetric, shown_in
+    from flamma.metrics import ComparedMetric, TimeToMetric, shown_in
     from flamma.reports.tables import text_table
     from flamma.strategies import label_of
 
     shown = shown_in("table").items()
-    metrics = {name: m for name, m in shown if not isinstance(m, ComparedMetric)}
+    metrics = {name: m for name, m in shown if not isinstance(m, ComparedMetric | TimeToMetric)}
     header = ["Data", "Split", "Algorithm", "Seed", "Weights", *(m.label for m in metrics.values())]
     lines = []
     for run in found.runs:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flamma.clients.behaviours import BehaviourAssignment, assign, read_assignments
+from flamma.clients.clock import ClockConfig
 from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
 from flamma.data.build import choose_split
@@ -67,6 +68,7 @@ class Config:
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
     weights: WeightsConfig = field(default_factory=WeightsConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    clock: ClockConfig = field(default_factory=ClockConfig)
 
     def __post_init__(self) -> None:
         positive = {
@@ -110,6 +112,7 @@ class Config:
                 f"{self.strategy.name} trains on all clients' data in one place: use the local "
                 f"engine."
             )
+        self._check_clock()
 
     def _check_measures(self) -> None:
         """Refuse a loss or a metric that there is not; the task's are known with the data."""
@@ -121,6 +124,21 @@ class Config:
         known = [OWN, *metric_names()]
         if self.evaluation.metric and self.evaluation.metric not in known:
             raise ConfigError(unknown("metric", self.evaluation.metric, known))
+
+    def _check_clock(self) -> None:
+        """Refuse virtual time where clients' time is their own."""
+        if self.engine.controls_clients:
+            return
+        if self.strategy.asynchronous:
+            raise ConfigError(
+                f"{self.strategy.name} is asynchronous, in virtual time, which the engine "
+                f"{self.engine.name} has not: use the local engine, or another strategy."
+            )
+        if self.clock.is_on:
+            raise ConfigError(
+                f"the engine {self.engine.name} has no virtual clock: leave out the table "
+                f"[clock], or use the local engine."
+            )
 
     def _check_behaviours(self) -> None:
         """Refuse behaviours that cannot be assigned, or that the engine's clients do not take."""
@@ -150,6 +168,8 @@ class Config:
             for name, table in younger.items()
             if table != type(table)()
         }
+        if self.clock != ClockConfig():
+            changed["clock"] = self.clock.as_table()
         return {
             "rounds": self.rounds,
             "per_round": self.per_round,
@@ -188,7 +208,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
     ...
     flamma.errors.ConfigError: unknown key 'ruonds': did you mean rounds? (known: rounds,
     per_round, seed, data, model, training, strategy, costs, engine, faults, evaluation,
-    behaviours, ledger, privacy).
+    behaviours, ledger, privacy, clock).
     """
     for key in tables:
         if key not in (names := [f.name for f in fields(ConfigTables)]):
@@ -227,6 +247,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         ledger=top.ledger,
         weights=weights,
         privacy=top.privacy,
+        clock=top.clock,
     )
 
 

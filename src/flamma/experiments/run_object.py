@@ -105,7 +105,7 @@ class Run(PresentedResult):
 
     def summary(self) -> Summary:
         """Return every metric of the run, those of its last round, and its totals."""
-        return summarise_run(self.history, self.config.data.clients)
+        return summarise_run(self.history, self.config.data.clients, self.config.clock.targets)
 
     def model(
         self,

@@ -74,8 +74,9 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
         faults=config.faults,
         evaluate_every=config.evaluation.every,
         privacy=privacy,
+        clock=world.clock,
     )
-    rounds = federation.rounds(state)
+    rounds = federation.rounds(state, _virtual_time(folder))
     stopped: dict[str, Any] = {}
     synced = partial(_sync, folder, world.keepers)
     with checkpoints:
@@ -201,6 +202,12 @@ def _last_round(folder: RunFolder) -> int:
     """Return the last round that is recorded, 0 before the first."""
     records = folder.rounds()
     return records[-1].round if records else 0
+
+
+def _virtual_time(folder: RunFolder) -> float:
+    """Return the virtual time at the end of the last round that is recorded, 0 without a clock."""
+    records = folder.rounds()
+    return (records[-1].virtual_seconds or 0.0) if records else 0.0
 
 
 def _about(trainer: str) -> dict[str, Any]:

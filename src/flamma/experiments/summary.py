@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flamma.metrics import METRICS, ComparedMetric, ScoreMetric, usable
+from flamma.metrics import METRICS, ComparedMetric, ScoreMetric, of_run, usable
 from flamma.metrics.kinds import LAST_ROUNDS, mean_of
 from flamma.records import Evaluation, RoundRecord
 
@@ -88,8 +88,13 @@ class Summary:
         }
 
 
-def summarise_run(records: Sequence[RoundRecord], clients: int) -> Summary:
-    """Return every metric of a run with so many clients."""
+NO_TARGETS: Mapping[str, float] = {}
+
+
+def summarise_run(
+    records: Sequence[RoundRecord], clients: int, targets: Mapping[str, float] = NO_TARGETS
+) -> Summary:
+    """Return every metric of a run with so many clients; ``targets`` are those of its clock."""
     evaluated = [record for record in records if record.evaluated]
     warmup = records[0].warmup if records else None
     surveys = [record.survey for record in records if record.survey is not None]
@@ -99,7 +104,7 @@ def summarise_run(records: Sequence[RoundRecord], clients: int) -> Summary:
         rounds=len(records),
         final={name: evaluated[-1].metric(name) if evaluated else None for name in scored},
         metrics={
-            name: metric.of_run(name, records, clients)
+            name: of_run(name, records, clients, targets)
             for name, metric in known.items()
             if not isinstance(metric, ComparedMetric)
         },

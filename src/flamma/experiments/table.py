@@ -20,7 +20,7 @@ from flamma.experiments.presented import PresentedResult, sparkline
 from flamma.experiments.run_object import Run
 from flamma.experiments.scratch import ScratchFolder
 from flamma.experiments.summary import sample_text
-from flamma.metrics import METRICS, BesideLocalMetric, Metric, shown_in
+from flamma.metrics import METRICS, BesideLocalMetric, Metric, TimeToMetric, shown_in
 from flamma.metrics.kinds import Place
 from flamma.numerics import total
 from flamma.strategies import competes, label_of
@@ -240,11 +240,12 @@ def with_spread(row: Row, mean: str, spread: str) -> str:
 
 
 def told_by(rows: Sequence[Row], place: Place) -> dict[str, Metric]:
-    """Return the metrics of a place; those beside training alone only where a row has one."""
+    """Return the metrics of a place; those that few comparisons have only where a row has one."""
     return {
         name: metric
         for name, metric in shown_in(place, scored_alike(rows)).items()
-        if not isinstance(metric, BesideLocalMetric) or any(name in row.mean for row in rows)
+        if not isinstance(metric, BesideLocalMetric | TimeToMetric)
+        or any(name in row.mean for row in rows)
     }
 
 

@@ -20,7 +20,7 @@ from flamma.experiments.table import (
     with_spread,
 )
 from flamma.files import write_atomically
-from flamma.metrics import METRICS, BesideLocalMetric, Metric, shown_in
+from flamma.metrics import METRICS, BesideLocalMetric, Metric, TimeToMetric, shown_in
 from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.strategies import label_of
 
@@ -171,7 +171,7 @@ def legend(rows: Sequence[Row]) -> str:
     """Return what the numbers of a table are."""
     told = told_by(rows, "table")
     units = [f"{metric.label} in {metric.unit}" for metric in told.values() if metric.unit]
-    beside = [f" {note}" for note in notes_beside_local(told)]
+    beside = [f" {note}" for note in further_notes(told)]
     several = any(len(row.seeds) > 1 for row in rows)
     spread = ", ± standard deviation over seeds" if several else ""
     best = "Best: by differences paired over seeds, 95% confidence." if several else ONE_SEED
@@ -187,12 +187,12 @@ def mark_notes(comparison: Comparison, best: str, tied: str) -> list[str]:
     return [explain_marks(best, tied)] if several else []
 
 
-def notes_beside_local(metrics: Mapping[str, Metric]) -> list[str]:
-    """Return a sentence for each of these metrics that is beside training alone."""
+def further_notes(metrics: Mapping[str, Metric]) -> list[str]:
+    """Return a sentence for each of these metrics that is beside training alone, or a time."""
     return [
         f"{capitalised(metric.label)}: {metric.aggregation}."
         for metric in metrics.values()
-        if isinstance(metric, BesideLocalMetric)
+        if isinstance(metric, BesideLocalMetric | TimeToMetric)
     ]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
+from flamma.clients.clock import ClockConfig
 from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
 from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES
@@ -283,6 +284,7 @@ class ConfigTables:
     behaviours: Any = field(default_factory=dict)
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    clock: ClockConfig = field(default_factory=ClockConfig)
 
 
 def title_of(path: Path) -> str:
@@ -326,6 +328,7 @@ def keys_of_tables() -> dict[str, str]:
         "evaluation": options_of(EvaluationConfig),
         "ledger": options_of(LedgerConfig),
         "privacy": options_of(PrivacyConfig),
+        "clock": options_of(ClockConfig),
     }
     # Of a key that several tables have, the first one is named.
     return {key: f"{table}.{key}" for table in reversed(keys) for key in keys[table]}

@@ -1,12 +1,12 @@
 """What a metric is: its words, which way is better, and what it is of a round and of a run.
 
-There are five kinds, by what a metric is computed from. A new metric is one function and one entry
+There are six kinds, by what a metric is computed from. A new metric is one function and one entry
 of :data:`flamma.metrics.METRICS`, or an entry point of the group ``flamma.metrics``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -156,6 +156,38 @@ class RunMetric(Metric):
     def of_run(self, name: str, records: Sequence[RoundRecord], clients: int) -> float | None:
         """Return it for all rounds together."""
         return self.measure(records, clients)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeToMetric(Metric):
+    """The virtual time until a run has first reached its targets, which it may never do.
+
+    ``reaches`` has the metrics of an evaluation that must have reached their targets in one and
+    the same round, and which direction is better.
+    """
+
+    reaches: tuple[tuple[str, Direction], ...]
+
+    @property
+    def aggregation(self) -> str:
+        """How the metric of a run comes from its rounds."""
+        return "end of the first evaluated round that reaches it, where every seed has one"
+
+    def first(self, records: Sequence[RoundRecord], targets: Mapping[str, float]) -> float | None:
+        """Return the virtual time of the first round that reaches the targets, None if none does.
+
+        A metric without a target is not reached.
+        """
+        return next((r.virtual_seconds for r in records if self._is_reached(r, targets)), None)
+
+    def _is_reached(self, record: RoundRecord, targets: Mapping[str, float]) -> bool:
+        for name, better in self.reaches:
+            value, target = record.metric(name), targets.get(name)
+            if value is None or target is None:
+                return False
+            if value < target if better == "higher" else value > target:
+                return False
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)

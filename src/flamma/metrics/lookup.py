@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 
 from flamma.errors import FlammaError
 from flamma.metrics.functions import check_percent
-from flamma.metrics.kinds import Metric, Place, ScoreMetric
+from flamma.metrics.kinds import Metric, Place, ScoreMetric, TimeToMetric
 from flamma.metrics.table import METRICS, finite_or_none
-from flamma.records import Evaluation
+from flamma.records import Evaluation, RoundRecord
 from flamma.types import Scores
 
 
@@ -33,6 +34,19 @@ def usable() -> dict[str, Metric]:
         except FlammaError as error:
             warnings.warn(str(error), stacklevel=2)
     return found
+
+
+def of_run(
+    name: str, records: Sequence[RoundRecord], clients: int, targets: Mapping[str, float]
+) -> float | None:
+    """Return a metric of a run, None where its records do not have it.
+
+    ``targets`` are those that times are measured to, by the names of the metrics.
+    """
+    metric = METRICS[name]
+    if isinstance(metric, TimeToMetric):
+        return metric.first(records, targets)
+    return metric.of_run(name, records, clients)
 
 
 def evaluate(scores: Scores) -> Evaluation:

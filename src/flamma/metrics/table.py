@@ -16,6 +16,7 @@ from flamma.metrics.kinds import (
     RoundMetric,
     RunMetric,
     ScoreMetric,
+    TimeToMetric,
 )
 from flamma.numerics import total
 from flamma.records import RoundRecord
@@ -216,6 +217,28 @@ METRICS: Registry[Metric] = Registry(
             read=lambda record: record.seconds,
             over_rounds="sum",
             warmup=_warmed_up("seconds"),
+        ),
+        "virtual_seconds": RoundMetric(
+            label="virtual time",
+            unit="virtual s",
+            better="lower",
+            shown=("csv", "page"),
+            read=lambda record: record.virtual_seconds,
+            over_rounds="max",
+        ),
+        "seconds_to_accuracy": TimeToMetric(
+            label="time to accuracy",
+            unit="virtual s",
+            better="lower",
+            shown=("table", "csv", "page"),
+            reaches=(("accuracy", "higher"),),
+        ),
+        "seconds_to_fairness": TimeToMetric(
+            label="time to fairness",
+            unit="virtual s",
+            better="lower",
+            shown=("table", "csv", "page"),
+            reaches=(("accuracy", "higher"), ("accuracy_variance", "lower")),
         ),
         "selection_jain": RunMetric(
             label="Jain's index of selections",

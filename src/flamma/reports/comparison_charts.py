@@ -27,8 +27,12 @@ from flamma.reports.multiples import Multiple, multiples
 from flamma.strategies import label_of
 from flamma.types import Floats
 
-WORK_AXES = {"epochs_total": ("local epochs", 1.0), "bytes_up": ("sent by clients, MB", 1e-6)}
-"""Metrics of what training took, with the axis and the scale that they are drawn with."""
+WORK_AXES = {
+    "epochs_total": ("local epochs", 1.0, "epochs"),
+    "bytes_up": ("sent by clients, MB", 1e-6, "bytes"),
+    "virtual_seconds": ("virtual time, s", 1.0, "virtual time"),
+}
+"""Metrics of what training took: the axis and the scale that they are drawn with, and in a word."""
 
 MAX_BOX_POINTS = 2_000
 """Clients' accuracies that a box is drawn from."""
@@ -261,7 +265,11 @@ def _work_views(
         shown = [c for c in drawn[name] if c.strategy in (*own.references, *own.members)]
         if not any(curve.strategy in own.members for curve in shown):
             continue
-        for spent, (x_title, scale) in WORK_AXES.items():
+        for spent, (x_title, scale, by) in WORK_AXES.items():
+            if spent == "virtual_seconds" and any(
+                run.times is None for c in shown for run in c.runs
+            ):
+                continue
             traces = [
                 line(
                     label_of(curve.strategy),
@@ -274,7 +282,6 @@ def _work_views(
             ]
             ranges = _same_range(view, drawn[name])
             layout = axes(x_title, metric.title, y_rangemode="tozero", **ranges)
-            by = "epochs" if spent == "epochs_total" else "bytes"
             views.append(View(traces, layout, f"{metric.label} by {by}"))
     return views
 
@@ -284,6 +291,9 @@ def _spent(curve: Curve, name: str) -> Floats:
     metric = METRICS[name]
     totals = []
     for run in curve.runs:
+        if name == "virtual_seconds" and run.times is not None:  # a sum already
+            totals.append([run.times[number - 1] for number in curve.rounds])
+            continue
         before = 0.0
         if isinstance(metric, RoundMetric) and metric.warmup is not None:
             before = metric.warmup(run.rounds[0])

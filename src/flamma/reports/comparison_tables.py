@@ -13,8 +13,8 @@ from flamma.experiments.table_text import (
     ONE_SEED,
     SPENT,
     column_titles,
+    further_notes,
     metrics_in_lines,
-    notes_beside_local,
     short_hashes,
     spent_text,
 )
@@ -80,7 +80,7 @@ def main_table(view: ComparisonView, dataset: str) -> Table:
         lines.append(cells)
     notes = [
         *_table_notes(rows, printed),
-        *notes_beside_local(metrics),
+        *further_notes(metrics),
         *comparison.evaluation_notes(dataset),
     ]
     groups = _groups(view, strategies)

@@ -83,6 +83,8 @@ STRATEGY_LOOKS = {
     "fedadam": Look("#49620E", "#98B667", 6),
     "fedyogi": Look("#02423A", "#4D9B8E", 8),
     "fedvarp": Look("#314502", "#829A5C", 2),
+    # asynchronous: teal
+    "fedbuff": Look("#049595", "#B4FDFD", 8),
     # selection: brown to gold
     "power-of-choice": Look("#8D6A00", "#E0BA66", 1),
     "oort": Look("#BC871B", "#FED79A", 6),

@@ -108,7 +108,7 @@ def quality(run: RunView) -> Charts:
             capitalised(scored),
             "The mean over clients, with the band from the worst to the best tenth of them: a "
             "narrow band is fair.",
-            [View(accuracy, axes("round", f"{scored}, %"))],
+            by_round_or_time(run, accuracy, axes("round", f"{scored}, %")),
         )
     ]
     return Charts([*charts, *_further_curves(run)])
@@ -128,8 +128,21 @@ def _further_curves(run: RunView) -> list[Chart]:
         layout = axes("round", metric.title, y_rangemode="tozero")
         aid = CURVE_AIDS.get(name) or f"In each round. {BETTER[metric.better]}".rstrip()
         aid = aid.replace("accuracies", run.scored_by or "accuracies")
-        charts.append(Chart(name, capitalised(metric.label), aid, [View([trace], layout)]))
+        views = by_round_or_time(run, [trace], layout)
+        charts.append(Chart(name, capitalised(metric.label), aid, views))
     return charts
+
+
+def by_round_or_time(
+    run: RunView, traces: Sequence[dict[str, Any]], layout: dict[str, Any]
+) -> list[View]:
+    """Return curves over the rounds and, where the run has a virtual clock, over its time."""
+    if run.times is None:
+        return [View(traces, layout)]
+    when = dict(zip(run.numbers, run.times, strict=True))
+    timed = [t | {"x": short_numbers(when[number] for number in t["x"])} for t in traces]
+    by_time = layout | {"xaxis": {"title": "virtual time, s"}}
+    return [View(traces, layout, "by round"), View(timed, by_time, "by virtual time")]
 
 
 def client_accuracy(run: RunView) -> Charts:

@@ -25,6 +25,10 @@ Release = Callable[[Params, int, tuple[Report, ...]], tuple[Report, ...]]
 """Returns what a strategy may see of the reports of a round, given the received model."""
 
 
+SecondsOf = Callable[[Terms], float]
+"""Returns the virtual seconds until a client that begins now has answered its terms."""
+
+
 @dataclass(frozen=True, eq=False)
 class State:
     """What a strategy remembers between rounds: arrays, numbers and rows only, so it can be saved.

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from engines.flower.loopback import LoopGrid, partitions
+from engines.flower.loopback import OVER_MESSAGES, LoopGrid, partitions
 from engines.flower.misbehaving import MISCHIEF, spoil
 from flamma.clients.costs import CostedClients, true_costs
 from flamma.data import site_data
@@ -30,7 +30,6 @@ from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, run
 from flamma.experiments.world import World, evaluated_clients
 from flamma.seeding import stream
-from flamma.strategies import STRATEGIES
 from flamma.training.jobs import Trained
 
 CLIENTS = 4
@@ -69,7 +68,7 @@ def assert_same(ours, theirs):
             assert one.metric(name) == other.metric(name)
 
 
-@pytest.mark.parametrize("name", [n for n in STRATEGIES if not STRATEGIES[n].pools_data])
+@pytest.mark.parametrize("name", OVER_MESSAGES)
 def test_every_strategy_gives_what_the_local_engine_gives(tmp_path, name):
     config = tables(name)
     ours = served(tmp_path / "flower", config)
@@ -84,7 +83,7 @@ def test_every_strategy_gives_what_the_local_engine_gives(tmp_path, name):
     assert (tmp_path / "flower" / "population.csv").read_text().splitlines() == short
 
 
-@pytest.mark.parametrize("name", [n for n in STRATEGIES if not STRATEGIES[n].pools_data])
+@pytest.mark.parametrize("name", OVER_MESSAGES)
 def test_batch_norms_go_through_every_strategy(tmp_path, name):
     config = tables(
         name,
