@@ -1,15 +1,17 @@
 """Draw the settings of the suite `grid`, and say which pairs of their levels they cover.
 
-A setting is a level of each of six factors: how many clients there are, the share of them that takes
-part in a round, the split, the clients' sizes, their costs, and the data. The settings are drawn
-once, from a stream with a key of its own, so that they depend on no result: at first at random, then
-changed one level at a time until every pair of levels that is possible is in one of them. A draw of
-the same stream divides them into those that strategies may be developed on and those held back for
-the end. What follows from the levels (model, samples, rounds) follows by the rules below.
+A setting is a level of each of six factors: how many clients there are, the share of them that
+takes part in a round, the split, the clients' sizes, their costs, and the data. The settings are
+drawn once, from a stream with a key of its own, so that they depend on no result: at first at
+random, then changed one level at a time until every pair of levels that is possible is in one of
+them. Another draw divides them into those that strategies may be developed on and those held back
+for the end. What follows from the levels (model, samples, rounds) follows by the rules below.
 
-    python benchmarks/draw_grid.py                  # prints the settings and what they cover
-    python benchmarks/draw_grid.py --write src/flamma/experiments/suites/grid.toml
-    python benchmarks/draw_grid.py --measure out/grid-fedavg   # FedAvg in each, on a seed of no result
+    python benchmarks/draw_grid.py                 # prints the settings and what they cover
+    python benchmarks/draw_grid.py --write src/flamma/experiments/suites
+    python benchmarks/draw_grid.py --measure out/grid-fedavg
+
+The last one runs FedAvg once in each setting, on a seed that no result uses.
 """
 
 from __future__ import annotations
@@ -57,12 +59,23 @@ UNEVEN = 1.0
 MEAN_COST = 0.1
 EPOCHS = 5
 
-STRATEGIES = ["reference", "family:flamma", "fairness", "optimisation", "selection", "family:incentive"]
+STRATEGIES = [
+    "reference",
+    "family:flamma",
+    "fairness",
+    "optimisation",
+    "selection",
+    "family:incentive",
+]
 ABOUT = """\
 # Settings drawn over what the literature uses, by benchmarks/draw_grid.py: every possible pair of
-# levels of clients, share a round, split, sizes, costs and data is in one of them. The rules by which
-# samples, rounds and models follow stand there. Those held back are run once, at the end.
+# levels of clients, share a round, split, sizes, costs and data is in one of them. The rules by
+# which samples, rounds and models follow stand there. The suite `grid` has the step sizes, too.
 """
+PARTS = {
+    "grid-development": "# The settings of the grid that strategies may be developed on.",
+    "grid-held-back": "# The settings of the grid that are run once, at the end.",
+}
 
 SHARED = {
     "training": {"epochs": EPOCHS, "batch_size": 32, "learning_rate": 0.05},
@@ -249,8 +262,7 @@ def describe(development: list[Setting], held_back: list[Setting]) -> str:
     fine = union(s.pairs_of_concentration() for s in every)
     covered = fine & union(s.pairs_of_concentration() for s in found)
     levels = sum(
-        len(a) * len(b)
-        for a, b in combinations([{x[1] for x in own} for own in grouped(every)], 2)
+        len(a) * len(b) for a, b in combinations([{x[1] for x in own} for own in grouped(every)], 2)
     )
     lines += [
         f"{len(all_pairs) - len(uncovered(found, every))} of {len(all_pairs)} possible pairs of "
@@ -265,15 +277,20 @@ def grouped(every: list[Setting]) -> list[set]:
     return [set(own) for own in zip(*(s.levels() for s in every), strict=True)]
 
 
-def as_suite(development: list[Setting], held_back: list[Setting]) -> str:
-    """Return the text of the suite."""
-    held = {s.name for s in held_back}
-    parts = [ABOUT + to_toml({"name": "grid", "seeds": 5, "strategies": STRATEGIES, "run": SHARED})]
+def write_suites(folder: Path, development: list[Setting], held_back: list[Setting]) -> None:
+    """Write the settings, and the suites of the two parts."""
+    shared = {"name": "grid-settings", "seeds": 5, "strategies": STRATEGIES, "run": SHARED}
+    texts = {"grid-settings": [ABOUT + to_toml(shared)]}
     for setting in sorted(development + held_back, key=lambda s: s.name):
-        marked = {"held_back": True} if setting.name in held else {}
-        lines = [f"{key} = {toml_value(own)}" for key, own in (marked | setting.tables()).items()]
-        parts.append("\n".join([f'[settings."{setting.name}"]', *lines, ""]))
-    return "\n".join(parts)
+        lines = [f"{key} = {toml_value(own)}" for key, own in setting.tables().items()]
+        texts["grid-settings"] += ["\n".join([f'[settings."{setting.name}"]', *lines, ""])]
+    parts = {"grid-development": development, "grid-held-back": held_back}
+    for name, part in parts.items():
+        lines = [f'  "{setting.name}",' for setting in part]
+        text = [PARTS[name], f'name = "{name}"', 'extends = "grid"', "settings = [", *lines, "]"]
+        texts[name] = ["\n".join([*text, ""])]
+    for name, own in texts.items():
+        write_atomically(folder / f"{name}.toml", "\n".join(own).encode())
 
 
 def measure(found: list[Setting], out: Path) -> None:
@@ -292,13 +309,13 @@ def measure(found: list[Setting], out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--write", type=Path)
+    parser.add_argument("--write", type=Path, metavar="FOLDER")
     parser.add_argument("--measure", type=Path, metavar="OUT")
     options = parser.parse_args()
     development, held_back = divided(draw())
     print(describe(development, held_back))
     if options.write:
-        write_atomically(options.write, as_suite(development, held_back).encode())
+        write_suites(options.write, development, held_back)
     if options.measure:
         measure(development + held_back, options.measure)
 
