@@ -222,10 +222,16 @@ def show_comparison(folder: Path, as_json: bool) -> None:
 
 def print_comparison(comparison: Comparison, origins: Sequence[str] = ()) -> None:
     """Print the table of a comparison and what its numbers and marks mean."""
+    from flamma.experiments.statistics_text import statistics_note, statistics_of, statistics_table
     from flamma.experiments.table_text import layout, legend, mark_notes
     from flamma.reports.tables import text_table
 
     for dataset, header, lines in layout(comparison, (("*", ""), ("~", ""))):
         print(f"{dataset}\n{text_table(header, lines)}\n")
+    found = statistics_of(comparison.rows)
+    for caption, header, lines in map(statistics_table, found):
+        print(f"{caption}\n{text_table(header, lines)}\n")
+    if found:
+        print(f"{statistics_note(found)}\n")
     notes = [*comparison.evaluation_notes(), *origins, *mark_notes(comparison, "*", "~")]
     print("\n".join([legend(comparison.rows), *notes]))
