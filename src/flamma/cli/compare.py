@@ -191,9 +191,11 @@ def _finish(comparison: Comparison, suite: Suite, out: Path, options: argparse.N
     from flamma.errors import MissingExtraError
     from flamma.experiments.suite_shown import origin_notes
     from flamma.reports.curves import save_curves
+    from flamma.reports.statistics_charts import save_diagrams
 
     try:
-        pictures = [str(path) for path in save_curves(out, comparison)]
+        drawn = [*save_curves(out, comparison), *save_diagrams(out, comparison)]
+        pictures = [str(path) for path in drawn]
     except MissingExtraError as error:
         pictures = []
         print(f"flamma: no pictures: {error}", file=sys.stderr)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.experiments.statistics import AcrossSettings, Place, relative_to
 from flamma.experiments.statistics_text import statistics_note, statistics_of, statistics_table
+from flamma.experiments.table import Comparison
 from flamma.metrics import METRICS
 from flamma.numerics import total
 from flamma.reports.comparing import ComparisonView
 from flamma.reports.document import Chart, Charts, Section, Table, View, axes, line, short_numbers
-from flamma.reports.drawing import new_figure
+from flamma.reports.drawing import new_figure, save
 from flamma.strategies import label_of
 
 if TYPE_CHECKING:
@@ -109,6 +111,16 @@ def draw_critical_difference(found: AcrossSettings) -> Figure:
         text = f" {label_of(name)} ({rank:.1f}) "
         drawn.text(end, depth, text, ha=side, va="center", fontsize="small")
     return figure
+
+
+def save_diagrams(folder: Path, comparison: Comparison) -> list[Path]:
+    """Draw a diagram for each metric that is ranked, beside the tables; return the files."""
+    pictures = []
+    for found in statistics_of(comparison.rows):
+        path = folder / f"critical-difference-{found.metric}.png"
+        save(draw_critical_difference(found), path)
+        pictures.append(path)
+    return pictures
 
 
 def _rank_axis(drawn: Axes, found: AcrossSettings, depth: float) -> None:
