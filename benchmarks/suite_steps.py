@@ -100,12 +100,13 @@ def choose(
     import torch
 
     torch.set_num_threads(1)
-    asked = narrowed(read_suite(suite), 1, datasets=[dataset], splits=[split])
+    only = {"datasets": [dataset], "splits": [split], "strategies": [strategy]}
+    asked = narrowed(read_suite(suite), 1, **only)
     own_steps = THREE_STEPS_OF_THEIR_OWN if asked.settings else STEPS_OF_THEIR_OWN
     if not options.no_options:
         general = {n: o for n, o in asked.overrides.items() if not n.endswith(asked.strategies)}
         asked = replace(asked, overrides=general)
-    tables = next(c.config for c in asked.cells() if c.strategy == strategy).as_tables()
+    tables = asked.cells()[0].config.as_tables()
     fitting = STEPS_IN_SETTINGS.get(tables["data"]["dataset"], IMAGE_STEPS)
     steps = options.steps or (fitting if asked.settings else STEPS)
     grid = own_steps.get(strategy, {"training.learning_rate": steps})
