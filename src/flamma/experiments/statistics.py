@@ -36,9 +36,9 @@ RESAMPLES = 2000
 REFERENCE = "fedavg"
 RANKED_METRICS = ("accuracy", "accuracy_variance")
 
-Place = tuple[str, str]
+DataPlace = tuple[str, str]
 """A dataset, or a setting, with its split."""
-SeedValues = Mapping[Place, Mapping[int, float]]
+SeedValues = Mapping[DataPlace, Mapping[int, float]]
 """The values of a strategy by setting and seed."""
 
 
@@ -74,7 +74,7 @@ class AcrossSettings:
     """
 
     metric: str
-    settings: tuple[Place, ...]
+    settings: tuple[DataPlace, ...]
     ranks: dict[str, float]
     friedman_p: float
     critical_difference: float
@@ -112,7 +112,7 @@ def across_settings(
     sign = 1 if METRICS[metric].better == "higher" else -1
     places = tuple(dict.fromkeys((row.dataset, row.split) for row in rows))
     names = [name for name in dict.fromkeys(row.strategy for row in rows) if competes(name)]
-    by_seed: dict[str, dict[Place, dict[int, float]]] = {name: {} for name in names}
+    by_seed: dict[str, dict[DataPlace, dict[int, float]]] = {name: {} for name in names}
     for row in rows:
         if row.strategy in by_seed and metric in row.values:
             own = dict(zip(row.seeds, row.values[metric], strict=True))
@@ -140,7 +140,7 @@ def across_settings(
 
 def relative_to(
     rows: Sequence[Row], reference: str = REFERENCE
-) -> dict[str, dict[Place, tuple[float, float]]]:
+) -> dict[str, dict[DataPlace, tuple[float, float]]]:
     """Return how each strategy's accuracy and variance stand to the reference's, by setting.
 
     The first number is the difference of the mean accuracies, the second the binary logarithm of
@@ -149,7 +149,7 @@ def relative_to(
     first, second = RANKED_METRICS
     known = [row for row in rows if first in row.mean and second in row.mean]
     base = {(row.dataset, row.split): row.mean for row in known if row.strategy == reference}
-    found: dict[str, dict[Place, tuple[float, float]]] = {}
+    found: dict[str, dict[DataPlace, tuple[float, float]]] = {}
     for row in known:
         place = (row.dataset, row.split)
         if competes(row.strategy) and place in base:
@@ -159,7 +159,7 @@ def relative_to(
     return found
 
 
-def _means(values: SeedValues, places: Sequence[Place]) -> Floats:
+def _means(values: SeedValues, places: Sequence[DataPlace]) -> Floats:
     return np.array([total(list(values[p].values())) / len(values[p]) for p in places])
 
 

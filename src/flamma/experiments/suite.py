@@ -30,8 +30,8 @@ from flamma.experiments.suite_parts import (
     check_tables,
     chosen_settings,
     names_in,
-    places_of,
     put_over,
+    setting_places,
 )
 from flamma.experiments.suite_parts import variants as variants
 from flamma.files import read_text
@@ -138,7 +138,7 @@ class Suite:
     def _place_settings(self) -> None:
         """Let settings take the places of datasets, each with its own split."""
         check_tables(self.settings, "settings")
-        places = places_of(self.run, self.settings)
+        places = setting_places(self.run, self.settings)
         object.__setattr__(self, "pairs", places)
         for kind, names in zip(KINDS, zip(*places, strict=True), strict=False):
             object.__setattr__(self, kind, tuple(dict.fromkeys(names)))
@@ -305,7 +305,7 @@ def _put_over(extended: Suite, own: dict[str, Any], only: Any) -> Suite:
 
 def _of_settings(suite: Suite, settings: Mapping[str, Any]) -> Suite:
     """Return a suite with these settings, and of its overrides those of what is still in it."""
-    names, splits = zip(*places_of(suite.run, settings), strict=True)
+    names, splits = zip(*setting_places(suite.run, settings), strict=True)
     known = names_in(names, splits, suite.strategies)
     kept = {name: over for name, over in suite.overrides.items() if name in known}
     return replace(suite, settings=settings, overrides=kept)

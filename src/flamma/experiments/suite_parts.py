@@ -38,7 +38,7 @@ def data_of(run: Mapping[str, Any], setting: Mapping[str, Any]) -> tuple[str, st
     return str(data.get("dataset", DataConfig.dataset)), str(split)
 
 
-def places_of(run: Mapping[str, Any], settings: Settings) -> tuple[tuple[str, str], ...]:
+def setting_places(run: Mapping[str, Any], settings: Settings) -> tuple[tuple[str, str], ...]:
     """Return the settings, each with the name of its split."""
     return tuple((name, data_of(run, table)[1]) for name, table in settings.items())
 

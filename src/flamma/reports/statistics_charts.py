@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flamma.experiments.statistics import AcrossSettings, Place, relative_to
+from flamma.experiments.statistics import AcrossSettings, DataPlace, relative_to
 from flamma.experiments.statistics_text import statistics_note, statistics_of, statistics_table
 from flamma.experiments.table import Comparison
 from flamma.metrics import METRICS
 from flamma.numerics import total
 from flamma.reports.comparing import ComparisonView
+from flamma.reports.comparison_charts import LINE_HEIGHT
 from flamma.reports.document import Chart, Charts, Section, Table, View, axes, line, short_numbers
 from flamma.reports.drawing import new_figure, save
 from flamma.strategies import label_of
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LINE_HEIGHT = 22
-"""Of a strategy's line in a chart of all of them, in pixels."""
 MOST_WITH_SETTINGS = 8
 """Of more strategies than this, single settings are not drawn."""
 GAINED, RATIO = "accuracy gained, points", "variance ratio, log2"
@@ -68,7 +67,7 @@ def ranks_chart(found: AcrossSettings) -> Chart:
     return Chart(f"ranks-{found.metric}", title, RANKS_AID, [View(traces, layout)], height=height)
 
 
-def frontier_chart(relative: Mapping[str, Mapping[Place, tuple[float, float]]]) -> Chart:
+def frontier_chart(relative: Mapping[str, Mapping[DataPlace, tuple[float, float]]]) -> Chart:
     """Return accuracy against variance relative to the reference, over all settings."""
     traces: list[dict[str, Any]] = []
     for strategy, places in relative.items():
