@@ -19,6 +19,7 @@ from flamma.experiments.compared_metrics import CellRuns, compared_metrics
 from flamma.experiments.presented import PresentedResult, sparkline
 from flamma.experiments.run_object import Run
 from flamma.experiments.scratch import ScratchFolder
+from flamma.experiments.statistics import REFERENCE, AcrossSettings, across_settings
 from flamma.experiments.summary import sample_text
 from flamma.metrics import METRICS, BesideLocalMetric, Metric, TimeToMetric, shown_in
 from flamma.metrics.kinds import Place
@@ -33,6 +34,7 @@ TABLE_VERSION = 2
 class Row:
     """One strategy on one dataset and split; every metric by name, as mean and spread over seeds.
 
+    Of a suite of settings, ``dataset`` is the name of the setting.
     ``values`` has the metrics of the runs in the order of ``seeds``, and ``weights_sha256`` the
     SHA-256 of their final weights as little-endian float32; empty where it is not known.
     ``sample`` is how many clients were drawn for the evaluations, and of how many; None if all were
@@ -121,6 +123,10 @@ class Comparison(PresentedResult):
         values = {r.strategy: dict(zip(r.seeds, r.values[metric], strict=True)) for r in rows}
         better = METRICS[metric].better
         return () if better == "neither" else best_of(values, 1 if better == "higher" else -1)
+
+    def across_settings(self, metric: str, reference: str = REFERENCE) -> AcrossSettings | None:
+        """Return ranks and tests over all settings; None where there are too few of them."""
+        return across_settings(self.rows, metric, reference)
 
     def mark(self, row: Row, metric: str) -> str:
         """Return ``best`` for a single best row, ``tied`` for those that share the lead, or ""."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from flamma.experiments.best import explain_marks
 from flamma.experiments.families import families_compared, family_name
 from flamma.experiments.manifest import signed
+from flamma.experiments.statistics_text import statistics_note, statistics_of, statistics_table
 from flamma.experiments.table import (
     TABLE_VERSION,
     Comparison,
@@ -44,8 +45,10 @@ SPENT = (
 
 def write_tables(comparison: Comparison, folder: Path) -> None:
     """Write table.json, table.csv and table.md."""
+    found = [own.as_json() for own in statistics_of(comparison.rows)]
+    across = {"across_settings": found} if found else {}
     texts = {
-        "table.json": signed({"version": TABLE_VERSION, **comparison.as_json()}),
+        "table.json": signed({"version": TABLE_VERSION, **comparison.as_json(), **across}),
         "table.csv": _as_csv(comparison),
         "table.md": as_markdown(comparison) + _hashes(comparison),
     }
@@ -138,17 +141,24 @@ def _cell(comparison: Comparison, row: Row | None, metric: str, marks: Marks) ->
 
 def as_markdown(comparison: Comparison) -> str:
     """Return the tables as Markdown."""
-    parts = []
-    for dataset, header, lines in layout(comparison, (("**", "**"), ("*", "*"))):
-        rule = ["---"] + ["---:"] * (len(header) - 1)
-        headed = [
-            line if len(line) > 1 else [f"**{line[0]}**", *[""] * len(rule[1:])] for line in lines
-        ]
-        rows = [header, rule, *headed]
-        parts.append(f"### {dataset}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
+    tables = layout(comparison, (("**", "**"), ("*", "*")))
+    parts = [_markdown_table(*table) for table in tables]
+    if found := statistics_of(comparison.rows):
+        parts += [_markdown_table(*statistics_table(own)) for own in found]
+        parts.append(statistics_note(found))
     marks = mark_notes(comparison, "Bold", "Italics")
     notes = " ".join([legend(comparison.rows), *marks, *comparison.evaluation_notes()])
     return "\n\n".join([*parts, notes]) + "\n"
+
+
+def _markdown_table(caption: str, header: list[str], lines: list[list[str]]) -> str:
+    """Return a table as Markdown; a line of one cell is the name of a family."""
+    rule = ["---"] + ["---:"] * (len(header) - 1)
+    headed = [
+        line if len(line) > 1 else [f"**{line[0]}**", *[""] * len(rule[1:])] for line in lines
+    ]
+    rows = [header, rule, *headed]
+    return f"### {caption}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _hashes(comparison: Comparison) -> str:

@@ -25,6 +25,7 @@ from flamma.reports.multiples import family_title
 from flamma.reports.palette import looks_of
 from flamma.reports.plane_chart import plane
 from flamma.reports.progress import comparison_progress
+from flamma.reports.statistics_charts import statistics_section
 from flamma.strategies import label_of
 
 MAX_NOTICES = 12
@@ -109,6 +110,7 @@ def _sections(view: ComparisonView) -> list[Section]:
             f"{LAST_ROUNDS} rounds, ± the standard deviation over seeds.",
             main,
         ),
+        *statistics_section(view),
         *(_chart_sections(view) if view.runs else []),
         Section(
             "further",

@@ -147,7 +147,7 @@ def _suite_at(given: str | Path) -> Suite | None:
         return None
     if not os.path.exists(path) and path.suffix != ".toml":
         raise ConfigError(unknown("run, configuration or suite", str(given), suite_names()))
-    is_suite = {*KINDS, "extends", "overrides", "run"} & read_config(path).keys()
+    is_suite = {*KINDS, "extends", "overrides", "run", "settings"} & read_config(path).keys()
     return read_suite(path) if is_suite else None
 
 
