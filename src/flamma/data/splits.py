@@ -23,6 +23,8 @@ from flamma.types import Floats, Ints
 
 MIN_SAMPLES = 2
 """The fewest samples of a client: one to train on, one held out."""
+GROUPS_SPLIT = "groups"
+"""The split by natural groups."""
 MAX_DRAWS = 50
 """How many times the Dirichlet split draws before it gives up."""
 
@@ -223,7 +225,7 @@ SPLITS: Registry[Split] = Registry(
         "shards": split_shards,
         "classes": split_classes,
         "dirichlet": split_dirichlet,
-        "groups": split_groups,
+        GROUPS_SPLIT: split_groups,
     },
 )
 

@@ -181,7 +181,7 @@ class Run(PresentedResult):
         summary = self.summary()
         header = ["metric", "last round", f"mean of last {LAST_ROUNDS}", "over the rounds"]
         lines = []
-        for name, metric in shown_in("table").items():
+        for name, metric in shown_in("table", summary.score_kind).items():
             values = [] if isinstance(metric, ComparedMetric) else self.of_rounds(name)
             known = [value for value in values if value is not None]
             if known:

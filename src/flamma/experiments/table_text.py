@@ -99,8 +99,8 @@ def metrics_in_lines(rows: Sequence[Row], many: bool) -> dict[str, Metric]:
     """Return the metrics of a strategy's line for each split; the worst tenth too if many."""
     shown = told_by(rows, "table")
     wanted = {*shown, "worst_10"} if many else {*shown}
-    title = scored_alike(rows)
-    return {name: METRICS[name].scored_by(title) for name in METRICS if name in wanted}
+    kind = scored_alike(rows)
+    return {name: METRICS[name].scored_by(kind) for name in METRICS if name in wanted}
 
 
 def spent_text(rows: Sequence[Row], metric: str, unit: float) -> str:

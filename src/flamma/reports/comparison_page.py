@@ -97,6 +97,8 @@ def _facts(view: ComparisonView) -> Facts:
 
 
 def _sections(view: ComparisonView) -> list[Section]:
+    kind = view.score_kind
+    percent = "" if kind.less_is_better else " in percent"
     datasets = list(dict.fromkeys(dataset for dataset, _ in view.panels))
     main = [tables.main_table(view, dataset) for dataset in datasets]
     further = [tables.further_table(view, dataset) for dataset in datasets]
@@ -104,8 +106,8 @@ def _sections(view: ComparisonView) -> list[Section]:
         Section(
             "table",
             "The table",
-            f"{capitalised(view.scored_by or 'accuracy')} is the mean over clients in percent, "
-            "variance that of the clients' in percent squared; both are means over the last "
+            f"{capitalised(kind.name)} is the mean over clients{percent}, variance that of the "
+            f"clients'{percent and f'{percent} squared'}; both are means over the last "
             f"{LAST_ROUNDS} rounds, ± the standard deviation over seeds.",
             main,
         ),
@@ -131,9 +133,8 @@ def _chart_sections(view: ComparisonView) -> list[Section]:
         ),
         (
             "fairness",
-            f"{capitalised(view.scored_by or 'accuracy')} and fairness",
-            f"Whether fairness costs {view.scored_by or 'accuracy'}, and how the worst clients "
-            "fare.",
+            f"{capitalised(view.score_kind.name)} and fairness",
+            f"Whether fairness costs {view.score_kind.name}, and how the worst clients fare.",
             [plane(view), *charts.distribution(view), charts.tails(view)],
         ),
         (

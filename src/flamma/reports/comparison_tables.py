@@ -119,7 +119,7 @@ def further_table(view: ComparisonView, dataset: str) -> Table:
 
 
 def _labelled(view: ComparisonView, name: str) -> str:
-    return METRICS[name].scored_by(view.scored_by).label
+    return METRICS[name].scored_by(view.score_kind).label
 
 
 def equal_work_tables(view: ComparisonView) -> list[Table]:
