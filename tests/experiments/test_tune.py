@@ -11,6 +11,7 @@ from flamma.cli import main
 from flamma.data.federated import federated_from_arrays, without_held_out
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import make_config, read_config
+from flamma.experiments.run import Run
 from flamma.experiments.tune import tune
 
 SMALL = {
@@ -45,6 +46,20 @@ def test_the_view_holds_nothing_of_the_held_out_data_and_loses_nothing_of_the_re
         np.testing.assert_array_equal(together[np.argsort(together[:, 0])], own)
     other = without_held_out(data, 0.25, seed=4)
     assert not np.array_equal(view.held_x, other.held_x)
+
+
+def test_a_loss_is_made_small_and_the_score_says_so(tmp_path):
+    grid = {"training.learning_rate": [1e-6, 0.1]}
+    for objective in ("fair", "mean"):
+        config = make_config(SMALL | {"evaluation": {"metric": "loss"}})
+        found = tune(config, out=tmp_path / objective, grid=grid, objective=objective)
+        assert found.options == {"training.learning_rate": 0.1}
+        [best] = [t["number"] for t in found.trials if t["score"] == found.score]
+        last = Run.load(tmp_path / objective / "trials" / f"{best:04d}").history
+        means = [record.metric("accuracy") for record in last]
+        spreads = [record.metric("accuracy_std") * (objective == "fair") for record in last]
+        assert found.score == pytest.approx(-np.mean(means) - np.mean(spreads))
+    assert found.scored_by == "negative mean loss"
 
 
 def test_a_grid_is_tried_out_and_the_best_kept(tmp_path):
