@@ -147,7 +147,7 @@ def test_both_models_of_text_learn_it(tmp_path, model, options):
         data=data,
         model={"name": model, **options},
         strategy="fedavg",
-        rounds=10,
+        rounds=3,
         per_round=3,
         batch_size=8,
         learning_rate=BIBLE.defaults["training.learning_rate"],

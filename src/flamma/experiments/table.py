@@ -59,6 +59,12 @@ class Row:
         """What clients are scored by."""
         return ScoreKind(self.scored_by, self.less_is_better)
 
+    def texts(self, name: str, digits: int = 2) -> tuple[str, str]:
+        """Return mean and spread of a metric, to more digits where scores are not in percent."""
+        in_percent = METRICS[name].unit == METRICS[name].scored_by(self.score_kind).unit
+        digits = digits if in_percent else digits + 2
+        return f"{self.mean[name]:.{digits}f}", f"{self.std[name]:.{digits}f}"
+
 
 @dataclass(frozen=True, repr=False)
 class Comparison(PresentedResult):

@@ -130,7 +130,7 @@ def _under_families(
 def _cell(comparison: Comparison, row: Row | None, metric: str, marks: Marks) -> str:
     if row is None or metric not in row.mean:
         return "-"
-    text = with_spread(row, f"{row.mean[metric]:.2f}", f"{row.std[metric]:.2f}")
+    text = with_spread(row, *row.texts(metric))
     mark = comparison.mark(row, metric)
     before, after = ("", "") if not mark else marks[0] if mark == "best" else marks[1]
     return f"{before}{text}{after}"

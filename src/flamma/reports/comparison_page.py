@@ -81,7 +81,7 @@ def _facts(view: ComparisonView) -> Facts:
             names = [label_of(strategy) for strategy in best]
             if len(best) == 1:
                 row = view.comparison.row(dataset, split, best[0])
-                value = f"{row.mean[name]:.1f} ± {row.std[name]:.1f} {metric.unit}".rstrip()
+                value = f"{' ± '.join(row.texts(name, digits=1))} {metric.unit}".rstrip()
                 over = "" if row.sample is None else f" over {sample_text(*row.sample)}"
                 over += " of clients' own models" * row.personal
                 facts.append((title, names[0], f"{value}{over}; {tables.HOW_BEST}"))
