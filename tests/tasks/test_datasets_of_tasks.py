@@ -12,6 +12,7 @@ from flamma.data.build import build_federation
 from flamma.data.datasets import DATASETS
 from flamma.data.records import Dataset, DatasetEntry
 from flamma.errors import DataError
+from flamma.experiments.published import parse_table
 from flamma.experiments.table import Comparison, Row, scored_alike
 from flamma.reports.comparing import pareto
 from flamma.types import ScoreKind
@@ -101,7 +102,14 @@ def test_a_run_shows_and_reports_what_it_is_scored_by(tmp_path, capsys):
     assert '"accuracy, %"' not in page
 
 
-def test_a_comparison_is_headed_by_what_clients_are_scored_by(tmp_path):
+@pytest.mark.parametrize(
+    ("metric", "title", "told"),
+    [
+        ("balanced-accuracy", "Balanced accuracy", "is the mean over clients in percent, "),
+        ("loss", "Loss", "is the mean over clients, variance that of the clients'; "),
+    ],
+)
+def test_a_comparison_is_headed_by_what_clients_are_scored_by(tmp_path, metric, title, told):
     from flamma.experiments.compare import compare
     from flamma.experiments.table_text import as_markdown
     from flamma.reports.html_page import write_report
@@ -116,16 +124,20 @@ def test_a_comparison_is_headed_by_what_clients_are_scored_by(tmp_path):
             "per_round": 2,
             "data": {"clients": 4, "train_samples": 80},
             "model": "logistic",
-            "evaluation": {"metric": "balanced-accuracy"},
+            "evaluation": {"metric": metric},
         },
     }
     comparison = compare(suite, out=tmp_path, processes=1)
-    assert {row.scored_by for row in comparison.rows} == {"balanced accuracy"}
-    assert not any(row.less_is_better for row in comparison.rows)
-    assert "| Balanced accuracy (iid) |" in as_markdown(comparison)
+    assert {row.score_kind for row in comparison.rows} == {
+        ScoreKind(title.lower(), less_is_better=metric == "loss")
+    }
+    assert f"| {title} (iid) |" in as_markdown(comparison)
     page = write_report(tmp_path).read_text(encoding="utf-8")
-    assert "Balanced accuracy is the mean over clients in percent" in page
+    assert f"{title} {told}" in page
     assert '"accuracy, %"' not in page
+    assert '"loss, %"' not in page
+    again = parse_table((tmp_path / "table.json").read_text())
+    assert [row.score_kind for row in again.rows] == [row.score_kind for row in comparison.rows]
 
 
 def scored_rows(kind, levels):
