@@ -108,8 +108,9 @@ class RoundDisplay(LiveLine):
         left = self.left(number, self.rounds - number)
         whole = round_line(record, self.rounds)
         head, *others = whole.split("  ")
-        accuracy = "".join(f"  {part}" for part in others if part.startswith("accuracy "))
-        shorter = (f"{head}{accuracy}{left}", f"{head}{left}", head)
+        name = "" if record.evaluation is None else record.evaluation.score_kind.name
+        score = "".join(f"  {part}" for part in others if name and part.startswith(f"{name} "))
+        shorter = (f"{head}{score}{left}", f"{head}{left}", head)
         self.show(f"{whole}{left}", *shorter, force=number == self.rounds)
 
 

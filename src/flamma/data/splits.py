@@ -225,7 +225,7 @@ SPLITS: Registry[Split] = Registry(
         "shards": split_shards,
         "classes": split_classes,
         "dirichlet": split_dirichlet,
-        GROUPS_SPLIT: split_groups,
+        "groups": split_groups,
     },
 )
 
