@@ -15,8 +15,9 @@ from flamma.cli import main
 from flamma.deploy import runs
 from flamma.deploy.control import FlowerRun
 from flamma.deploy.engine import Deployment
-from flamma.errors import ConfigError, DeployError
-from flamma.experiments.callbacks import Callbacks
+from flamma.errors import ConfigError, DeployError, RunError
+from flamma.experiments.callbacks import Callbacks, EarlyStopping, StopRun
+from flamma.experiments.callbacks.recorded import recorded_callbacks
 from flamma.experiments.config import make_config
 from flamma.experiments.engine import Assignment
 from flamma.experiments.folder import RunFolder
@@ -129,7 +130,7 @@ class Flower:
             if record.round == self.rounds:
                 raise RuntimeError("the ServerApp was killed")
 
-        heard = Callbacks(on_round=stop)
+        heard = Callbacks(recorded_callbacks(folder.path), on_round=stop)
         LocalEngine().execute(Assignment(make_config(tables), folder, callbacks=heard))
 
 
@@ -307,6 +308,27 @@ def test_run_takes_the_engine_by_name(fed, flower, tmp_path):
     assert done.finished
     assert flower.folders == [tmp_path / "run"]
     assert json.loads((done.path / "deployment.json").read_text())["server"] == str(fed / "server")
+
+
+def test_a_deployed_run_stops_early_and_tells_its_rounds_here(fed, flower, tmp_path):
+    settings = {"rounds": 9, "model.name": "logistic", "data.clients": 3}
+    engine = {"engine__name": "deployment", "engine__server": str(fed)}
+    told = []
+    done = flamma.run(
+        out=tmp_path / "run",
+        callbacks=[EarlyStopping(patience=2, min_delta=100)],  # nothing is an improvement
+        on_round=lambda record: told.append(record.round),
+        **settings,
+        **engine,
+    )
+    assert done.stopped.round == 3
+    assert told == [1, 2, 3]
+
+    def stop(record):
+        raise StopRun("it is enough")
+
+    with pytest.raises(RunError, match="cannot stop a run whose rounds happen in another process"):
+        flamma.run(out=tmp_path / "other", on_round=stop, **settings, **engine)
 
 
 def test_what_a_deployment_cannot_run_is_refused_before_anything_is_written(fed, flower, tmp_path):

@@ -277,7 +277,7 @@ def print_run(run: Run, as_json: bool) -> None:
     )
     rows = [
         [metric.title, _number(summary.final.get(name)), _number(summary[name])]
-        for name, metric in shown_in("show", summary.scored_by).items()
+        for name, metric in shown_in("show", summary.score_kind).items()
     ]
     print(text_table(["", "final", "last ten rounds"], rows))
     if summary.sample is not None:

@@ -49,6 +49,10 @@ YOUNGER_KEYS = ("metric",)
 """Keys of ``[evaluation]`` that are written only if they are set."""
 
 
+OF_FIRST_RUNS = {f.name for f in fields(ConfigTables)} - {"ledger", "privacy"}
+"""The keys that every complete configuration has."""
+
+
 @dataclass(frozen=True)
 class Config:
     """A complete, re-runnable description of a run; made by :func:`make_config`."""
@@ -281,13 +285,16 @@ def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dic
 def with_dataset_defaults(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Return tables with the settings that fit their dataset, where nothing else is asked for.
 
-    Options of a model are put in for that model only.
+    Options of a model are put in for that model only. Complete tables, as runs keep them, stay as
+    they are: a setting that they do not have was not there when they were written.
 
     Examples
     --------
-    >>> with_dataset_defaults({"data": {"dataset": "flights", "clients": 4}})
-    {'data': {'dataset': 'flights', 'clients': 4, 'split': 'groups'}, 'model': {'name': 'mlp'}}
+    >>> with_dataset_defaults({"data": {"dataset": "adult", "clients": 4}})
+    {'data': {'dataset': 'adult', 'clients': 4}, 'model': {'name': 'logistic'}}
     """
+    if set(tables) >= OF_FIRST_RUNS:
+        return dict(tables)
     data, model = tables.get("data", {}), tables.get("model", {})
     name = data.get("dataset") if isinstance(data, Mapping) else None
     fitting = DATASETS[name].defaults if isinstance(name, str) and name in DATASETS else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -25,6 +25,7 @@ from flamma.metrics import METRICS, BesideLocalMetric, Metric, TimeToMetric, sho
 from flamma.metrics.kinds import Place
 from flamma.numerics import total
 from flamma.strategies import competes, label_of
+from flamma.types import ACCURACY_SCORE, ScoreKind
 
 TABLE_VERSION = 2
 """Of ``table.json``: the first one had no version, no hashes and no suite."""
@@ -39,7 +40,7 @@ class Row:
     SHA-256 of their final weights as little-endian float32; empty where it is not known.
     ``sample`` is how many clients were drawn for the evaluations, and of how many; None if all were
     evaluated. ``personal`` is whether they scored models of their own, ``scored_by`` what they are
-    scored by, empty for accuracy.
+    scored by, empty for accuracy, and ``less_is_better`` whether less of that is better.
     """
 
     dataset: str
@@ -53,6 +54,18 @@ class Row:
     sample: tuple[int, int] | None = None
     personal: bool = False
     scored_by: str = ""
+    less_is_better: bool = False
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """What clients are scored by."""
+        return ScoreKind(self.scored_by, self.less_is_better)
+
+    def texts(self, name: str, digits: int = 2) -> tuple[str, str]:
+        """Return mean and spread of a metric, to more digits where scores are not in percent."""
+        in_percent = METRICS[name].unit == METRICS[name].scored_by(self.score_kind).unit
+        digits = digits if in_percent else digits + 2
+        return f"{self.mean[name]:.{digits}f}", f"{self.std[name]:.{digits}f}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,7 +134,7 @@ class Comparison(PresentedResult):
         """
         rows = [r for r in self.contenders(dataset, split) if metric in r.values]
         values = {r.strategy: dict(zip(r.seeds, r.values[metric], strict=True)) for r in rows}
-        better = METRICS[metric].better
+        better = METRICS[metric].scored_by(scored_alike(rows)).better
         return () if better == "neither" else best_of(values, 1 if better == "higher" else -1)
 
     def across_settings(self, metric: str, reference: str = REFERENCE) -> AcrossSettings | None:
@@ -211,7 +224,7 @@ def compared(
     hashes: dict[tuple[str, str, str], list[str]] = {}
     samples: dict[tuple[str, str, str], tuple[int, int]] = {}
     personal: set[tuple[str, str, str]] = set()
-    metric_of: dict[tuple[str, str, str], str] = {}
+    kinds: dict[tuple[str, str, str], ScoreKind] = {}
     for (cell, run), summary, found in zip(runs, summaries, metrics, strict=True):
         place = (cell.dataset, cell.split, cell.strategy)
         groups.setdefault(place, {})[cell.seed] = found
@@ -220,7 +233,7 @@ def compared(
             samples[place] = (summary.sample, summary.clients)
         if summary.personal:
             personal.add(place)
-        metric_of[place] = summary.scored_by
+        kinds[place] = summary.score_kind
     trainers = {str(run.about["trainer"]) for _, run in runs if "trainer" in run.about}
     return Comparison(
         name,
@@ -228,7 +241,8 @@ def compared(
             replace(
                 _row(place, by_seed, hashes[place], samples.get(place)),
                 personal=place in personal,
-                scored_by=metric_of[place],
+                scored_by=kinds[place].title,
+                less_is_better=kinds[place].less_is_better,
             )
             for place, by_seed in groups.items()
         ],
@@ -255,10 +269,10 @@ def told_by(rows: Sequence[Row], place: Place) -> dict[str, Metric]:
     }
 
 
-def scored_alike(rows: Sequence[Row]) -> str:
-    """Return what the clients of all rows are scored by: empty for accuracy, or if they differ."""
-    found = {row.scored_by for row in rows}
-    return found.pop() if len(found) == 1 else ""
+def scored_alike(rows: Iterable[Row]) -> ScoreKind:
+    """Return what the clients of all rows are scored by: just a score if they differ."""
+    found = {row.score_kind for row in rows} or {ACCURACY_SCORE}
+    return found.pop() if len(found) == 1 else ScoreKind("score")
 
 
 def shown_metrics() -> list[str]:

@@ -102,8 +102,8 @@ def metrics_in_lines(rows: Sequence[Row], many: bool) -> dict[str, Metric]:
     """Return the metrics of a strategy's line for each split; the worst tenth too if many."""
     shown = told_by(rows, "table")
     wanted = {*shown, "worst_10"} if many else {*shown}
-    title = scored_alike(rows)
-    return {name: METRICS[name].scored_by(title) for name in METRICS if name in wanted}
+    kind = scored_alike(rows)
+    return {name: METRICS[name].scored_by(kind) for name in METRICS if name in wanted}
 
 
 def spent_text(rows: Sequence[Row], metric: str, unit: float) -> str:
@@ -133,7 +133,7 @@ def _under_families(
 def _cell(comparison: Comparison, row: Row | None, metric: str, marks: Marks) -> str:
     if row is None or metric not in row.mean:
         return "-"
-    text = with_spread(row, f"{row.mean[metric]:.2f}", f"{row.std[metric]:.2f}")
+    text = with_spread(row, *row.texts(metric))
     mark = comparison.mark(row, metric)
     before, after = ("", "") if not mark else marks[0] if mark == "best" else marks[1]
     return f"{before}{text}{after}"

@@ -70,7 +70,8 @@ class DataConfig:
     drop : list of str
         Columns of your own table that are left out.
     task : str
-        What is learned of your own data: ``classification``, ``regression`` or ``next-token``.
+        What is learned of your own data, or of a dataset that has several tasks:
+        ``classification``, ``regression`` or ``next-token``.
     standardise : bool
         Whether features of your own data are standardised; tables and pictures are by default.
     size : (int, int)

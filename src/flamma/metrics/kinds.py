@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from flamma.numerics import total
 from flamma.records import RoundRecord
-from flamma.types import Floats, Scores
+from flamma.types import Floats, ScoreKind, Scores
 
 LAST_ROUNDS = 10
 """A metric of an evaluation is told as its mean over so many last rounds."""
@@ -52,6 +52,9 @@ class Metric:
     shown: tuple[Place, ...] = EVERYWHERE
     group: str = ""
 
+    of_scores: ClassVar[bool] = False
+    """Whether it is computed from clients' scores, so that a unit of percent is theirs."""
+
     @property
     def aggregation(self) -> str:
         """How the metric of a run comes from its rounds, for the documentation."""
@@ -62,15 +65,21 @@ class Metric:
         """The label with its unit, as on an axis."""
         return f"{self.label}, {self.unit}" if self.unit else self.label
 
-    def scored_by(self, title: str) -> Self:
+    def scored_by(self, kind: ScoreKind) -> Self:
         """Return the metric of clients that are scored by something else than accuracy.
+
+        Of a score of which less is better, so is what is a score itself; variances and the like,
+        of which less is better anyway, stay as they are.
 
         Examples
         --------
-        >>> Metric(label="test accuracy").scored_by("R²").label
+        >>> Metric(label="test accuracy").scored_by(ScoreKind("R²")).label
         'test R²'
         """
-        return replace(self, label=self.label.replace("accuracy", title)) if title else self
+        label = self.label.replace("accuracy", kind.name)
+        if not (kind.less_is_better and self.of_scores and self.unit.startswith("%")):
+            return replace(self, label=label)
+        return replace(self, label=label, unit="", better="lower")
 
     def of_round(self, name: str, record: RoundRecord) -> float | None:
         """Return the metric of one round, None where it has none."""
@@ -89,6 +98,8 @@ class ScoreMetric(Metric):
     """
 
     score: Callable[[Scores], float]
+
+    of_scores: ClassVar[bool] = True
 
     @property
     def aggregation(self) -> str:
@@ -201,6 +212,8 @@ class EqualWorkMetric(ComparedMetric):
 
     of: str
 
+    of_scores: ClassVar[bool] = True
+
     @property
     def aggregation(self) -> str:
         """How the metric of a run comes from its rounds."""
@@ -212,7 +225,8 @@ class BesideLocalMetric(ComparedMetric):
     """A metric of a run beside that of ``local``, in which every client trains alone.
 
     ``compare`` takes the clients' accuracies alone and in the run, each the mean over the last
-    ten rounds, NaN where there is none. ``about`` says in a clause what comes out.
+    ten rounds, NaN where there is none; scores of which less is better come negated. ``about``
+    says in a clause what comes out.
     """
 
     about: str

@@ -29,6 +29,13 @@ def _accuracy(function: Callable[[ArrayLike], float]) -> Callable[[Scores], floa
     return lambda scores: function(scores.accuracy)
 
 
+def _end(
+    function: Callable[[ArrayLike], float], opposite: Callable[[ArrayLike], float]
+) -> Callable[[Scores], float]:
+    """Return the metric of one end of the clients; the other end where less is better."""
+    return lambda scores: (opposite if scores.kind.less_is_better else function)(scores.accuracy)
+
+
 def _amounts(function: Callable[[ArrayLike], float]) -> Callable[[Scores], float]:
     """Return the metric of accuracies as shares of a whole; NaN where one is negative."""
 
@@ -104,21 +111,21 @@ METRICS: Registry[Metric] = Registry(
             unit="%",
             better="higher",
             shown=("show", "csv", "page"),
-            score=_accuracy(functions.worst_10),
+            score=_end(functions.worst_10, functions.best_10),
         ),
         "best_10": ScoreMetric(
             label="best 10%",
             unit="%",
             better="higher",
             shown=("show", "csv"),
-            score=_accuracy(functions.best_10),
+            score=_end(functions.best_10, functions.worst_10),
         ),
         "min": ScoreMetric(
-            label="lowest accuracy",
+            label="worst accuracy",
             unit="%",
             better="higher",
             shown=(),
-            score=_accuracy(functions.lowest),
+            score=_end(functions.lowest, functions.highest),
         ),
         "range": ScoreMetric(
             label="range of accuracy",

@@ -19,12 +19,12 @@ from flamma.experiments.manifest import Manifest
 from flamma.experiments.population import read_columns, read_names, whole
 from flamma.experiments.scores import ScoreTable, read_score_table
 from flamma.experiments.stopped import StoppedEarly, read_stopped
-from flamma.experiments.summary import is_personal, sample_of, scored_by
+from flamma.experiments.summary import is_personal, sample_of, score_kind_of
 from flamma.metrics import METRICS, of_run
 from flamma.options import from_table
 from flamma.records import RoundRecord
 from flamma.toml import parse_toml
-from flamma.types import Ints
+from flamma.types import Ints, ScoreKind
 
 MAX_FILE_BYTES = 1 << 30
 """A larger file is not read; its report could not be opened."""
@@ -140,9 +140,9 @@ class RunView:
         return is_personal(self.rounds)
 
     @property
-    def scored_by(self) -> str:
-        """What clients are scored by, empty for accuracy."""
-        return scored_by(self.rounds)
+    def score_kind(self) -> ScoreKind:
+        """What clients are scored by."""
+        return score_kind_of(self.rounds)
 
     @property
     def planned_rounds(self) -> int:

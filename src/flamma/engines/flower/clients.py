@@ -219,7 +219,7 @@ class GridClients:
             missing={c: reason for c, reason in found.items() if isinstance(reason, str)},
             clients=self.evaluated,
             personal=download.scores_kept or download.model_for is not None,
-            metric=own.metric,
+            kind=own.kind,
             is_share=own.is_share,
         )
 
