@@ -281,7 +281,7 @@ def grouped(every: list[Setting]) -> list[set]:
 def write_suites(folder: Path, development: list[Setting], held_back: list[Setting]) -> None:
     """Write the settings, and the suites of the two parts."""
     shared = {"name": "grid-settings", "seeds": 5, "strategies": STRATEGIES, "run": SHARED}
-    texts = {"grid-settings": [ABOUT + to_toml(shared)]}
+    texts = {"grid-settings": [ABOUT + to_toml(shared).rstrip() + "\n"]}
     for setting in sorted(development + held_back, key=lambda s: s.name):
         lines = [f"{key} = {toml_value(own)}" for key, own in setting.tables().items()]
         texts["grid-settings"] += ["\n".join([f'[settings."{setting.name}"]', *lines, ""])]
