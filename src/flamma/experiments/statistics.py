@@ -88,7 +88,8 @@ class AcrossSettings:
 
     def cliques(self) -> list[tuple[str, ...]]:
         """Return the largest groups whose mean ranks are within the critical difference."""
-        names, found = list(self.ranks), []
+        names = list(self.ranks)
+        found: list[tuple[int, int]] = []
         for first in range(len(names)):
             last = first
             while (

@@ -76,8 +76,8 @@ def frontier_chart(relative: Mapping[str, Mapping[DataPlace, tuple[float, float]
         if len(relative) <= MOST_WITH_SETTINGS:
             points = line(f"{label}, single settings", x, y, strategy, mode="markers")
             traces.append(points | {"of": label, "small": True})
-        means = ([total(list(own)) / len(own)] for own in (x, y))
-        traces.append(line(label, *means, strategy, mode="markers"))
+        across, down = (total(list(own)) / len(own) for own in (x, y))
+        traces.append(line(label, [across], [down], strategy, mode="markers"))
     layout = axes(GAINED, RATIO)
     return Chart(
         "frontier", "Accuracy and fairness", FRONTIER_AID, [View(traces, layout)], height=460
