@@ -128,6 +128,12 @@ class Setting:
         affordable = int(most / (self.samples * self.share * EPOCHS))
         return max(FEWEST_ROUNDS, min(ROUNDS[self.share], affordable))
 
+    @property
+    def most_of_dirichlet(self) -> float:
+        """The most clients of whom a Dirichlet split leaves none without samples in most draws."""
+        most = (0, 0, 100) if self.data == "flights" else (30, 100, 300)
+        return dict(zip(DIRICHLET, most, strict=True)).get(self.split, math.inf)
+
     def possible(self) -> bool:
         """Return whether there is such a setting, and something to be seen in it."""
         natural = self.split == "groups"
@@ -141,6 +147,7 @@ class Setting:
             and (self.split not in ("one-class", "two-shards") or self.data != "flights")
             # LeNet-5 learns nothing of so few photographs where each client has one class.
             and not (self.split == "one-class" and self.data == "cifar10")
+            and self.clients <= self.most_of_dirichlet
             and SAMPLES.get(self.data, math.inf) >= FEWEST_SAMPLES * self.clients
         )
 
@@ -281,7 +288,7 @@ def grouped(every: list[Setting]) -> list[set]:
 def write_suites(folder: Path, development: list[Setting], held_back: list[Setting]) -> None:
     """Write the settings, and the suites of the two parts."""
     shared = {"name": "grid-settings", "seeds": 5, "strategies": STRATEGIES, "run": SHARED}
-    texts = {"grid-settings": [ABOUT + to_toml(shared)]}
+    texts = {"grid-settings": [ABOUT + to_toml(shared).rstrip() + "\n"]}
     for setting in sorted(development + held_back, key=lambda s: s.name):
         lines = [f"{key} = {toml_value(own)}" for key, own in setting.tables().items()]
         texts["grid-settings"] += ["\n".join([f'[settings."{setting.name}"]', *lines, ""])]
