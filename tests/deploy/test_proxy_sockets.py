@@ -21,7 +21,7 @@ from flamma.deploy.hosts import read_server
 from flamma.deploy.http_messages import MAX_REQUEST_BYTES
 from flamma.deploy.init import init
 
-PUSH = "/v1/fleet/push-object"
+PUSH = "/v1/fleet/get-fab"
 BODY_SECONDS, STRANGER_SECONDS, STRANGERS = 2.0, 3.0, 20
 START = f"""
 import sys
@@ -186,9 +186,7 @@ def test_the_large_body_of_a_site_goes_through(running):
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
-@pytest.mark.parametrize(
-    "text", [b"", b"POST /v1/fl", b"POST /v1/fleet/push-object HTTP/1.1\r\na: "]
-)
+@pytest.mark.parametrize("text", [b"", b"POST /v1/fl", b"POST /v1/fleet/get-fab HTTP/1.1\r\na: "])
 def test_a_connection_without_a_request_is_closed(running, text):
     with running.connected() as connection:
         connection.sendall(text)

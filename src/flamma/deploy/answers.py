@@ -221,21 +221,10 @@ class Answers:
 
     async def _refuse(self, answer: Answer, reason: str) -> None:
         """Send an error in place of an answer."""
-        from flwr.supercore.inflatable.inflatable_object import get_object_tree
-
-        from flamma.engines.flower.error_replies import error_reply
-
         _log(f"{answer.site}: {reason}, so it is refused")
         self.drop(answer.site)
-        request = type(answer.request)()
-        request.CopyFrom(answer.request)
-        sent = request.messages_list[0]
-        reply = error_reply(sent.metadata, reason)
-        sent.metadata.message_id = reply.object_id
-        sent.ClearField("content")
-        sent.error.code, sent.error.reason = reply.error.code, reason
-        request.message_object_trees[0].CopyFrom(get_object_tree(reply))
-        await self._send(answer, request, lambda _: reply.deflate())
+        request, content = _error_in_place(answer.request, reason)
+        await self._send(answer, request, lambda _: content)
 
     async def _send(
         self, answer: Answer, request: PushMessagesRequest, content_of: Callable[[str], bytes]
@@ -261,6 +250,23 @@ class Answers:
             if reply.status_code != 200:
                 return reply
         return None
+
+
+def _error_in_place(request: PushMessagesRequest, reason: str) -> tuple[PushMessagesRequest, bytes]:
+    """Return the announcement of an error in place of an answer, and its only object."""
+    from flwr.common.serde import message_to_proto
+    from flwr.supercore.inflatable.inflatable_object import get_object_tree
+
+    from flamma.engines.flower.error_replies import error_reply
+
+    reply = error_reply(request.messages_list[0].metadata, reason)
+    reply.metadata.__dict__["_message_id"] = reply.object_id  # as Flower itself does
+    announced = type(request)(
+        node=request.node,
+        messages_list=[message_to_proto(reply)],
+        message_object_trees=[get_object_tree(reply)],
+    )
+    return announced, reply.deflate()
 
 
 def _write(path: Path, content: bytes) -> None:

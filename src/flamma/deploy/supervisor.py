@@ -22,7 +22,6 @@ from flamma.deploy.init import free_ports
 from flamma.deploy.liveness import SIGNS_FILE, Signs, Stamp, stamp
 from flamma.deploy.processes import Process, end_sessions
 from flamma.deploy.templates import flower_config
-from flamma.deploy.watch import PROXY_FILE
 from flamma.errors import DeployError
 from flamma.files import write_atomically
 
@@ -124,7 +123,7 @@ class Supervisor:
         host = self.host
         for folder in (host.logs, host.state, host.flower_home):
             folder.mkdir(parents=True, exist_ok=True)
-        for name in (READY_FILE, SIGNS_FILE, PROXY_FILE):
+        for name in (READY_FILE, SIGNS_FILE):
             (host.state / name).unlink(missing_ok=True)
         if isinstance(host, ServerHost):
             text = flower_config(str(host.authority), host.control_port)

@@ -50,6 +50,13 @@ def proxy_state(host: ServerHost) -> dict[str, Any]:
         return {}
 
 
+def last_seen(host: ServerHost) -> dict[str, float]:
+    """Return when each site last sent a request, in seconds since 1970."""
+    seen = proxy_state(host).get("seen")
+    found = seen.items() if isinstance(seen, dict) else ()
+    return {name: when for name, when in found if isinstance(when, int | float)}
+
+
 class Watch:
     """Keeps a proxy up to date.
 
@@ -75,6 +82,7 @@ class Watch:
         self._sites = self._sites_stamp()
         self._certificates = self._certificates_stamp()
         self._told = ""
+        proxy.seen.update(last_seen(host))
 
     async def run(self) -> None:
         """Look at the files until cancelled."""
