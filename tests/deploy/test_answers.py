@@ -38,6 +38,7 @@ class SuperLink:
 
     def __call__(self, request):
         self.asked.append(request.url.path)
+        assert int(request.headers["content-length"]) == len(request.content)
         if self.fails:
             self.fails -= 1
             raise httpx.ConnectError("being started")

@@ -71,9 +71,10 @@ MAX_CONNECTIONS = 1000
 """Connections at a time; a request over one more is answered with 503."""
 SUPERLINK_TIMEOUT_SECONDS = 60.0
 """Seconds that the SuperLink has to answer one request."""
-HOP_BY_HOP_HEADERS = frozenset(
-    (b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade")
+OWN_HEADERS = frozenset(
+    (b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"content-length")
 )
+"""Headers that are about one connection or one body, and are not passed on."""
 
 
 class Proxy:
@@ -142,7 +143,7 @@ class Proxy:
         path = scope["path"]
         with self.answers.receiving(site):
             body = await read_body(scope["headers"], receive, account)
-        headers = [(key, value) for key, value in scope["headers"] if key not in HOP_BY_HOP_HEADERS]
+        headers = [(key, value) for key, value in scope["headers"] if key not in OWN_HEADERS]
         if path == PULL_MESSAGES:
             reply = await self.polling.pull(site, body, headers, receive)
             if reply is not None and reply.status_code == 200:
@@ -189,7 +190,7 @@ class Proxy:
 
 def _reply_headers(reply: httpx.Response) -> list[tuple[bytes, bytes]]:
     """Return the headers to pass on; httpx has decoded the content, so its length is new."""
-    unfit = {*HOP_BY_HOP_HEADERS, b"content-encoding", b"content-length"}
+    unfit = {*OWN_HEADERS, b"content-encoding"}
     raw = [(key.lower(), value) for key, value in reply.headers.raw]
     length = (b"content-length", str(len(reply.content)).encode())
     return [*((key, value) for key, value in raw if key not in unfit), length]
