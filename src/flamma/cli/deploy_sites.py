@@ -104,11 +104,11 @@ def run_rotate(options: argparse.Namespace) -> None:
 
 
 SERVER_DONE = """\
-The server has a new certificate. On its host, replace server.key and server.pem by those in
-{folder}/server; its proxy takes them over, and no site is stopped."""
+The server has a new certificate. If it runs elsewhere, replace server.key and server.pem there by
+those in {folder}/server; it takes them over, and no site is stopped."""
 AUTHORITY_DONE = """\
-There is a new authority, which hosts trust beside the old one. Give each host the ca.crt of its
-folder in {folder}; it takes it over. Then: flamma deploy rotate {folder} --server"""
+There is a new authority, which hosts trust beside the old one. Give each host that is elsewhere the
+ca.crt of its folder in {folder}; it takes it over. Then: flamma deploy rotate {folder} --server"""
 OWN_KEY_DONE = """\
 {name} has a new key. Give {public} to the server's operator, who lets the site in again by
 flamma deploy rotate SERVER-FOLDER {name} --key site.pub"""
