@@ -143,7 +143,8 @@ def test_sites_leave_and_get_new_keys_during_a_run(trial, tmp_path):
         done = flamma("deploy", "rotate", trial.folder, "site3", "--json")
         assert json.loads(done.stdout)["in_force"]
         assert known_nodes(server)["site3"] != nodes["site3"]
-        after(out, lambda failed: 3 not in failed, "site3")
+        after(out, lambda failed: 3 in failed, "the old key is refused")
+        after(out, lambda failed: 3 not in failed, "the new key is known")
         assert failures(out, 0) == []
         assert flamma("deploy", "rotate", trial.folder, "--server").returncode == 0
         assert flamma("deploy", "stop", trial.folder, "--host", "site2").returncode == 0

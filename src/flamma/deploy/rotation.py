@@ -97,9 +97,14 @@ def rotate_authority(folder: Path) -> None:
 
 
 def _give(folder: Path, certificates: Callable[[bytes], bytes]) -> None:
-    """Give all hosts what they trust, from what they have trusted before."""
+    """Give all hosts what they trust, from what they have trusted before.
+
+    A file that stays as it is is left alone, since processes are restarted when it changes.
+    """
     for host in read_hosts(folder):
-        write_atomically(host.authority, certificates(host.authority.read_bytes()))
+        before = host.authority.read_bytes()
+        if (after := certificates(before)) != before:
+            write_atomically(host.authority, after)
 
 
 def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
