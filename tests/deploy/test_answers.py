@@ -22,7 +22,7 @@ from flamma.deploy import answers as module
 from flamma.deploy import orders as orders_module
 from flamma.deploy.admission import Connections
 from flamma.deploy.answers import PUSH_MESSAGES, PUSH_OBJECT
-from flamma.deploy.orders import Orders
+from flamma.deploy.orders import SentOrders
 from flamma.deploy.proxy import CONFIRM, PULL_MESSAGES, PULL_OBJECT, Proxy
 
 NODE, OTHER = 7, 8
@@ -230,7 +230,7 @@ def test_a_site_cannot_answer_for_another(play):
 
     async def forge(site):
         first = await site.send(PUSH_MESSAGES, make_answer(claims=OTHER)[0])
-        site.proxy.orders._orders[ORDER] = orders_module.Order("site1")
+        site.proxy.orders._orders[ORDER] = orders_module.SentOrder("site1")
         second = await site.send(PUSH_MESSAGES, make_answer()[0])
         order = messages.ConfirmMessageReceivedRequest(message_object_id=ORDER)
         third = await site.send(CONFIRM, order)
@@ -294,7 +294,7 @@ def test_an_answer_may_be_as_large_as_its_order_allows(play, monkeypatch):
 
 def test_the_oldest_orders_are_forgotten(monkeypatch):
     monkeypatch.setattr(orders_module, "MAX_ORDERS", 2)
-    found = Orders()
+    found = SentOrders()
     for number in ("1", "2", "3"):
         order = messages.Message(metadata=messages.Metadata(message_id=number))
         content = fleet.PullMessagesResponse(

@@ -270,9 +270,9 @@ class StandIn:
 
     def __init__(self, host):
         from flamma.deploy.admission import SiteKeys
-        from flamma.deploy.orders import Orders
+        from flamma.deploy.orders import SentOrders
 
-        self.keys, self.orders, self.seen = SiteKeys(site_keys(host)), Orders(), {}
+        self.keys, self.orders, self.seen = SiteKeys(site_keys(host)), SentOrders(), {}
         self.connections = self.answers = self
         self.cut, self.dropped = set(), []
 

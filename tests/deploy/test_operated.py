@@ -17,6 +17,7 @@ from deploy.signing import load_key, signed
 from deployment import TINY, Trial, after_round, finish, flamma, rounds, wait_for
 from flamma.deploy.control import known_nodes
 from flamma.deploy.hosts import read_server
+from flamma.deploy.loopback import up
 
 pytestmark = pytest.mark.slow
 
@@ -24,22 +25,22 @@ CUSTOMIZED = """
 import os, sys
 from pathlib import Path
 
-from flamma.deploy import answers
-from flwr.supernode import start_client_internal as supernode
-
-answers.UPLOAD_IDLE_SECONDS = 5.0
-push = supernode.push_object_contents_from_iterable
-
 def half(contents, push_object_fn, **options):
-    if "site2" in " ".join(sys.argv) and Path(os.environ["BAD_SITE"]).read_text() == "half":
+    if Path(os.environ["BAD_SITE"]).read_text() == "half":
         for item in contents:
             push_object_fn(*item)
             return
     push(contents, push_object_fn=push_object_fn, **options)
 
-supernode.push_object_contents_from_iterable = half
+if "flamma.deploy.proxy" in sys.orig_argv:
+    from flamma.deploy import answers
+    answers.UPLOAD_IDLE_SECONDS = 5.0
+if "flamma.deploy.supernode" in sys.orig_argv and "site2" in " ".join(sys.orig_argv):
+    from flwr.supernode import start_client_internal as supernode
+    push = supernode.push_object_contents_from_iterable
+    supernode.push_object_contents_from_iterable = half
 """
-"""What all processes of the federation do as they start; only site2 is bad."""
+"""What the processes of the federation do as they start; only site2 is bad."""
 LARGE = """
 import os
 from pathlib import Path
@@ -54,6 +55,8 @@ def app(message, context):
     return reply
 """
 MOST_BYTES = 200_000
+PATIENCE = 400.0
+"""Seconds that a federation has to get ready; the machine may be busy."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +67,7 @@ def trial(tmp_path_factory):
     (code / "sitecustomize.py").write_text(CUSTOMIZED)
     (code / "large.py").write_text(LARGE)
     told.write_text("")
-    assert flamma("deploy", "init", folder, "--sites", 4).returncode == 0
+    assert flamma("deploy", "init", folder, "--sites", 3).returncode == 0
     with (folder / "sites/site2/host.toml").open("a") as file:
         file.write('app = "large:app"\n')
     path = folder / "server/host.toml"
@@ -72,8 +75,7 @@ def trial(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(code), os.environ.get("PYTHONPATH", "")]))
         patch.setenv("BAD_SITE", str(told))
-        done = flamma("deploy", "up", folder)
-        assert done.returncode == 0, done.stderr
+        up(folder, timeout=PATIENCE)
         yield Trial(folder)
         flamma("deploy", "down", folder)
 
@@ -90,7 +92,7 @@ def failures(out, client):
 
 def test_a_bad_site_costs_nobody_else_anything(trial, tmp_path):
     out, told = tmp_path / "run", trial.folder.parent / "told"
-    words = (*TINY, "--strategy", "fedavg", "--set", "per_round=4", "--set", "engine.wait=900")
+    words = (*TINY, "--strategy", "fedavg", "--set", "per_round=3", "--set", "engine.wait=900")
     run = trial.begin(out, *words, "--rounds", 500)
     try:
         after_round(out, 1, 300)
@@ -102,7 +104,7 @@ def test_a_bad_site_costs_nobody_else_anything(trial, tmp_path):
             after(out, lambda failed, reason=reason: reason in failed.get(2, ""), reason)
             told.write_text("")
             after(out, lambda failed: 2 not in failed, "honesty")
-        assert [failures(out, client) for client in (0, 1, 3)] == [[], [], []]
+        assert [failures(out, client) for client in (0, 1)] == [[], []]
     finally:
         told.write_text("")
         run.send_signal(signal.SIGINT)
@@ -128,7 +130,7 @@ def test_sites_leave_and_get_new_keys_during_a_run(trial, tmp_path):
     key = load_key(trial.folder / "sites/site1/site.key")
     nodes = known_nodes(server)
     out = tmp_path / "run"
-    words = (*TINY, "--strategy", "fedavg", "--set", "per_round=4", "--set", "engine.wait=60")
+    words = (*TINY, "--strategy", "fedavg", "--set", "per_round=3", "--set", "engine.wait=60")
     run = trial.begin(out, *words, "--rounds", 500)
     try:
         after_round(out, 1, 300)
@@ -140,19 +142,18 @@ def test_sites_leave_and_get_new_keys_during_a_run(trial, tmp_path):
             for port in ports:  # the proxy, and the SuperLink itself
                 assert heartbeat(client, port, key, nodes["site1"]).status_code == 401
         after(out, lambda failed: 1 in failed, "a site that left")
-        done = flamma("deploy", "rotate", trial.folder, "site3", "--json")
+        done = flamma("deploy", "rotate", trial.folder, "site2", "--json")
         assert json.loads(done.stdout)["in_force"]
-        assert known_nodes(server)["site3"] != nodes["site3"]
-        after(out, lambda failed: 3 in failed, "the old key is refused")
-        after(out, lambda failed: 3 not in failed, "the new key is known")
+        assert known_nodes(server)["site2"] != nodes["site2"]
+        after(out, lambda failed: 2 in failed, "the old key is refused")
+        after(out, lambda failed: 2 not in failed, "the new key is known")
         assert failures(out, 0) == []
         assert flamma("deploy", "rotate", trial.folder, "--server").returncode == 0
         assert flamma("deploy", "stop", trial.folder, "--host", "site2").returncode == 0
         after(out, lambda failed: 2 in failed, "a stopped site")
         assert flamma("deploy", "add-site", trial.folder, "west").returncode == 0
-        done = flamma("deploy", "up", trial.folder)
-        assert done.returncode == 0, done.stderr
-        assert set(trial.status()["sites"]) == {"site0", "site2", "site3", "west"}
+        assert up(trial.folder, timeout=PATIENCE).started == ("site2", "west")
+        assert set(trial.status()["sites"]) == {"site0", "site2", "west"}
         after(out, lambda failed: set(failed) == {1}, "all others")
     finally:
         run.send_signal(signal.SIGINT)

@@ -30,7 +30,7 @@ from flamma.deploy.http_messages import (
     made,
     parsed,
 )
-from flamma.deploy.orders import Orders
+from flamma.deploy.orders import SentOrders
 
 if TYPE_CHECKING:
     import httpx
@@ -92,20 +92,20 @@ class Answer:
         return not self.lock.locked() and (idle or now - self.begun > whole)
 
 
-class Answers:
+class HeldAnswers:
     """The answers that are being uploaded, one for each site.
 
     Parameters
     ----------
     post : callable
         Sends a request to the SuperLink.
-    orders : Orders
+    orders : SentOrders
         What the answers answer.
     folder : Path
         Where objects are kept; whatever is in it is removed.
     """
 
-    def __init__(self, post: Post, orders: Orders, folder: Path) -> None:
+    def __init__(self, post: Post, orders: SentOrders, folder: Path) -> None:
         self._post = post
         self._orders = orders
         self._folder = folder

@@ -75,7 +75,7 @@ def add_site(folder: Path, name: str, key: Path | None = None, wheel: Path | Non
         else:
             take_key(server, name, key)
         _write_sites(server, sites)
-    return take_over(folder)
+    return put_in_force(folder)
 
 
 def remove_site(folder: Path, name: str) -> bool:
@@ -95,13 +95,13 @@ def remove_site(folder: Path, name: str) -> bool:
             raise DeployError(f"{name} is the only site, and a federation has at least one.")
         _write_sites(server, [site for site in server.sites if site != name])
         server.public_key(name).unlink(missing_ok=True)
-    taken = take_over(folder)
+    taken = put_in_force(folder)
     if (site := own_folder(folder, name)) is not None:
         end_host(site)
     return taken
 
 
-def take_over(folder: Path) -> bool:
+def put_in_force(folder: Path) -> bool:
     """Let a server that runs here go by the list; return whether there is one.
 
     A server that does not run does so when it starts.

@@ -16,7 +16,7 @@ MAX_ORDERS = 10_000
 
 
 @dataclass
-class Order:
+class SentOrder:
     """An order that a site was sent.
 
     Attributes
@@ -34,7 +34,7 @@ class Order:
     size: int = 0
 
 
-class Orders:
+class SentOrders:
     """The orders that went through the proxy.
 
     Parameters
@@ -45,7 +45,7 @@ class Orders:
 
     def __init__(self, most_bytes: int = 0) -> None:
         self.most_bytes = most_bytes
-        self._orders: OrderedDict[str, Order] = OrderedDict()
+        self._orders: OrderedDict[str, SentOrder] = OrderedDict()
 
     def sent(self, site: str, content: bytes) -> None:
         """Remember the messages of an answer to a request for messages."""
@@ -59,7 +59,7 @@ class Orders:
             return
         for message, tree in zip(answer.messages_list, answer.message_object_trees, strict=False):
             objects = {part.object_id for part in iterate_object_tree(tree)}
-            self._orders[message.metadata.message_id] = Order(site, objects)
+            self._orders[message.metadata.message_id] = SentOrder(site, objects)
         while len(self._orders) > MAX_ORDERS:
             self._orders.popitem(last=False)
 

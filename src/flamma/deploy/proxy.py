@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flamma.deploy.admission import Allowance, Budget, Connections, Headers, SiteKeys
-from flamma.deploy.answers import PUSH_MESSAGES, PUSH_OBJECT, Answers
+from flamma.deploy.answers import PUSH_MESSAGES, PUSH_OBJECT, HeldAnswers
 from flamma.deploy.hosts import ServerHost, read_server
 from flamma.deploy.http_messages import (
     DisconnectedError,
@@ -35,7 +35,7 @@ from flamma.deploy.http_messages import (
     read_body,
     send_answer,
 )
-from flamma.deploy.orders import Orders
+from flamma.deploy.orders import SentOrders
 from flamma.deploy.polling import LongPolling
 from flamma.deploy.watch import Watch, site_keys
 
@@ -106,8 +106,8 @@ class Proxy:
         self.keys = keys
         self.connections = connections
         self.budget = Budget()
-        self.orders = Orders(answer_bytes)
-        self.answers = Answers(self._post, self.orders, folder)
+        self.orders = SentOrders(answer_bytes)
+        self.answers = HeldAnswers(self._post, self.orders, folder)
         self.seen: dict[str, float] = {}
         self.polling = LongPolling(lambda *request: self._post(PULL_MESSAGES, *request))
 

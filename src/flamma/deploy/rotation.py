@@ -14,9 +14,9 @@ from flamma.deploy.membership import (
     changing,
     check_site,
     own_folder,
+    put_in_force,
     scratch,
     take_key,
-    take_over,
 )
 from flamma.errors import DeployError
 from flamma.files import write_atomically
@@ -51,7 +51,7 @@ def rotate_site(folder: Path, name: str, key: Path | None = None) -> bool:
         check_site(server, name)
         if key is not None:
             take_key(server, name, key)
-            return take_over(folder)
+            return put_in_force(folder)
         if site is None:
             raise DeployError(
                 f"the private key of {name} is not in {folder}: make a new one at the site with "
@@ -60,7 +60,7 @@ def rotate_site(folder: Path, name: str, key: Path | None = None) -> bool:
         with scratch(site.folder) as new:
             keys.make_site_key(new / "site.key", new / PUBLIC_KEY, name)
             take_key(server, name, new / PUBLIC_KEY)
-            taken = take_over(folder)
+            taken = put_in_force(folder)
             os.replace(new / "site.key", site.key)
     return taken
 
