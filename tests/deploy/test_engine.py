@@ -232,9 +232,7 @@ def test_resume_submits_a_stopped_run_again(fed, flower, tmp_path, capsys, versi
     sites = ("site0", "site1", "site2")
     assert table == {"server": str(fed / "server"), "run_id": "3", "sites": list(sites)}
     later = replace(read_server(fed), sites=("site0", "west"))
-    assert runs.run_sites(later, RunFolder(outs[0])) == sites, (
-        "a run keeps those that it began with"
-    )
+    assert runs.run_sites(later, RunFolder(outs[0])) == sites, "those that it began with"
     assert runs.run_sites(later, RunFolder(tmp_path / "new")) == ("site0", "west")
 
 

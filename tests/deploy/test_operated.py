@@ -27,9 +27,8 @@ from pathlib import Path
 
 def half(contents, push_object_fn, **options):
     if Path(os.environ["BAD_SITE"]).read_text() == "half":
-        for item in contents:
-            push_object_fn(*item)
-            return
+        push_object_fn(*list(contents)[0])
+        return
     push(contents, push_object_fn=push_object_fn, **options)
 
 if "flamma.deploy.proxy" in sys.orig_argv:
