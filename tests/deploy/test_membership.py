@@ -168,6 +168,18 @@ def test_a_site_makes_its_own_key_and_the_private_one_stays_there(fed):
     assert after == known
 
 
+def test_a_revoked_key_is_not_taken_again(fed, tmp_path):
+    server = read_server(fed)
+    for name in ("north", "south"):
+        shutil.copy(server.public_key(name), tmp_path / f"{name}.pub")
+    rotate_site(fed, "north")
+    remove_site(fed, "south")
+    for name in ("north", "south"):
+        with pytest.raises(DeployError, match=r"was revoked, which is for good"):
+            add_site(fed / "server", "west", key=tmp_path / f"{name}.pub")
+    assert read_server(fed).sites == ("north",)
+
+
 def test_a_new_server_certificate_has_the_old_names(fed):
     server = read_server(fed)
     before = server.certificate.read_bytes()

@@ -7,6 +7,7 @@ A server that runs goes by a changed list within a second, and nobody else is st
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import tempfile
@@ -35,6 +36,8 @@ from flamma.toml import read_toml
 
 TAKE_OVER_SECONDS = 10.0
 """Seconds that a running server has to go by a changed list."""
+REVOKED_FILE = "revoked.txt"
+"""The file beside the public keys with the SHA-256 of those that were revoked."""
 LOCK_SECONDS = 10.0
 """Seconds that a command waits for another one that changes the list."""
 
@@ -93,6 +96,7 @@ def remove_site(folder: Path, name: str) -> bool:
         check_site(server, name)
         if len(server.sites) == 1:
             raise DeployError(f"{name} is the only site, and a federation has at least one.")
+        _revoke(server, name)
         _write_sites(server, [site for site in server.sites if site != name])
         server.public_key(name).unlink(missing_ok=True)
     taken = put_in_force(folder)
@@ -129,14 +133,34 @@ def put_in_force(folder: Path) -> bool:
 
 
 def take_key(server: ServerHost, name: str, key: Path) -> None:
-    """Write down a public key as that of a site, unless it is in use."""
+    """Write down a public key as that of a site, unless it is in use or was revoked."""
     given = keys.public_key_bytes(key)
+    if _digest(given) in _revoked(server):
+        raise DeployError(f"{key} was revoked, which is for good: make a new one.")
     for site in server.sites:
         if server.public_key(site).exists() and keys.public_key_bytes(server.public_key(site)) == (
             given
         ):
             raise DeployError(f"{key} is the key of {site} already: make a new one.")
+    _revoke(server, name)
     write_atomically(server.public_key(name), key.read_bytes())
+
+
+def _revoke(server: ServerHost, name: str) -> None:
+    """Write down that a site's key must not be used again: the SuperLink would not take it."""
+    if (known := server.public_key(name)).exists():
+        every = _revoked(server) | {_digest(keys.public_key_bytes(known))}
+        lines = "".join(f"{digest}\n" for digest in sorted(every))
+        write_atomically(known.with_name(REVOKED_FILE), lines.encode())
+
+
+def _revoked(server: ServerHost) -> set[str]:
+    path = server.folder / "keys" / REVOKED_FILE
+    return set(path.read_text(encoding="ascii").split()) if path.exists() else set()
+
+
+def _digest(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest()
 
 
 def own_folder(folder: Path, name: str) -> SiteHost | None:
