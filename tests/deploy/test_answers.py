@@ -167,6 +167,24 @@ def test_a_superlink_that_is_restarted_gets_the_answer_later(play):
     assert link.objects == objects
 
 
+def test_a_whole_answer_is_passed_on_when_the_superlink_is_back(play, monkeypatch):
+    monkeypatch.setattr(module, "UPLOAD_IDLE_SECONDS", 0.0)
+    link = SuperLink(fails=2)
+    request, objects = make_answer()
+
+    async def upload(site):
+        told = await site.announce(request)
+        for item in objects.items():
+            await site.push(told.session_id, *item)
+        for _ in range(3):  # the site does not try again meanwhile
+            await site.proxy.answers.expire()
+        assert stored(await site.push(told.session_id, *item))
+
+    play(link, upload)
+    assert link.announced == [request]
+    assert link.objects == objects
+
+
 def test_a_refusal_of_the_superlink_reaches_the_site(play):
     link = SuperLink(status=403)  # the run is over
     request, objects = make_answer()

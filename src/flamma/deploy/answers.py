@@ -89,7 +89,7 @@ class Answer:
         """Return whether its time is over."""
         whole = BODY_GRACE_SECONDS + UPLOAD_IDLE_SECONDS + self.limit / SLOWEST_BYTES_PER_SECOND
         idle = not self.receiving and now - self.last > UPLOAD_IDLE_SECONDS
-        return not self.lock.locked() and (idle or now - self.begun > whole)
+        return idle or now - self.begun > whole
 
 
 class HeldAnswers:
@@ -174,11 +174,14 @@ class HeldAnswers:
         return made(PushObjectResponse(stored=True))
 
     async def expire(self) -> None:
-        """Replace answers whose time is over by errors."""
+        """Replace answers whose time is over by errors; pass on whole ones that are still here."""
         now = time.monotonic()
-        for answer in [answer for answer in self._open.values() if answer.due(now)]:
-            with suppress(RequestError):  # the SuperLink is away: the run waits for engine.wait
-                await self._refuse(answer, f"its answer stopped after {answer.size} bytes")
+        for answer in [found for found in self._open.values() if not found.lock.locked()]:
+            with suppress(RequestError):  # the SuperLink is away
+                if not answer.missing:
+                    await self._pass_on(answer)
+                elif answer.due(now):
+                    await self._refuse(answer, f"its answer stopped after {answer.size} bytes")
 
     def drop(self, site: str) -> None:
         """Forget what a site has uploaded."""
