@@ -15,9 +15,15 @@ from flamma.cli import main
 from flamma.deploy import runs
 from flamma.deploy.control import FlowerRun
 from flamma.deploy.engine import Deployment
+<<<<<<< HEAD
 from flamma.errors import ConfigError, DeployError, RunError
 from flamma.experiments.callbacks import Callbacks, EarlyStopping, StopRun
 from flamma.experiments.callbacks.recorded import recorded_callbacks
+=======
+from flamma.deploy.hosts import read_server
+from flamma.errors import ConfigError, DeployError
+from flamma.experiments.callbacks import Callbacks
+>>>>>>> wip-proxy
 from flamma.experiments.config import make_config
 from flamma.experiments.engine import Assignment
 from flamma.experiments.folder import RunFolder
@@ -229,7 +235,11 @@ def test_resume_submits_a_stopped_run_again(fed, flower, tmp_path, capsys, versi
     expected = Run.load(tmp_path / "whole").params_sha256
     assert [done.params_sha256, Run.load(outs[1]).params_sha256] == [expected] * 2
     table = json.loads((outs[0] / "deployment.json").read_text())
-    assert table == {"server": str(fed / "server"), "run_id": "3"}
+    sites = ("site0", "site1", "site2")
+    assert table == {"server": str(fed / "server"), "run_id": "3", "sites": list(sites)}
+    later = replace(read_server(fed), sites=("site0", "west"))
+    assert runs.run_sites(later, RunFolder(outs[0])) == sites, "those that it began with"
+    assert runs.run_sites(later, RunFolder(tmp_path / "new")) == ("site0", "west")
 
 
 def test_resume_follows_a_run_that_flower_still_carries_out(fed, flower, tmp_path):

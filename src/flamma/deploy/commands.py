@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flamma.deploy.hosts import LOOPBACK_NAMES, SITE, Host, ServerHost, SiteHost
+from flamma.deploy.liveness import SIGNS_FILE
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.errors import MissingExtraError
 
@@ -20,10 +21,24 @@ SUPEREXEC_POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Command:
-    """The command line of one process, and its name in logs and ``status``."""
+    """The command line of one process.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in logs and ``status``.
+    words : tuple of str
+        The command line.
+    reads : tuple of Path
+        What it reads once, so that it is restarted when one of these files is replaced.
+    signs : Path or None
+        Where it gives signs of life.
+    """
 
     name: str
     words: tuple[str, ...]
+    reads: tuple[Path, ...] = ()
+    signs: Path | None = None
 
 
 def commands_of(host: Host, loopback: bool, runtime_port: int) -> list[Command]:
@@ -40,8 +55,8 @@ def server_commands(host: ServerHost, loopback: bool) -> list[Command]:
     superlink = (
         script("flower-superlink"),
         *("--host", "127.0.0.1", "--port", str(host.control_port)),
-        *("--ssl-certfile", str(folder / "server.pem")),
-        *("--ssl-keyfile", str(folder / "server.key")),
+        *("--ssl-certfile", str(host.certificate)),
+        *("--ssl-keyfile", str(host.certificate_key)),
         *("--ssl-ca-certfile", str(host.authority)),
         *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
         *("--isolation", "process", "--superexec-auth-secret-file", str(host.secret)),
@@ -55,16 +70,18 @@ def server_commands(host: ServerHost, loopback: bool) -> list[Command]:
     listen = "127.0.0.1" if loopback else host.listen
     proxy = (sys.executable, "-m", "flamma.deploy.proxy", str(folder), listen)
     return [
-        Command("superlink", superlink),
+        Command("superlink", superlink, (host.certificate, host.authority)),
         Command("proxy", proxy),
-        Command("superexec", superexec),
+        Command("superexec", superexec, (host.authority,)),
     ]
 
 
 def site_commands(host: SiteHost, loopback: bool, runtime_port: int) -> list[Command]:
     """Return the SuperNode and the worker that answers its messages."""
+    script("flower-supernode")  # or say that Flower is missing
+    signs = host.state / SIGNS_FILE
     supernode = (
-        script("flower-supernode"),
+        *(sys.executable, "-m", "flamma.deploy.supernode", str(signs)),
         *("--superlink", server_address(host, loopback)),
         *("--root-certificates", str(host.authority)),
         *("--auth-supernode-private-key", str(host.key)),
@@ -76,7 +93,8 @@ def site_commands(host: SiteHost, loopback: bool, runtime_port: int) -> list[Com
         *(sys.executable, "-m", "flamma.deploy.prefork", f"127.0.0.1:{runtime_port}"),
         *(str(host.secret), str(host.state / READY_FILE), host.app, str(host.folder / SITE)),
     )
-    return [Command("supernode", supernode), Command("worker", worker)]
+    read = (host.authority, host.key)
+    return [Command("supernode", supernode, read, signs), Command("worker", worker)]
 
 
 def server_address(host: SiteHost, loopback: bool) -> str:

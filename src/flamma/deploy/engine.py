@@ -83,7 +83,7 @@ class Deployment(NetworkEngine):
         FlammaError
             If the run cannot be submitted, or ends before all of its rounds are done.
         """
-        from flamma.deploy.runs import check_online, follow, submit, unfinished_run
+        from flamma.deploy.runs import check_online, follow, run_sites, submit, unfinished_run
 
         if assignment.data is not None or assignment.model is not None:
             raise ConfigError(
@@ -95,13 +95,14 @@ class Deployment(NetworkEngine):
                 "engine.server is missing: name the server's folder, or use flamma deploy run."
             )
         server, config = read_server(Path(self.server)), assignment.config
-        if config.data.clients != len(server.sites):
+        folder = RunFolder(Path(os.path.abspath(assignment.folder.path)))
+        count = len(run_sites(server, folder))
+        if config.data.clients != count:
             raise DeployError(
-                f"the federation has {len(server.sites)} sites, not {config.data.clients}: set "
-                f"data.clients to {len(server.sites)}, or leave it to flamma deploy run."
+                f"the federation has {count} sites, not {config.data.clients}: set "
+                f"data.clients to {count}, or leave it to flamma deploy run."
             )
         check_online(server)
-        folder = RunFolder(Path(os.path.abspath(assignment.folder.path)))
         run_id = unfinished_run(server, folder)
         there = assignment.callbacks.hand_over()
         told = assignment.callbacks.following(config, folder)

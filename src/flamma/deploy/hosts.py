@@ -84,6 +84,8 @@ class ServerHost(Host):
     validation : mapping
         The server's own validation set where sites bring their own data, with the keys of the
         table ``[data]`` of a site: ``npz``, ``parquet`` or ``folder``.
+    answer_bytes : int
+        The most bytes of one answer of a site; 0 for four times those of the order, and 16 MiB.
     """
 
     listen: str
@@ -95,6 +97,7 @@ class ServerHost(Host):
     columns: str = ""
     samples: Mapping[str, Any] = field(default_factory=dict)
     validation: Mapping[str, Any] = field(default_factory=dict)
+    answer_bytes: int = 0
 
     def __post_init__(self) -> None:
         for name in self.sites:
@@ -109,12 +112,24 @@ class ServerHost(Host):
         for key, port in (("port", self.port), ("control_port", self.control_port)):
             if not 0 < port < 65536:
                 raise DeployError(f"{key} must be from 1 to 65535, not {port}.")
+        if self.answer_bytes < 0:
+            raise DeployError(f"answer_bytes must be 0 or more, not {self.answer_bytes}.")
         if self.port == self.control_port:
             raise DeployError(f"port and control_port must be two ports, not {self.port} for both.")
 
     def public_key(self, site: str) -> Path:
         """Return where a site's public key lies."""
         return self.folder / "keys" / f"{site}.pub"
+
+    @property
+    def certificate(self) -> Path:
+        """The server's certificate."""
+        return self.folder / "server.pem"
+
+    @property
+    def certificate_key(self) -> Path:
+        """The private key of the server's certificate."""
+        return self.folder / "server.key"
 
     @property
     def nodes(self) -> Path:

@@ -88,12 +88,12 @@ def init(
     os.chmod(folder / "ca", 0o700)
     keys.make_server_certificate(server.folder, authority, hosts)
     _write_server(server, packed)
+    if declared:
+        keys.write_public(server.folder / COLUMNS_FILE, declared)
     address = f"[{hosts[0]}]" if ":" in hosts[0] else hosts[0]
     for partition, name in enumerate(names):
         site = SiteHost(folder / "sites" / name, name, f"{address}:{server.port}")
-        _write_site(site, server, partition, packed)
-    for host in (server.folder, *(folder / "sites" / name for name in names)) if declared else ():
-        keys.write_public(host / COLUMNS_FILE, declared)
+        write_site(site, server, partition, packed)
     _write(folder / "README.md", templates.readme(hosts, server, str(folder), packed.name))
 
 
@@ -121,13 +121,26 @@ def _write_server(server: ServerHost, wheel: Wheel) -> None:
     _write_service(server.folder, "server", server.port, wheel)
 
 
-def _write_site(site: SiteHost, server: ServerHost, partition: int, wheel: Wheel) -> None:
+def write_site(
+    site: SiteHost,
+    server: ServerHost,
+    partition: int,
+    wheel: Wheel,
+    partitions: int | None = None,
+) -> None:
+    """Write the folder of a site, and its public key into the server's.
+
+    ``partitions`` is into how many slices a known dataset is cut, by default one for each site.
+    """
     keys.make_site_key(site.key, server.public_key(site.name), site.name)
     keys.make_secret(site.secret)
     keys.write_public(site.authority, server.authority.read_bytes())
     table = {"role": "site", "name": site.name, "server": site.server}
     _write(site.folder / HOST, to_toml(table) + "\n")
-    _write(site.folder / SITE, templates.site_toml(site.name, server, partition))
+    _write(site.folder / SITE, templates.site_toml(site.name, server, partition, partitions))
+    if server.columns:
+        declared = (server.folder / server.columns).read_bytes()
+        keys.write_public(site.folder / server.columns, declared)
     _write_service(site.folder, site.name, None, wheel)
 
 

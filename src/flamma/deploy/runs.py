@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +106,14 @@ def check_online(server: ServerHost) -> tuple[str, ...]:
     return offline
 
 
+def run_sites(server: ServerHost, folder: RunFolder) -> tuple[str, ...]:
+    """Return the sites of a run in the order of its clients: those of the server when it began."""
+    found = folder.read_json(DEPLOYMENT).get("sites")
+    if isinstance(found, list) and found and all(isinstance(name, str) for name in found):
+        return tuple(found)
+    return server.sites
+
+
 def unfinished_run(server: ServerHost, folder: RunFolder) -> int | None:
     """Return Flower's id of the run that still writes to a directory; None if there is none."""
     run_id = str(folder.read_json(DEPLOYMENT).get("run_id", ""))
@@ -139,8 +147,9 @@ def submit(
         record_callbacks(folder.path, callbacks)
     finally:
         folder.close()
+    sites = run_sites(server, folder)
     try:
-        run_id = _submit(server, folder.path)
+        run_id = _submit(server, folder.path, sites)
     except DeployError:
         if new:
             (folder.path / CONFIG).unlink(missing_ok=True)
@@ -149,7 +158,7 @@ def submit(
             with contextlib.suppress(OSError):  # other files are there
                 folder.path.rmdir()
         raise
-    record = {"server": str(server.folder), "run_id": str(run_id)}
+    record = {"server": str(server.folder), "run_id": str(run_id), "sites": sites}
     folder.write(DEPLOYMENT, json.dumps(record, indent=1))
     return run_id
 
@@ -232,10 +241,10 @@ def agreed_file(server: ServerHost) -> str:
     return str(path)
 
 
-def _submit(server: ServerHost, path: Path) -> int:
+def _submit(server: ServerHost, path: Path, names: Sequence[str]) -> int:
     bundle = server.state / "app"
     make_bundle(bundle)
-    sites, agreed = ",".join(server.sites), agreed_file(server)
+    sites, agreed = ",".join(names), agreed_file(server)
     settings = {"run-dir": str(path), "sites": sites, "agreed": agreed}
     words = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
     done = _flwr(server, "run", str(bundle), "--format", "json", "--run-config", words)

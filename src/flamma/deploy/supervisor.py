@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 from flamma.deploy.commands import READY_FILE, Command, commands_of, environment, server_address
 from flamma.deploy.hosts import HOST, Host, ServerHost, SiteHost
 from flamma.deploy.init import free_ports
+from flamma.deploy.liveness import SIGNS_FILE, Signs, Stamp, stamp
 from flamma.deploy.processes import Process, end_sessions
 from flamma.deploy.templates import flower_config
 from flamma.errors import DeployError
@@ -34,6 +35,9 @@ STABLE_SECONDS = 60.0
 """Seconds after which a process counts as stable, and its restart delay is reset."""
 SUPERNODE_RESTART_SECONDS = 8.0
 """Seconds before a killed SuperNode is restarted; a running ServerApp must notice its absence."""
+MAX_SILENCE_SECONDS = 90.0
+"""Seconds without a sign of life after which a process is restarted; a SuperNode gives one every
+20 s or so, whether the server answers or not."""
 TERMINATE_SECONDS = 10.0
 """Seconds that a process has to terminate before it is killed."""
 MAX_LOG_BYTES = 50_000_000
@@ -51,6 +55,18 @@ class Child:
     delay: float = MIN_RESTART_SECONDS
     due: float = 0.0
     restarts: int = 0
+    read: Stamp = ()
+
+    def reason_to_restart(self, now: float) -> str:
+        """Return why a process that runs should be restarted, nothing if it should not."""
+        if self.read != stamp(*self.command.reads):
+            return "has to read changed keys or certificates"
+        if self.command.signs is not None:
+            signs = Signs.read(self.command.signs)
+            last = max(self.started, 0.0 if signs is None else signs.asked)
+            if now - last > MAX_SILENCE_SECONDS:
+                return f"gave no sign of life for {now - last:.0f} s"
+        return ""
 
 
 @dataclass
@@ -107,7 +123,8 @@ class Supervisor:
         host = self.host
         for folder in (host.logs, host.state, host.flower_home):
             folder.mkdir(parents=True, exist_ok=True)
-        (host.state / READY_FILE).unlink(missing_ok=True)
+        for name in (READY_FILE, SIGNS_FILE):
+            (host.state / name).unlink(missing_ok=True)
         if isinstance(host, ServerHost):
             text = flower_config(str(host.authority), host.control_port)
             write_atomically(host.flower_home / "config.toml", text.encode())
@@ -125,6 +142,11 @@ class Supervisor:
                     self._start(child)
             elif (code := child.running.poll()) is not None:
                 self._restart_later(child, code, now)
+            elif reason := child.reason_to_restart(now):
+                _log(f"{child.command.name} {reason}")
+                assert child.process is not None
+                end_sessions([child.process], TERMINATE_SECONDS)
+                self._restart_later(child, child.running.wait(), now)
             elif now - child.started > STABLE_SECONDS:
                 child.delay = MIN_RESTART_SECONDS
 
@@ -144,6 +166,7 @@ class Supervisor:
         self._record()
 
     def _start(self, child: Child) -> None:
+        child.read = stamp(*child.command.reads)
         child.running = self._spawn(child.command)
         child.process = Process.of(child.running.pid)
         child.started = time.monotonic()

@@ -102,7 +102,7 @@ ENTRYPOINT ["flamma", "deploy", "start", "/host"]
 """
 
 
-def site_toml(name: str, server: ServerHost, partition: int) -> str:
+def site_toml(name: str, server: ServerHost, partition: int, partitions: int | None = None) -> str:
     """Return a site's ``site.toml``.
 
     Parameters
@@ -113,6 +113,8 @@ def site_toml(name: str, server: ServerHost, partition: int) -> str:
         The server, with the ``[data]`` table of runs and what it declares of the sites' data.
     partition : int
         Which of the dataset's slices is this site's.
+    partitions : int, optional
+        How many slices there are; by default one for each site.
     """
     from flamma.experiments.config import OWN  # a supervisor does without what it imports
 
@@ -126,7 +128,7 @@ def site_toml(name: str, server: ServerHost, partition: int) -> str:
             "dataset": data["dataset"],
             "split": data["split"],
             "partition": partition,
-            "partitions": data["clients"],
+            "partitions": data["clients"] if partitions is None else partitions,
             **{k: v for k, v in data.items() if k not in ("dataset", "split", "clients")},
         }
     return f"""\

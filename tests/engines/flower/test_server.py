@@ -408,6 +408,23 @@ def test_a_name_must_be_that_of_the_key(tmp_path, sites):
     assert done.history[-1].failed == {}
 
 
+def test_a_site_with_a_new_key_is_the_same_client(tmp_path, sites):
+    """Its old node is gone for good, and the new one has its name by its key."""
+    known = nodes("abc")
+    grid = LoopGrid(known, names={node: c["site"] for node, c in known.items()})
+
+    def follow(record):
+        if record.round == 1:
+            grid.away = {79}
+            grid.nodes[7], grid.names[7] = grid.nodes[79], "b"
+
+    config = SITES | {"per_round": 3, "strategy": {"name": "fedavg"}}
+    done = served(tmp_path / "run", config, grid, on_round=follow, names=["a", "b", "c"])
+    assert [record.failed for record in done.history] == [{}] * 3
+    assert 7 in {node for node, _ in grid.sent}
+    assert "refused" not in done.about
+
+
 def test_sites_whose_samples_differ_are_told_before_anything_begins(tmp_path, sites):
     sites["b"] = replace(sites["b"], x=sites["b"].x[:, :3])
     with pytest.raises(RunError, match=r"the clients have \(3,\), \(4,\)"):

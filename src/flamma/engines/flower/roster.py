@@ -82,7 +82,9 @@ def _pull(grid: Grid, waiting: set[str], wait: float) -> Iterator[Message]:
 
 
 class Roster:
-    """The clients by number, each with the node at which it was first seen.
+    """The clients by number, each with its node, for as long as that is connected.
+
+    A client whose node is gone may come back at another one, as a site with a new key does.
 
     Parameters
     ----------
@@ -179,9 +181,10 @@ class Roster:
                 f"it says that it is {name!r}, but its key is that of {registered!r}"
             )
         client = self.names.index(profile.name)
-        if client in self._nodes:
+        # A site that is gone may be back with a new key, by which Flower knows its name.
+        if client in self._nodes and (not registered or self.node(client) is not None):
             raise MessageError(f"the name {name!r} is taken by another node")
         self.agreed = self.agreed.joined_by(profile)
         self._nodes[client] = node
-        self.profiles[client] = profile
+        self.profiles.setdefault(client, profile)
         self.refused.pop(registered or f"node {node}", None)
