@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flamma.deploy.hosts import LOOPBACK_NAMES, SITE, Host, ServerHost, SiteHost
+from flamma.deploy.logs import event_environment
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.errors import MissingExtraError
 
@@ -35,7 +36,7 @@ def commands_of(host: Host, loopback: bool, runtime_port: int) -> list[Command]:
 
 
 def server_commands(host: ServerHost, loopback: bool) -> list[Command]:
-    """Return the SuperLink, its proxy, and the superexec that starts the ServerApps."""
+    """Return the SuperLink, its proxy, the superexec that starts ServerApps, perhaps metrics."""
     folder, own = host.folder, f"127.0.0.1:{host.control_port}"
     superlink = (
         script("flower-superlink"),
@@ -54,10 +55,12 @@ def server_commands(host: ServerHost, loopback: bool) -> list[Command]:
     )
     listen = "127.0.0.1" if loopback else host.listen
     proxy = (sys.executable, "-m", "flamma.deploy.proxy", str(folder), listen)
+    metrics = Command("metrics", (sys.executable, "-m", "flamma.deploy.metrics", str(folder)))
     return [
         Command("superlink", superlink),
         Command("proxy", proxy),
         Command("superexec", superexec),
+        *([metrics] if host.metrics_port else []),
     ]
 
 
@@ -90,6 +93,7 @@ def environment(host: Host) -> dict[str, str]:
     return {
         **os.environ,
         **OFFLINE_ENVIRONMENT,
+        **event_environment(host),
         "FLWR_HOME": str(host.flower_home),
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(SUPEREXEC_POLL_SECONDS),
         "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",

@@ -35,6 +35,7 @@ from flamma.deploy.http_messages import (
     send_answer,
     until_disconnected,
 )
+from flamma.deploy.traffic import Traffic
 
 if TYPE_CHECKING:
     import httpx
@@ -88,12 +89,21 @@ class Proxy:
         The keys of the sites whose requests are passed on.
     connections : Connections
         The open connections.
+    traffic : Traffic, optional
+        What counts requests and tells of them.
     """
 
-    def __init__(self, client: httpx.AsyncClient, keys: SiteKeys, connections: Connections) -> None:
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        keys: SiteKeys,
+        connections: Connections,
+        traffic: Traffic | None = None,
+    ) -> None:
         self.client = client
         self.keys = keys
         self.connections = connections
+        self.traffic = traffic or Traffic()
         self.budget = Budget()
         self.waiting = 0
         self.last_message: dict[str, float] = {}
@@ -106,17 +116,20 @@ class Proxy:
         """
         if scope["type"] != "http":
             return
+        site: str | None = None
         try:
             if scope["method"] != "POST" or scope["path"] not in ALLOWED_PATHS:
                 raise RequestError(404)
             site = self.keys.site_of(scope["headers"])
             if site is None:
                 raise RequestError(401)
+            self.traffic.seen(site)
             with self.connections.serving(scope["client"]), self.budget.account(site) as account:
                 await self._pass_on(site, scope, receive, send, account)
         except DisconnectedError:
             return
         except RequestError as error:
+            self.traffic.refused(error.status, site, scope.get("client"))
             # The rest of the body, if there is one, is not read.
             await send_answer(send, error.status, headers=[(b"connection", b"close")])
 
@@ -135,6 +148,7 @@ class Proxy:
         except httpx.TransportError:  # the SuperLink is being restarted
             raise RequestError(503) from None
         if reply is not None:
+            self.traffic.passed(site, len(body), len(reply.content))
             await send_answer(send, reply.status_code, reply.content, _reply_headers(reply))
 
     async def _pull(
@@ -206,7 +220,7 @@ def run_proxy(host: ServerHost, listen: str) -> None:
     # uvicorn has no setting for this.
     asyncio.constants.SSL_HANDSHAKE_TIMEOUT = TLS_HANDSHAKE_SECONDS  # type: ignore[attr-defined]
     uvicorn.run(
-        Proxy(client, keys, connections),
+        Proxy(client, keys, connections, Traffic.of(host)),
         host=listen,
         port=host.port,
         ssl_certfile=str(host.folder / "server.pem"),

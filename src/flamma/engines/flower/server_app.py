@@ -23,6 +23,7 @@ from flamma.engines.flower.messages import Order, SiteProfile
 from flamma.engines.flower.roster import Roster
 from flamma.engines.flower.simulation import FlowerSimulation
 from flamma.engines.flower.site_agreement import Agreement, read_agreement
+from flamma.engines.flower.told_events import RunEvents, telling_failure
 from flamma.engines.runner import ClientRunner
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.callbacks import Callbacks
@@ -66,7 +67,8 @@ def main(grid: Grid, context: Context) -> None:
     config = make_config(read_config(folder.path / CONFIG))
     sites = [name.strip() for name in str(context.run_config.get("sites", "")).split(",")]
     agreed = read_agreement(str(context.run_config.get("agreed", "")))
-    serve(grid, config, folder, names=[name for name in sites if name], agreed=agreed)
+    with telling_failure(where):
+        serve(grid, config, folder, names=[name for name in sites if name], agreed=agreed)
 
 
 def serve(
@@ -121,7 +123,7 @@ def serve(
         if trainer := folder.read_json(ABOUT).get("trainer"):
             config = config.with_settings({"training.trainer": trainer})
         if callbacks is None:
-            callbacks = Callbacks(recorded_callbacks(folder.path))
+            callbacks = Callbacks([*recorded_callbacks(folder.path), RunEvents()])
         with callbacks.until_end(lambda: Run.load(folder.path)):
             server = _Server(grid, folder, tuple(names), engine.wait, agreed)
             server.run(config, data, callbacks)
