@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from flamma.cli import deploy_fetch
+from flamma.cli import deploy_fetch, deploy_operate
 from flamma.cli.interrupts import goes_on_by, resuming
 from flamma.cli.live import Loudness, duration, loudness
 from flamma.cli.parser import Parser
@@ -51,6 +51,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     _register_hosts(verbs)
     _register_run(verbs)
     deploy_fetch.register(verbs)
+    deploy_operate.register(verbs)
 
 
 def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
@@ -74,6 +75,9 @@ def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
     )
     init.add_argument("--port", type=int, help="where the server listens for sites")
     init.add_argument("--control-port", type=int, help="where it listens for its own host")
+    init.add_argument(
+        "--metrics-port", type=int, default=0, metavar="PORT", help="tell Prometheus metrics there"
+    )
     init.add_argument(
         "--wheel",
         type=Path,
@@ -164,6 +168,7 @@ def run_init(options: argparse.Namespace) -> None:
         class_names=classes,
         columns=options.columns,
         wheel=options.wheel,
+        metrics_port=options.metrics_port,
     )
     if options.json:
         print(json.dumps({"path": str(options.dir), "sites": names}, indent=2))

@@ -31,6 +31,7 @@ def init(
     class_names: Sequence[str] = (),
     columns: Path | None = None,
     wheel: Path | None = None,
+    metrics_port: int = 0,
 ) -> None:
     """Make the folders of a federation.
 
@@ -55,6 +56,8 @@ def init(
         A file that declares the columns of the sites' tables; every host gets a copy.
     wheel : Path, optional
         The wheel of FLamma that the hosts install; by default one of the FLamma that runs here.
+    metrics_port : int
+        The port of the server's loopback address that tells metrics; 0 for none.
 
     Raises
     ------
@@ -77,6 +80,7 @@ def init(
         port=free[0] if port is None else port,
         control_port=free[1] if control_port is None else control_port,
         sites=tuple(names),
+        metrics_port=metrics_port,
         data=data,
         class_names=tuple(class_names),
         columns=COLUMNS_FILE if columns is not None else "",
@@ -113,6 +117,7 @@ def _write_server(server: ServerHost, wheel: Wheel) -> None:
         "port": server.port,
         "control_port": server.control_port,
         "sites": server.sites,
+        **({"metrics_port": server.metrics_port} if server.metrics_port else {}),
         **({"class_names": server.class_names} if server.class_names else {}),
         **({"columns": server.columns} if server.columns else {}),
         "data": server.data,
