@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -121,8 +120,8 @@ def run_deploy_watch(options: argparse.Namespace) -> None:
     run_watch(options)
 
 
-def run_health(options: argparse.Namespace) -> None:
-    """Run ``flamma deploy health``; the exit status tells the result, too."""
+def run_health(options: argparse.Namespace) -> int:
+    """Run ``flamma deploy health`` and return its exit status."""
     from flamma.deploy.health import health_of
 
     found = health_of(_hosts(options.dir), options.wait)
@@ -131,8 +130,7 @@ def run_health(options: argparse.Namespace) -> None:
         print(json.dumps(table))
     else:
         print(found.sentence())
-    if not found.healthy:
-        sys.exit(UNHEALTHY)
+    return 0 if found.healthy else UNHEALTHY
 
 
 def run_backup(options: argparse.Namespace) -> None:

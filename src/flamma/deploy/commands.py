@@ -13,6 +13,8 @@ from flamma.deploy.logs import event_environment
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.errors import MissingExtraError
 
+DATABASE_FILE = "superlink.db"
+"""The SuperLink's database, in the server's state."""
 READY_FILE = "ready"
 """The file that a site's worker writes once it can take messages."""
 SUPEREXEC_POLL_SECONDS = 0.5
@@ -46,7 +48,7 @@ def server_commands(host: ServerHost, loopback: bool) -> list[Command]:
         *("--ssl-ca-certfile", str(host.authority)),
         *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
         *("--isolation", "process", "--superexec-auth-secret-file", str(host.secret)),
-        *("--database", str(host.state / "superlink.db")),
+        *("--database", str(host.state / DATABASE_FILE)),
     )
     superexec = (
         script("flower-superexec"),

@@ -92,8 +92,10 @@ def _answers(host: ServerHost, port: int) -> bool:
     """Return whether a port of this host answers with a certificate of the federation."""
     try:
         trusted = ssl.create_default_context(cafile=str(host.authority))
-        with socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS) as plain:
-            with trusted.wrap_socket(plain, server_hostname="127.0.0.1"):
-                return True
+        with (
+            socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS) as plain,
+            trusted.wrap_socket(plain, server_hostname="127.0.0.1"),
+        ):
+            return True
     except OSError:  # an ssl.SSLError is one
         return False

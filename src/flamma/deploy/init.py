@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flamma.deploy import keys, templates
+from flamma.deploy.containers import container_files
 from flamma.deploy.hosts import HOST, SITE, ServerHost, SiteHost, is_loopback
 from flamma.deploy.wheel import Wheel, installed_wheel, read_wheel
 from flamma.errors import DeployError
@@ -141,7 +142,8 @@ def _write_service(folder: Path, name: str, port: int | None, wheel: Wheel) -> N
     requirement = wheel.requirement(f"{templates.INSTALL_PREFIX}/{name}")
     _write(folder / "requirements.txt", templates.requirements(requirement))
     _write(folder / f"flamma-{name}.service", templates.unit(name))
-    _write(folder / "Containerfile", templates.containerfile(name, port))
+    for file, text in container_files(name, port).items():
+        _write(folder / file, text)
     os.chmod(folder, 0o700)
 
 

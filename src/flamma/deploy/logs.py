@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import heapq
 import json
-import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -176,19 +175,23 @@ def _since(file: Path, place: tuple[int, int]) -> tuple[tuple[int, int], list[by
     """
     number, offset = place
     lines: list[bytes] = []
-    if number and _end(file)[0] != number:
-        renamed = [old for old in event_files(file) if _end(old)[0] == number]
-        for old in renamed:
-            lines += _whole_lines(old, offset)[1]
-        number, offset = _end(file)[0], 0
-    with contextlib.suppress(FileNotFoundError):
-        offset, fresh = _whole_lines(file, offset)
-        return (_end(file)[0] if not number else number, offset), lines + fresh
-    return (0, 0), lines
+    now = _end(file)[0]
+    if number not in (0, now):
+        for old in event_files(file):
+            if _end(old)[0] == number:
+                lines += _whole_lines(old, offset)[1]
+        offset = 0
+    if not now:
+        return (0, 0), lines
+    offset, fresh = _whole_lines(file, offset)
+    return (now, offset), lines + fresh
 
 
 def _whole_lines(file: Path, offset: int) -> tuple[int, list[bytes]]:
-    with open(file, "rb") as opened:
-        opened.seek(offset, os.SEEK_SET)
-        whole, newline, _ = opened.read().rpartition(b"\n")
+    try:
+        with open(file, "rb") as opened:
+            opened.seek(offset)
+            whole, newline, _ = opened.read().rpartition(b"\n")
+    except FileNotFoundError:  # renamed just now
+        return offset, []
     return offset + len(whole) + len(newline), whole.splitlines() if newline else []

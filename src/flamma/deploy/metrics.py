@@ -75,7 +75,9 @@ class ServerMetrics:
 
     def _site_families(self) -> list[MetricFamily]:
         connected = MetricFamily(
-            "flamma_site_connected", "gauge", "Whether a site has sent a request in the last minute."
+            "flamma_site_connected",
+            "gauge",
+            "Whether a site has sent a request just now.",
         )
         seen = MetricFamily(
             "flamma_site_seen_timestamp_seconds", "gauge", "When a site has sent its last request."

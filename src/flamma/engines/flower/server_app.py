@@ -28,9 +28,9 @@ from flamma.engines.runner import ClientRunner
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.callbacks import Callbacks
 from flamma.experiments.callbacks.recorded import recorded_callbacks
-from flamma.experiments.config import OWN, Config, make_config, read_config
+from flamma.experiments.config import OWN, Config
 from flamma.experiments.engine import NetworkEngine
-from flamma.experiments.folder import ABOUT, CONFIG, RunFolder
+from flamma.experiments.folder import ABOUT, RunFolder
 from flamma.experiments.model_card import ModelCard, start_of
 from flamma.experiments.run import Run
 from flamma.experiments.session import carry_out
@@ -64,7 +64,7 @@ def main(grid: Grid, context: Context) -> None:
     if not where:
         raise RunError("the ServerApp needs a run directory: --run-config 'run-dir=\"/path\"'.")
     folder = RunFolder(Path(where))
-    config = make_config(read_config(folder.path / CONFIG))
+    config = Run.load(folder.path).config  # its server may have moved
     sites = [name.strip() for name in str(context.run_config.get("sites", "")).split(",")]
     agreed = read_agreement(str(context.run_config.get("agreed", "")))
     with telling_failure(where):
