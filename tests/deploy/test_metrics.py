@@ -108,7 +108,8 @@ def test_damaged_files_are_left_out_and_end_nothing(server, run):
     (run / "rounds.jsonl").write_text("damage\n")
     (run / "config.toml").write_text("damage\n")
     (server.state / "traffic.json").write_text("[1]")
-    (server.state / "runs.jsonl").open("a").write('damage\n{"path": 1}\n[]\n')
+    with open(server.state / "runs.jsonl", "a") as known:
+        known.write('damage\n{"path": 1}\n[]\n')
     found = parsed(ServerMetrics(server).page())
     assert value(found, "flamma_run_rounds_total", run="0123456789ab") == 0
     assert "flamma_run_gamma" not in found

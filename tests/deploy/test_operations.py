@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 import urllib.request
 
 import pytest
@@ -125,25 +123,6 @@ def _resume_elsewhere(fed, tmp_path):
         flamma("deploy", "down", moved)
     assert len(rounds(out)) == 60
     assert sha(out) == sha(same_on_one_machine(out, tmp_path / "local"))
-
-
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
-def test_systemd_takes_the_units(tmp_path):
-    """The programs and folders that a unit names are put where it expects them, under a root."""
-    assert flamma("deploy", "init", tmp_path / "fed", "--sites", 1).returncode == 0
-    for unit in (tmp_path / "fed").rglob("*.service"):
-        text = unit.read_text().replace("/opt/flamma/venv/bin/flamma", sys.executable)
-        checked = tmp_path / unit.name
-        checked.write_text(text)
-        done = subprocess.run(
-            ["systemd-analyze", "verify", "--man=no", str(checked)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "SYSTEMD_LOG_LEVEL": "notice"},
-        )
-        assert done.returncode == 0, done.stderr
-        said = [line for line in done.stderr.splitlines() if unit.name in line]
-        assert said == [], done.stderr
 
 
 def test_health_is_told_while_a_process_is_restarted(tmp_path):

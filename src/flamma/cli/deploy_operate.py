@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from flamma.cli.parser import Parser
 
 if TYPE_CHECKING:
     from flamma.deploy.hosts import Host
+    from flamma.deploy.logs import Event
 
 UNHEALTHY = 1
 """The exit status of ``health`` if something is wrong."""
@@ -105,9 +105,17 @@ def run_logs(options: argparse.Namespace) -> None:
 
     hosts = _named(_hosts(options.dir), options.host)
     wanted = EventFilter(options.since, options.level)
-    following = new_events(hosts, wanted) if options.follow else ()
-    for event in itertools.chain(events_of(hosts, wanted), following):
+    following, last = new_events(hosts, wanted), ""
+
+    def show(event: Event) -> None:
         print(json.dumps(event) if options.json else event_line(event), flush=options.follow)
+
+    for event in events_of(hosts, wanted):
+        show(event)
+        last = str(event["time"])
+    for event in following if options.follow else ():
+        if str(event["time"]) > last:  # else it was written while the files were read
+            show(event)
 
 
 def run_deploy_watch(options: argparse.Namespace) -> None:

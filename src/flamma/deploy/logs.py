@@ -85,8 +85,11 @@ def events_of(hosts: Sequence[Host], wanted: EventFilter) -> Iterator[Event]:
 
 
 def new_events(hosts: Sequence[Host], wanted: EventFilter) -> Iterator[Event]:
-    """Yield the events that are written from now on, until the caller has enough."""
-    places = {_file(host): _end(_file(host)) for host in hosts}
+    """Return the events that are written after this call, as they come and without an end."""
+    return _following({_file(host): _end(_file(host)) for host in hosts}, wanted)
+
+
+def _following(places: dict[Path, tuple[int, int]], wanted: EventFilter) -> Iterator[Event]:
     while True:
         found = []
         for file in places:
