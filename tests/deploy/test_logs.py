@@ -67,14 +67,8 @@ def test_spans_and_times_that_cannot_be_read():
 
 def test_what_is_no_event_is_left_out_and_terminals_are_not_obeyed(hosts, capsys):
     server, _ = hosts
-    (server.logs / "flamma.jsonl").write_bytes(
-        b'damage\n[1]\n{"time": 1}\n'
-        + b'"'
-        + b"x" * 200_000
-        + b'"\n\xff\xfe\n'
-        + b"[" * 5000
-        + b"\n"
-    )
+    damage = [b"damage", b"[1]", b'{"time": 1}', b"x" * 200_000, b"\xff\xfe", b"[" * 5000, b""]
+    (server.logs / "flamma.jsonl").write_bytes(b"\n".join(damage))
     write(server, "2026-01-01T00:00:01.000Z", message="\x1b[2J bell \a")
     with open(server.logs / "flamma.jsonl", "a") as file:
         file.write('{"time": "half a li')
