@@ -49,9 +49,8 @@ def test_a_line_names_a_test_that_is_collected(row):
     if name:
         assert name in tests, f"{path.name} has no test {name}"
         assert not is_marked(tests[name], "skip"), "it may be left out"
-        slow = is_marked(tests[name], "slow") or "pytestmark = pytest.mark.slow" in ast.unparse(
-            tree
-        )
+        all_slow = "pytestmark = pytest.mark.slow" in ast.unparse(tree)
+        slow = all_slow or is_marked(tests[name], "slow")
         assert slow == (MARK in may_not), "the page says which tests run only with -m slow"
 
 

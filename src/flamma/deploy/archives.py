@@ -38,7 +38,7 @@ class ArchiveWriter:
             size = os.fstat(opened.fileno()).st_size
             bounded = _Hashing(opened, size)
             entry = _entry(name, size)
-            self._archive.addfile(entry, bounded)  # type: ignore[arg-type]
+            self._archive.addfile(entry, bounded)
         self.files[name] = {"bytes": size, "sha256": bounded.digest.hexdigest()}
 
     def finish(self, about: Mapping[str, Any]) -> None:

@@ -73,7 +73,7 @@ class EventFilter:
     def keeps(self, event: Event) -> bool:
         """Return whether an event is wanted."""
         known = event["level"] if event["level"] in LEVELS else "info"
-        loud = LEVELS.index(known) >= LEVELS.index(self.level)  # type: ignore[arg-type]
+        loud = LEVELS.index(known) >= LEVELS.index(self.level)
         return loud and str(event["time"]) >= self.since
 
 
