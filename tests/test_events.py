@@ -94,7 +94,7 @@ def test_processes_write_whole_lines_and_rotate_once(file):
 def test_a_lock_that_is_never_given_back_holds_nobody_up(file, monkeypatch):
     import fcntl
 
-    monkeypatch.setattr(events, "LOCK_SECONDS", 0.0001)
+    monkeypatch.setattr(events, "EVENT_LOCK_SECONDS", 0.0001)
     monkeypatch.setattr(events, "MOST_EVENT_BYTES", 10)
     file.write_text("{}\n")
     with open(file) as held:

@@ -30,13 +30,13 @@ KEPT_EVENT_FILES = 5
 """How many renamed files are kept: ``flamma.jsonl.1`` is the newest of them."""
 MOST_TEXT, MOST_ENTRIES = 400, 50
 """Characters of one text of an event, and entries of one list or table in it."""
-RUN_DIGITS = 12
+SHOWN_RUN_DIGITS = 12
 """Digits of a run's ``instance`` that tell it from others, at the server and at sites."""
-LOCK_ATTEMPTS, LOCK_SECONDS = 20, 0.005
+EVENT_LOCK_ATTEMPTS, EVENT_LOCK_SECONDS = 20, 0.005
 """How often the file's lock is tried for, and the pause: its holder may be a stopped process."""
 
 Level = Literal["info", "warning", "error"]
-LEVELS: tuple[Level, ...] = ("info", "warning", "error")
+EVENT_LEVELS: tuple[Level, ...] = ("info", "warning", "error")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Journal:
             "level": level,
             "host": self.host,
             "part": self.part,
-            "run": run[:RUN_DIGITS],
+            "run": run[:SHOWN_RUN_DIGITS],
             "round": round,
             "event": event,
             "message": printable(message, MOST_TEXT),
@@ -153,11 +153,11 @@ def _lock(descriptor: int) -> bool:
         import fcntl  # only Unix has it, and only there are hosts
     except ImportError:
         return False
-    for _ in range(LOCK_ATTEMPTS):
+    for _ in range(EVENT_LOCK_ATTEMPTS):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            time.sleep(LOCK_SECONDS)
+            time.sleep(EVENT_LOCK_SECONDS)
         else:
             return True
     return False

@@ -16,17 +16,17 @@ from typing import Any
 from flamma.deploy.hosts import Host, SiteHost
 from flamma.errors import DeployError
 from flamma.events import (
+    EVENT_LEVELS,
     EVENTS_FILE,
     FILE_VARIABLE,
     HOST_VARIABLE,
-    LEVELS,
     MOST_TEXT,
     Journal,
     event_files,
 )
 from flamma.names import printable
 
-FOLLOW_SECONDS = 0.5
+NEW_EVENTS_SECONDS = 0.5
 """Seconds between two looks for new events."""
 MOST_LINE_BYTES = 100_000
 """Bytes of a line that are read as an event; what is longer, no FLamma has written."""
@@ -72,8 +72,8 @@ class EventFilter:
 
     def keeps(self, event: Event) -> bool:
         """Return whether an event is wanted."""
-        known = event["level"] if event["level"] in LEVELS else "info"
-        loud = LEVELS.index(known) >= LEVELS.index(self.level)
+        known = event["level"] if event["level"] in EVENT_LEVELS else "info"
+        loud = EVENT_LEVELS.index(known) >= EVENT_LEVELS.index(self.level)
         return loud and str(event["time"]) >= self.since
 
 
@@ -96,7 +96,7 @@ def _following(places: dict[Path, tuple[int, int]], wanted: EventFilter) -> Iter
             places[file], lines = _since(file, places[file])
             found += list(_parsed(lines))
         yield from sorted(filter(wanted.keeps, found), key=lambda event: str(event["time"]))
-        time.sleep(FOLLOW_SECONDS)
+        time.sleep(NEW_EVENTS_SECONDS)
 
 
 def event_line(event: Event) -> str:

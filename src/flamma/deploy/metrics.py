@@ -24,7 +24,7 @@ from flamma.deploy.supervisor import recorded
 from flamma.deploy.traffic import ABSENT_SECONDS, read_traffic
 
 METRICS_PATH = "/metrics"
-MOST_RUNS = 10
+MOST_MEASURED_RUNS = 10
 """How many runs are told, those that were submitted last."""
 
 
@@ -43,7 +43,7 @@ class ServerMetrics:
 
     def page(self) -> str:
         """Return all metrics in Prometheus' text format."""
-        runs = known_runs(self.host)[-MOST_RUNS:]
+        runs = known_runs(self.host)[-MOST_MEASURED_RUNS:]
         figures = [self._figures(run) for run in runs]
         self._read = {run.path: self._read[run.path] for run in runs}
         return exposition([*self._host_families(), *run_families(figures)])

@@ -12,12 +12,12 @@ from typing import Any, Self
 from flamma.deploy.exposition import MetricFamily
 from flamma.deploy.known_runs import KnownRun
 from flamma.errors import FlammaError
-from flamma.events import RUN_DIGITS
+from flamma.events import SHOWN_RUN_DIGITS
 from flamma.experiments.config import make_config, read_config
 from flamma.experiments.folder import ABOUT, CONFIG, ROUNDS, RunFolder
 from flamma.records import RoundRecord
 
-KINDS = {
+FAILURE_KINDS = {
     "not connected": "not connected",
     "no answer": "no answer",
     "died": "process died",
@@ -39,7 +39,7 @@ def failure_kind(reason: str) -> str:
     >>> failure_kind("no answer in 40 s"), failure_kind("something that a site made up")
     ('no answer', 'other')
     """
-    return next((kind for text, kind in KINDS.items() if text in reason), OTHER_KIND)
+    return next((kind for text, kind in FAILURE_KINDS.items() if text in reason), OTHER_KIND)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class RunFigures:
         except OSError:
             changed = 0.0
         return cls(
-            run=str(about.get("instance") or known.flower_id)[:RUN_DIGITS],
+            run=str(about.get("instance") or known.flower_id)[:SHOWN_RUN_DIGITS],
             folder=known.path.name,
             strategy=strategy,
             planned=planned,

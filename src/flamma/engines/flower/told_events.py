@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from flamma.engines.flower.messages import OrderContent
 from flamma.engines.outcomes import one_line
-from flamma.events import LEVELS, journal
+from flamma.events import EVENT_LEVELS, journal
 from flamma.experiments.callbacks.base import Callback, RunStart
 from flamma.experiments.folder import ABOUT, RunFolder
 from flamma.records import RoundRecord
@@ -122,7 +122,7 @@ def tell_orders(run: str, terms: Sequence[Terms]) -> None:
 
 def tell_waiting(sentence: str, number: int, waits: bool, run: str = "") -> None:
     """Tell that a run waits for sites, or goes on, with a sentence on who is there."""
-    event, level = ("run waits", LEVELS[1]) if waits else ("run goes on", LEVELS[0])
+    event, level = ("run waits", EVENT_LEVELS[1]) if waits else ("run goes on", EVENT_LEVELS[0])
     journal(SERVER_PART).tell(event, sentence, level, run, number)
 
 
