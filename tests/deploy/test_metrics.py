@@ -68,7 +68,7 @@ def test_the_metrics_of_a_run_are_sums_of_its_records(server, run):
     this = {"run": "0123456789ab"}
     assert value(found, "flamma_run_info", **this, folder='run "x"', strategy="flamma") == 1
     assert value(found, "flamma_run_rounds_total", **this) == 3
-    assert value(found, "flamma_run_rounds", **this) == 9
+    assert value(found, "flamma_run_rounds_planned", **this) == 9
     assert value(found, "flamma_run_gamma", **this) == 0.5
     assert value(found, "flamma_run_epochs_total", **this) == 18
     assert value(found, "flamma_run_accuracy_percent", **this) == 53

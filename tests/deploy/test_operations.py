@@ -67,16 +67,14 @@ def _operate(fed, out, port, tmp_path):
         [*FLAMMA, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     after_round(out, 2)
-    watching = subprocess.Popen(
-        [*FLAMMA, "deploy", "watch", str(fed), "--json"], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        told = json.loads(watching.stdout.readline())
-        with urllib.request.urlopen(told["url"], timeout=60) as page:
-            assert b"FLamma" in page.read()
-    finally:
-        watching.kill()
-        watching.wait()
+    words = [*FLAMMA, "deploy", "watch", str(fed), "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watching:
+        try:
+            told = json.loads(watching.stdout.readline())
+            with urllib.request.urlopen(told["url"], timeout=60) as page:
+                assert b"FLamma" in page.read()
+        finally:
+            watching.kill()
     first = metrics(port)
     run_label = dict(next(iter(first["flamma_run_info"])))["run"]
     done = flamma("deploy", "backup", fed, tmp_path / "backup.tar", "--keys")

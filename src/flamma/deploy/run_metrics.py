@@ -133,7 +133,7 @@ def run_families(runs: Sequence[RunFigures]) -> list[MetricFamily]:
 
 
 def _progress(runs: Sequence[RunFigures]) -> list[MetricFamily]:
-    planned = MetricFamily("flamma_run_rounds", "gauge", "Rounds that a run is to have.")
+    planned = MetricFamily("flamma_run_rounds_planned", "gauge", "Rounds that a run is to have.")
     finished = MetricFamily("flamma_run_finished", "gauge", "Whether a run is finished.")
     waiting = MetricFamily("flamma_run_waiting", "gauge", "Whether a run waits for its sites.")
     changed = MetricFamily(
