@@ -28,6 +28,7 @@ across machines:
   flamma deploy start /opt/flamma/server           on the server's host
   flamma deploy start /opt/flamma/site0            on the host of site0, with its folder only
   flamma deploy run /opt/flamma/server ...         on the server's host
+  flamma deploy health /opt/flamma/server; flamma deploy logs /opt/flamma/server --follow
   flamma deploy fetch /opt/flamma/site0 --out model.safetensors    the trained model, at a site
 
 fed/README.md has the exact command for each host; docs/how-to/deploy.md explains all of it.
