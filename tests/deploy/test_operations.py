@@ -115,7 +115,7 @@ def _resume_elsewhere(fed, tmp_path):
     done = flamma("deploy", "up", moved)
     assert done.returncode == 0, done.stderr
     try:
-        done = flamma("resume", out, timeout=500)
+        done = flamma("resume", out, timeout=1500)
         assert done.returncode == 0, done.stderr
     finally:
         flamma("deploy", "down", moved)
