@@ -15,15 +15,10 @@ from flamma.cli import main
 from flamma.deploy import runs
 from flamma.deploy.control import FlowerRun
 from flamma.deploy.engine import Deployment
-<<<<<<< HEAD
+from flamma.deploy.hosts import read_server
 from flamma.errors import ConfigError, DeployError, RunError
 from flamma.experiments.callbacks import Callbacks, EarlyStopping, StopRun
 from flamma.experiments.callbacks.recorded import recorded_callbacks
-=======
-from flamma.deploy.hosts import read_server
-from flamma.errors import ConfigError, DeployError
-from flamma.experiments.callbacks import Callbacks
->>>>>>> wip-proxy
 from flamma.experiments.config import make_config
 from flamma.experiments.engine import Assignment
 from flamma.experiments.folder import RunFolder

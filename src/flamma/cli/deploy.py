@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from flamma.cli import deploy_fetch, deploy_hosts, deploy_sites
+from flamma.cli import deploy_fetch, deploy_hosts, deploy_operate, deploy_sites
 from flamma.cli.interrupts import goes_on_by, resuming
 from flamma.cli.live import Loudness, duration, loudness
 from flamma.cli.parser import Parser
@@ -27,6 +27,7 @@ across machines:
   flamma deploy start /opt/flamma/server           on the server's host
   flamma deploy start /opt/flamma/site0            on the host of site0, with its folder only
   flamma deploy run /opt/flamma/server ...         on the server's host
+  flamma deploy health /opt/flamma/server; flamma deploy logs /opt/flamma/server --follow
   flamma deploy fetch /opt/flamma/site0 --out model.safetensors    the trained model, at a site
 
 sites that come and go, and new keys, without stopping the others:
@@ -58,6 +59,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     deploy_sites.register(verbs)
     _register_run(verbs)
     deploy_fetch.register(verbs)
+    deploy_operate.register(verbs)
 
 
 def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
@@ -81,6 +83,9 @@ def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
     )
     init.add_argument("--port", type=int, help="where the server listens for sites")
     init.add_argument("--control-port", type=int, help="where it listens for its own host")
+    init.add_argument(
+        "--metrics-port", type=int, default=0, metavar="PORT", help="tell Prometheus metrics there"
+    )
     init.add_argument(
         "--wheel",
         type=Path,
@@ -158,6 +163,7 @@ def run_init(options: argparse.Namespace) -> None:
         class_names=classes,
         columns=options.columns,
         wheel=options.wheel,
+        metrics_port=options.metrics_port,
     )
     if options.json:
         print(json.dumps({"path": str(options.dir), "sites": names}, indent=2))

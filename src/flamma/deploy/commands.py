@@ -10,9 +10,12 @@ from pathlib import Path
 
 from flamma.deploy.hosts import LOOPBACK_NAMES, SITE, Host, ServerHost, SiteHost
 from flamma.deploy.liveness import SIGNS_FILE
+from flamma.deploy.logs import event_environment
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.errors import MissingExtraError
 
+DATABASE_FILE = "superlink.db"
+"""The SuperLink's database, in the server's state."""
 READY_FILE = "ready"
 """The file that a site's worker writes once it can take messages."""
 SUPEREXEC_POLL_SECONDS = 0.5
@@ -50,7 +53,7 @@ def commands_of(host: Host, loopback: bool, runtime_port: int) -> list[Command]:
 
 
 def server_commands(host: ServerHost, loopback: bool) -> list[Command]:
-    """Return the SuperLink, its proxy, and the superexec that starts the ServerApps."""
+    """Return the SuperLink, its proxy, the superexec that starts ServerApps, perhaps metrics."""
     folder, own = host.folder, f"127.0.0.1:{host.control_port}"
     superlink = (
         script("flower-superlink"),
@@ -60,7 +63,7 @@ def server_commands(host: ServerHost, loopback: bool) -> list[Command]:
         *("--ssl-ca-certfile", str(host.authority)),
         *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
         *("--isolation", "process", "--superexec-auth-secret-file", str(host.secret)),
-        *("--database", str(host.state / "superlink.db")),
+        *("--database", str(host.state / DATABASE_FILE)),
     )
     superexec = (
         script("flower-superexec"),
@@ -69,10 +72,12 @@ def server_commands(host: ServerHost, loopback: bool) -> list[Command]:
     )
     listen = "127.0.0.1" if loopback else host.listen
     proxy = (sys.executable, "-m", "flamma.deploy.proxy", str(folder), listen)
+    metrics = Command("metrics", (sys.executable, "-m", "flamma.deploy.metrics", str(folder)))
     return [
         Command("superlink", superlink, (host.certificate, host.authority)),
         Command("proxy", proxy),
         Command("superexec", superexec, (host.authority,)),
+        *([metrics] if host.metrics_port else []),
     ]
 
 
@@ -108,6 +113,7 @@ def environment(host: Host) -> dict[str, str]:
     return {
         **os.environ,
         **OFFLINE_ENVIRONMENT,
+        **event_environment(host),
         "FLWR_HOME": str(host.flower_home),
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(SUPEREXEC_POLL_SECONDS),
         "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",

@@ -72,6 +72,8 @@ class ServerHost(Host):
         The SuperLink's own port, on the loopback address only.
     sites : tuple of str
         The names of the sites; a site's position is its client number in the runs.
+    metrics_port : int
+        The port of the loopback address that tells metrics to Prometheus; 0 for none.
     data : mapping
         The ``[data]`` table and the ``seed`` of every run, so that it matches the sites' slices.
     class_names : tuple of str
@@ -92,6 +94,7 @@ class ServerHost(Host):
     port: int
     control_port: int
     sites: tuple[str, ...]
+    metrics_port: int = 0
     data: Mapping[str, Any] = field(default_factory=dict)
     class_names: tuple[str, ...] = ()
     columns: str = ""
@@ -116,6 +119,10 @@ class ServerHost(Host):
             raise DeployError(f"answer_bytes must be 0 or more, not {self.answer_bytes}.")
         if self.port == self.control_port:
             raise DeployError(f"port and control_port must be two ports, not {self.port} for both.")
+        if self.metrics_port in (self.port, self.control_port):
+            raise DeployError(f"metrics_port must be a port of its own, not {self.metrics_port}.")
+        if not 0 <= self.metrics_port < 65536:
+            raise DeployError(f"metrics_port must be from 0 to 65535, not {self.metrics_port}.")
 
     def public_key(self, site: str) -> Path:
         """Return where a site's public key lies."""

@@ -37,6 +37,7 @@ from flamma.deploy.http_messages import (
 )
 from flamma.deploy.orders import SentOrders
 from flamma.deploy.polling import LongPolling
+from flamma.deploy.traffic import Traffic
 from flamma.deploy.watch import Watch, site_keys
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Proxy:
         Where answers are kept until they are whole.
     answer_bytes : int
         The most bytes of an answer; 0 to go by the size of what it answers.
+    traffic : Traffic, optional
+        What counts requests and tells of them.
     """
 
     def __init__(
@@ -101,10 +104,12 @@ class Proxy:
         connections: Connections,
         folder: Path,
         answer_bytes: int = 0,
+        traffic: Traffic | None = None,
     ) -> None:
         self.client = client
         self.keys = keys
         self.connections = connections
+        self.traffic = traffic or Traffic()
         self.budget = Budget()
         self.orders = SentOrders(answer_bytes)
         self.answers = HeldAnswers(self._post, self.orders, folder)
@@ -119,6 +124,7 @@ class Proxy:
         """
         if scope["type"] != "http":
             return
+        site: str | None = None
         try:
             if scope["method"] != "POST" or scope["path"] not in ALLOWED_PATHS:
                 raise RequestError(404)
@@ -126,6 +132,7 @@ class Proxy:
             if site is None:
                 raise RequestError(401)
             self.seen[site] = time.time()
+            self.traffic.seen(site)
             with (
                 self.connections.serving(scope["client"], site),
                 self.budget.account(site) as account,
@@ -134,6 +141,7 @@ class Proxy:
         except DisconnectedError:
             return
         except RequestError as error:
+            self.traffic.refused(error.status, site, scope.get("client"))
             # The rest of the body, if there is one, is not read.
             await send_answer(send, error.status, headers=[(b"connection", b"close")])
 
@@ -155,6 +163,7 @@ class Proxy:
         else:
             reply = await self._pass_plain(site, path, body, headers)
         if reply is not None:
+            self.traffic.passed(site, len(body), len(reply.content))
             await send_answer(send, reply.status_code, reply.content, _reply_headers(reply))
 
     async def _pass_plain(
@@ -212,7 +221,12 @@ def run_proxy(host: ServerHost, listen: str) -> None:
     )
     connections = Connections()
     proxy = Proxy(
-        client, SiteKeys(site_keys(host)), connections, host.state / "answers", host.answer_bytes
+        client,
+        SiteKeys(site_keys(host)),
+        connections,
+        host.state / "answers",
+        host.answer_bytes,
+        Traffic.of(host),
     )
     # uvicorn has no setting for this.
     asyncio.constants.SSL_HANDSHAKE_TIMEOUT = TLS_HANDSHAKE_SECONDS  # type: ignore[attr-defined]

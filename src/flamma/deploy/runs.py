@@ -15,6 +15,7 @@ import flamma
 from flamma.deploy.commands import environment, script
 from flamma.deploy.control import Control, FlowerRun
 from flamma.deploy.hosts import ServerHost
+from flamma.deploy.known_runs import remember_run
 from flamma.errors import DeployError, FlammaError, RunError
 from flamma.experiments.callbacks.base import Callback, OnRound
 from flamma.experiments.callbacks.recorded import record_callbacks
@@ -160,6 +161,7 @@ def submit(
         raise
     record = {"server": str(server.folder), "run_id": str(run_id), "sites": sites}
     folder.write(DEPLOYMENT, json.dumps(record, indent=1))
+    remember_run(server, folder.path, run_id)
     return run_id
 
 

@@ -16,13 +16,17 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+import flamma
 from flamma.deploy.commands import READY_FILE, Command, commands_of, environment, server_address
 from flamma.deploy.hosts import HOST, Host, ServerHost, SiteHost
 from flamma.deploy.init import free_ports
 from flamma.deploy.liveness import SIGNS_FILE, Signs, Stamp, stamp
+from flamma.deploy.logs import host_journal
 from flamma.deploy.processes import Process, end_sessions
+from flamma.deploy.service_manager import ALIVE, READY, STOPPING, notify
 from flamma.deploy.templates import flower_config
 from flamma.errors import DeployError
+from flamma.events import Level
 from flamma.files import write_atomically
 
 PROCESSES_FILE = "processes.json"
@@ -101,6 +105,7 @@ class Supervisor:
         with _locked(self.host):
             check_free(self.host)
             self._prepare()
+            self._tell("host started", f"FLamma {flamma.__version__} at {self.host.folder}")
             [runtime_port] = free_ports(1)
             commands = commands_of(self.host, self.loopback, runtime_port)
             self.children = [Child(command) for command in commands]
@@ -111,13 +116,17 @@ class Supervisor:
                 if isinstance(self.host, ServerHost):
                     words = (sys.executable, "-m", "flamma.deploy.control", str(self.host.folder))
                     registering = self._spawn(Command("register", words))
+                notify(READY)
                 while not self.stopping:
                     self._check()
+                    notify(ALIVE)
                     time.sleep(SUPERVISE_SECONDS)
             finally:
+                notify(STOPPING)
                 if registering is not None and registering.poll() is None:
                     registering.kill()
                 self._end_all()
+                self._tell("host stopped", f"the processes of {self.host.title} have ended")
 
     def _prepare(self) -> None:
         host = self.host
@@ -162,6 +171,8 @@ class Supervisor:
             self._spawn(Command("deregister", (sys.executable, *words)))
             delay = max(delay, SUPERNODE_RESTART_SECONDS)
         _log(f"{name} ended with {code}; restarting it in {delay:.0f} s")
+        told = f"{name} ended with {code} and is restarted in {delay:.0f} s"
+        self._tell("process ended", told, "warning", process=name, code=code)
         child.due, child.delay = now + delay, min(2 * child.delay, MAX_RESTART_SECONDS)
         self._record()
 
@@ -171,6 +182,9 @@ class Supervisor:
         child.process = Process.of(child.running.pid)
         child.started = time.monotonic()
         _log(f"{child.command.name} is process {child.running.pid}")
+        event = "process restarted" if child.restarts else "process started"
+        told = f"{child.command.name} is process {child.running.pid}"
+        self._tell(event, told, process=child.command.name, restarts=child.restarts)
         self._record()
 
     def _spawn(self, command: Command) -> subprocess.Popen[bytes]:
@@ -185,6 +199,9 @@ class Supervisor:
                 env=environment(self.host),
                 start_new_session=True,
             )
+
+    def _tell(self, event: str, message: str, level: Level = "info", **details: Any) -> None:
+        host_journal(self.host, "supervisor").tell(event, message, level, **details)
 
     def _record(self) -> None:
         table = {
@@ -226,7 +243,7 @@ def check_free(host: Host) -> None:
     """Refuse to start a server whose ports are in use by another program."""
     if not isinstance(host, ServerHost):
         return
-    for port in (host.port, host.control_port):
+    for port in filter(None, (host.port, host.control_port, host.metrics_port)):
         with socket.socket() as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -15,6 +15,7 @@ from flamma.engines.flower.inflation import SMALL_REPLY_BYTES, guarded
 from flamma.engines.flower.messages import MessageError, Order, OrderContent, SiteProfile
 from flamma.engines.flower.payload import one_line_of, read_reply
 from flamma.engines.flower.site_agreement import Agreement
+from flamma.engines.flower.told_events import Attendance
 from flamma.errors import RunError
 
 NODE_CHECK_SECONDS = 1.0
@@ -118,6 +119,7 @@ class Roster:
         self._nodes: dict[int, int] = {}
         self._present: set[int] = set()
         self._asked: Counter[int] = Counter()
+        self._attendance = Attendance()
 
     def node(self, client: int) -> int | None:
         """Return a client's node, None if it is not connected."""
@@ -144,6 +146,7 @@ class Roster:
                 self.refused[registered[node] or f"node {node}"] = str(error)
                 if not error.from_client:
                     self._asked[node] = PROFILE_ATTEMPTS
+        self._attendance = self._attendance.updated(self)
 
     def gather(self, needed: Iterable[int], limit: float) -> None:
         """Wait until these clients are connected, or the time limit is over."""
