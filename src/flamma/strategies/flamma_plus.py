@@ -97,6 +97,7 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         three more.
     """
 
+    warmup_iterations: int = 0
     epoch_bounds: tuple[int, int] | Literal["planned"] = "planned"
     latest_decay_start: float = 0.6
     correction: float | Literal["measured"] = "measured"
