@@ -76,7 +76,7 @@ class SiteKeys:
         if key not in self._keys or not _is_fresh(timestamp):
             return None
         name, public_key = self._keys[key]
-        return name if _has_signed(public_key, timestamp, signature) else None
+        return name if has_signed(public_key, timestamp, signature) else None
 
 
 def _is_fresh(timestamp: bytes) -> bool:
@@ -88,7 +88,8 @@ def _is_fresh(timestamp: bytes) -> bool:
     return -CLOCK_DRIFT_SECONDS < age < SIGNATURE_SECONDS
 
 
-def _has_signed(public_key: object, timestamp: bytes, signature: bytes) -> bool:
+def has_signed(public_key: object, timestamp: bytes, signature: bytes) -> bool:
+    """Return whether a timestamp is signed with the private key of a public one."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -64,7 +64,7 @@ def server_commands(host: ServerHost, loopback: bool) -> list[Command]:
 def site_commands(host: SiteHost, loopback: bool, runtime_port: int) -> list[Command]:
     """Return the SuperNode and the worker that answers its messages."""
     supernode = (
-        script("flower-supernode"),
+        *(sys.executable, "-m", "flamma.deploy.supernode"),
         *("--superlink", server_address(host, loopback)),
         *("--root-certificates", str(host.authority)),
         *("--auth-supernode-private-key", str(host.key)),

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flamma.deploy.admission import Allowance, Budget, Connections, SiteKeys
+from flamma.deploy.denials import Denials
 from flamma.deploy.hosts import ServerHost, read_server
 from flamma.deploy.http_messages import (
     DisconnectedError,
@@ -88,12 +89,21 @@ class Proxy:
         The keys of the sites whose requests are passed on.
     connections : Connections
         The open connections.
+    denials : Denials, optional
+        Where it is written down why sites are not let in.
     """
 
-    def __init__(self, client: httpx.AsyncClient, keys: SiteKeys, connections: Connections) -> None:
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        keys: SiteKeys,
+        connections: Connections,
+        denials: Denials | None = None,
+    ) -> None:
         self.client = client
         self.keys = keys
         self.connections = connections
+        self.denials = denials
         self.budget = Budget()
         self.waiting = 0
         self.last_message: dict[str, float] = {}
@@ -111,6 +121,8 @@ class Proxy:
                 raise RequestError(404)
             site = self.keys.site_of(scope["headers"])
             if site is None:
+                if self.denials is not None:
+                    self.denials.note_headers(scope["headers"], str(scope["client"][0]))
                 raise RequestError(401)
             with self.connections.serving(scope["client"]), self.budget.account(site) as account:
                 await self._pass_on(site, scope, receive, send, account)
@@ -135,6 +147,8 @@ class Proxy:
         except httpx.TransportError:  # the SuperLink is being restarted
             raise RequestError(503) from None
         if reply is not None:
+            if self.denials is not None:
+                self.denials.note_answer(site, scope["path"], reply.status_code, reply.content)
             await send_answer(send, reply.status_code, reply.content, _reply_headers(reply))
 
     async def _pull(
@@ -206,7 +220,7 @@ def run_proxy(host: ServerHost, listen: str) -> None:
     # uvicorn has no setting for this.
     asyncio.constants.SSL_HANDSHAKE_TIMEOUT = TLS_HANDSHAKE_SECONDS  # type: ignore[attr-defined]
     uvicorn.run(
-        Proxy(client, keys, connections),
+        Proxy(client, keys, connections, Denials(host)),
         host=listen,
         port=host.port,
         ssl_certfile=str(host.folder / "server.pem"),

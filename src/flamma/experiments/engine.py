@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from flamma.training.augmentations import Augment
     from flamma.types import Inputs, Targets
 
+GIVEN_UP = "the run was given up: "
+"""What the reason begins with for which a server ends a run, where an accident has none."""
+
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
@@ -115,14 +118,28 @@ class NetworkEngine(Engine):
     ----------
     wait : float
         Seconds that the server waits for the answers of a round.
+
+    Attributes
+    ----------
+    longest_wait : float
+        Seconds that a run waits for its quorum; 0 for no end.
     """
 
     wait: float = 3600.0
+
+    longest_wait: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.wait > 0:
             raise ConfigError("engine.wait must be a positive number of seconds.")
+
+    def quorum(self, clients: int) -> int:
+        """Return how many of the clients a run needs to go on, and to begin; 0 never waits.
+
+        Without a quorum all clients must be there at the beginning.
+        """
+        return 0
 
     def trust_limits(self) -> TrustLimits:
         """Return how far the server believes clients that are not its own."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -14,21 +14,23 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from flamma.clients.behaviours import told
-from flamma.clients.trust import Trust
+from flamma.clients.trust import Trust, TrustLimits
 from flamma.data.federated import FederatedData
 from flamma.engines.flower.clients import GridClients, Inspector
 from flamma.engines.flower.delivery import deliver
 from flamma.engines.flower.handover import no_data, server_part, with_validation
+from flamma.engines.flower.late import LATE, at_most_recorded, check_fits, with_stand_ins
 from flamma.engines.flower.messages import Order, SiteProfile
+from flamma.engines.flower.quorum import Quorum
 from flamma.engines.flower.roster import Roster
 from flamma.engines.flower.simulation import FlowerSimulation
 from flamma.engines.flower.site_agreement import Agreement, read_agreement
 from flamma.engines.runner import ClientRunner
-from flamma.errors import ConfigError, RunError
+from flamma.errors import ConfigError, FlammaError, RunError
 from flamma.experiments.callbacks import Callbacks
 from flamma.experiments.callbacks.recorded import recorded_callbacks
 from flamma.experiments.config import OWN, Config, make_config, read_config
-from flamma.experiments.engine import NetworkEngine
+from flamma.experiments.engine import GIVEN_UP, NetworkEngine
 from flamma.experiments.folder import ABOUT, CONFIG, RunFolder
 from flamma.experiments.model_card import ModelCard, start_of
 from flamma.experiments.run import Run
@@ -49,6 +51,9 @@ GATHER_SECONDS = 300.0
 REJOIN_SECONDS = 60.0
 """Seconds that a resumed run waits for clients before it goes on without the missing ones."""
 
+BEGIN_SECONDS = 20.0
+"""Seconds that a run waits for the rest of the sites once its quorum is there, before it begins."""
+
 app = ServerApp()
 
 
@@ -66,7 +71,10 @@ def main(grid: Grid, context: Context) -> None:
     config = make_config(read_config(folder.path / CONFIG))
     sites = [name.strip() for name in str(context.run_config.get("sites", "")).split(",")]
     agreed = read_agreement(str(context.run_config.get("agreed", "")))
-    serve(grid, config, folder, names=[name for name in sites if name], agreed=agreed)
+    try:
+        serve(grid, config, folder, names=[name for name in sites if name], agreed=agreed)
+    except FlammaError as error:  # whoever follows the run sees by this that it was no accident
+        raise RunError(f"{GIVEN_UP}{error}") from error
 
 
 def serve(
@@ -142,20 +150,23 @@ class _Server:
     def run(self, config: Config, data: FederatedData | None, callbacks: Callbacks) -> None:
         from flamma.experiments.setup import about_measures, build_runner, class_counts
 
-        roster = self._gathered(config)
-        profiles = roster.profiles
+        quorum = self._gathered(config)
+        roster, profiles = quorum.roster, quorum.roster.profiles
         held = _server_data(config, list(profiles.values()), data, roster.agreed.labels)
         check_validation(config, len(held.validation_y))
+        roster.check = partial(check_fits, data=held)
+        late = self._late(roster)
         if config.training.trainer == "auto" and not all(p.lanes for p in profiles.values()):
             config = config.with_settings({"training.trainer": "torch"})
         start = start_of(config, self.folder)
         with build_runner(config, server_part(held), processes=1, start=start) as runner:
+            everybody = with_stand_ins(profiles, roster.names, _limits(config).samples)
             population = make_population(
                 config,
                 self.folder,
                 runner.layout,
-                samples=lambda: _samples(profiles),
-                own_costs=lambda: _own_costs(profiles),
+                samples=lambda: _samples(everybody),
+                own_costs=lambda: _own_costs(everybody),
                 names=self.names,
             )
             # A client is alone on its machine, so there is nothing to stack.
@@ -174,7 +185,7 @@ class _Server:
             truth = None if self.names else true_clients(config, population)
             trust, capped = None, dict[str, int]()
             if truth is None:
-                population, trust, capped = _believed(config, population)
+                population, trust, capped = _believed(config, population, late)
             else:
                 population = told(population, truth.behaviours, config.strategy.best_report)
             clients = GridClients(
@@ -187,6 +198,8 @@ class _Server:
                 own_costs=None if truth is None else truth.population.costs,
                 inspect=None if self.names else _inspector(config, held),
                 trust=trust,
+                quorum=quorum,
+                late=late,
             )
             world = World(
                 clients=clients,
@@ -199,9 +212,11 @@ class _Server:
                 keepers=(clients,),
                 instance=instance,
                 card=ModelCard.of(held, runner.naming, start),
-                measured=about_measures(runner.measures),
+                measured=_with_late(about_measures(runner.measures), late, self.names),
             )
+            quorum.on_wait_end = lambda: self._record_waits(quorum)
             carry_out(config, self.folder, world, callbacks)
+            self._record_waits(quorum)
             if self.names:
                 missed = deliver(roster, order, Run.load(self.folder.path), self.wait)
                 self.folder.write_about(model_not_delivered=missed)
@@ -210,19 +225,43 @@ class _Server:
         if capped:
             self.folder.write_about(capped=capped)
 
-    def _gathered(self, config: Config) -> Roster:
-        """Return the roster once the clients are there: all of them at the beginning of a run."""
-        clients = config.data.clients
+    def _gathered(self, config: Config) -> Quorum:
+        """Return the quorum once the clients are there: without one, all of them at first."""
+        clients, engine = config.data.clients, config.engine
+        assert isinstance(engine, NetworkEngine)
         asks = not self.names or getattr(config.strategy, "server_costs", "") == "given"
         query = Order(_for_clients(config), wants_cost=asks)
         names = self.names or tuple(str(k) for k in range(clients))
         resumed = read_population(self.folder) is not None
         agreed = self.agreed or (_agreed_before(self.folder) if resumed else None)
         roster = Roster(self.grid, names, query, self.wait, agreed)
+        needed = engine.quorum(clients)
+        quorum = Quorum(roster, needed, engine.longest_wait, self.folder.path)
+        if needed:
+            quorum.gather(BEGIN_SECONDS)
+            return quorum
         roster.gather(range(clients), REJOIN_SECONDS if resumed else GATHER_SECONDS)
         if not resumed or not roster.profiles:
             roster.check_all()
-        return roster
+        return quorum
+
+    def _late(self, roster: Roster) -> frozenset[int]:
+        """Return who was not there when the run began, which may be now."""
+        missing = set(roster.missing())
+        if read_population(self.folder) is not None:
+            missing = set(str(self.folder.read_json(ABOUT).get(LATE, "")).split(","))
+        return frozenset(k for k, name in enumerate(self.names) if name in missing)
+
+    def _record_waits(self, quorum: Quorum) -> None:
+        if quorum.waits and (self.folder.path / ABOUT).exists():
+            self.folder.write_about(waits=quorum.waits)
+
+
+def _with_late(
+    measured: Mapping[str, str], late: frozenset[int], names: Sequence[str]
+) -> dict[str, str]:
+    told = ",".join(names[client] for client in sorted(late))
+    return {**measured, **({LATE: told} if told else {})}
 
 
 def _agreed_before(folder: RunFolder) -> Agreement | None:
@@ -242,14 +281,20 @@ def _inspector(config: Config, data: FederatedData) -> Inspector:
     return lambda params, tasks: runner().train(params, tasks)
 
 
-def _believed(config: Config, population: Population) -> tuple[Population, Trust, dict[str, int]]:
+def _limits(config: Config) -> TrustLimits:
+    assert isinstance(config.engine, NetworkEngine)
+    return config.engine.trust_limits()
+
+
+def _believed(
+    config: Config, population: Population, late: frozenset[int]
+) -> tuple[Population, Trust, dict[str, int]]:
     """Return the sites with the samples that they count for, and what looks at their answers.
 
     The last is how many samples those said they have who count for fewer.
     """
-    assert isinstance(config.engine, NetworkEngine)
-    limits, said = config.engine.trust_limits(), population.samples
-    most = limits.most_samples(population.names, said)
+    limits, said = _limits(config), population.samples
+    most = at_most_recorded(limits.most_samples(population.names, said), said, late)
     above = {population.names[k]: int(said[k]) for k in np.flatnonzero(said > most)}
     return replace(population, samples=np.minimum(said, most)), Trust(limits, most), above
 
