@@ -266,7 +266,7 @@ def test_a_server_app_that_dies_without_a_round_is_given_up(fed, flower, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "settings, reason", [("min_sites=0", "at least 1"), ("min_sites=4", "there are 3 sites")]
+    ("settings", "reason"), [("min_sites=0", "at least 1"), ("min_sites=4", "there are 3 sites")]
 )
 def test_a_quorum_that_cannot_be_is_refused(fed, flower, tmp_path, capsys, settings, reason):
     assert deploy_run(fed, tmp_path / "run", "--set", f"engine.{settings}") == 2

@@ -47,8 +47,8 @@ class SiteStates:
         try:
             table: Any = json.loads(read_text(folder / SITES, MOST_STATES_BYTES))
             missing = {str(name): str(why) for name, why in dict(table["missing"]).items()}
-            counts = (int(table[key]) for key in ("round", "sites", "needed"))
-            return cls(*counts, missing, float(table["waiting_since"]))
+            number, sites, needed = (int(table[key]) for key in ("round", "sites", "needed"))
+            return cls(number, sites, needed, missing, float(table["waiting_since"]))
         except (InputFileError, ValueError, KeyError, TypeError):
             return None
 

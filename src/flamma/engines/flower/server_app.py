@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +17,10 @@ from flamma.clients.trust import Trust, TrustLimits
 from flamma.data.federated import FederatedData
 from flamma.engines.flower.clients import GridClients, Inspector
 from flamma.engines.flower.delivery import deliver
-from flamma.engines.flower.handover import no_data, server_part, with_validation
+from flamma.engines.flower.handover import server_part
+from flamma.engines.flower.introductions import server_data, told_costs, told_samples
 from flamma.engines.flower.late import LATE, at_most_recorded, check_fits, with_stand_ins
-from flamma.engines.flower.messages import Order, SiteProfile
+from flamma.engines.flower.messages import Order
 from flamma.engines.flower.quorum import Quorum
 from flamma.engines.flower.roster import Roster
 from flamma.engines.flower.simulation import FlowerSimulation
@@ -29,7 +29,7 @@ from flamma.engines.runner import ClientRunner
 from flamma.errors import ConfigError, FlammaError, RunError
 from flamma.experiments.callbacks import Callbacks
 from flamma.experiments.callbacks.recorded import recorded_callbacks
-from flamma.experiments.config import OWN, Config, make_config, read_config
+from flamma.experiments.config import Config, make_config, read_config
 from flamma.experiments.engine import GIVEN_UP, NetworkEngine
 from flamma.experiments.folder import ABOUT, CONFIG, RunFolder
 from flamma.experiments.model_card import ModelCard, start_of
@@ -43,7 +43,7 @@ from flamma.experiments.world import (
     read_population,
     true_clients,
 )
-from flamma.types import Floats, Ints, Population
+from flamma.types import Population
 
 GATHER_SECONDS = 300.0
 """Seconds that a run waits for all clients before its first round."""
@@ -152,7 +152,7 @@ class _Server:
 
         quorum = self._gathered(config)
         roster, profiles = quorum.roster, quorum.roster.profiles
-        held = _server_data(config, list(profiles.values()), data, roster.agreed.labels)
+        held = server_data(config, list(profiles.values()), data, roster.agreed.labels)
         check_validation(config, len(held.validation_y))
         roster.check = partial(check_fits, data=held)
         late = self._late(roster)
@@ -165,8 +165,8 @@ class _Server:
                 config,
                 self.folder,
                 runner.layout,
-                samples=lambda: _samples(everybody),
-                own_costs=lambda: _own_costs(everybody),
+                samples=lambda: told_samples(everybody),
+                own_costs=lambda: told_costs(everybody),
                 names=self.names,
             )
             # A client is alone on its machine, so there is nothing to stack.
@@ -306,56 +306,3 @@ def _for_clients(config: Config) -> str:
     """
     engine = FlowerSimulation(time_limit=config.engine.time_limit)
     return replace(config, engine=engine).as_toml()
-
-
-def _server_data(
-    config: Config,
-    profiles: Sequence[SiteProfile],
-    data: FederatedData | None,
-    labels: tuple[str, ...] = (),
-) -> FederatedData:
-    """Return the data the server evaluates on; the clients' samples must have the same shape.
-
-    ``labels`` are the classes as all clients call them.
-    """
-    shapes = {profile.shape for profile in profiles}
-    classes = max(profile.classes for profile in profiles)
-    tasks = sorted({profile.task for profile in profiles})
-    assert isinstance(config.engine, NetworkEngine)
-    own = config.engine.validation_set()
-    if own is not None and (data is not None or config.data.dataset != OWN):
-        raise ConfigError(
-            f"a validation set of the server's own is for sites that bring data of their own, not "
-            f"for slices of {config.data.dataset}, which has one: remove [validation]."
-        )
-    if data is None and config.data.dataset != OWN:
-        from flamma.experiments.setup import build_data
-
-        data = build_data(config)
-    if data is None:
-        named = labels if len(labels) == classes else ()
-        data = no_data(sorted(shapes)[0], classes, tasks[0], named)
-        data = data if own is None else with_validation(data, *own)
-    if tasks != [data.task]:
-        others = ", ".join(task for task in tasks if task != data.task)
-        raise RunError(f"the run is one of {data.task}, but clients have data of {others}.")
-    if shapes != {data.shape} or classes > data.classes:
-        found = ", ".join(str(shape) for shape in sorted(shapes))
-        raise RunError(
-            f"the run has samples of the shape {data.shape} in {data.classes} classes, but the "
-            f"clients have {found} in up to {classes}."
-        )
-    return data
-
-
-def _samples(profiles: dict[int, SiteProfile]) -> tuple[Ints, Ints]:
-    """Return how many training and held-out samples each client has."""
-    ordered = [profiles[k] for k in sorted(profiles)]
-    train = np.array([profile.samples for profile in ordered], dtype=np.int64)
-    return train, np.array([profile.held_out for profile in ordered], dtype=np.int64)
-
-
-def _own_costs(profiles: dict[int, SiteProfile]) -> Floats:
-    """Return the clients' own costs: NaN if one is not told, infinite if a client has none."""
-    ordered = [profiles[k] for k in sorted(profiles)]
-    return np.array([p.cost if p.own_cost else math.inf for p in ordered])
