@@ -36,8 +36,8 @@ def why_not_connected(host: SiteHost, server: str) -> str:
         connection = http.client.HTTPSConnection(
             name.strip("[]"), int(port), timeout=CONNECT_SECONDS, context=trusted
         )
-        connection.request("POST", HEARTBEAT_PATH, headers=signed_headers(host))
         asked = time.time()
+        connection.request("POST", HEARTBEAT_PATH, headers=signed_headers(host))
         answer = connection.getresponse()
         connection.close()
     except ssl.SSLCertVerificationError as error:
@@ -48,7 +48,7 @@ def why_not_connected(host: SiteHost, server: str) -> str:
     except (OSError, http.client.HTTPException, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return f"{server} does not answer ({why}): is the server started, and the port open?"
-    if told := wrong_clock(answer.headers.get("Date", ""), asked):
+    if told := wrong_clock(answer.headers.get("Date", ""), asked, time.time()):
         return told
     if answer.status == UNAUTHORIZED:
         return (
@@ -58,21 +58,24 @@ def why_not_connected(host: SiteHost, server: str) -> str:
     return ""
 
 
-def wrong_clock(date: str, now: float) -> str:
+def wrong_clock(date: str, asked: float, answered: float) -> str:
     """Return what is wrong with this host's clock, by the ``Date`` of an answer; or nothing.
+
+    The date, in whole seconds, was written some time between the question and the answer.
 
     Examples
     --------
-    >>> wrong_clock("Thu, 01 Jan 1970 01:00:00 GMT", 3000.0)
+    >>> wrong_clock("Thu, 01 Jan 1970 01:00:00 GMT", 3000.0, 3000.5)
     "this host's clock is 600 s behind the server's: set the time of the site's host"
-    >>> wrong_clock("Thu, 01 Jan 1970 01:00:00 GMT", 3604.0)
+    >>> wrong_clock("Thu, 01 Jan 1970 01:00:00 GMT", 3600.0, 3612.0)
     ''
     """
     try:
         theirs = parsedate_to_datetime(date).timestamp()
     except (ValueError, TypeError):
         return ""
-    return clock_sentence("this host's clock", theirs - now)
+    least, most = theirs - answered, theirs + 1 - asked
+    return clock_sentence("this host's clock", least if least > 0 else min(most, 0.0))
 
 
 def signed_headers(host: SiteHost) -> dict[str, str]:
