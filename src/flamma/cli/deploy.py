@@ -126,7 +126,8 @@ def _register_run(verbs: argparse._SubParsersAction[Parser]) -> None:
         "run",
         help="run an experiment on the federation",
         description="Run an experiment on the sites, into a run directory on the server's host.",
-        epilog="flamma resume goes on with it, also after its ServerApp was killed.",
+        epilog="If its ServerApp dies, the run goes on by itself. flamma resume goes on after "
+        "Ctrl-C.",
     )
     run.add_argument("dir", type=Path, metavar="DIR", help="the deployment, or the server's folder")
     run.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="a configuration")
@@ -242,6 +243,8 @@ def _print_status(found: dict[str, Any]) -> None:
         if site not in found["hosts"]:
             rows.append([site, "elsewhere", state, "", ""])
     print(text_table(["host", "state", "network", "restarts", "processes"], rows, left=5))
+    for site, why in found["reasons"].items():
+        print(f"{site}: {why}")
     if found["runs"]:
         lines = [[run["run_id"], run["status"], run["details"]] for run in found["runs"]]
         print("\n" + text_table(["run", "status", "details"], lines, left=3))

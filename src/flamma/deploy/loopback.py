@@ -14,6 +14,7 @@ from typing import Any
 
 from flamma.deploy.commands import READY_FILE
 from flamma.deploy.control import Control, known_nodes
+from flamma.deploy.denials import site_reasons
 from flamma.deploy.hosts import HOST, Host, ServerHost, SiteHost, read_host, read_hosts, read_server
 from flamma.deploy.processes import Process, end_sessions, wait_for_exit
 from flamma.deploy.supervisor import PROCESSES_FILE, check_free, recorded
@@ -78,7 +79,7 @@ def down(folder: Path) -> list[str]:
 
 
 def status(folder: Path) -> dict[str, Any]:
-    """Return the hosts' processes, which sites are online, and the runs.
+    """Return the hosts' processes, which sites are online, why others are not, and the runs.
 
     With the server's folder alone, the processes are those of the server.
     """
@@ -88,6 +89,7 @@ def status(folder: Path) -> dict[str, Any]:
     table: dict[str, Any] = {
         "hosts": {host.title: _host_status(host) for host in hosts},
         "sites": dict.fromkeys(server.sites, "unknown"),
+        "reasons": {},
         "runs": [],
     }
     if not _alive(server):
@@ -104,6 +106,7 @@ def status(folder: Path) -> dict[str, Any]:
             }
             for run in control.runs()
         ]
+    table["reasons"] = site_reasons(server)
     return table
 
 
