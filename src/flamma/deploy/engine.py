@@ -48,7 +48,7 @@ class Deployment(NetworkEngine):
     update_ratio: float = 1000.0
     longest_update: float = 0.0
     min_sites: int | Literal["majority"] = "majority"
-    longest_wait: float = 0.0  # type: ignore[misc]
+    longest_wait: float = 0.0
 
     name: ClassVar[str] = "deployment"
     summary: ClassVar[str] = "the sites of a federation made by flamma deploy"
@@ -74,6 +74,10 @@ class Deployment(NetworkEngine):
         if needed > clients:
             raise ConfigError(f"engine.min_sites is {needed}, but there are {clients} sites.")
         return needed
+
+    def quorum_seconds(self) -> float:
+        """Return how long a run waits for so many sites; 0 for no end."""
+        return self.longest_wait
 
     def trust_limits(self) -> TrustLimits:
         """Return how far sites are believed, with what the server's ``host.toml`` says."""

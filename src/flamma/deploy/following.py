@@ -105,16 +105,7 @@ class Followed:
         process = ServerAppProcess(self.server, self.folder.path)
         try:
             with Control(self.server) as control:
-                for found in self._statuses(control, run_id):
-                    for record in follower.new():
-                        self.on_round(record)
-                    if found is None:
-                        continue
-                    self._tell_states()
-                    if not found.finished and process.has_died():
-                        found = _buried(control, run_id)
-                    if found.finished:
-                        break
+                found = self._until_finished(control, run_id, follower, process)
         except DeployError:
             raise
         except BaseException:
@@ -125,6 +116,23 @@ class Followed:
         for record in follower.new():
             self.on_round(record)
         return found
+
+    def _until_finished(
+        self, control: Control, run_id: int, follower: Follower, process: ServerAppProcess
+    ) -> FlowerRun:
+        statuses = self._statuses(control, run_id)
+        while True:
+            found = next(statuses)
+            for record in follower.new():
+                self.on_round(record)
+            if found is None:
+                continue
+            self._tell_states()
+            if not found.finished and process.has_died():
+                with contextlib.suppress(DeployError):  # the server is dying, too: see later
+                    found = _buried(control, run_id)
+            if found.finished:
+                return found
 
     def _statuses(self, control: Control, run_id: int) -> Iterator[FlowerRun | None]:
         """Yield the state of a run every ``STATUS_POLL_SECONDS``, and None in between."""

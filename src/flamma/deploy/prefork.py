@@ -152,8 +152,8 @@ def run_task(address: str, token: str, app: App) -> None:
         print(reason, file=sys.stderr, flush=True)
         client = _connect(address, token)
         if not os.read(sending, 1):
-            error = Error(code=ErrorCode.CLIENT_APP_CRASHED, reason=reason)
-            push_message(client, Message(error, reply_to=message), context)
+            died = Error(code=ErrorCode.CLIENT_APP_CRASHED, reason=reason)
+            push_message(client, Message(died, reply_to=message), context)
         push_task_output(client, None, SubStatus.FAILED, reason)
     os.kill(heartbeats, signal.SIGKILL)
 

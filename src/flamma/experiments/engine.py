@@ -118,16 +118,9 @@ class NetworkEngine(Engine):
     ----------
     wait : float
         Seconds that the server waits for the answers of a round.
-
-    Attributes
-    ----------
-    longest_wait : float
-        Seconds that a run waits for its quorum; 0 for no end.
     """
 
     wait: float = 3600.0
-
-    longest_wait: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -140,6 +133,10 @@ class NetworkEngine(Engine):
         Without a quorum all clients must be there at the beginning.
         """
         return 0
+
+    def quorum_seconds(self) -> float:
+        """Return how long a run waits for its quorum before that is an error; 0 for no end."""
+        return 0.0
 
     def trust_limits(self) -> TrustLimits:
         """Return how far the server believes clients that are not its own."""

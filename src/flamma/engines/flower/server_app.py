@@ -236,7 +236,7 @@ class _Server:
         agreed = self.agreed or (_agreed_before(self.folder) if resumed else None)
         roster = Roster(self.grid, names, query, self.wait, agreed)
         needed = engine.quorum(clients)
-        quorum = Quorum(roster, needed, engine.longest_wait, self.folder.path)
+        quorum = Quorum(roster, needed, engine.quorum_seconds(), self.folder.path)
         if needed:
             quorum.gather(BEGIN_SECONDS)
             return quorum
