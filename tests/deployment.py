@@ -101,11 +101,11 @@ def rounds(out: Path) -> list[RoundRecord]:
     return RunFolder(out).rounds() if out.exists() else []
 
 
-def after_round(out: Path, number: int, seconds: float = 180) -> None:
+def after_round(out: Path, number: int, seconds: float = 600) -> None:
     wait_for(lambda: len(rounds(out)) >= number, seconds, f"round {number}")
 
 
-def finish(run: subprocess.Popen[str], seconds: float = 300) -> tuple[int, str, str]:
+def finish(run: subprocess.Popen[str], seconds: float = 900) -> tuple[int, str, str]:
     out, err = run.communicate(timeout=seconds)
     return run.returncode, out, err
 

@@ -45,11 +45,19 @@ class SiteStates:
     def read(cls, folder: Path) -> SiteStates | None:
         """Return what a run directory tells; None if it tells nothing, or it cannot be read."""
         try:
-            table: Any = json.loads(read_text(folder / SITES, MOST_STATES_BYTES))
+            return cls.parse(read_text(folder / SITES, MOST_STATES_BYTES))
+        except InputFileError:
+            return None
+
+    @classmethod
+    def parse(cls, text: str) -> SiteStates | None:
+        """Return what the text of such a file tells; None if it cannot be read."""
+        try:
+            table: Any = json.loads(text)
             missing = {str(name): str(why) for name, why in dict(table["missing"]).items()}
             number, sites, needed = (int(table[key]) for key in ("round", "sites", "needed"))
             return cls(number, sites, needed, missing, float(table["waiting_since"]))
-        except (InputFileError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             return None
 
     def write(self, folder: Path) -> None:
