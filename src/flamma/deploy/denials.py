@@ -40,7 +40,7 @@ FRESH_SECONDS = 120.0
 NOTE_SECONDS = 1.0
 """Seconds between two notes, so that a flood of requests costs little."""
 MAX_REASON_LENGTH = 200
-NEVER_CONNECTED, OFFLINE = "it has not connected since it was registered", "it is offline"
+NEVER_ONLINE, OFFLINE = "it has not connected since it was registered", "it is offline"
 
 
 class Denials:
@@ -152,7 +152,7 @@ def site_reasons(host: ServerHost) -> dict[str, str]:
     nodes, found = known_nodes(host), {}
     for name in offline:
         never = states.get(nodes.get(name, 0)) == "registered"
-        found[name] = denied.get(name, NEVER_CONNECTED if never else OFFLINE)
+        found[name] = denied.get(name, NEVER_ONLINE if never else OFFLINE)
         if never and name not in denied and STRANGER in denied:
             found[name] += f"; {denied[STRANGER]}"
     return found

@@ -20,7 +20,7 @@ from typing import Any
 
 ANSWER_MISSING = "the task ended without an answer"
 NEVER_WHOLE = "the message never came whole"
-FINISHED, FAILED = "finished", "failed"
+TASK_FINISHED, TASK_FAILED = "finished", "failed"
 """Flower's words for the state of a task, and for how it ended."""
 
 Pull = Callable[..., int | None]
@@ -63,7 +63,7 @@ class MessageLoop:
             state.delete_messages(message_ids=[number])
             object_store.delete(number)
             if self._task is not None:
-                state.finish_task(self._task, sub_status=FAILED, details=NEVER_WHOLE)
+                state.finish_task(self._task, sub_status=TASK_FAILED, details=NEVER_WHOLE)
         return run_id
 
     def push(

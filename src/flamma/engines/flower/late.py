@@ -12,7 +12,7 @@ from flamma.data.federated import FederatedData
 from flamma.engines.flower.messages import MessageError, SiteProfile
 from flamma.types import Ints
 
-LATE = "late"
+LATE_SITES = "late"
 """The key of ``run.json`` with the names of the sites that were not there at the beginning."""
 
 

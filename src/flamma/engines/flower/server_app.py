@@ -19,7 +19,7 @@ from flamma.engines.flower.clients import GridClients, Inspector
 from flamma.engines.flower.delivery import deliver
 from flamma.engines.flower.handover import server_part
 from flamma.engines.flower.introductions import server_data, told_costs, told_samples
-from flamma.engines.flower.late import LATE, at_most_recorded, check_fits, with_stand_ins
+from flamma.engines.flower.late import LATE_SITES, at_most_recorded, check_fits, with_stand_ins
 from flamma.engines.flower.messages import Order
 from flamma.engines.flower.quorum import Quorum
 from flamma.engines.flower.roster import Roster
@@ -249,7 +249,7 @@ class _Server:
         """Return who was not there when the run began, which may be now."""
         missing = set(roster.missing())
         if read_population(self.folder) is not None:
-            missing = set(str(self.folder.read_json(ABOUT).get(LATE, "")).split(","))
+            missing = set(str(self.folder.read_json(ABOUT).get(LATE_SITES, "")).split(","))
         return frozenset(k for k, name in enumerate(self.names) if name in missing)
 
     def _record_waits(self, quorum: Quorum) -> None:
@@ -261,7 +261,7 @@ def _with_late(
     measured: Mapping[str, str], late: frozenset[int], names: Sequence[str]
 ) -> dict[str, str]:
     told = ",".join(names[client] for client in sorted(late))
-    return {**measured, **({LATE: told} if told else {})}
+    return {**measured, **({LATE_SITES: told} if told else {})}
 
 
 def _agreed_before(folder: RunFolder) -> Agreement | None:
