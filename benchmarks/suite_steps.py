@@ -17,6 +17,12 @@ default and with three times that. Runs that are finished are kept; started agai
         --margin 0.5 --table docs/results/family-steps.json
     python benchmarks/suite_steps.py family --datasets mnist --no-options \\
         --margin 0.5 --table docs/results/family-steps.json
+    python benchmarks/suite_steps.py grid-settings --no-options --margin 0.5 \\
+        --settings digits-10of10-one-class --strategies fedavg flamma flamma-plus \\
+        --table docs/results/grid-steps.json --write src/flamma/experiments/suites/grid.toml
+
+In a suite of settings a setting is in the place of a dataset. Every strategy gets three runs there,
+with step sizes that fit the data, and what is chosen is written as a suite that extends it.
 
 It prints the overrides that the suite then has, and writes all that was tried: as soon as a
 strategy is done, and beside what the table already has of other strategies and datasets.
@@ -49,7 +55,6 @@ OPTIONS = {
     "mifa": [{"strategy.memory": [0.9]}, MEAN_OF_MODELS],
     "fedavg-decay": [{"strategy.decay_start": [0.6]}],
     "flamma": [{"strategy.decay_start": [0.6]}],
-    "flamma-plus": [MEAN_OF_MODELS],
     "flamma-adaptive": [MEAN_OF_MODELS],
 }
 
@@ -71,6 +76,22 @@ and SCAFFOLD, which diverges at the larger of the common steps.
 """
 
 
+STEPS_IN_SETTINGS = {"synthetic-11": [0.02, 0.1, 0.5], "flights": [0.02, 0.1, 0.5]}
+IMAGE_STEPS = [0.02, 0.05, 0.1]
+"""The three steps of a setting, by its data."""
+
+ONE_CLIENT_STEP = {"training.learning_rate": [0.05]}
+THREE_STEPS_OF_THEIR_OWN = {
+    "fedadam": ONE_CLIENT_STEP | {"strategy.server_step": [0.003, 0.01, 0.03]},
+    "fedyogi": ONE_CLIENT_STEP | {"strategy.server_step": [0.003, 0.01, 0.03]},
+    "fedmgda+": ONE_CLIENT_STEP | {"strategy.server_step": [0.3, 1.0, 3.0]},
+    "adafed": ONE_CLIENT_STEP | {"strategy.server_step": [0.15, 0.5, 1.5]},
+    "cgsv": ONE_CLIENT_STEP | {"strategy.length": [0.15, 0.5, 1.5]},
+    "scaffold": {"training.learning_rate": [0.005, 0.02, 0.05]},
+}
+"""The same as above, with three runs each, for suites of settings."""
+
+
 def choose(
     suite: str, dataset: str, split: str, strategy: str, out: Path, options: argparse.Namespace
 ) -> dict:
@@ -78,12 +99,17 @@ def choose(
     import torch
 
     torch.set_num_threads(1)
-    asked = narrowed(read_suite(suite), 1, datasets=[dataset], splits=[split])
+    only = {"datasets": [dataset], "splits": [split], "strategies": [strategy]}
+    asked = narrowed(read_suite(suite), 1, **only)
+    own_steps = THREE_STEPS_OF_THEIR_OWN if asked.settings else STEPS_OF_THEIR_OWN
     if not options.no_options:
         general = {n: o for n, o in asked.overrides.items() if not n.endswith(asked.strategies)}
         asked = replace(asked, overrides=general)
-    tables = next(c.config for c in asked.cells() if c.strategy == strategy).as_tables()
-    tried = scored(tables, step_grid(strategy, options.steps), out / "step", options.seeds)
+    tables = asked.cells()[0].config.as_tables()
+    fitting = STEPS_IN_SETTINGS.get(tables["data"]["dataset"], IMAGE_STEPS)
+    steps = options.steps or (fitting if asked.settings else STEPS)
+    grid = own_steps.get(strategy, {"training.learning_rate": steps})
+    tried = scored(tables, grid, out / "step", options.seeds)
     step = max(tried, key=score_of)["options"]
     at_best = with_settings(tables, step)
     for i, grid in enumerate([] if options.no_options else OPTIONS.get(strategy, [])):
@@ -92,11 +118,6 @@ def choose(
     best = chosen(tried, options.margin)
     place = {"dataset": dataset, "split": split, "strategy": strategy, "seeds": options.seeds}
     return place | {"best": best, "tried": tried}
-
-
-def step_grid(strategy: str, steps: list[float]) -> dict:
-    """Return the grid of a strategy's step sizes."""
-    return STEPS_OF_THEIR_OWN.get(strategy, {"training.learning_rate": steps})
 
 
 def scored(tables: dict, grid: dict, out: Path, seeds: int) -> list[dict]:
@@ -135,15 +156,32 @@ def write_found(path: Path, found: dict) -> None:
     write_atomically(path, (json.dumps([*others, found], indent=1) + "\n").encode())
 
 
+def write_steps(path: Path, table: Path, suite: str) -> None:
+    """Write a suite that extends another one by the steps that a table has."""
+    head = [
+        f"# The suite {suite} with step sizes as benchmarks/suite_steps.py chose them on held-back",
+        f"# data of seed {SEED}; where nothing is said, none was chosen.",
+        f'name = "{path.stem}"',
+        f'extends = "{suite}"',
+        "",
+    ]
+    found = json.loads(table.read_text()) if table.exists() else []
+    for own in sorted(found, key=lambda own: (own["dataset"], own["strategy"])):
+        lines = [f"{name} = {value!r}" for name, value in own["best"]["options"].items()]
+        head += [f'[overrides."{own["dataset"]}/{own["strategy"]}"]', *lines, ""]
+    write_atomically(path, "\n".join(head).encode())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("suite", nargs="?", default="laptop")
     parser.add_argument("--split", help="default: that of the suite's pairs, else shards")
-    parser.add_argument("--steps", nargs="+", type=float, default=STEPS)
-    parser.add_argument("--datasets", nargs="+")
+    parser.add_argument("--steps", nargs="+", type=float)
+    parser.add_argument("--datasets", "--settings", nargs="+")
     parser.add_argument("--strategies", nargs="+")
     parser.add_argument("--out", type=Path, default=Path("out/steps"))
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--write", type=Path, help="a suite that extends this one by the steps")
     parser.add_argument("--seeds", type=int, default=1, help="how many, from 1000 on")
     parser.add_argument(
         "--no-options", action="store_true", help="choose step sizes only, with the suite's options"
@@ -164,7 +202,7 @@ def main() -> None:
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
         jobs = []
         for dataset, split, strategy in wanted:
-            out = options.out / options.suite / split / dataset / strategy
+            out = options.out / Path(options.suite).stem / split / dataset / strategy
             jobs.append(pool.submit(choose, options.suite, dataset, split, strategy, out, options))
         for job in jobs:
             found = job.result()
@@ -176,6 +214,8 @@ def main() -> None:
             )
             if options.table:
                 write_found(options.table, found)
+            if options.table and options.write:
+                write_steps(options.write, options.table, options.suite)
 
 
 if __name__ == "__main__":

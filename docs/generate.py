@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from flamma.clients.clock import ClockConfig
 from flamma.clients.faults import Faults
 from flamma.experiments.evaluation import EvaluationConfig
 from flamma.experiments.parts import PARTS, option_row, own_options
@@ -171,6 +172,7 @@ def generated(name: str) -> str:
         "training": lambda: options(options_of(TrainingConfig)),
         "faults": lambda: options(options_of(Faults)),
         "privacy": lambda: options(options_of(PrivacyConfig)),
+        "clock": lambda: options(options_of(ClockConfig)),
         "evaluation": lambda: options(options_of(EvaluationConfig)),
         "suite": lambda: options(options_of(Suite)),
         "metrics": metrics,

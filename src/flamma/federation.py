@@ -13,6 +13,7 @@ import numpy as np
 
 from flamma.aggregators import SERVER_UPDATE
 from flamma.clients.behaviours import TrueClients
+from flamma.clients.clock import Traffic, VirtualClock
 from flamma.clients.faults import Faults
 from flamma.errors import StrategyError
 from flamma.game import certify, client_utility, server_utility
@@ -21,6 +22,7 @@ from flamma.privacy import PrivateRounds, losses_refused
 from flamma.records import RoundGame, RoundRecord, Survey, Warmup
 from flamma.seeding import stream
 from flamma.strategies.base import Inspect, Offer, S, Strategy
+from flamma.strategies.flights import FlightState
 from flamma.types import (
     Download,
     Floats,
@@ -84,7 +86,8 @@ class Federation(Generic[S]):
 
     ``truth`` is what the clients are and do, for the record and the certificate: the costs are None
     where none is known, NaN where one is not. ``privacy`` is what stands between the clients'
-    updates and the strategy, None where nothing does.
+    updates and the strategy, None where nothing does. ``clock`` tells the virtual time that clients
+    take, None where there is none; an asynchronous strategy needs one.
     """
 
     strategy: Strategy[S]
@@ -94,9 +97,13 @@ class Federation(Generic[S]):
     faults: Faults = field(default_factory=Faults)
     evaluate_every: int = 1
     privacy: PrivateRounds | None = None
+    clock: VirtualClock | None = None
 
-    def rounds(self, state: S) -> Iterator[Finished[S]]:
-        """Go on from a state until the plan's last round, yielding every finished round."""
+    def rounds(self, state: S, elapsed: float = 0.0) -> Iterator[Finished[S]]:
+        """Go on from a state until the plan's last round, yielding every finished round.
+
+        ``elapsed`` is the virtual time at that state.
+        """
         warmup: Warmup | None = None
         strategy, clients = self.strategy, self.clients
         population = self.truth.population
@@ -105,10 +112,13 @@ class Federation(Generic[S]):
         while state.round < self.strategy.plan.rounds:
             started, number = time.perf_counter(), state.round + 1
             present = np.flatnonzero(self.faults.available(self.seed, number, population.clients))
-            state, survey = self._surveyed(state, present)
+            state, survey, asking = self._surveyed(state, present)
+            state = self._advanced(state, present)
             offer = self.strategy.offer(state, present, stream(self.seed, "select", number))
             offered = time.perf_counter()
-            reports = self._answers(strategy.download(state), offer)
+            download = strategy.download(state)
+            reports = self._answers(download, offer)
+            elapsed = self._time(state, elapsed + asking, download, offer)
             trained = time.perf_counter()
             state, record = strategy.aggregate(
                 state,
@@ -119,18 +129,19 @@ class Federation(Generic[S]):
                 inspect=self._inspect(state.params),
                 release=None if self.privacy is None else self.privacy.release,
             )
-            record = self._true(self._counted(record, state, survey), offer)
+            record = self._true(self._counted(record, state, survey), download, offer)
             record = certified(record, offer, population.costs)
             if number == 0:
                 warmup = self._warmup(offer, record, state, time.perf_counter() - started)
                 continue
             begun = time.perf_counter()
-            scoring = clients.evaluate(strategy.download(state)) if self._due(number) else None
+            scoring = clients.evaluate(strategy.serving(state)) if self._due(number) else None
             ended = time.perf_counter()
             record = replace(
                 record,
                 warmup=warmup,
                 privacy=None if self.privacy is None else self.privacy.spent(number),
+                virtual_seconds=None if self.clock is None else elapsed,
                 seconds_train=trained - offered,
                 seconds_evaluate=ended - begun if scoring else 0.0,
                 seconds=ended - started,
@@ -149,14 +160,43 @@ class Federation(Generic[S]):
     def _due(self, number: int) -> bool:
         return number % self.evaluate_every == 0 or number == self.strategy.plan.rounds
 
-    def _surveyed(self, state: S, present: Ints) -> tuple[S, Survey | None]:
-        """Return the state that knows the losses it asked for, and who was asked."""
+    def _advanced(self, state: S, present: Ints) -> S:
+        """Return the state in which clients have answered that need not wait for each other."""
+        if not self.strategy.asynchronous:
+            return state
+        assert self.clock is not None
+        waited, sent = self.clock.waited, self._traffic(self.strategy.download(state))
+        rng = stream(self.seed, "select", state.round + 1)
+        return self.strategy.advance(state, present, rng, lambda terms: waited(terms, sent))
+
+    def _time(self, state: S, elapsed: float, download: Download, offer: Offer) -> float:
+        """Return the virtual time when the answers of an offer have come."""
+        if isinstance(state, FlightState):
+            return state.now
+        if self.clock is None:
+            return elapsed
+        struck = self.faults.strike(self.seed, offer.round, offer.selected)
+        return elapsed + self.clock.round_seconds(offer.terms, struck, self._traffic(download))
+
+    def _traffic(self, download: Download) -> Traffic:
+        """Return the bytes that a client exchanges with the server in a round."""
+        return traffic(download) if self.strategy.sends_models else Traffic(0, 0)
+
+    def _struck(self, download: Download, offer: Offer) -> dict[int, str]:
+        """Return who gives no answer by simulated faults or the virtual clock, and why."""
+        sent = self._traffic(download)
+        late = {} if self.clock is None else self.clock.late(offer.terms, sent)
+        return late | self.faults.strike(self.seed, offer.round, offer.selected)
+
+    def _surveyed(self, state: S, present: Ints) -> tuple[S, Survey | None, float]:
+        """Return the state that knows the losses it asked for, who was asked, and its seconds."""
         number = state.round + 1
         asked = self.strategy.survey(state, present, stream(self.seed, "survey", number))
         if not asked.size:
-            return state, None
+            return state, None, 0.0
         terms = (Terms(int(c), number, wants_loss=True, evaluates=True) for c in asked)
-        reports = self._answers(self.strategy.download(state), Offer(number, tuple(terms)))
+        download, offer = self.strategy.download(state), Offer(number, tuple(terms))
+        reports = self._answers(download, offer)
         answers = map(evaluated, sorted(reports, key=lambda report: report.client))
         losses, failed = {}, {}
         for report in answers:
@@ -165,21 +205,22 @@ class Federation(Generic[S]):
             else:
                 losses[report.client] = report.loss
         sent = int(asked.size) * state.params.nbytes
-        return self.strategy.hear(state, losses), Survey(int(asked.size), failed, sent)
+        survey = Survey(int(asked.size), failed, sent)
+        return self.strategy.hear(state, losses), survey, self._time(state, 0.0, download, offer)
 
     def _answers(self, download: Download, offer: Offer) -> list[Report]:
         """Let the clients play, except those whom simulated faults keep from answering."""
         asks = any(terms.wants_loss or terms.wants_trained_loss for terms in offer.terms)
         if asks and self.privacy is not None:
             raise StrategyError(losses_refused(self.strategy.name))
-        struck = self.faults.strike(self.seed, offer.round, offer.selected)
+        struck = self._struck(download, offer)
         kept = [terms for terms in offer.terms if terms.client not in struck]
         lost = [Report(c, None, 0, 0, failure=reason) for c, reason in struck.items()]
         return [*self.clients.play(download, kept), *lost]
 
     def _counted(self, record: RoundRecord, state: S, survey: Survey | None) -> RoundRecord:
         """Return the record with its traffic: vectors of weights, not the few numbers beside."""
-        down, up = traffic(self.strategy.download(state)) if self.strategy.sends_models else (0, 0)
+        down, up = self._traffic(self.strategy.download(state))
         surveyed = 0 if survey is None else survey.bytes_down
         return replace(
             record,
@@ -188,11 +229,11 @@ class Federation(Generic[S]):
             bytes_down=len(record.selected) * down + surveyed,
         )
 
-    def _true(self, record: RoundRecord, offer: Offer) -> RoundRecord:
+    def _true(self, record: RoundRecord, download: Download, offer: Offer) -> RoundRecord:
         """Return the record with what clients really did, where some need not tell the truth."""
         if not self.truth.behaviours:
             return record
-        struck = self.faults.strike(self.seed, offer.round, offer.selected)  # these did nothing
+        struck = self._struck(download, offer)  # these did nothing
         present = tuple(client for client in offer.selected if client not in struck)
         done = [
             self.truth.effort(terms, present) if terms.client in present else None
@@ -219,10 +260,10 @@ def evaluated(report: Report) -> Report:
     return replace(report, failure=f"refused: a loss of {report.loss:g}")
 
 
-def traffic(download: Download) -> tuple[int, int]:
+def traffic(download: Download) -> Traffic:
     """Return the bytes of weights that one client receives, and those that it sends back."""
     size = download.params.nbytes
-    return size + (0 if download.extra is None else download.extra.nbytes), size
+    return Traffic(size + (0 if download.extra is None else download.extra.nbytes), size)
 
 
 def certified(record: RoundRecord, offer: Offer, costs: Floats | None) -> RoundRecord:

@@ -18,6 +18,7 @@ from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 from flamma.errors import RecordError
 from flamma.game import Certificate
+from flamma.types import ScoreKind
 
 RECORD_VERSION = 2
 """The form of the lines that are written now."""
@@ -42,6 +43,8 @@ class Evaluation:
     scored_by : str
         What a client's score is called where it is not accuracy; it stands in its place in the
         names of metrics.
+    less_is_better : bool
+        Whether less of that is better, as of a loss; it is not in percent then.
     """
 
     metrics: Mapping[str, float | None]
@@ -49,6 +52,12 @@ class Evaluation:
     sample: int | None = None
     personal: bool = False
     scored_by: str = ""
+    less_is_better: bool = False
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """What clients are scored by."""
+        return ScoreKind(self.scored_by, self.less_is_better)
 
     def __getitem__(self, name: str) -> float | None:
         return self.metrics.get(name)
@@ -151,6 +160,9 @@ class RoundRecord:
         squared times the share of data. None where all did what they claim.
     privacy : RoundPrivacy
         What differential privacy has been spent so far; None where there is none.
+    virtual_seconds : float
+        The virtual time at the end of the round, since the start of the run; None where there is
+        no virtual clock.
     """
 
     round: int
@@ -183,6 +195,7 @@ class RoundRecord:
     run: str | None = None
     payments: tuple[float, ...] | None = None
     privacy: RoundPrivacy | None = None
+    virtual_seconds: float | None = None
 
     def __post_init__(self) -> None:
         each = [

@@ -21,7 +21,7 @@ CASES = [
     ("flamma run --rounds ", set()),
     ("flamma compare --strategies fedavg,fedprox,pow", {"fedavg,fedprox,power-of-choice"}),
     ("flamma compare qui", {"quick"}),
-    ("flamma tune --objective ", {"fair", "accuracy"}),
+    ("flamma tune --objective ", {"fair", "mean", "accuracy"}),
     ("flamma data show dig", {"digits"}),
     ("flamma data show --alp", {"--alpha"}),
     ("flamma completion z", {"zsh"}),

@@ -9,9 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import flamma
 from flamma.data import bible
 from flamma.data.bible import BIBLE, BIBLE_FILE, CHARACTERS, PIECE, bible_from_text, tokens_of
 from flamma.data.build import build_federation
+from flamma.data.federated import federated_from_arrays
 from flamma.data.fetching import fetch
 from flamma.data.squashed import SQUASHED_HEADER, SQUASHED_MAGIC, unpack_codes, unsquash
 from flamma.errors import DataError
@@ -125,5 +127,30 @@ def test_the_file_of_the_package_is_decoded_and_books_are_clients(tmp_path, monk
 def test_a_run_of_it_has_a_recurrent_model_and_the_books():
     config = make_config({"data": {"dataset": "bible"}})
     assert (config.model.name, config.data.split.name, config.data.clients) == ("gru", "groups", 66)
+    assert config.data.train_samples == 6600
     chosen = make_config({"data": {"dataset": "bible", "clients": 5}, "model": "transformer"})
     assert (chosen.model.name, chosen.data.clients) == ("transformer", 5)
+
+
+@pytest.mark.parametrize(("model", "options"), [("gru", {}), ("transformer", {"size": 32})])
+def test_both_models_of_text_learn_it(tmp_path, model, options):
+    small = bible_from_text(TEXT.encode())
+    parts = [(small.train_x[small.groups == k], small.train_y[small.groups == k]) for k in range(3)]
+    data = federated_from_arrays(
+        [(x[:20], y[:20]) for x, y in parts],
+        [(x[20:], y[20:]) for x, y in parts],
+        task="next-token",
+    )
+    counts = np.bincount(data.held_y.ravel())
+    usual = 100 * counts.max() / counts.sum()
+    run = flamma.run(
+        data=data,
+        model={"name": model, **options},
+        strategy="fedavg",
+        rounds=3,
+        per_round=3,
+        batch_size=8,
+        learning_rate=BIBLE.defaults["training.learning_rate"],
+        evaluation__metric="accuracy",
+    )
+    assert run.history[-1].metric("accuracy") > usual + 20

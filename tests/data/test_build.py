@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from flamma.data.datasets import DATASETS
 from flamma.data.records import Dataset, DatasetEntry
 from flamma.data.splits import SPLITS, Pool
 from flamma.errors import ConfigError, DataError, FlammaError
+from flamma.registry import Choice
 
 LABELS = np.arange(400) % 10
 
@@ -162,6 +164,22 @@ def test_the_validation_set_is_cut_off_before_the_groups(letters):
     data = build_federation("letters", "groups", 4, 0, validation_samples=20)
     assert writers_of(data) == [{0}, {2}, {5}, {9}]
     assert len(data.train_x) + len(data.held_x) == 80
+
+
+def test_a_part_of_the_samples_has_some_of_every_group():
+    groups = np.repeat([0, 1, 2], [200, 3, 2])
+    pool = Pool(np.zeros(205, dtype=np.int64), 1, 3, 0, groups, labelled=False)
+    for seed in range(10):
+        part = partition(replace(pool, seed=seed), Choice("groups"), wanted=20)
+        held = np.diff(part.held_offsets)
+        sizes = np.diff(part.train_offsets) + held
+        assert held.min() >= 1
+        assert sizes[1:].min() >= 2
+        assert 20 <= sizes.sum() <= 24
+        taken = np.concatenate((part.train, part.held))
+        assert np.unique(taken).size == taken.size
+    with pytest.raises(DataError):  # one of few clients is not to be a group
+        partition(replace(pool, clients=4), Choice("groups"), wanted=20)
 
 
 def test_fewer_clients_than_groups_have_several(letters):

@@ -138,3 +138,14 @@ def test_a_run_of_it_has_a_fitting_model_and_the_airlines():
     config = make_config({"data": {"dataset": "flights"}})
     assert (config.model.name, config.data.split.name, config.data.clients) == ("mlp", "groups", 16)
     assert DATASETS["flights"] is FLIGHTS
+    assert config.evaluation.metric == "auc"
+    asked = make_config({"data": {"dataset": "flights"}, "evaluation": {"metric": "accuracy"}})
+    assert asked.as_tables()["evaluation"]["metric"] == "accuracy"
+
+
+def test_a_run_from_before_its_dataset_had_a_metric_stays_what_it_was():
+    kept = make_config({"data": {"dataset": "flights"}}).as_tables()
+    del kept["evaluation"]["metric"]
+    again = make_config(kept)
+    assert again.evaluation.metric == ""
+    assert again.as_tables() == kept

@@ -95,3 +95,19 @@ def test_a_run_of_it_has_embeddings_for_all_tokens_and_the_departments():
     assert (
         "tokens" not in make_config({"data": {"dataset": "insteval"}, "model": "mlp"}).model.options
     )
+
+
+def test_ratings_can_be_classes(small, monkeypatch, tmp_path):
+    folder = tmp_path / "insteval"
+    folder.mkdir()
+    (folder / small.files[0].name).write_bytes(table())
+    options = {"validation_samples": 0, "data_dir": tmp_path}
+    numbers = build_federation("insteval", "groups", 14, 0, **options)
+    classes = build_federation("insteval", "groups", 14, 0, task="classification", **options)
+    assert (numbers.task, numbers.classes) == ("regression", 1)
+    assert (classes.task, classes.classes) == ("classification", 5)
+    assert classes.test_y.tolist() == (numbers.test_y - 1).tolist()
+    with pytest.raises(DataError, match="regression or classification, not next-token"):
+        build_federation("insteval", "groups", 14, 0, task="next-token", **options)
+    with pytest.raises(DataError, match="is classification, not regression"):
+        build_federation("digits", "iid", 4, 0, task="regression")

@@ -16,8 +16,10 @@ from flamma.cli import main
 from flamma.deploy import denials, following, runs
 from flamma.deploy.control import FlowerRun
 from flamma.deploy.engine import Deployment
-from flamma.errors import ConfigError, DeployError
-from flamma.experiments.callbacks import Callbacks
+from flamma.deploy.hosts import read_server
+from flamma.errors import ConfigError, DeployError, RunError
+from flamma.experiments.callbacks import Callbacks, EarlyStopping, StopRun
+from flamma.experiments.callbacks.recorded import recorded_callbacks
 from flamma.experiments.config import make_config
 from flamma.experiments.engine import GIVEN_UP, Assignment
 from flamma.experiments.folder import RunFolder
@@ -134,7 +136,7 @@ class Flower:
             if record.round == self.rounds or self.deaths:
                 raise RuntimeError("the ServerApp gave up")
 
-        heard = Callbacks(on_round=stop)
+        heard = Callbacks(recorded_callbacks(folder.path), on_round=stop)
         LocalEngine().execute(Assignment(make_config(tables), folder, callbacks=heard))
 
 
@@ -238,7 +240,11 @@ def test_resume_submits_a_stopped_run_again(fed, flower, tmp_path, capsys, versi
     expected = Run.load(tmp_path / "whole").params_sha256
     assert [done.params_sha256, Run.load(outs[1]).params_sha256] == [expected] * 2
     table = json.loads((outs[0] / "deployment.json").read_text())
-    assert table == {"server": str(fed / "server"), "run_id": "3"}
+    sites = ("site0", "site1", "site2")
+    assert table == {"server": str(fed / "server"), "run_id": "3", "sites": list(sites)}
+    later = replace(read_server(fed), sites=("site0", "west"))
+    assert runs.run_sites(later, RunFolder(outs[0])) == sites, "those that it began with"
+    assert runs.run_sites(later, RunFolder(tmp_path / "new")) == ("site0", "west")
 
 
 def test_a_run_whose_server_app_dies_goes_on_by_itself(fed, flower, tmp_path, capsys):
@@ -371,6 +377,27 @@ def test_run_takes_the_engine_by_name(fed, flower, tmp_path):
     assert done.finished
     assert flower.folders == [tmp_path / "run"]
     assert json.loads((done.path / "deployment.json").read_text())["server"] == str(fed / "server")
+
+
+def test_a_deployed_run_stops_early_and_tells_its_rounds_here(fed, flower, tmp_path):
+    settings = {"rounds": 9, "model.name": "logistic", "data.clients": 3}
+    engine = {"engine__name": "deployment", "engine__server": str(fed)}
+    told = []
+    done = flamma.run(
+        out=tmp_path / "run",
+        callbacks=[EarlyStopping(patience=2, min_delta=100)],  # nothing is an improvement
+        on_round=lambda record: told.append(record.round),
+        **settings,
+        **engine,
+    )
+    assert done.stopped.round == 3
+    assert told == [1, 2, 3]
+
+    def stop(record):
+        raise StopRun("it is enough")
+
+    with pytest.raises(RunError, match="cannot stop a run whose rounds happen in another process"):
+        flamma.run(out=tmp_path / "other", on_round=stop, **settings, **engine)
 
 
 def test_what_a_deployment_cannot_run_is_refused_before_anything_is_written(fed, flower, tmp_path):

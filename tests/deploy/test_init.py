@@ -24,8 +24,9 @@ from flamma.data.site_files import read_site
 from flamma.deploy.hosts import ServerHost, SiteHost, read_host, read_hosts, read_server
 from flamma.deploy.init import init
 from flamma.deploy.keys import public_key_bytes
-from flamma.deploy.loopback import down, status
+from flamma.deploy.loopback import down
 from flamma.deploy.runs import deployed_config, submit
+from flamma.deploy.status import status
 from flamma.errors import DataError, DeployError, FlammaError
 from flamma.experiments.folder import RunFolder
 

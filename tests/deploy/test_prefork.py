@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
+from flamma.deploy import prefork
 from flamma.deploy.processes import Process, wait_for_exit
 
 SLEEPS = """
@@ -34,3 +36,26 @@ def test_the_exit_code_of_a_fork_tells_how_its_job_ended():
     done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True)
     assert done.stdout.splitlines() == ["exit code 0", "exit code 1", "SIGKILL"]
     assert "ZeroDivisionError" in done.stderr
+
+
+def test_the_code_that_comes_with_a_task_is_not_looked_at(monkeypatch):
+    """The run and the bundle of a task could be anything: only the site's own app is run."""
+
+    class Poison:
+        def __getattribute__(self, name):
+            raise AssertionError(f"{name} of the bundle was read")
+
+    forked = []
+    taken = ("the message", "the context", Poison(), Poison())
+    runtime = "flwr.supernode.runtime.run_clientapp"
+    monkeypatch.setattr(f"{runtime}.pull_task_input", lambda client: taken)
+    monkeypatch.setattr(prefork, "_connect", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(prefork, "_fork", lambda job, *given, **_: forked.append((job, given)) or 1)
+    monkeypatch.setattr(prefork, "exit_with_parent", lambda *_: None)
+    monkeypatch.setattr(prefork, "TASK_POLL_SECONDS", 0)
+    monkeypatch.setattr(prefork.os, "waitpid", lambda *_: (1, 0))
+    monkeypatch.setattr(prefork.os, "kill", lambda *_: None)
+    prefork.run_task("address", "token", "the site's app", 1)
+    [(_, given)] = [(job, given) for job, given in forked if job is prefork.answer_message]
+    assert "the site's app" in given
+    assert not any(isinstance(part, Poison) for part in given)

@@ -12,7 +12,7 @@ from flwr.proto import message_pb2 as messages
 
 from deploy.signing import make_keys, signed
 from flamma.deploy import admission
-from flamma.deploy import proxy as module
+from flamma.deploy import polling as module
 from flamma.deploy.admission import Budget, BusyError, Connections, SiteKeys
 from flamma.deploy.http_messages import MAX_REQUEST_BYTES
 from flamma.deploy.proxy import PULL_MESSAGES, Proxy
@@ -44,7 +44,7 @@ def site(tmp_path_factory):
 
 
 @pytest.fixture
-def ask(site):
+def ask(site, tmp_path):
     """Send a request to the proxy that is signed by a site unless it says otherwise."""
     private, keys = site
 
@@ -54,7 +54,7 @@ def ask(site):
         async def sending():
             transport = httpx.MockTransport(upstream)
             async with httpx.AsyncClient(transport=transport, base_url="https://link") as inner:
-                outer = httpx.ASGITransport(Proxy(inner, keys, Connections()))
+                outer = httpx.ASGITransport(Proxy(inner, keys, Connections(), tmp_path))
                 async with httpx.AsyncClient(transport=outer, base_url="https://proxy") as client:
                     return await client.request(
                         method, path, content=content, headers=headers, timeout=5.0
@@ -67,11 +67,11 @@ def ask(site):
 
 def test_a_site_s_request_goes_through_and_its_answer_comes_back(ask):
     upstream = Upstream()
-    reply = ask(upstream, "/v1/fleet/push-object")
+    reply = ask(upstream, "/v1/fleet/get-run")
     assert (reply.status_code, reply.content) == (200, SOMETHING)
     assert reply.headers["x-kept"] == "yes"
     [request] = upstream.asked
-    assert request.url == "https://link/v1/fleet/push-object"
+    assert request.url == "https://link/v1/fleet/get-run"
     assert request.content == b"question"
 
 
@@ -98,12 +98,17 @@ def test_no_other_request_goes_through(method, path, ask):
 
 def test_what_is_too_large_is_not_passed_on(ask):
     upstream = Upstream()
-    assert ask(upstream, "/v1/fleet/push-object", bytes(MAX_REQUEST_BYTES + 1)).status_code == 413
+    assert ask(upstream, "/v1/fleet/get-run", bytes(MAX_REQUEST_BYTES + 1)).status_code == 413
     assert upstream.asked == []
 
 
 def test_a_superlink_that_is_being_started_is_a_reason_to_try_again(ask):
-    assert ask(Upstream(fails=True), "/v1/fleet/push-object").status_code == 503
+    assert ask(Upstream(fails=True), "/v1/fleet/get-run").status_code == 503
+
+
+def test_an_error_of_the_superlink_is_a_reason_to_try_again(ask):
+    """A SuperNode that is told of it would end."""
+    assert ask(Upstream(status=500), "/v1/fleet/get-run").status_code == 503
 
 
 def test_a_request_for_a_message_is_kept_open_until_there_is_one(monkeypatch, ask):
@@ -207,11 +212,11 @@ def test_the_bytes_that_are_held_are_bounded_for_one_site_and_for_all(monkeypatc
 def test_there_is_no_room_for_more_than_the_budget(monkeypatch, ask):
     monkeypatch.setattr(admission, "MAX_SITE_BYTES", 5)
     upstream = Upstream()
-    assert ask(upstream, "/v1/fleet/push-object").status_code == 503
+    assert ask(upstream, "/v1/fleet/get-run").status_code == 503
     assert upstream.asked == []
 
 
-def test_no_message_is_pulled_for_a_site_that_has_disconnected(monkeypatch, site):
+def test_no_message_is_pulled_for_a_site_that_has_disconnected(monkeypatch, site, tmp_path):
     """Such a message would be lost."""
     monkeypatch.setattr(module, "MIN_POLL_SECONDS", 0.1)
     upstream = Upstream(after=1)
@@ -231,7 +236,7 @@ def test_no_message_is_pulled_for_a_site_that_has_disconnected(monkeypatch, site
             headers = [(key.encode(), value.encode()) for key, value in signed(site[0]).items()]
             scope = {"type": "http", "method": "POST", "path": PULL_MESSAGES, "headers": headers}
             scope["client"] = ("127.0.0.1", 1)
-            await Proxy(inner, site[1], Connections())(scope, receive, send)
+            await Proxy(inner, site[1], Connections(), tmp_path)(scope, receive, send)
             return sent
 
     assert asyncio.run(hanging_up()) == []

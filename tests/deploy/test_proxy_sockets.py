@@ -20,8 +20,9 @@ from deploy.signing import load_key, make_keys, signed
 from flamma.deploy.hosts import read_server
 from flamma.deploy.http_messages import MAX_REQUEST_BYTES
 from flamma.deploy.init import init
+from flamma.deploy.rotation import rotate_site
 
-PUSH = "/v1/fleet/push-object"
+PUSH = "/v1/fleet/get-fab"
 BODY_SECONDS, STRANGER_SECONDS, STRANGERS = 2.0, 3.0, 20
 START = f"""
 import sys
@@ -186,9 +187,7 @@ def test_the_large_body_of_a_site_goes_through(running):
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
-@pytest.mark.parametrize(
-    "text", [b"", b"POST /v1/fl", b"POST /v1/fleet/push-object HTTP/1.1\r\na: "]
-)
+@pytest.mark.parametrize("text", [b"", b"POST /v1/fl", b"POST /v1/fleet/get-fab HTTP/1.1\r\na: "])
 def test_a_connection_without_a_request_is_closed(running, text):
     with running.connected() as connection:
         connection.sendall(text)
@@ -213,3 +212,16 @@ def test_honest_sites_get_in_among_many_strangers(running):
         opened = [stack.enter_context(running.connected()) for _ in range(3 * STRANGERS)]
         assert running.push().text == "100000"
         assert is_closed(opened[0], 10.0)  # the oldest of them made room
+
+
+def test_a_replaced_key_opens_nothing_any_more(running):
+    """The last test, since the site has another key afterwards."""
+    folder, old = running.host.folder.parent, running.key
+    with running.begun(signed(old), length=1) as connection:
+        connection.sendall(b"x")
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+        rotate_site(folder, "site0")
+        assert is_closed(connection, 30.0)  # it would have been open for a minute
+    assert running.push().status_code == 401
+    running.key = load_key(folder / "sites" / "site0" / "site.key")
+    assert running.push().text == "100000"

@@ -1,18 +1,36 @@
-"""The loop of a SuperNode: every message is answered once, and none is left behind."""
+"""A SuperNode answers messages once, gives signs of life, ends with its work, and is restarted."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import json
+import os
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
 from flwr.app import Message, MessageType, RecordDict
+from flwr.proto import fleet_pb2 as fleet
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatResponse
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode import start_client_internal as flower
 from flwr.supernode.nodestate import NodeStateFactory
 
+from deployment import FLAMMA, flamma, wait_for
 from engines.flower.loopback import identify
-from flamma.deploy.supernode import ANSWER_MISSING, MessageLoop, mended
+from flamma.deploy import supervisor
+from flamma.deploy.commands import Command, commands_of
+from flamma.deploy.hosts import read_hosts
+from flamma.deploy.init import free_ports, init
+from flamma.deploy.liveness import SignGiver, Signs, stamp
+from flamma.deploy.supernode import ANSWER_MISSING, MessageLoop, give_signs, mended
+from flamma.deploy.supervisor import Child
 
 RUN = 1
 """The run of the messages; ``identify`` says so."""
@@ -128,3 +146,137 @@ def test_flowers_own_loop_has_the_steps_that_are_mended(monkeypatch):
         monkeypatch.setattr(flower, name, step)  # put back at the end
     mended(flower)
     assert all(getattr(flower, name) != step for name, step in steps.items())
+
+
+@pytest.fixture
+def fed(tmp_path):
+    init(tmp_path / "fed", ["site0"], {"dataset": "own", "held_out": 0.2}, port=free_ports(1)[0])
+    return tmp_path / "fed"
+
+
+def test_requests_are_noted_as_signs(tmp_path):
+    class Client:
+        def _unary_unary(self, *, path, request):
+            if request is None:
+                raise OSError("no network")
+            return request
+
+    give_signs(Client, SignGiver(tmp_path / "signs.json"))
+    assert Client()._unary_unary(path="/v1/fleet/pull-messages", request=5) == 5
+    first = Signs.read(tmp_path / "signs.json")
+    assert first.answered == pytest.approx(time.time(), abs=60)
+    with pytest.raises(OSError, match="no network"):
+        Client()._unary_unary(path="/v1/fleet/send-node-heartbeat", request=None)
+    second = Signs.read(tmp_path / "signs.json")
+    assert second.asked > first.asked, "an attempt is a sign, whether the server answers or not"
+    assert second.answered == first.answered
+
+
+def test_a_process_is_restarted_when_it_is_silent(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor, "MAX_SILENCE_SECONDS", 50.0)
+    child = Child(Command("supernode", ("x",), signs=tmp_path / "signs.json"), started=1000.0)
+    assert child.reason_to_restart(1040.0) == "", "it has just begun"
+    assert child.reason_to_restart(1060.0) == "gave no sign of life for 60 s"
+    (tmp_path / "signs.json").write_text(json.dumps({"asked": 1030.0, "answered": None}))
+    assert child.reason_to_restart(1060.0) == ""
+    assert child.reason_to_restart(1081.0) == "gave no sign of life for 51 s"
+
+
+def test_a_process_is_restarted_when_it_must_read_new_keys(fed):
+    _, site = read_hosts(fed)
+    supernode, worker = (Child(c, read=stamp(*c.reads)) for c in commands_of(site, True, 1))
+    supernode.started = time.monotonic()
+    assert [c.reason_to_restart(time.monotonic()) for c in (supernode, worker)] == ["", ""]
+    assert flamma("deploy", "rotate", fed, "site0").returncode == 0
+    assert "changed keys" in supernode.reason_to_restart(time.monotonic())
+    assert worker.reason_to_restart(time.monotonic()) == ""
+
+
+@dataclasses.dataclass
+class Seen:
+    """What a stand-in for the server was asked for, and how often it fails still."""
+
+    paths: list[str] = dataclasses.field(default_factory=list)
+    errors: int = 0
+
+
+@pytest.fixture
+def server(fed):
+    """A stand-in for proxy and SuperLink: its answers to requests for messages may fail."""
+    seen = Seen()
+    replies = {
+        "activate-node": fleet.ActivateNodeResponse(node_id=7),
+        "send-node-heartbeat": SendNodeHeartbeatResponse(success=True),
+        "pull-messages": fleet.PullMessagesResponse(),
+        "deactivate-node": fleet.DeactivateNodeResponse(),
+    }
+
+    class Server(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            name = self.path.rpartition("/")[2]
+            seen.paths.append(name)
+            fails = name == "pull-messages" and seen.errors > 0
+            seen.errors -= fails
+            content = b"" if fails else replies[name].SerializeToString()
+            self.send_response(500 if fails else 200)
+            self.send_header("content-type", "application/protobuf")
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    host = read_hosts(fed)[0]
+    running = ThreadingHTTPServer(("127.0.0.1", host.port), Server)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(host.certificate, host.certificate_key)
+    running.socket = context.wrap_socket(running.socket, server_side=True)
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    yield seen
+    running.shutdown()
+    running.server_close()
+
+
+@pytest.mark.slow
+def test_a_real_supernode_comes_back_after_one_error_of_the_server(fed, server):
+    server.errors = 1
+    folder = fed / "sites" / "site0"
+    with subprocess.Popen([*FLAMMA, "deploy", "start", str(folder)], env=os.environ) as host:
+        try:
+            wait_for(lambda: server.paths.count("activate-node") >= 2, 240, "a second SuperNode")
+            table = json.loads((folder / "state/processes.json").read_text())
+            assert table["processes"]["supernode"]["restarts"] == 1
+            wait_for(lambda: server.paths.count("send-node-heartbeat") >= 2, 60, "a heartbeat")
+            found = json.loads(flamma("deploy", "status", folder, "--json").stdout)
+            assert found["seen"]["site0"] is not None
+            assert found["hosts"]["site0"]["running"]
+        finally:
+            host.terminate()
+            host.wait(60)
+    assert "the SuperNode has ended its work" in (folder / "logs/supernode.log").read_text()
+
+
+@pytest.mark.slow
+def test_a_real_supernode_that_stands_still_is_restarted(fed, server):
+    """As one does whose thread for heartbeats has died: nothing exits."""
+    import signal
+
+    folder = fed / "sites" / "site0"
+    start = f"""
+from flamma.deploy import supervisor
+from flamma.deploy.hosts import read_host
+from pathlib import Path
+supervisor.MAX_SILENCE_SECONDS = 40.0
+supervisor.Supervisor(read_host(Path({str(folder)!r}))).run()
+"""
+    with subprocess.Popen([sys.executable, "-c", start]) as host:
+        try:
+            wait_for(lambda: "send-node-heartbeat" in server.paths, 240, "a SuperNode")
+            table = json.loads((folder / "state/processes.json").read_text())
+            os.kill(table["processes"]["supernode"]["pid"], signal.SIGSTOP)
+            wait_for(lambda: server.paths.count("activate-node") >= 2, 240, "a second SuperNode")
+        finally:
+            host.terminate()
+            host.wait(60)

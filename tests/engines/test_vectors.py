@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vector_strategies
-from engines.flower.loopback import LoopGrid, partitions
+from engines.flower.loopback import OVER_MESSAGES, LoopGrid, partitions
 from engines.test_behaviours import SITES, assert_same, served
 from flamma.clients.behaviours.notes import KEPT, NotesInFiles
 from flamma.data import site_data
@@ -22,7 +22,6 @@ from flamma.strategies import STRATEGIES
 from flamma.strategies.base import Strategy
 from vector_strategies import VECTOR_STRATEGIES
 
-OURS = [name for name in STRATEGIES if not STRATEGIES[name].pools_data]
 NAMES = [strategy.name for strategy in VECTOR_STRATEGIES]
 KEEPING = [strategy.name for strategy in VECTOR_STRATEGIES if strategy.clients_keep]
 SMALL = {
@@ -78,7 +77,7 @@ def uses_more_than_terms(strategy):
     return any(getattr(strategy, name) is not getattr(Strategy, name) for name in methods)
 
 
-@pytest.mark.parametrize("name", [n for n in OURS if uses_more_than_terms(STRATEGIES[n])])
+@pytest.mark.parametrize("name", [n for n in OVER_MESSAGES if uses_more_than_terms(STRATEGIES[n])])
 def test_strategies_of_the_registry_are_the_same_on_every_engine(tmp_path, monkeypatch, name):
     config = tables(name, faults={"stragglers": 0.1})
     config["data"] = {**SMALL["data"], "validation_samples": 40}

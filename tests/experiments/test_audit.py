@@ -340,3 +340,10 @@ def test_a_suite_is_audited_for_the_strategies_or_families_that_are_named():
     assert {cell.strategy for cell in read_source("quick").cells} == set(
         read_suite("quick").strategies
     )
+
+
+@pytest.mark.parametrize("metric", ["loss", "perplexity"])
+def test_a_score_of_which_less_is_better_is_refused(metric):
+    config = make_config({"evaluation": {"metric": metric}})
+    with pytest.raises(ConfigError, match=f"of which more is better, which {metric} is not"):
+        read_source(config)

@@ -217,6 +217,9 @@ def test_another_configuration_or_impossible_ones_are_refused_in_one_sentence(tm
         config = make_config({"data": data})
         with pytest.raises(ConfigError, match=word):
             study_contributions(config, out=tmp_path / "no", seeds=1)
+    by_loss = make_config({"data": {"clients": 3}, "evaluation": {"metric": "loss"}})
+    with pytest.raises(ConfigError, match="which loss is not"):
+        study_contributions(by_loss, out=tmp_path / "no")
     with pytest.raises(ConfigError, match="at least 1 seed"):
         study_contributions(make_config(SMALL), out=tmp_path / "no", seeds=0)
 

@@ -130,8 +130,9 @@ def test_pairs_that_are_none_are_refused(pairs):
 
 def test_the_suite_of_families_has_every_strategy_on_both_settings():
     suite = read_suite("family")
-    named = {name for family in FAMILIES if family != "other" for name in in_family(family)}
-    assert set(suite.strategies) == named
+    # Asynchronous ones are compared by time, not by rounds.
+    families = [family for family in FAMILIES if family not in ("other", "asynchronous")]
+    assert set(suite.strategies) == {name for family in families for name in in_family(family)}
     assert suite.compared_pairs() == [("digits", "shards"), ("mnist", "dirichlet")]
     digits, mnist = (
         next(cell.config for cell in suite.cells() if cell.dataset == name)
@@ -141,3 +142,86 @@ def test_the_suite_of_families_has_every_strategy_on_both_settings():
     assert (mnist.data.clients, mnist.per_round, mnist.rounds) == (100, 10, 60)
     assert mnist.data.train_samples == 6000
     assert len({cell.config.data.validation_samples for cell in suite.cells()}) == 1
+
+
+OF_SETTINGS = {
+    "seeds": 2,
+    "strategies": ["fedavg", "flamma"],
+    "run": {"rounds": 9, "data": {"dataset": "digits"}},
+    "settings": {
+        "few": {"per_round": 2, "data": {"split": "iid", "clients": 4}},
+        "skewed.1": {"data": {"dataset": "mnist", "split": "dirichlet", "alpha": 0.1}},
+    },
+    "overrides": {
+        "few": {"rounds": 5},
+        "few/flamma": {"training": {"learning_rate": 0.4}},
+        "flamma": {"per_round": 1},
+    },
+}
+
+
+def test_a_setting_is_in_the_place_of_a_dataset_and_its_split():
+    suite = read_suite(OF_SETTINGS)
+    assert suite.compared_pairs() == [("few", "iid"), ("skewed.1", "dirichlet")]
+    cells = {(c.dataset, c.strategy, c.seed): c for c in suite.cells()}
+    assert len(cells) == 8
+    few, skewed = cells["few", "flamma", 1], cells["skewed.1", "fedavg", 0]
+    assert few.folder.as_posix() == "runs/few/iid/flamma/seed-1"
+    assert (few.config.data.dataset, few.config.data.clients, few.config.seed) == ("digits", 4, 1)
+    # The setting is put over what all share, and overrides over the setting.
+    assert (few.config.rounds, few.config.per_round) == (5, 1)
+    assert few.config.training.learning_rate == 0.4
+    assert (skewed.config.data.dataset, skewed.config.rounds) == ("mnist", 9)
+    assert skewed.config.data.split.options == {"alpha": 0.1}
+    assert read_suite(tomllib.loads(suite.as_toml())) == suite
+
+
+def test_settings_are_chosen_by_name_dataset_or_split():
+    suite = read_suite(OF_SETTINGS)
+    for only in ({"datasets": ["skewed.1"]}, {"datasets": ["mnist"]}, {"splits": ["dirichlet"]}):
+        narrow = narrowed(suite, 1, **only)
+        assert list(narrow.settings) == ["skewed.1"]
+        assert list(narrow.overrides) == ["flamma"]
+        assert places(narrow) == [("skewed.1", "dirichlet")] * 2
+    with pytest.raises(ConfigError, match=r"unknown setting 'fwe': did you mean few\?"):
+        narrowed(suite, datasets=["fwe"])
+    with pytest.raises(ConfigError, match="no setting"):
+        narrowed(suite, datasets=["few"], splits=["dirichlet"])
+
+
+def test_a_suite_adds_settings_to_those_it_extends_or_takes_some(tmp_path):
+    (tmp_path / "base.toml").write_text(read_suite(OF_SETTINGS).as_toml())
+    more = tmp_path / "more.toml"
+    more.write_text('extends = "base.toml"\n[settings.many]\ndata = {clients = 30}\n')
+    suite = read_suite(more)
+    assert list(suite.settings) == ["few", "skewed.1", "many"]
+    assert set(suite.overrides) == {"few", "few/flamma", "flamma"}
+    more.write_text('extends = "base.toml"\nsettings = ["few"]\n')
+    assert places(read_suite(more)) == [("few", "iid")] * 4
+    more.write_text('extends = "quick"\n[settings.many]\ndata = {split = "iid"}\n')
+    assert {cell.dataset for cell in read_suite(more).cells()} == {"many"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"splits": ["iid"]}, "settings or splits, not both"),
+        ({"settings": {"few": 3}}, r"suite\.settings\.few must be a table"),
+        ({"settings": ["few"]}, "unless the suite extends another"),
+        ({"settings": {"../few": {"rounds": 3}}}, "cannot be the name of a folder"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
+        read_suite(OF_SETTINGS | {"overrides": {}} | change)
+
+
+def test_the_grid_is_divided_into_two_parts():
+    grid = set(read_suite("grid").settings)
+    development, held_back = (
+        set(read_suite(f"grid-{part}").settings) for part in ("development", "held-back")
+    )
+    assert len(held_back) == 8
+    assert len(development) >= 16
+    assert not development & held_back
+    assert development | held_back == grid

@@ -11,6 +11,7 @@ from flamma.cli import main
 from flamma.data.federated import federated_from_arrays, without_held_out
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import make_config, read_config
+from flamma.experiments.run import Run
 from flamma.experiments.tune import tune
 
 SMALL = {
@@ -45,6 +46,24 @@ def test_the_view_holds_nothing_of_the_held_out_data_and_loses_nothing_of_the_re
         np.testing.assert_array_equal(together[np.argsort(together[:, 0])], own)
     other = without_held_out(data, 0.25, seed=4)
     assert not np.array_equal(view.held_x, other.held_x)
+
+
+@pytest.mark.parametrize("objective", ["fair", "mean"])
+def test_a_loss_is_made_small_and_the_score_says_so(tmp_path, objective):
+    config = make_config(SMALL | {"evaluation": {"metric": "loss"}})
+    grid = {"training.learning_rate": [1e-6, 0.02]}
+    found = tune(config, out=tmp_path, grid=grid, objective=objective)
+    losses = {}
+    for trial in found.trials:
+        rounds = Run.load(tmp_path / "trials" / f"{trial['number']:04d}").history
+        means = [record.metric("accuracy") for record in rounds]
+        spreads = [record.metric("accuracy_std") * (objective == "fair") for record in rounds]
+        losses[trial["number"]] = np.mean(means) + np.mean(spreads)
+        assert trial["score"] == pytest.approx(-losses[trial["number"]])
+    assert found.score == pytest.approx(-min(losses.values()))
+    assert max(losses.values()) > min(losses.values())
+    told = {"mean": "negative mean loss", "fair": "negative sum of mean loss and its standard"}
+    assert found.scored_by.startswith(told[objective])
 
 
 def test_a_grid_is_tried_out_and_the_best_kept(tmp_path):

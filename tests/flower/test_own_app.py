@@ -53,7 +53,8 @@ def started(app, strategy, rounds=3, **options):
 
 def fits(strategy):
     """Whether a strategy can do without clients of FLamma's own."""
-    return not strategy.pools_data and not needs_our_clients(strategy)
+    plain = not strategy.pools_data and not strategy.asynchronous
+    return plain and not needs_our_clients(strategy)
 
 
 @pytest.mark.parametrize("name", [n for n in STRATEGIES if fits(STRATEGIES[n])])

@@ -21,9 +21,10 @@ from flamma.strategies.fedavg_decay import FedAvgDecay
 from flamma.strategies.fedprox import FedProx
 from flamma.strategies.flamma import Flamma
 from flamma.strategies.flamma_adaptive import FlammaAdaptive
-from flamma.strategies.flamma_plus import FlammaPlus, levelled
+from flamma.strategies.flamma_memory import FlammaMemory
 from flamma.strategies.incentive import Incentive
 from flamma.strategies.knowledge import known_costs
+from flamma.strategies.levelling import levelled
 from flamma.strategies.mifa import Mifa
 from flamma.strategies.qffl import QFFL
 from flamma.types import Plan, Population, Profile, Report, Terms
@@ -311,7 +312,7 @@ def test_revealed_costs_close_in_on_the_true_ones():
 )
 def test_memory_by_hand(persistence, memory, samples, expected):
     # Round 1: client 0 receives (0, 0) and sends (4, 0). Round 2: client 1 sends (4, 2).
-    strategy = FlammaPlus(PLAN, persistence=persistence, memory=memory, warmup_iterations=0)
+    strategy = FlammaMemory(PLAN, persistence=persistence, memory=memory, warmup_iterations=0)
     state = strategy.init(vector(0, 0), Population(np.array(samples), np.full(2, 0.1), 2))
     state, _ = strategy.aggregate(state, offer(0, number=1), [report(0, (4, 0), samples[0])])
     np.testing.assert_allclose(state.params, vector(4, 0))
@@ -322,7 +323,7 @@ def test_memory_by_hand(persistence, memory, samples, expected):
 def test_levelling_grows_as_gamma_falls():
     # Equal data, losses of 1 and 4: at γ = 1 the plain mean; at γ = 0.5 and levelling 1 the
     # weights are 1 and 4^0.5 = 2.
-    strategy = FlammaPlus(PLAN, levelling=1.0, warmup_iterations=0)
+    strategy = FlammaMemory(PLAN, levelling=1.0, warmup_iterations=0)
     told = [report(0, (3, 0), 10, loss=1.0), report(1, (0, 3), 10, loss=4.0)]
     for gamma, expected in ((1.0, (1.5, 1.5)), (0.5, (1, 2))):
         state = strategy.init(vector(0, 0), Population(np.array([10, 10]), np.full(2, 0.1), 2))
@@ -340,7 +341,7 @@ def test_who_has_told_no_loss_is_levelled_as_the_mean_of_the_others():
 
 @pytest.mark.parametrize("levelling", [0.0, 0.5])
 def test_the_loss_is_asked_for_where_it_weighs(levelling):
-    strategy = FlammaPlus(PLAN, levelling=levelling)
+    strategy = FlammaMemory(PLAN, levelling=levelling)
     state = strategy.init(vector(1, 2), population())
     made = strategy.offer(replace(state, round=0), np.arange(3), stream(0, "select", 1))
     assert {terms.wants_loss for terms in made.terms} == {levelling > 0}
@@ -348,7 +349,7 @@ def test_the_loss_is_asked_for_where_it_weighs(levelling):
 
 @pytest.mark.parametrize("persistence", [0.0, 0.6, 1.0])
 def test_memory_leaves_what_is_not_trained_a_mean(persistence):
-    strategy = FlammaPlus(PLAN, memory=1.0, persistence=persistence, warmup_iterations=0)
+    strategy = FlammaMemory(PLAN, memory=1.0, persistence=persistence, warmup_iterations=0)
     state = strategy.init(vector(0, 5), Population(np.array([10, 10]), np.full(2, 0.1), 1))
     for number in (1, 2, 3):  # client 0 once lowered the carried number by 4; that is not repeated
         client, carried = (0, 1) if number == 1 else (1, 1)
@@ -368,9 +369,9 @@ def test_memory_leaves_what_is_not_trained_a_mean(persistence):
         (Flamma, {"price": -1.0}),
         (Flamma, {"refresh_every": 0}),
         (Flamma, {"epoch_bounds": (3, 1)}),
-        (FlammaPlus, {"memory": 1.5}),
-        (FlammaPlus, {"levelling": -0.5}),
-        (FlammaPlus, {"persistence": 2.0}),
+        (FlammaMemory, {"memory": 1.5}),
+        (FlammaMemory, {"levelling": -0.5}),
+        (FlammaMemory, {"persistence": 2.0}),
         (Mifa, {"memory": -1.0}),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from flamma.errors import RunError, StrategyError
 from flamma.experiments.run import run
 from flamma.strategies import STRATEGIES
-from flamma.strategies.flamma_plus import levelled
+from flamma.strategies.levelling import levelled
 from flamma.types import Plan, Population, Report
 
 PLAN = Plan(rounds=5, per_round=3, epochs=1, learning_rate=0.1, batch_size=8)

@@ -12,6 +12,10 @@ from flamma.data.build import build_federation
 from flamma.data.datasets import DATASETS
 from flamma.data.records import Dataset, DatasetEntry
 from flamma.errors import DataError
+from flamma.experiments.published import parse_table
+from flamma.experiments.table import Comparison, Row, scored_alike
+from flamma.reports.comparing import pareto
+from flamma.types import ScoreKind
 
 
 def load_prices(folder, samples):
@@ -98,7 +102,14 @@ def test_a_run_shows_and_reports_what_it_is_scored_by(tmp_path, capsys):
     assert '"accuracy, %"' not in page
 
 
-def test_a_comparison_is_headed_by_what_clients_are_scored_by(tmp_path):
+@pytest.mark.parametrize(
+    ("metric", "title", "told"),
+    [
+        ("balanced-accuracy", "Balanced accuracy", "is the mean over clients in percent, "),
+        ("loss", "Loss", "is the mean over clients, variance that of the clients'; "),
+    ],
+)
+def test_a_comparison_is_headed_by_what_clients_are_scored_by(tmp_path, metric, title, told):
     from flamma.experiments.compare import compare
     from flamma.experiments.table_text import as_markdown
     from flamma.reports.html_page import write_report
@@ -113,12 +124,54 @@ def test_a_comparison_is_headed_by_what_clients_are_scored_by(tmp_path):
             "per_round": 2,
             "data": {"clients": 4, "train_samples": 80},
             "model": "logistic",
-            "evaluation": {"metric": "balanced-accuracy"},
+            "evaluation": {"metric": metric},
         },
     }
     comparison = compare(suite, out=tmp_path, processes=1)
-    assert {row.scored_by for row in comparison.rows} == {"balanced accuracy"}
-    assert "| Balanced accuracy (iid) |" in as_markdown(comparison)
+    assert {row.score_kind for row in comparison.rows} == {
+        ScoreKind(title.lower(), less_is_better=metric == "loss")
+    }
+    assert f"| {title} (iid) |" in as_markdown(comparison)
     page = write_report(tmp_path).read_text(encoding="utf-8")
-    assert "Balanced accuracy is the mean over clients in percent" in page
+    assert f"{title} {told}" in page
     assert '"accuracy, %"' not in page
+    assert '"loss, %"' not in page
+    again = parse_table((tmp_path / "table.json").read_text())
+    assert [row.score_kind for row in again.rows] == [row.score_kind for row in comparison.rows]
+
+
+def scored_rows(kind, levels):
+    """Return rows of strategies by a metric of three seeds."""
+    return [
+        Row(
+            "digits",
+            "iid",
+            strategy,
+            (0, 1, 2),
+            {"accuracy": level, "accuracy_variance": 1.0},
+            {"accuracy": 0.1, "accuracy_variance": 0.0},
+            {"accuracy": [level - 0.1, level, level + 0.1], "accuracy_variance": [1.0, 1.0, 1.0]},
+            scored_by=kind.title,
+            less_is_better=kind.less_is_better,
+        )
+        for strategy, level in levels.items()
+    ]
+
+
+def test_the_best_of_a_table_is_the_one_with_the_least_loss():
+    levels = {"fedavg": 2.0, "qffl": 1.0, "fedprox": 3.0}
+    for kind, best in (
+        (ScoreKind("loss", less_is_better=True), "qffl"),
+        (ScoreKind("R²"), "fedprox"),
+    ):
+        rows = scored_rows(kind, levels)
+        comparison = Comparison("c", rows, [])
+        assert comparison.best("digits", "iid", "accuracy") == (best,)
+        assert [row.strategy for row in pareto(rows)] == [best]
+
+
+def test_rows_that_are_scored_differently_have_just_a_score():
+    rows = scored_rows(ScoreKind("AUC"), {"fedavg": 2.0}) + scored_rows(ScoreKind(), {"qffl": 1.0})
+    assert scored_alike(rows) == ScoreKind("score")
+    assert scored_alike(rows[:1]) == ScoreKind("AUC")
+    assert scored_alike([]) == ScoreKind()

@@ -12,7 +12,10 @@ import torch
 import flamma
 from flamma.engines.runner import ClientRunner
 from flamma.errors import ConfigError, DataError, RunError
+from flamma.experiments.callbacks import BestCheckpoint, EarlyStopping, best_round
+from flamma.experiments.run import Run
 from flamma.models import build_model
+from flamma.reports.html_page import write_report
 from flamma.tasks import TASKS, measures_for
 from flamma.tasks.regression import Regression
 from flamma.types import LocalTask
@@ -146,13 +149,59 @@ def test_other_metrics_of_classification_change_no_weights(tmp_path):
     assert "loss" not in runs[""].config.as_tables()["training"]
 
 
-def test_balanced_accuracy_stays_in_lanes(tmp_path):
+@pytest.mark.parametrize("metric", ["balanced-accuracy", "auc", "loss"])
+def test_metrics_of_labels_stay_in_lanes_and_are_those_of_torch(tmp_path, metric):
+    runs = [
+        flamma.run(
+            LOGISTIC | {"training": {"trainer": trainer}, "evaluation": {"metric": metric}},
+            data=two_classes(),
+            out=tmp_path / trainer,
+        )
+        for trainer in ("auto", "torch")
+    ]
+    assert runs[0].about["trainer"] == "lanes"
+    ours, theirs = (run.history[-1].metric("accuracy") for run in runs)
+    assert ours == pytest.approx(theirs, rel=1e-5)
+
+
+def test_a_run_scored_by_a_loss_treats_less_as_better(tmp_path):
+    heard = []
     run = flamma.run(
-        LOGISTIC | {"evaluation": {"metric": "balanced-accuracy"}},
-        data=two_classes(),
+        LOGISTIC | {"training": {"learning_rate": 0.005}, "evaluation": {"metric": "loss"}},
+        data=numbers(),
+        strategy="fedavg",
+        callbacks=[BestCheckpoint(), EarlyStopping(patience=1)],
+        on_round=heard.append,
         out=tmp_path / "run",
     )
-    assert run.about["trainer"] == "lanes"
+    first, last = run.history[0].evaluation, run.history[-1].evaluation
+    assert first["accuracy"] > last["accuracy"] > 0  # the loss falls, and so the run goes on
+    assert len(run.history) == 3
+    assert best_round(run.path).round == 3
+    scores = run.scores.rounds[3]
+    assert last["accuracy"] == pytest.approx(last["loss"], rel=1e-6)
+    assert last["worst_10"] == last["min"] == pytest.approx(scores.max(), rel=1e-4)
+    assert last["best_10"] == pytest.approx(scores.min(), rel=1e-4)
+    assert (last.scored_by, last.less_is_better) == ("loss", True)
+    assert Run.load(run.path).summary().less_is_better
+    page = write_report(run.path).read_text(encoding="utf-8")
+    assert '"loss, %"' not in page
+    assert '"title":"Final loss of every client"' in page
+
+
+def test_strategies_that_go_by_the_score_of_a_validation_set_take_more_for_better():
+    data = two_classes()
+    data = replace(data, validation_x=data.held_x, validation_y=data.held_y)
+    measures = measures_for("classification", "loss")
+
+    def make_model():
+        return build_model("logistic", data.shape, data.classes, seed=0)
+
+    with ClientRunner(data, make_model, 0, measures=measures) as runner:
+        found = [runner.validate(scale * runner.initial_params) for scale in (0, 1, 9)]
+    assert len({score for _, score in found}) == 3
+    for loss, score in found:
+        assert score == pytest.approx(100 * math.exp(-loss))
 
 
 def test_auc_of_many_classes_is_refused(tmp_path):

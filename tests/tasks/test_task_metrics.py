@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,11 +14,17 @@ from hypothesis import strategies as st
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.tasks import TASKS, measures_for
-from flamma.tasks.classification import area_under_curve, balanced_accuracy
+from flamma.tasks.classification import (
+    AUC,
+    area_under_curve,
+    balanced_accuracy,
+    margin_of_losses,
+)
 from flamma.tasks.measures import PLAIN_MEASURES
 from flamma.tasks.next_token import IGNORED_TOKEN
 from flamma.tasks.own import own_metric
 from flamma.tasks.regression import explained_share
+from flamma.types import ScoreKind
 
 sizes = st.lists(st.integers(0, 6), min_size=1, max_size=5)
 
@@ -101,10 +108,61 @@ def test_token_accuracy_and_loss_leave_out_what_is_not_predicted():
     assert measures.score(marks, targets.numpy()) == pytest.approx(100 * 2 / 3)
 
 
+@given(sizes, st.integers(0, 99))
+def test_the_losses_of_two_classes_order_samples_as_their_margins_do(counts, seed):
+    rng, offsets, labels = drawn(counts, seed, classes=2)
+    margins = rng.integers(-8, 9, labels.size).astype(np.float32)
+    own = torch.tensor(np.where(labels == 1, margins, -margins))
+    losses = torch.nn.functional.softplus(-own).numpy()
+    np.testing.assert_allclose(margin_of_losses(losses, labels), margins, atol=2e-3)
+    # Equal margins of both classes are rounded apart, so that these are not compared.
+    apart = margins + np.where(labels == 1, 0.5, 0.0)
+    own = torch.tensor(np.where(labels == 1, apart, -apart))
+    found = margin_of_losses(torch.nn.functional.softplus(-own).numpy(), labels)
+    np.testing.assert_array_equal(
+        area_under_curve(found.round(2), labels, offsets),
+        area_under_curve(apart, labels, offsets),
+    )
+
+
+def test_losses_that_are_not_numbers_or_infinite_are_the_worst_margins():
+    losses, labels = np.array([math.nan, math.inf, 0.0], np.float32), np.array([1, 0, 1])
+    np.testing.assert_array_equal(margin_of_losses(losses, labels), [math.nan, math.inf, math.inf])
+
+
+def test_perplexity_is_of_tokens_and_loss_of_samples():
+    logits = torch.tensor([[[5.0, 0.0], [5.0, 0.0]], [[0.0, 5.0], [5.0, 0.0]]])
+    targets = torch.tensor([[0, IGNORED_TOKEN], [1, 1]])
+    sure, wrong = math.log1p(math.exp(-5)), math.log1p(math.exp(5))
+    expected = {
+        "perplexity": math.exp((2 * sure + wrong) / 3),
+        "loss": (sure + (sure + wrong) / 2) / 2,
+    }
+    for name, value in expected.items():
+        measures = measures_for("next-token", name)
+        marks = measures.metric.mark(logits, targets, measures.losses(logits, targets)).numpy()
+        assert measures.score(marks, targets.numpy()) == pytest.approx(value, rel=1e-6)
+        assert measures.score_kind == ScoreKind(name, less_is_better=True)
+        broken = torch.full_like(logits, math.nan)
+        marks = measures.metric.mark(broken, targets, measures.losses(broken, targets)).numpy()
+        assert measures.score(marks, targets.numpy()) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("score", "possible"), [(0.0, True), (250.0, True), (math.inf, True), (-1, False)]
+)
+def test_a_loss_is_any_number_from_0(score, possible):
+    assert measures_for("regression", "loss").metric.could_be(score) is possible
+    assert not measures_for("regression", "loss").metric.could_be(math.nan)
+
+
 def test_lanes_are_told_why_they_cannot_be_used():
     assert PLAIN_MEASURES.why_not_lanes() == ""
     assert measures_for("classification", "balanced-accuracy").why_not_lanes() == ""
-    assert "not enough for AUC" in measures_for("classification", "auc").why_not_lanes()
+    assert measures_for("classification", "auc").why_not_lanes() == ""
+    assert measures_for("classification", "loss").why_not_lanes() == ""
+    marked = replace(PLAIN_MEASURES, metric=replace(AUC, from_losses=None))
+    assert "not enough for AUC" in marked.why_not_lanes()
     assert "the loss of regression" in measures_for("regression").why_not_lanes()
     assert "of your own" in measures_for("classification", loss=lambda o, t: o).why_not_lanes()
 

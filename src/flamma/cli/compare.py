@@ -27,13 +27,16 @@ examples:
   flamma compare --suite laptop --datasets mnist --splits shards --out out/mnist
   flamma compare --suite family --datasets digits     all strategies, grouped by family
   flamma compare my-suite.toml --out out/mine --seeds 5
+  flamma compare grid --settings digits-10of10-one-class --strategies fedavg,flamma
   flamma compare --check published/table.json         repeat a table; exit code 1 if it differs
   flamma compare --out out/two --strategies fedavg,flamma --dataset mnist --rounds 60
   flamma compare --out out/fair --strategies fedavg,fairness       a family of `flamma list`
 
 A suite is a TOML file with seeds, datasets, splits, strategies, a table `run` with what all runs
 share (as in a run's configuration) and a table `overrides` with what one strategy, dataset or
-split has for itself; it may extend another one. Options on the command line win over all of it.
+split has for itself; it may extend another one. In place of datasets and splits it may have a
+table `settings.NAME` for each of its settings, with whatever differs in that. Options on the
+command line win over all of it.
 `flamma compare --show-suite` prints the suite, what would run, and where each setting comes from.
 """
 
@@ -57,6 +60,9 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument("--datasets", metavar="A,B,..", help="only these datasets")
     parser.add_argument("--splits", metavar="A,B,..", help="only these splits")
+    parser.add_argument(
+        "--settings", metavar="A,B,..", help="only these settings, of a suite that has settings"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
     parser.add_argument("--show-suite", action="store_true", help="print what would run and stop")
@@ -93,7 +99,7 @@ def run_compare(options: argparse.Namespace) -> int:
             f"--check repeats a table as it was made: leave out {', '.join(changes)}."
         )
     source = suite_of(published) if published and not named else named
-    suite, own = asked_suite(source, options.seeds, chosen, lists)
+    suite, own = asked_suite(_with_settings(source, options), options.seeds, chosen, lists)
     if options.show_suite:
         as_written = suite == read_suite(named)
         _show(suite, suite_text(named or "quick") if as_written else "", options.json)
@@ -122,6 +128,18 @@ def run_compare(options: argparse.Namespace) -> int:
     return 0 if found is None or found.same else 1
 
 
+def _with_settings(source: Suite | str | None, options: argparse.Namespace) -> Suite | str | None:
+    """Return what to compare, with the settings only that are asked for."""
+    if options.settings is None:
+        return source
+    from flamma.experiments.suite import Suite, narrowed, read_suite
+
+    suite = source if isinstance(source, Suite) else read_suite(source)
+    if not suite.settings:
+        raise FlammaError(f"the suite {suite.name} has no settings: use --datasets and --splits.")
+    return narrowed(suite, datasets=listed(options.settings))
+
+
 def _published(path: Path, named: str | None) -> Comparison:
     """Return the table to check against."""
     from flamma.experiments.published import read_published
@@ -138,12 +156,12 @@ def _print_repetition(found: Repetition, options: argparse.Namespace) -> None:
 
         print(json.dumps(found.as_json(), indent=1, allow_nan=False))
         return
-    from flamma.metrics import ComparedMetric, shown_in
+    from flamma.metrics import ComparedMetric, TimeToMetric, shown_in
     from flamma.reports.tables import text_table
     from flamma.strategies import label_of
 
     shown = shown_in("table").items()
-    metrics = {name: m for name, m in shown if not isinstance(m, ComparedMetric)}
+    metrics = {name: m for name, m in shown if not isinstance(m, ComparedMetric | TimeToMetric)}
     header = ["Data", "Split", "Algorithm", "Seed", "Weights", *(m.label for m in metrics.values())]
     lines = []
     for run in found.runs:
@@ -173,9 +191,11 @@ def _finish(comparison: Comparison, suite: Suite, out: Path, options: argparse.N
     from flamma.errors import MissingExtraError
     from flamma.experiments.suite_shown import origin_notes
     from flamma.reports.curves import save_curves
+    from flamma.reports.statistics_charts import save_diagrams
 
     try:
-        pictures = [str(path) for path in save_curves(out, comparison)]
+        drawn = [*save_curves(out, comparison), *save_diagrams(out, comparison)]
+        pictures = [str(path) for path in drawn]
     except MissingExtraError as error:
         pictures = []
         print(f"flamma: no pictures: {error}", file=sys.stderr)
@@ -204,10 +224,16 @@ def show_comparison(folder: Path, as_json: bool) -> None:
 
 def print_comparison(comparison: Comparison, origins: Sequence[str] = ()) -> None:
     """Print the table of a comparison and what its numbers and marks mean."""
+    from flamma.experiments.statistics_text import statistics_note, statistics_of, statistics_table
     from flamma.experiments.table_text import layout, legend, mark_notes
     from flamma.reports.tables import text_table
 
     for dataset, header, lines in layout(comparison, (("*", ""), ("~", ""))):
         print(f"{dataset}\n{text_table(header, lines)}\n")
+    found = statistics_of(comparison.rows)
+    for caption, header, lines in map(statistics_table, found):
+        print(f"{caption}\n{text_table(header, lines)}\n")
+    if found:
+        print(f"{statistics_note(found)}\n")
     notes = [*comparison.evaluation_notes(), *origins, *mark_notes(comparison, "*", "~")]
     print("\n".join([legend(comparison.rows), *notes]))

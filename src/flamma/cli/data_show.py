@@ -125,7 +125,7 @@ def _class_names(config: Config, data: FederatedData) -> tuple[str, ...]:
 
     if config.data.file is not None:
         return tuple(map(str, data.labels))
-    return DATASETS[config.data.dataset].class_names
+    return DATASETS[config.data.dataset].for_task(config.data.task).class_names
 
 
 def _config(options: argparse.Namespace) -> tuple[Config, FederatedData | None]:

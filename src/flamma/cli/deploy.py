@@ -7,9 +7,8 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from flamma.cli import deploy_fetch
+from flamma.cli import deploy_fetch, deploy_hosts, deploy_operate, deploy_sites
 from flamma.cli.interrupts import goes_on_by, resuming
 from flamma.cli.live import Loudness, duration, loudness
 from flamma.cli.parser import Parser
@@ -28,7 +27,14 @@ across machines:
   flamma deploy start /opt/flamma/server           on the server's host
   flamma deploy start /opt/flamma/site0            on the host of site0, with its folder only
   flamma deploy run /opt/flamma/server ...         on the server's host
+  flamma deploy health /opt/flamma/server; flamma deploy logs /opt/flamma/server --follow
   flamma deploy fetch /opt/flamma/site0 --out model.safetensors    the trained model, at a site
+
+sites that come and go, and new keys, without stopping the others:
+  flamma deploy add-site fed west                  its keys and its folder
+  flamma deploy remove-site fed west               its key opens nothing from now on
+  flamma deploy rotate fed west                    a new key; --server and --ca: certificates
+  flamma deploy stop fed --host west               one host's processes
 
 fed/README.md has the exact command for each host; docs/how-to/deploy.md explains all of it.
 """
@@ -49,8 +55,11 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     verbs = deploy.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _register_init(verbs)
     _register_hosts(verbs)
+    deploy_hosts.register(verbs)
+    deploy_sites.register(verbs)
     _register_run(verbs)
     deploy_fetch.register(verbs)
+    deploy_operate.register(verbs)
 
 
 def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
@@ -74,6 +83,9 @@ def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
     )
     init.add_argument("--port", type=int, help="where the server listens for sites")
     init.add_argument("--control-port", type=int, help="where it listens for its own host")
+    init.add_argument(
+        "--metrics-port", type=int, default=0, metavar="PORT", help="tell Prometheus metrics there"
+    )
     init.add_argument(
         "--wheel",
         type=Path,
@@ -104,21 +116,8 @@ def _register_hosts(verbs: argparse._SubParsersAction[Parser]) -> None:
         description="Start server and sites on loopback, and wait until all are online.",
     )
     up.set_defaults(run=run_up)
-    down = verbs.add_parser(
-        "down",
-        help="end what up has started",
-        description="End exactly the processes that up or start began, and their children.",
-    )
-    down.set_defaults(run=run_down)
-    status = verbs.add_parser(
-        "status",
-        help="what runs, who is online, which runs there are",
-        description="Tell what runs, which sites are online, and which runs there are.",
-    )
-    status.set_defaults(run=run_status)
-    for parser in (up, down, status):
-        parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-        parser.add_argument("dir", type=Path, metavar="DIR", help="the deployment's folder")
+    up.add_argument("--json", action="store_true", help="print JSON instead of text")
+    up.add_argument("dir", type=Path, metavar="DIR", help="the deployment's folder")
 
 
 def _register_run(verbs: argparse._SubParsersAction[Parser]) -> None:
@@ -165,6 +164,7 @@ def run_init(options: argparse.Namespace) -> None:
         class_names=classes,
         columns=options.columns,
         wheel=options.wheel,
+        metrics_port=options.metrics_port,
     )
     if options.json:
         print(json.dumps({"path": str(options.dir), "sites": names}, indent=2))
@@ -202,52 +202,6 @@ def run_up(options: argparse.Namespace) -> None:
     print(f"up after {duration(done.seconds)}: {', '.join(done.started)}{again}")
     if loudness(options) > Loudness.QUIET:
         print(f"next: flamma deploy run {options.dir} --strategy flamma --rounds 5")
-
-
-def run_down(options: argparse.Namespace) -> None:
-    """Run ``flamma deploy down``."""
-    from flamma.deploy.loopback import down
-
-    ended = down(options.dir)
-    if options.json:
-        print(json.dumps({"ended": ended}))
-    elif ended:
-        print(f"down: {', '.join(ended)}")
-    else:
-        print(f"{options.dir} is not up; there was nothing to end.")
-
-
-def run_status(options: argparse.Namespace) -> None:
-    """Run ``flamma deploy status``."""
-    from flamma.deploy.loopback import status
-
-    found = status(options.dir)
-    if options.json:
-        print(json.dumps(found, indent=2))
-        return
-    _print_status(found)
-
-
-def _print_status(found: dict[str, Any]) -> None:
-    from flamma.reports.tables import text_table
-
-    rows = []
-    for host, about in found["hosts"].items():
-        alive = [f"{n} {p['pid']}" for n, p in about["processes"].items() if p["alive"]]
-        dead = [n for n, p in about["processes"].items() if not p["alive"]]
-        restarts = sum(p["restarts"] for p in about["processes"].values())
-        state = "running" if about["running"] and not dead else "partly dead" if alive else "down"
-        site = found["sites"].get(host, "")
-        rows.append([host, state, site, str(restarts), ", ".join(alive)])
-    for site, state in found["sites"].items():
-        if site not in found["hosts"]:
-            rows.append([site, "elsewhere", state, "", ""])
-    print(text_table(["host", "state", "network", "restarts", "processes"], rows, left=5))
-    for site, why in found["reasons"].items():
-        print(f"{site}: {why}")
-    if found["runs"]:
-        lines = [[run["run_id"], run["status"], run["details"]] for run in found["runs"]]
-        print("\n" + text_table(["run", "status", "details"], lines, left=3))
 
 
 def run_deployed(options: argparse.Namespace) -> None:

@@ -108,8 +108,9 @@ class RoundDisplay(LiveLine):
         left = self.left(number, self.rounds - number)
         whole = round_line(record, self.rounds)
         head, *others = whole.split("  ")
-        accuracy = "".join(f"  {part}" for part in others if part.startswith("accuracy "))
-        shorter = (f"{head}{accuracy}{left}", f"{head}{left}", head)
+        name = "" if record.evaluation is None else record.evaluation.score_kind.name
+        score = "".join(f"  {part}" for part in others if name and part.startswith(f"{name} "))
+        shorter = (f"{head}{score}{left}", f"{head}{left}", head)
         self.show(f"{whole}{left}", *shorter, force=number == self.rounds)
 
     def notice(self, text: str) -> None:
@@ -200,8 +201,6 @@ def round_line(record: RoundRecord, rounds: int) -> str:
     >>> round_line(RoundRecord(3, (1, 2), (), {}, 0.5, (4, 5), None, 9, evaluation), 10)
     'round  3/10  γ 0.500  epochs 4.5  accuracy 71.2%  variance 605.2'
     """
-    from flamma.experiments.summary import scored_by
-
     epochs = record.local_epochs
     mean = sum(epochs) / len(epochs) if epochs else 0.0
     parts = [
@@ -209,9 +208,12 @@ def round_line(record: RoundRecord, rounds: int) -> str:
         f"γ {record.decay_factor:.3f}",
         f"epochs {mean:.1f}",
     ]
-    if record.evaluated:
-        parts.append(f"{scored_by([record]) or 'accuracy'} {record.metric('accuracy'):.1f}%")
-        parts.append(f"variance {record.metric('accuracy_variance'):.1f}")
+    score, variance = record.metric("accuracy"), record.metric("accuracy_variance")
+    if record.evaluation is not None and score is not None:
+        kind = record.evaluation.score_kind
+        parts.append(f"{kind.name} {kind.text(score)}")
+        if variance is not None:
+            parts.append(f"variance {variance:.{'3g' if kind.less_is_better else '1f'}}")
     if record.evaluation is not None and record.evaluation.sample is not None:
         parts.append(f"of {record.evaluation.sample:,} sampled clients")
     if record.evaluation is not None and record.evaluation.personal:

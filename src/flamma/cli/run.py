@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from flamma.errors import FlammaError
 if TYPE_CHECKING:
     from flamma.experiments.callbacks import Tracker
     from flamma.experiments.run import Run
+    from flamma.experiments.summary import Summary
 
 TABLE_FILE = "table.json"
 """The file in a comparison's directory that tells it from a run's."""
@@ -277,7 +278,7 @@ def print_run(run: Run, as_json: bool) -> None:
     )
     rows = [
         [metric.title, _number(summary.final.get(name)), _number(summary[name])]
-        for name, metric in shown_in("show", summary.scored_by).items()
+        for name, metric in shown_in("show", summary.score_kind).items()
     ]
     print(text_table(["", "final", "last ten rounds"], rows))
     if summary.sample is not None:
@@ -289,6 +290,8 @@ def print_run(run: Run, as_json: bool) -> None:
         f"\nlocal epochs {summary['epochs_total']:.0f}, failures {summary.failures}, "
         f"abstentions {summary.abstentions}, {summary['seconds']:.1f} s"
     )
+    if told := _times(summary, config.clock.targets):
+        print(told)
     if summary.surveyed:
         print(
             f"losses asked for before selections: {summary.surveyed:,}, for which "
@@ -308,6 +311,21 @@ def print_run(run: Run, as_json: bool) -> None:
         print(f"params_sha256 {run.params_sha256}\nrun directory {run.path}{_large(run.path)}")
     else:
         print(f"not finished: flamma resume {run.path}")
+
+
+def _times(summary: Summary, targets: Mapping[str, float]) -> str:
+    """Return the virtual time that a run took, and when it reached its targets, if it has any."""
+    if summary["virtual_seconds"] is None:
+        return ""
+    parts = [f"virtual time {_number(summary['virtual_seconds'])} s"]
+    words = {"seconds_to_accuracy": "accuracy", "seconds_to_fairness": "accuracy_variance"}
+    for name, of in words.items():
+        if of in targets:
+            what = f"{of.replace('_', ' ')} {targets[of]:g}"
+            when = summary[name]
+            reached = "not reached" if when is None else f"reached at {_number(when)} s"
+            parts.append(f"{what} {reached}")
+    return ", ".join(parts)
 
 
 def _large(folder: Path) -> str:

@@ -48,9 +48,10 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument(
         "--objective",
-        choices=["fair", "accuracy"],
+        choices=["fair", "mean", "accuracy"],
         default="fair",
-        help="mean accuracy less its standard deviation over clients (fair), or the mean alone",
+        help="mean accuracy, or another evaluation.metric, less its standard deviation over "
+        "clients (fair), or the mean alone (mean, or as before accuracy)",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory (default out/tune)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -63,7 +64,7 @@ def run_tune(options: argparse.Namespace) -> None:
     """Run ``flamma tune``."""
     from flamma.experiments.config import read_config
     from flamma.experiments.own import configured
-    from flamma.experiments.search import tune_config
+    from flamma.experiments.search import score_text, tune_config
     from flamma.reports.tables import text_table
 
     tables = {"seed": 1000} | (read_config(options.config) if options.config else {})
@@ -89,16 +90,15 @@ def run_tune(options: argparse.Namespace) -> None:
     rows = [
         [
             *(f"{v:.4g}" if isinstance(v, float) else str(v) for v in t["options"].values()),
-            f"{t['score']:.2f}",
+            score_text(t["score"]),
         ]
         for t in best
     ]
     print(text_table([*found.options, "score"], rows, left=0))
     given_up = sum(t["given_up"] for t in found.trials)
     print(
-        f"\n{len(found.trials)} trials, {given_up} given up early. Score: mean accuracy"
-        f"{' less its standard deviation over clients' if options.objective == 'fair' else ''}, "
-        f"%, last ten rounds.\nBest: {out / 'best.toml'}"
+        f"\n{len(found.trials)} trials, {given_up} given up early. Score: {found.scored_by}, "
+        f"last ten rounds.\nBest: {out / 'best.toml'}"
     )
 
 
@@ -124,6 +124,8 @@ class _Display(LiveLine):
     def __call__(self, number: int, tried: dict[str, Any], score: float | None) -> None:
         self.best = max(self.best, -float("inf") if score is None else score)
         what = ", ".join(f"{name} {value:.4g}" for name, value in tried.items())
-        came_to = "given up" if score is None else f"score {score:.2f}"
-        trial, best = f"trial {number + 1}", f"best {self.best:.2f}"
+        from flamma.experiments.search import score_text
+
+        came_to = "given up" if score is None else f"score {score_text(score)}"
+        trial, best = f"trial {number + 1}", f"best {score_text(self.best)}"
         self.show(f"{trial}: {what}: {came_to} ({best})", f"{trial}: {best}", trial, force=True)

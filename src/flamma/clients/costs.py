@@ -8,7 +8,7 @@ one by an entry point of the group ``flamma.costs``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +37,14 @@ class CostedClients:
         The seed of the experiment.
     seconds_per_epoch : callable, optional
         Times a local epoch of each client; None where nothing can be timed.
+    clock_seconds : ndarray, optional
+        The virtual seconds of an epoch of each client; None where there is no virtual clock.
     """
 
     count: int
     seed: int
     seconds_per_epoch: Callable[[], Floats] | None = None
+    clock_seconds: Floats | None = None
 
 
 CostKind = Callable[..., Floats]
@@ -71,10 +74,21 @@ def lognormal(
     spread : float
         The standard deviation of the logarithm of a cost; 0 makes all equal.
     """
+    return around_median("costs", clients.seed, clients.count, value, spread)
+
+
+def around_median(what: str, seed: int, count: int, median: float, spread: float) -> Floats:
+    """Draw positive numbers around a median, by a stream of their own.
+
+    Raises
+    ------
+    ConfigError
+        If the spread, the standard deviation of their logarithm, is negative or not finite.
+    """
     if not (math.isfinite(spread) and spread >= 0):
-        raise ConfigError(f"the spread of costs must be finite and at least 0, not {spread:g}.")
-    costs: Floats = value * exp(spread * normal(stream(clients.seed, "costs"), clients.count))
-    return costs
+        raise ConfigError(f"the spread of {what} must be finite and at least 0, not {spread:g}.")
+    drawn: Floats = median * exp(spread * normal(stream(seed, what), count))
+    return drawn
 
 
 def measured(clients: CostedClients, *, value: float = DEFAULT_VALUE) -> Floats:
@@ -97,6 +111,22 @@ def measured(clients: CostedClients, *, value: float = DEFAULT_VALUE) -> Floats:
     return costs
 
 
+def by_clock(clients: CostedClients, *, value: float = DEFAULT_VALUE) -> Floats:
+    """Charge for the virtual seconds of an epoch, by the table ``[clock]``.
+
+    Parameters
+    ----------
+    value : float
+        The price of one virtual second of training.
+    """
+    if clients.clock_seconds is None:
+        raise ConfigError(
+            "costs by the clock need clients with a speed in virtual time: set clock.speeds."
+        )
+    costs: Floats = value * clients.clock_seconds
+    return costs
+
+
 def from_csv(clients: CostedClients, *, file: str = "") -> Floats:
     """Read the column ``cost`` of a CSV file with one line per client.
 
@@ -108,18 +138,35 @@ def from_csv(clients: CostedClients, *, file: str = "") -> Floats:
     if not file:
         raise ConfigError("csv costs need the path of a file with the column cost: costs.file.")
     _, costs = read_costs(Path(file))
-    if len(costs) != clients.count:
+    return one_for_each(file, "costs", costs, clients.count)
+
+
+def one_for_each(where: str, what: str, values: Sequence[float], clients: int) -> Floats:
+    """Return what a file or a list has for each client.
+
+    Raises
+    ------
+    ConfigError
+        If it is not one number for each of them.
+    """
+    if len(values) != clients:
         raise ConfigError(
-            f"{file} has the costs of {len(costs)} clients, but there are {clients.count}: make "
+            f"{where} has the {what} of {len(values)} clients, but there are {clients}: make "
             f"them equally many."
         )
-    return np.array(costs, dtype=np.float64)
+    return np.array(values, dtype=np.float64)
 
 
 COSTS: Registry[CostKind] = Registry(
     "kind of costs",
     "flamma.costs",
-    {"constant": constant, "lognormal": lognormal, "measured": measured, "csv": from_csv},
+    {
+        "constant": constant,
+        "lognormal": lognormal,
+        "measured": measured,
+        "csv": from_csv,
+        "clock": by_clock,
+    },
 )
 """The kinds of costs by name."""
 

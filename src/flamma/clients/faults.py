@@ -20,6 +20,9 @@ from flamma.types import Floats, Ints
 
 Flags = NDArray[np.bool_]
 
+SIMULATED_LATE = "late (simulated)"
+"""Why a client gives no answer that was too late by simulated faults or the virtual clock."""
+
 
 @dataclass(frozen=True)
 class Faults:
@@ -85,7 +88,7 @@ class Faults:
         who: Ints = np.array(selected, dtype=np.int64)
         late, fails = self.late(seed, round, who), self.fails(seed, round, who)
         return {
-            int(client): "late (simulated)" if is_late else "failed (simulated)"
+            int(client): SIMULATED_LATE if is_late else "failed (simulated)"
             for client, is_late, is_broken in zip(who, late, fails, strict=True)
             if is_late or is_broken
         }

@@ -46,6 +46,17 @@ def read_costs(path: Path) -> tuple[list[str], list[float]]:
     return names, values["cost"]
 
 
+def read_column(path: Path, column: str) -> list[float]:
+    """Return one column of positive numbers of a CSV file; others do not matter.
+
+    Raises
+    ------
+    InputFileError
+        As :func:`read_clients`.
+    """
+    return _read_columns(path, (column,))[1][column]
+
+
 def _read_columns(path: Path, needed: tuple[str, ...]) -> tuple[list[str], dict[str, list[float]]]:
     reader = csv.DictReader(io.StringIO(read_text(path, MOST_CSV_BYTES)), skipinitialspace=True)
     try:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flamma.data.datasets import DATASETS, load_dataset
 from flamma.data.federated import FederatedData
 from flamma.data.records import Dataset
-from flamma.data.splits import SPLITS, Pool, split_owners
+from flamma.data.splits import GROUPS_SPLIT, MIN_SAMPLES, SPLITS, Pool, split_owners
 from flamma.errors import DataError
 from flamma.registry import Choice
 from flamma.seeding import stream
@@ -57,6 +57,7 @@ def build_federation(
     validation_samples: int = VALIDATION_SAMPLES,
     held_out: float = HELD_OUT,
     data_dir: Path | None = None,
+    task: str | None = None,
     **options: Any,
 ) -> FederatedData:
     """Return a dataset split over clients, each with a held-out part of the same distribution.
@@ -90,6 +91,8 @@ def build_federation(
         The share of each client's samples that is held out.
     data_dir : Path, optional
         The folder of all datasets, instead of ``FLAMMA_DATA`` or the user's cache.
+    task : str, optional
+        What is to be predicted, if the dataset has several tasks.
     **options
         Options of the split, such as ``alpha``; see :mod:`flamma.data.splits`.
 
@@ -111,18 +114,18 @@ def build_federation(
     _check(train_samples, test_samples, validation_samples, held_out, seed)
     pool = None if train_samples is None else pool_size(train_samples, held_out)
     wanted = _wanted(dataset, clients, pool, validation_samples)
-    source = load_dataset(dataset, data_dir, wanted)
-    task = TASKS[source.task]
+    source = load_dataset(dataset, data_dir, wanted, task)
+    learnt = TASKS[source.task]
     samples = pool_of(source, clients, seed)
     part = partition(samples, chosen, pool, validation_samples, held_out, dataset)
-    natural = chosen.name == "groups" and clients == len(source.group_names)
-    test_labels = source.test_y if task.labels_samples else np.zeros(len(source.test_y), np.int64)
+    natural = chosen.name == GROUPS_SPLIT and clients == len(source.group_names)
+    test_labels = source.test_y if learnt.labels_samples else np.zeros(len(source.test_y), np.int64)
     test = _test_subset(test_labels, samples.classes, test_samples, dataset)
     rows = np.concatenate((part.train, part.held, part.validation))
     cuts = np.cumsum((part.train.size, part.held.size))
     train_x, held_x, validation_x = np.split(source.training_samples(rows), cuts)
-    given = np.asarray(source.train_y, dtype=task.target_type)
-    targets = shared_zeros((rows.size, *given.shape[1:]), task.target_type)
+    given = np.asarray(source.train_y, dtype=learnt.target_type)
+    targets = shared_zeros((rows.size, *given.shape[1:]), learnt.target_type)
     np.take(given, rows, axis=0, out=targets, mode="clip")  # "raise" would copy
     train_y, held_y, validation_y = np.split(targets, cuts)
     return FederatedData(
@@ -133,7 +136,7 @@ def build_federation(
         held_y,
         part.held_offsets,
         source.standardised(source.test_x[test]),
-        np.asarray(source.test_y[test], dtype=task.target_type),
+        np.asarray(source.test_y[test], dtype=learnt.target_type),
         validation_x,
         validation_y,
         classes=source.classes,
@@ -195,7 +198,10 @@ def partition(
     rest = np.delete(np.arange(labels.size), server)
     if wanted is not None:
         rng = stream(seed, "split-subset")
-        rest = rest[balanced_sample(labels[rest], classes, wanted, rng)]
+        drawn = balanced_sample(labels[rest], classes, wanted, rng)
+        if samples.groups is not None and split.name == GROUPS_SPLIT:
+            drawn = with_each_group(drawn, samples.groups[rest], samples.clients)
+        rest = rest[drawn]
     groups = None if samples.groups is None else samples.groups[rest]
     owners = split_owners(split, replace(samples, labels=labels[rest], groups=groups))
     held = held_out_mask(owners, labels[rest], samples.clients, seed, held_out)
@@ -227,6 +233,26 @@ def balanced_sample(labels: Ints, classes: int, count: int, rng: np.random.Gener
     turn = rng.permutation(classes)[labels[order]]
     chosen = order[np.argsort(classes * rank + turn)[:count]]  # all differ: any sort will do
     return rng.permutation(chosen)
+
+
+def with_each_group(drawn: Ints, groups: Ints, clients: int) -> Ints:
+    """Return a sample with what it lacks of small groups, if each group is to be a client.
+
+    A client needs one sample to train on and one that is held out; the first ones that were not
+    drawn are added.
+
+    Examples
+    --------
+    >>> with_each_group(np.array([4, 0, 1]), np.array([0, 0, 0, 1, 1]), clients=2)
+    array([4, 0, 1, 3])
+    """
+    sizes = np.bincount(groups)
+    if clients != np.count_nonzero(sizes):
+        return drawn
+    lacking = MIN_SAMPLES - np.bincount(groups[drawn], minlength=sizes.size)
+    left = np.setdiff1d(np.arange(groups.size), drawn)
+    added = [left[groups[left] == group][: lacking[group]] for group in np.flatnonzero(lacking > 0)]
+    return np.concatenate((drawn, *added))
 
 
 def held_out_mask(

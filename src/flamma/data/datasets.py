@@ -64,7 +64,12 @@ DATASETS: Registry[DatasetEntry] = Registry(
 )
 
 
-def load_dataset(name: str, data_dir: Path | None = None, samples: int | None = None) -> Dataset:
+def load_dataset(
+    name: str,
+    data_dir: Path | None = None,
+    samples: int | None = None,
+    task: str | None = None,
+) -> Dataset:
     """Return a dataset from this machine; nothing is downloaded here.
 
     Parameters
@@ -75,6 +80,8 @@ def load_dataset(name: str, data_dir: Path | None = None, samples: int | None = 
         The folder of all datasets, instead of ``FLAMMA_DATA`` or the user's cache.
     samples : int, optional
         How many training samples a generated dataset makes; other datasets ignore it.
+    task : str, optional
+        What is to be predicted, if the dataset has several tasks.
 
     Raises
     ------
@@ -87,7 +94,7 @@ def load_dataset(name: str, data_dir: Path | None = None, samples: int | None = 
     >>> digits.train_x.shape, digits.test_x.shape, digits.classes
     ((1442, 1, 28, 28), (355, 1, 28, 28), 10)
     """
-    entry = DATASETS[name]
+    entry = DATASETS[name].for_task(task)
     return entry.load(data_folder(data_dir) / name, entry.train if samples is None else samples)
 
 

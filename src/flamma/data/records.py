@@ -203,6 +203,7 @@ class DatasetEntry:
     ``task`` is what is to be predicted; where that is no class, ``class_names`` has a name for each
     number that a model gives: the tokens, or one name for regression. ``defaults`` are settings of
     a configuration, such as ``model.name``, that fit the dataset where nothing else is asked for.
+    ``other_tasks`` are what else can be predicted, each with its own entry.
     """
 
     about: str
@@ -216,8 +217,24 @@ class DatasetEntry:
     generated: bool = False
     task: str = DEFAULT_TASK
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    other_tasks: Mapping[str, DatasetEntry] = field(default_factory=dict)
 
     @property
     def classes(self) -> int:
         """How many classes there are."""
         return len(self.class_names)
+
+    def for_task(self, task: str | None) -> DatasetEntry:
+        """Return the entry with what is to be predicted; itself if nothing is asked for.
+
+        Raises
+        ------
+        DataError
+            If the dataset has no such task.
+        """
+        if task in (None, self.task):
+            return self
+        if task not in self.other_tasks:
+            tasks = " or ".join((self.task, *self.other_tasks))
+            raise DataError(f"the task of this dataset is {tasks}, not {task}: set data.task.")
+        return self.other_tasks[task]

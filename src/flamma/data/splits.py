@@ -23,6 +23,8 @@ from flamma.types import Floats, Ints
 
 MIN_SAMPLES = 2
 """The fewest samples of a client: one to train on, one held out."""
+GROUPS_SPLIT = "groups"
+"""The split by natural groups."""
 MAX_DRAWS = 50
 """How many times the Dirichlet split draws before it gives up."""
 

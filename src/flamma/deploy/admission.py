@@ -11,7 +11,7 @@ import asyncio
 import base64
 import datetime
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,10 +58,18 @@ class SiteKeys:
     """
 
     def __init__(self, files: Mapping[str, Path]) -> None:
+        self.replace(files)
+
+    def replace(self, files: Mapping[str, Path]) -> None:
+        """Go by other keys from now on; if one cannot be read, all stay as they are."""
         self._keys = {
             base64.b64encode(public_key_bytes(path)): (name, load_public_key(path))
             for name, path in files.items()
         }
+
+    def known(self) -> dict[str, bytes]:
+        """Return the sites' keys as they are in the headers, by the sites' names."""
+        return {name: key for key, (name, _) in self._keys.items()}
 
     def site_of(self, headers: Headers) -> str | None:
         """Return the site that has signed a request, None if none has or not just now."""
@@ -115,6 +123,7 @@ class Connections:
         self._transports: dict[Peer, asyncio.Transport] = {}
         self._timers: dict[Peer, asyncio.TimerHandle] = {}
         self._strangers: dict[Peer, None] = {}  # the oldest first
+        self._sites: dict[Peer, str] = {}
 
     def opened(self, peer: Peer, transport: asyncio.Transport) -> None:
         """Give a new connection some time, in place of the oldest stranger if there are many."""
@@ -128,13 +137,20 @@ class Connections:
         """Forget a connection."""
         self._strangers.pop(peer, None)
         self._transports.pop(peer, None)
+        self._sites.pop(peer, None)
         if timer := self._timers.pop(peer, None):
             timer.cancel()
 
+    def cut_off(self, sites: Collection[str]) -> None:
+        """Close all connections of some sites."""
+        for peer in [peer for peer, site in self._sites.items() if site in sites]:
+            self._cut(peer)
+
     @contextmanager
-    def serving(self, peer: Peer) -> Iterator[None]:
+    def serving(self, peer: Peer, site: str) -> Iterator[None]:
         """Keep a connection open while a request that a site has signed is answered."""
         self._strangers.pop(peer, None)
+        self._sites[peer] = site
         if timer := self._timers.pop(peer, None):
             timer.cancel()
         try:

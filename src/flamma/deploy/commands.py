@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flamma.deploy.hosts import LOOPBACK_NAMES, SITE, Host, ServerHost, SiteHost
+from flamma.deploy.liveness import SIGNS_FILE
+from flamma.deploy.logs import event_environment
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.errors import MissingExtraError
 
+DATABASE_FILE = "superlink.db"
+"""The SuperLink's database, in the server's state."""
 READY_FILE = "ready"
 """The file that a site's worker writes once it can take messages."""
 SUPEREXEC_POLL_SECONDS = 0.5
@@ -20,10 +24,24 @@ SUPEREXEC_POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Command:
-    """The command line of one process, and its name in logs and ``status``."""
+    """The command line of one process.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in logs and ``status``.
+    words : tuple of str
+        The command line.
+    reads : tuple of Path
+        What it reads once, so that it is restarted when one of these files is replaced.
+    signs : Path or None
+        Where it gives signs of life.
+    """
 
     name: str
     words: tuple[str, ...]
+    reads: tuple[Path, ...] = ()
+    signs: Path | None = None
 
 
 def commands_of(host: Host, loopback: bool, runtime_port: int) -> list[Command]:
@@ -35,17 +53,17 @@ def commands_of(host: Host, loopback: bool, runtime_port: int) -> list[Command]:
 
 
 def server_commands(host: ServerHost, loopback: bool) -> list[Command]:
-    """Return the SuperLink, its proxy, and the superexec that starts the ServerApps."""
+    """Return the SuperLink, its proxy, the superexec that starts ServerApps, perhaps metrics."""
     folder, own = host.folder, f"127.0.0.1:{host.control_port}"
     superlink = (
         script("flower-superlink"),
         *("--host", "127.0.0.1", "--port", str(host.control_port)),
-        *("--ssl-certfile", str(folder / "server.pem")),
-        *("--ssl-keyfile", str(folder / "server.key")),
+        *("--ssl-certfile", str(host.certificate)),
+        *("--ssl-keyfile", str(host.certificate_key)),
         *("--ssl-ca-certfile", str(host.authority)),
         *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
         *("--isolation", "process", "--superexec-auth-secret-file", str(host.secret)),
-        *("--database", str(host.state / "superlink.db")),
+        *("--database", str(host.state / DATABASE_FILE)),
     )
     superexec = (
         script("flower-superexec"),
@@ -54,17 +72,21 @@ def server_commands(host: ServerHost, loopback: bool) -> list[Command]:
     )
     listen = "127.0.0.1" if loopback else host.listen
     proxy = (sys.executable, "-m", "flamma.deploy.proxy", str(folder), listen)
+    metrics = Command("metrics", (sys.executable, "-m", "flamma.deploy.metrics", str(folder)))
     return [
-        Command("superlink", superlink),
+        Command("superlink", superlink, (host.certificate, host.authority)),
         Command("proxy", proxy),
-        Command("superexec", superexec),
+        Command("superexec", superexec, (host.authority,)),
+        *([metrics] if host.metrics_port else []),
     ]
 
 
 def site_commands(host: SiteHost, loopback: bool, runtime_port: int) -> list[Command]:
     """Return the SuperNode and the worker that answers its messages."""
+    script("flower-supernode")  # or say that Flower is missing
+    signs = host.state / SIGNS_FILE
     supernode = (
-        *(sys.executable, "-m", "flamma.deploy.supernode"),
+        *(sys.executable, "-m", "flamma.deploy.supernode", str(signs)),
         *("--superlink", server_address(host, loopback)),
         *("--root-certificates", str(host.authority)),
         *("--auth-supernode-private-key", str(host.key)),
@@ -76,7 +98,8 @@ def site_commands(host: SiteHost, loopback: bool, runtime_port: int) -> list[Com
         *(sys.executable, "-m", "flamma.deploy.prefork", f"127.0.0.1:{runtime_port}"),
         *(str(host.secret), str(host.state / READY_FILE), host.app, str(host.folder / SITE)),
     )
-    return [Command("supernode", supernode), Command("worker", worker)]
+    read = (host.authority, host.key)
+    return [Command("supernode", supernode, read, signs), Command("worker", worker)]
 
 
 def server_address(host: SiteHost, loopback: bool) -> str:
@@ -90,6 +113,7 @@ def environment(host: Host) -> dict[str, str]:
     return {
         **os.environ,
         **OFFLINE_ENVIRONMENT,
+        **event_environment(host),
         "FLWR_HOME": str(host.flower_home),
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(SUPEREXEC_POLL_SECONDS),
         "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",

@@ -40,6 +40,11 @@ class Node:
     public_key: bytes
 
     @property
+    def registered(self) -> bool:
+        """Whether it was not unregistered, which cannot be undone."""
+        return self.status != "unregistered"
+
+    @property
     def online(self) -> bool:
         """Whether the SuperLink hears from it."""
         return self.status == "online"
@@ -95,10 +100,15 @@ class Control:
         return [Node(n.node_id, n.status, n.public_key) for n in answer.nodes_info]
 
     def register(self) -> dict[str, int]:
-        """Register the keys of sites that are not registered yet; return all sites' node ids."""
-        from flwr.proto.control_pb2 import RegisterNodeRequest
+        """Register the keys of the sites and no others; return all sites' node ids.
 
-        known = {node.public_key: node.node_id for node in self.nodes()}
+        A key that belongs to no site any more is unregistered: the SuperLink refuses it at once,
+        and for good.
+        """
+        from flwr.proto.control_pb2 import RegisterNodeRequest, UnregisterNodeRequest
+
+        known = {node.public_key: node.node_id for node in self.nodes() if node.registered}
+        former = set(known.values())
         found = {}
         for name in self.host.sites:
             key = public_key_bytes(self.host.public_key(name))
@@ -106,6 +116,8 @@ class Control:
                 request = RegisterNodeRequest(public_key=key, name=name)
                 known[key] = self._ask("RegisterNode", request).node_id
             found[name] = known[key]
+        for node in former - set(found.values()):
+            self._ask("UnregisterNode", UnregisterNodeRequest(node_id=node))
         return found
 
     def offline(self) -> tuple[str, ...]:
@@ -184,6 +196,11 @@ def known_nodes(host: ServerHost) -> dict[str, int]:
         return {}
 
 
+def write_nodes(host: ServerHost, nodes: Mapping[str, int]) -> None:
+    """Write down the node id of each site."""
+    write_atomically(host.nodes, json.dumps(nodes, indent=1).encode())
+
+
 def _run(run: Any) -> FlowerRun:
     status = run.status
     return FlowerRun(run.run_id, status.status, status.sub_status, status.details)
@@ -202,7 +219,7 @@ def main() -> None:
             if time.monotonic() > until:
                 sys.exit(f"flamma: {error}")
             time.sleep(REGISTER_RETRY_SECONDS)
-    write_atomically(host.nodes, json.dumps(nodes, indent=1).encode())
+    write_nodes(host, nodes)
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ class Deployment(NetworkEngine):
             If the run cannot be submitted, or ends before all of its rounds are done.
         """
         from flamma.deploy.following import Followed
-        from flamma.deploy.runs import check_online
+        from flamma.deploy.runs import check_online, run_sites
 
         if assignment.data is not None or assignment.model is not None:
             raise ConfigError(
@@ -126,15 +126,16 @@ class Deployment(NetworkEngine):
                 "engine.server is missing: name the server's folder, or use flamma deploy run."
             )
         server, config = read_server(Path(self.server)), assignment.config
-        if config.data.clients != len(server.sites):
+        folder = RunFolder(Path(os.path.abspath(assignment.folder.path)))
+        count = len(run_sites(server, folder))
+        if config.data.clients != count:
             raise DeployError(
-                f"the federation has {len(server.sites)} sites, not {config.data.clients}: set "
-                f"data.clients to {len(server.sites)}, or leave it to flamma deploy run."
+                f"the federation has {count} sites, not {config.data.clients}: set "
+                f"data.clients to {count}, or leave it to flamma deploy run."
             )
         self.quorum(config.data.clients)
         if assignment.begins:
             check_online(server)
-        folder = RunFolder(Path(os.path.abspath(assignment.folder.path)))
         callbacks = assignment.callbacks
         there, told = callbacks.hand_over(), callbacks.following(config, folder)
         run = Followed(server, folder, config, told, callbacks.notice, self.longest_wait)

@@ -72,6 +72,8 @@ class ServerHost(Host):
         The SuperLink's own port, on the loopback address only.
     sites : tuple of str
         The names of the sites; a site's position is its client number in the runs.
+    metrics_port : int
+        The port of the loopback address that tells metrics to Prometheus; 0 for none.
     data : mapping
         The ``[data]`` table and the ``seed`` of every run, so that it matches the sites' slices.
     class_names : tuple of str
@@ -84,17 +86,21 @@ class ServerHost(Host):
     validation : mapping
         The server's own validation set where sites bring their own data, with the keys of the
         table ``[data]`` of a site: ``npz``, ``parquet`` or ``folder``.
+    answer_bytes : int
+        The most bytes of one answer of a site; 0 for four times those of the order, and 16 MiB.
     """
 
     listen: str
     port: int
     control_port: int
     sites: tuple[str, ...]
+    metrics_port: int = 0
     data: Mapping[str, Any] = field(default_factory=dict)
     class_names: tuple[str, ...] = ()
     columns: str = ""
     samples: Mapping[str, Any] = field(default_factory=dict)
     validation: Mapping[str, Any] = field(default_factory=dict)
+    answer_bytes: int = 0
 
     def __post_init__(self) -> None:
         for name in self.sites:
@@ -109,12 +115,28 @@ class ServerHost(Host):
         for key, port in (("port", self.port), ("control_port", self.control_port)):
             if not 0 < port < 65536:
                 raise DeployError(f"{key} must be from 1 to 65535, not {port}.")
+        if self.answer_bytes < 0:
+            raise DeployError(f"answer_bytes must be 0 or more, not {self.answer_bytes}.")
         if self.port == self.control_port:
             raise DeployError(f"port and control_port must be two ports, not {self.port} for both.")
+        if self.metrics_port in (self.port, self.control_port):
+            raise DeployError(f"metrics_port must be a port of its own, not {self.metrics_port}.")
+        if not 0 <= self.metrics_port < 65536:
+            raise DeployError(f"metrics_port must be from 0 to 65535, not {self.metrics_port}.")
 
     def public_key(self, site: str) -> Path:
         """Return where a site's public key lies."""
         return self.folder / "keys" / f"{site}.pub"
+
+    @property
+    def certificate(self) -> Path:
+        """The server's certificate."""
+        return self.folder / "server.pem"
+
+    @property
+    def certificate_key(self) -> Path:
+        """The private key of the server's certificate."""
+        return self.folder / "server.key"
 
     @property
     def nodes(self) -> Path:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flamma.deploy.admission import Allowance, BusyError, Headers
+
+if TYPE_CHECKING:
+    import httpx
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+Parsed = TypeVar("Parsed")
 
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 """The size limit of a request; Flower cuts arrays into pieces of 5 MiB."""
@@ -75,3 +80,21 @@ async def send_answer(send: Send, status: int, body: bytes = b"", headers: Heade
         headers = [*headers, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def parsed(read: Callable[[bytes], Parsed], body: bytes) -> Parsed:
+    """Return a request that was read from its bytes, or refuse it."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return read(body)
+    except DecodeError:
+        raise RequestError(400) from None
+
+
+def made(message: Any) -> httpx.Response:
+    """Return an answer of the proxy's own."""
+    import httpx
+
+    content = {"content-type": "application/protobuf"}
+    return httpx.Response(200, content=message.SerializeToString(), headers=content)

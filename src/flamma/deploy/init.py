@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flamma.deploy import keys, templates
+from flamma.deploy.containers import container_files
 from flamma.deploy.hosts import HOST, SITE, ServerHost, SiteHost, is_loopback
 from flamma.deploy.wheel import Wheel, installed_wheel, read_wheel
 from flamma.errors import DeployError
@@ -31,6 +32,7 @@ def init(
     class_names: Sequence[str] = (),
     columns: Path | None = None,
     wheel: Path | None = None,
+    metrics_port: int = 0,
 ) -> None:
     """Make the folders of a federation.
 
@@ -55,6 +57,8 @@ def init(
         A file that declares the columns of the sites' tables; every host gets a copy.
     wheel : Path, optional
         The wheel of FLamma that the hosts install; by default one of the FLamma that runs here.
+    metrics_port : int
+        The port of the server's loopback address that tells metrics; 0 for none.
 
     Raises
     ------
@@ -77,6 +81,7 @@ def init(
         port=free[0] if port is None else port,
         control_port=free[1] if control_port is None else control_port,
         sites=tuple(names),
+        metrics_port=metrics_port,
         data=data,
         class_names=tuple(class_names),
         columns=COLUMNS_FILE if columns is not None else "",
@@ -88,12 +93,12 @@ def init(
     os.chmod(folder / "ca", 0o700)
     keys.make_server_certificate(server.folder, authority, hosts)
     _write_server(server, packed)
+    if declared:
+        keys.write_public(server.folder / COLUMNS_FILE, declared)
     address = f"[{hosts[0]}]" if ":" in hosts[0] else hosts[0]
     for partition, name in enumerate(names):
         site = SiteHost(folder / "sites" / name, name, f"{address}:{server.port}")
-        _write_site(site, server, partition, packed)
-    for host in (server.folder, *(folder / "sites" / name for name in names)) if declared else ():
-        keys.write_public(host / COLUMNS_FILE, declared)
+        write_site(site, server, partition, packed)
     _write(folder / "README.md", templates.readme(hosts, server, str(folder), packed.name))
 
 
@@ -113,6 +118,7 @@ def _write_server(server: ServerHost, wheel: Wheel) -> None:
         "port": server.port,
         "control_port": server.control_port,
         "sites": server.sites,
+        **({"metrics_port": server.metrics_port} if server.metrics_port else {}),
         **({"class_names": server.class_names} if server.class_names else {}),
         **({"columns": server.columns} if server.columns else {}),
         "data": server.data,
@@ -121,13 +127,26 @@ def _write_server(server: ServerHost, wheel: Wheel) -> None:
     _write_service(server.folder, "server", server.port, wheel)
 
 
-def _write_site(site: SiteHost, server: ServerHost, partition: int, wheel: Wheel) -> None:
+def write_site(
+    site: SiteHost,
+    server: ServerHost,
+    partition: int,
+    wheel: Wheel,
+    partitions: int | None = None,
+) -> None:
+    """Write the folder of a site, and its public key into the server's.
+
+    ``partitions`` is into how many slices a known dataset is cut, by default one for each site.
+    """
     keys.make_site_key(site.key, server.public_key(site.name), site.name)
     keys.make_secret(site.secret)
     keys.write_public(site.authority, server.authority.read_bytes())
     table = {"role": "site", "name": site.name, "server": site.server}
     _write(site.folder / HOST, to_toml(table) + "\n")
-    _write(site.folder / SITE, templates.site_toml(site.name, server, partition))
+    _write(site.folder / SITE, templates.site_toml(site.name, server, partition, partitions))
+    if server.columns:
+        declared = (server.folder / server.columns).read_bytes()
+        keys.write_public(site.folder / server.columns, declared)
     _write_service(site.folder, site.name, None, wheel)
 
 
@@ -136,7 +155,8 @@ def _write_service(folder: Path, name: str, port: int | None, wheel: Wheel) -> N
     requirement = wheel.requirement(f"{templates.INSTALL_PREFIX}/{name}")
     _write(folder / "requirements.txt", templates.requirements(requirement))
     _write(folder / f"flamma-{name}.service", templates.unit(name))
-    _write(folder / "Containerfile", templates.containerfile(name, port))
+    for file, text in container_files(name, port).items():
+        _write(folder / file, text)
     os.chmod(folder, 0o700)
 
 

@@ -1,8 +1,7 @@
-"""``flamma deploy up``, ``down`` and ``status``: a whole federation on this machine."""
+"""``flamma deploy up``, ``down`` and ``stop``: hosts on this machine."""
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -10,15 +9,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flamma.deploy.commands import READY_FILE
 from flamma.deploy.control import Control, known_nodes
-from flamma.deploy.denials import site_reasons
-from flamma.deploy.hosts import HOST, Host, ServerHost, SiteHost, read_host, read_hosts, read_server
+from flamma.deploy.hosts import HOST, Host, ServerHost, SiteHost, read_host, read_hosts
 from flamma.deploy.processes import Process, end_sessions, wait_for_exit
 from flamma.deploy.supervisor import PROCESSES_FILE, check_free, recorded
 from flamma.errors import DeployError, FlammaError
+from flamma.names import unknown
 
 READY_TIMEOUT_SECONDS = 120.0
 """Seconds that a federation has to get ready."""
@@ -52,9 +50,9 @@ def up(folder: Path, timeout: float = READY_TIMEOUT_SECONDS) -> Up:
     """
     begun = time.monotonic()
     hosts = read_hosts(folder)
-    missing = [host for host in hosts if not _alive(host)]
+    missing = [host for host in hosts if not is_alive(host)]
     for host in missing:
-        _end(host)  # what a killed supervisor has left behind
+        end_host(host)  # what a killed supervisor has left behind
         check_free(host)
     started: dict[str, tuple[Host, Process]] = {}
     try:
@@ -65,63 +63,41 @@ def up(folder: Path, timeout: float = READY_TIMEOUT_SECONDS) -> Up:
         _wait_ready(hosts, list(started.values()), begun + timeout)
     except (FlammaError, KeyboardInterrupt):
         for begun_host, _ in started.values():
-            _end(begun_host)
+            end_host(begun_host)
         raise
     running = tuple(host.title for host in hosts if host.title not in started)
     return Up(tuple(started), running, time.monotonic() - begun)
 
 
-def down(folder: Path) -> list[str]:
-    """End the processes that ``up`` or ``start`` began, and return their hosts."""
+def down(folder: Path, name: str | None = None) -> list[str]:
+    """End the processes that ``up`` or ``start`` began, and return their hosts.
+
+    Parameters
+    ----------
+    folder : Path
+        The deployment, or a host's own folder.
+    name : str, optional
+        The only host to end: ``server``, or a site.
+    """
+    if name is not None:
+        host = named_host(folder, name)
+        return [host.title] if end_host(host) else []
     hosts = read_hosts(folder) if not (folder / HOST).exists() else [read_host(folder)]
     # Sites first, so that they can deregister.
-    return [host.title for host in reversed(hosts) if _end(host)]
+    return [host.title for host in reversed(hosts) if end_host(host)]
 
 
-def status(folder: Path) -> dict[str, Any]:
-    """Return the hosts' processes, which sites are online, why others are not, and the runs.
-
-    With the server's folder alone, the processes are those of the server.
-    """
-    server = read_server(folder)
-    whole = server.folder != folder.resolve()
-    hosts = read_hosts(folder) if whole else [server]
-    table: dict[str, Any] = {
-        "hosts": {host.title: _host_status(host) for host in hosts},
-        "sites": dict.fromkeys(server.sites, "unknown"),
-        "reasons": {},
-        "runs": [],
-    }
-    if not _alive(server):
-        return table
-    with contextlib.suppress(DeployError), Control(server) as control:
-        states = {node.node_id: node.status for node in control.nodes()}
-        for name, node in known_nodes(server).items():
-            table["sites"][name] = states.get(node, "not registered")
-        table["runs"] = [
-            {
-                "run_id": str(run.run_id),
-                "status": run.outcome if run.finished else run.status,
-                "details": run.details,
-            }
-            for run in control.runs()
-        ]
-    table["reasons"] = site_reasons(server)
-    return table
+def named_host(folder: Path, name: str) -> ServerHost | SiteHost:
+    """Return one host of a deployment: ``server``, or a site by its name."""
+    server, *sites = read_hosts(folder)
+    found = {"server": server, **{site.title: site for site in sites}}
+    if name not in found:
+        raise DeployError(unknown("host", name, found))
+    return found[name]
 
 
-def _host_status(host: Host) -> dict[str, Any]:
-    _, processes, restarts = recorded(host)
-    return {
-        "running": _alive(host),
-        "processes": {
-            name: {"pid": process.pid, "alive": process.alive, "restarts": restarts[name]}
-            for name, process in processes.items()
-        },
-    }
-
-
-def _alive(host: Host) -> bool:
+def is_alive(host: Host) -> bool:
+    """Return whether a host's supervisor runs on this machine."""
     supervisor, _, _ = recorded(host)
     return supervisor is not None and supervisor.alive
 
@@ -181,7 +157,7 @@ def _last_line(host: Host) -> str:
     return lines[-1].removeprefix("flamma: ") if lines else f"see {host.logs}."
 
 
-def _end(host: Host) -> bool:
+def end_host(host: Host) -> bool:
     """End a host's processes and return whether there were any."""
     supervisor, processes, _ = recorded(host)
     known = [process for process in (supervisor, *processes.values()) if process is not None]

@@ -4,11 +4,11 @@ Flower 1.41 serves three interfaces on one port. Fleet requests are signed with 
 key. Control and runtime requests are not: whoever can reach the port may register keys, submit
 runs or take over a task of the server. So the SuperLink listens on the loopback address only, and
 the network sees this proxy: TLS, the fleet requests in ``ALLOWED_PATHS`` that a registered site has
-signed, a size limit, and time limits. Of other requests only the headers are read.
+signed, size limits, and time limits. Of other requests only the headers are read. A site that is
+removed, or whose key is replaced, is refused from then on, also on connections that are open.
 
-The proxy also turns a SuperNode's polling into long polling. A SuperNode that asks for a message
-and gets none sleeps for three seconds. So the proxy keeps such a request open and polls the
-SuperLink itself, until there is a message or the SuperNode would time out.
+A request for a message is kept open until there is one (:mod:`flamma.deploy.polling`), and an
+answer of a site is passed on once it is whole (:mod:`flamma.deploy.answers`).
 
 Run as ``python -m flamma.deploy.proxy FOLDER``.
 """
@@ -16,14 +16,14 @@ Run as ``python -m flamma.deploy.proxy FOLDER``.
 from __future__ import annotations
 
 import asyncio
-import math
 import ssl
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.deploy.admission import Allowance, Budget, Connections, SiteKeys
+from flamma.deploy.admission import Allowance, Budget, Connections, Headers, SiteKeys
+from flamma.deploy.answers import PUSH_MESSAGES, PUSH_OBJECT, HeldAnswers
 from flamma.deploy.denials import Denials
 from flamma.deploy.hosts import ServerHost, read_server
 from flamma.deploy.http_messages import (
@@ -32,13 +32,18 @@ from flamma.deploy.http_messages import (
     RequestError,
     Scope,
     Send,
+    parsed,
     read_body,
     send_answer,
-    until_disconnected,
 )
+from flamma.deploy.orders import SentOrders
+from flamma.deploy.polling import LongPolling
+from flamma.deploy.traffic import Traffic
+from flamma.deploy.watch import Watch, site_keys
 
 if TYPE_CHECKING:
     import httpx
+    import uvicorn
 
 FLEET = "/v1/fleet/"
 ALLOWED_PATHS = frozenset(
@@ -58,7 +63,8 @@ ALLOWED_PATHS = frozenset(
 )
 """The fleet requests without ``register-node``, which only the server's host may send."""
 
-PULL_MESSAGES = FLEET + "pull-messages"
+PULL_MESSAGES, PULL_OBJECT = FLEET + "pull-messages", FLEET + "pull-object"
+CONFIRM = FLEET + "confirm-message-received"
 MAX_HEADER_BYTES = 16 * 1024
 TLS_HANDSHAKE_SECONDS = 10.0
 OPEN_AFTER_ANSWER_SECONDS = 60
@@ -67,15 +73,10 @@ MAX_CONNECTIONS = 1000
 """Connections at a time; a request over one more is answered with 503."""
 SUPERLINK_TIMEOUT_SECONDS = 60.0
 """Seconds that the SuperLink has to answer one request."""
-LONG_POLL_SECONDS = 20.0
-"""Seconds that a request for a message is kept open; a SuperNode times out after 30."""
-MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.3, 2.0
-"""Seconds between two polls for a site: just after its last message, and much later."""
-MAX_POLLS_PER_SECOND = 30.0
-"""Polls for all sites together; with so many sites that this is not enough, none is kept open."""
-HOP_BY_HOP_HEADERS = frozenset(
-    (b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade")
+OWN_HEADERS = frozenset(
+    (b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"content-length")
 )
+"""Headers that are about one connection or one body, and are not passed on."""
 
 
 class Proxy:
@@ -89,6 +90,12 @@ class Proxy:
         The keys of the sites whose requests are passed on.
     connections : Connections
         The open connections.
+    folder : Path
+        Where answers are kept until they are whole.
+    answer_bytes : int
+        The most bytes of an answer; 0 to go by the size of what it answers.
+    traffic : Traffic, optional
+        What counts requests and tells of them.
     denials : Denials, optional
         Where it is written down why sites are not let in.
     """
@@ -98,24 +105,31 @@ class Proxy:
         client: httpx.AsyncClient,
         keys: SiteKeys,
         connections: Connections,
+        folder: Path,
+        answer_bytes: int = 0,
+        traffic: Traffic | None = None,
         denials: Denials | None = None,
     ) -> None:
         self.client = client
         self.keys = keys
         self.connections = connections
+        self.traffic = traffic or Traffic()
         self.denials = denials
         self.budget = Budget()
-        self.waiting = 0
-        self.last_message: dict[str, float] = {}
+        self.orders = SentOrders(answer_bytes)
+        self.answers = HeldAnswers(self._post, self.orders, folder)
+        self.seen: dict[str, float] = {}
+        self.polling = LongPolling(lambda *request: self._post(PULL_MESSAGES, *request))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on one request, or say why not.
 
-        That is 404 (not allowed), 401 (not signed by a site), 408 (too slow), 413 (too large) or
-        503 (try again).
+        That is 404 (not allowed), 401 (not signed by a site), 403 (another site's), 408 (too slow),
+        413 (too large), 400 (cannot be read) or 503 (try again).
         """
         if scope["type"] != "http":
             return
+        site: str | None = None
         try:
             if scope["method"] != "POST" or scope["path"] not in ALLOWED_PATHS:
                 raise RequestError(404)
@@ -124,81 +138,80 @@ class Proxy:
                 if self.denials is not None:
                     self.denials.note_headers(scope["headers"], str(scope["client"][0]))
                 raise RequestError(401)
-            with self.connections.serving(scope["client"]), self.budget.account(site) as account:
+            self.seen[site] = time.time()
+            self.traffic.seen(site)
+            with (
+                self.connections.serving(scope["client"], site),
+                self.budget.account(site) as account,
+            ):
                 await self._pass_on(site, scope, receive, send, account)
         except DisconnectedError:
             return
         except RequestError as error:
+            self.traffic.refused(error.status, site, scope.get("client"))
             # The rest of the body, if there is one, is not read.
             await send_answer(send, error.status, headers=[(b"connection", b"close")])
 
     async def _pass_on(
         self, site: str, scope: Scope, receive: Receive, send: Send, account: Allowance
     ) -> None:
-        import httpx
-
-        body = await read_body(scope["headers"], receive, account)
-        headers = [(key, value) for key, value in scope["headers"] if key not in HOP_BY_HOP_HEADERS]
-        try:
-            if scope["path"] == PULL_MESSAGES:
-                reply = await self._pull(site, body, headers, receive)
-            else:
-                reply = await self.client.post(scope["path"], content=body, headers=headers)
-        except httpx.TransportError:  # the SuperLink is being restarted
-            raise RequestError(503) from None
+        path = scope["path"]
+        with self.answers.receiving(site):
+            body = await read_body(scope["headers"], receive, account)
+        headers = [(key, value) for key, value in scope["headers"] if key not in OWN_HEADERS]
+        if path == PULL_MESSAGES:
+            reply = await self.polling.pull(site, body, headers, receive)
+            if reply is not None and reply.status_code == 200:
+                self.orders.sent(site, reply.content)
+        elif path == PUSH_MESSAGES:
+            reply = self.answers.begin(site, body, headers)
+        elif path == PUSH_OBJECT:
+            reply = await self.answers.add(site, body, headers)
+        else:
+            reply = await self._pass_plain(site, path, body, headers)
         if reply is not None:
+            self.traffic.passed(site, len(body), len(reply.content))
             if self.denials is not None:
-                self.denials.note_answer(site, scope["path"], reply.status_code, reply.content)
+                self.denials.note_answer(site, path, reply.status_code, reply.content)
             await send_answer(send, reply.status_code, reply.content, _reply_headers(reply))
 
-    async def _pull(
-        self, site: str, body: bytes, headers: list[tuple[bytes, bytes]], receive: Receive
-    ) -> httpx.Response | None:
-        """Return the reply with a message, or without one if time is up; None if the site left."""
-        until = time.monotonic() + LONG_POLL_SECONDS
-        disconnected = asyncio.ensure_future(until_disconnected(receive))
-        self.waiting += 1
-        try:
-            while True:
-                reply = await self.client.post(PULL_MESSAGES, content=body, headers=headers)
-                now = time.monotonic()
-                if reply.status_code != 200:
-                    return reply
-                if _has_message(reply.content):
-                    self.last_message[site] = now
-                    return reply
-                pause = self._pause(site, now)
-                if now + pause > until or pause > MAX_POLL_SECONDS:
-                    return reply
-                await asyncio.wait({disconnected}, timeout=pause)
-                if disconnected.done():  # a message that is pulled now would be lost
-                    return None
-        finally:
-            self.waiting -= 1
-            disconnected.cancel()
+    async def _pass_plain(
+        self, site: str, path: str, body: bytes, headers: Headers
+    ) -> httpx.Response:
+        from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
 
-    def _pause(self, site: str, now: float) -> float:
-        idle = now - self.last_message.get(site, -math.inf)
-        wanted = max(MIN_POLL_SECONDS, min(MAX_POLL_SECONDS, idle / 10))
-        return max(wanted, self.waiting / MAX_POLLS_PER_SECOND)
+        if path == CONFIRM:
+            order = parsed(ConfirmMessageReceivedRequest.FromString, body).message_object_id
+            if self.orders.is_another_s(site, order):
+                raise RequestError(403)
+        reply = await self._post(path, body, headers)
+        if path == PULL_OBJECT and reply.status_code == 200:
+            number = parsed(PullObjectRequest.FromString, body).object_id
+            self.orders.fetched(site, number, reply.content)
+        return reply
+
+    async def _post(self, path: str, body: bytes, headers: Headers) -> httpx.Response:
+        """Send a request to the SuperLink; a SuperNode should try again where that failed.
+
+        A SuperNode that is told of an error of the SuperLink would end.
+        """
+        import httpx
+
+        try:
+            reply = await self.client.post(path, content=body, headers=headers)
+        except httpx.TransportError:  # the SuperLink is being restarted
+            raise RequestError(503) from None
+        if reply.status_code == 500:
+            raise RequestError(503)
+        return reply
 
 
 def _reply_headers(reply: httpx.Response) -> list[tuple[bytes, bytes]]:
     """Return the headers to pass on; httpx has decoded the content, so its length is new."""
-    unfit = {*HOP_BY_HOP_HEADERS, b"content-encoding", b"content-length"}
+    unfit = {*OWN_HEADERS, b"content-encoding"}
     raw = [(key.lower(), value) for key, value in reply.headers.raw]
     length = (b"content-length", str(len(reply.content)).encode())
     return [*((key, value) for key, value in raw if key not in unfit), length]
-
-
-def _has_message(content: bytes) -> bool:
-    from flwr.proto.fleet_pb2 import PullMessagesResponse
-    from google.protobuf.message import DecodeError
-
-    try:
-        return bool(PullMessagesResponse.FromString(content).messages_list)
-    except DecodeError:
-        return True  # let the SuperNode report what it cannot read
 
 
 def run_proxy(host: ServerHost, listen: str) -> None:
@@ -215,16 +228,24 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         limits=limits,
         trust_env=False,
     )
-    keys = SiteKeys({site: host.public_key(site) for site in host.sites})
     connections = Connections()
+    proxy = Proxy(
+        client,
+        SiteKeys(site_keys(host)),
+        connections,
+        host.state / "answers",
+        host.answer_bytes,
+        Traffic.of(host),
+        Denials(host),
+    )
     # uvicorn has no setting for this.
     asyncio.constants.SSL_HANDSHAKE_TIMEOUT = TLS_HANDSHAKE_SECONDS  # type: ignore[attr-defined]
-    uvicorn.run(
-        Proxy(client, keys, connections, Denials(host)),
+    settings = uvicorn.Config(
+        proxy,
         host=listen,
         port=host.port,
-        ssl_certfile=str(host.folder / "server.pem"),
-        ssl_keyfile=str(host.folder / "server.key"),
+        ssl_certfile=str(host.certificate),
+        ssl_keyfile=str(host.certificate_key),
         log_level="warning",
         access_log=False,
         lifespan="off",
@@ -236,6 +257,17 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         limit_concurrency=MAX_CONNECTIONS,
         server_header=False,
     )
+    settings.load()
+    assert settings.ssl is not None
+    asyncio.run(_serve(uvicorn.Server(settings), Watch(host, proxy, settings.ssl, trusted)))
+
+
+async def _serve(server: uvicorn.Server, watch: Watch) -> None:
+    watching = asyncio.create_task(watch.run())
+    try:
+        await server.serve()
+    finally:
+        watching.cancel()
 
 
 def _protocol(connections: Connections) -> type[asyncio.Protocol]:

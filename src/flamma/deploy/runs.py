@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import flamma
 from flamma.deploy.commands import environment, script
 from flamma.deploy.control import Control
 from flamma.deploy.hosts import ServerHost
+from flamma.deploy.known_runs import remember_run
 from flamma.errors import DeployError
 from flamma.experiments.callbacks.base import Callback
 from flamma.experiments.callbacks.recorded import record_callbacks
@@ -111,6 +112,14 @@ def told_reasons(server: ServerHost) -> str:
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 
+def run_sites(server: ServerHost, folder: RunFolder) -> tuple[str, ...]:
+    """Return the sites of a run in the order of its clients: those of the server when it began."""
+    found = folder.read_json(DEPLOYMENT).get("sites")
+    if isinstance(found, list) and found and all(isinstance(name, str) for name in found):
+        return tuple(found)
+    return server.sites
+
+
 def unfinished_run(server: ServerHost, folder: RunFolder) -> int | None:
     """Return Flower's id of the run that still writes to a directory; None if there is none."""
     run_id = str(folder.read_json(DEPLOYMENT).get("run_id", ""))
@@ -144,8 +153,9 @@ def submit(
         record_callbacks(folder.path, callbacks)
     finally:
         folder.close()
+    sites = run_sites(server, folder)
     try:
-        run_id = _submit(server, folder.path)
+        run_id = _submit(server, folder.path, sites)
     except DeployError:
         if new:
             (folder.path / CONFIG).unlink(missing_ok=True)
@@ -154,8 +164,9 @@ def submit(
             with contextlib.suppress(OSError):  # other files are there
                 folder.path.rmdir()
         raise
-    record = {"server": str(server.folder), "run_id": str(run_id)}
+    record = {"server": str(server.folder), "run_id": str(run_id), "sites": sites}
     folder.write(DEPLOYMENT, json.dumps(record, indent=1))
+    remember_run(server, folder.path, run_id)
     return run_id
 
 
@@ -208,10 +219,10 @@ def agreed_file(server: ServerHost) -> str:
     return str(path)
 
 
-def _submit(server: ServerHost, path: Path) -> int:
+def _submit(server: ServerHost, path: Path, names: Sequence[str]) -> int:
     bundle = server.state / "app"
     make_bundle(bundle)
-    sites, agreed = ",".join(server.sites), agreed_file(server)
+    sites, agreed = ",".join(names), agreed_file(server)
     settings = {"run-dir": str(path), "sites": sites, "agreed": agreed}
     words = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
     done = flwr(server, "run", str(bundle), "--format", "json", "--run-config", words)

@@ -1,13 +1,18 @@
-"""A SuperNode that answers every message once, and ends when it can do no more.
+"""A site's SuperNode: it answers every message once, gives signs of life, and ends with its work.
 
-Flower 1.41's has three faults that leave a site behind for good. If a run ends while a message is
-on its way, the message and its task are left in the SuperNode: two processes of the worker wait for
-the rest of it for hours, and an answer that is made up for it later is sent in place of the answer
-to another message, so that the site is one answer behind from then on. If the worker gives a task
-up, the SuperNode waits for its answer without end. And when the main thread fails, other threads
-keep the process alive.
+Flower 1.41's has faults that leave a site behind for good. If a run ends while a message is on its
+way, the message and its task are left in the SuperNode: two processes of the worker wait for the
+rest of it for hours, and an answer that is made up for it later is sent in place of the answer to
+another message, so that the site is one answer behind from then on. If the worker gives a task up,
+the SuperNode waits for its answer without end.
 
-Run as ``python -m flamma.deploy.supernode`` with the options of ``flower-supernode``.
+It also ends its work at an error that it does not expect, such as one answer with HTTP 500 or a TLS
+handshake that times out; but one of its threads goes on, so that the process seems to be alive. The
+thread that sends heartbeats may end in the same way. Here the process exits with its work, and each
+attempt to send a heartbeat is noted in a file, so that the supervisor restarts it.
+
+Run as ``python -m flamma.deploy.supernode SIGNS-FILE OPTION..`` with the options of
+``flower-supernode``.
 """
 
 from __future__ import annotations
@@ -16,8 +21,13 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from flamma.deploy.liveness import SignGiver
+
+ALIVE_PATHS = frozenset(("/v1/fleet/activate-node", "/v1/fleet/send-node-heartbeat"))
+"""The requests by which a SuperNode tells that it is there."""
 ANSWER_MISSING = "the task ended without an answer"
 NEVER_WHOLE = "the message never came whole"
 TASK_FINISHED, TASK_FAILED = "finished", "failed"
@@ -170,15 +180,34 @@ def mended(module: Any) -> None:
     module._push_messages = loop.push
 
 
+def give_signs(client: type, signs: SignGiver) -> None:
+    """Let a class of clients note its requests; Flower has no setting for this."""
+    kind: Any = client
+    send = kind._unary_unary
+
+    def noted(self: Any, *, path: str, **options: Any) -> Any:
+        if path in ALIVE_PATHS:
+            signs.asks()
+        answer = send(self, path=path, **options)
+        signs.is_answered()
+        return answer
+
+    kind._unary_unary = noted
+
+
 def main() -> None:
     """Be a SuperNode until a signal comes or it fails; no thread outlives it."""
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
+    from flwr.supernode.fleet_http_client import FleetHttpClient
 
+    give_signs(FleetHttpClient, SignGiver(Path(sys.argv[1])))
     mended(start_client_internal)
+    sys.argv = ["flower-supernode", *sys.argv[2:]]
     code = 1
     try:
         flower_supernode()
+        print("the SuperNode has ended its work", file=sys.stderr)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except BaseException:

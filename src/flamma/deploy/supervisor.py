@@ -16,12 +16,17 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+import flamma
 from flamma.deploy.commands import READY_FILE, Command, commands_of, environment, server_address
 from flamma.deploy.hosts import HOST, Host, ServerHost, SiteHost
 from flamma.deploy.init import free_ports
+from flamma.deploy.liveness import SIGNS_FILE, Signs, Stamp, stamp
+from flamma.deploy.logs import host_journal
 from flamma.deploy.processes import Process, end_sessions
+from flamma.deploy.service_manager import ALIVE, READY, STOPPING, notify
 from flamma.deploy.templates import flower_config
 from flamma.errors import DeployError
+from flamma.events import Level
 from flamma.files import write_atomically
 
 PROCESSES_FILE = "processes.json"
@@ -34,6 +39,9 @@ STABLE_SECONDS = 60.0
 """Seconds after which a process counts as stable, and its restart delay is reset."""
 SUPERNODE_RESTART_SECONDS = 8.0
 """Seconds before a killed SuperNode is restarted; a running ServerApp must notice its absence."""
+MAX_SILENCE_SECONDS = 90.0
+"""Seconds without a sign of life after which a process is restarted; a SuperNode gives one every
+20 s or so, whether the server answers or not."""
 TERMINATE_SECONDS = 10.0
 """Seconds that a process has to terminate before it is killed."""
 MAX_LOG_BYTES = 50_000_000
@@ -51,6 +59,18 @@ class Child:
     delay: float = MIN_RESTART_SECONDS
     due: float = 0.0
     restarts: int = 0
+    read: Stamp = ()
+
+    def reason_to_restart(self, now: float) -> str:
+        """Return why a process that runs should be restarted, nothing if it should not."""
+        if self.read != stamp(*self.command.reads):
+            return "has to read changed keys or certificates"
+        if self.command.signs is not None:
+            signs = Signs.read(self.command.signs)
+            last = max(self.started, 0.0 if signs is None else signs.asked)
+            if now - last > MAX_SILENCE_SECONDS:
+                return f"gave no sign of life for {now - last:.0f} s"
+        return ""
 
 
 @dataclass
@@ -86,6 +106,7 @@ class Supervisor:
         with _locked(self.host):
             check_free(self.host)
             self._prepare()
+            self._tell("host started", f"FLamma {flamma.__version__} at {self.host.folder}")
             [runtime_port] = free_ports(1)
             commands = commands_of(self.host, self.loopback, runtime_port)
             self.children = [Child(command) for command in commands]
@@ -96,19 +117,24 @@ class Supervisor:
                 if isinstance(self.host, ServerHost):
                     words = (sys.executable, "-m", "flamma.deploy.control", str(self.host.folder))
                     registering = self._spawn(Command("register", words))
+                notify(READY)
                 while not self.stopping:
                     self._check()
+                    notify(ALIVE)
                     time.sleep(SUPERVISE_SECONDS)
             finally:
+                notify(STOPPING)
                 if registering is not None and registering.poll() is None:
                     registering.kill()
                 self._end_all()
+                self._tell("host stopped", f"the processes of {self.host.title} have ended")
 
     def _prepare(self) -> None:
         host = self.host
         for folder in (host.logs, host.state, host.flower_home):
             folder.mkdir(parents=True, exist_ok=True)
-        (host.state / READY_FILE).unlink(missing_ok=True)
+        for name in (READY_FILE, SIGNS_FILE):
+            (host.state / name).unlink(missing_ok=True)
         if isinstance(host, ServerHost):
             text = flower_config(str(host.authority), host.control_port)
             write_atomically(host.flower_home / "config.toml", text.encode())
@@ -126,6 +152,11 @@ class Supervisor:
                     self._start(child)
             elif (code := child.running.poll()) is not None:
                 self._restart_later(child, code, now)
+            elif reason := child.reason_to_restart(now):
+                _log(f"{child.command.name} {reason}")
+                assert child.process is not None
+                end_sessions([child.process], TERMINATE_SECONDS)
+                self._restart_later(child, child.running.wait(), now)
             elif now - child.started > STABLE_SECONDS:
                 child.delay = MIN_RESTART_SECONDS
 
@@ -143,6 +174,8 @@ class Supervisor:
         elif name == "supernode" and isinstance(self.host, SiteHost):
             self._say_why_not_connected(self.host)
         _log(f"{name} ended with {code}; restarting it in {delay:.0f} s")
+        told = f"{name} ended with {code} and is restarted in {delay:.0f} s"
+        self._tell("process ended", told, "warning", process=name, code=code)
         child.due, child.delay = now + delay, min(2 * child.delay, MAX_RESTART_SECONDS)
         self._record()
 
@@ -153,10 +186,14 @@ class Supervisor:
         self.asking = subprocess.Popen(words, stdin=subprocess.DEVNULL, env=environment(host))
 
     def _start(self, child: Child) -> None:
+        child.read = stamp(*child.command.reads)
         child.running = self._spawn(child.command)
         child.process = Process.of(child.running.pid)
         child.started = time.monotonic()
         _log(f"{child.command.name} is process {child.running.pid}")
+        event = "process restarted" if child.restarts else "process started"
+        told = f"{child.command.name} is process {child.running.pid}"
+        self._tell(event, told, process=child.command.name, restarts=child.restarts)
         self._record()
 
     def _spawn(self, command: Command) -> subprocess.Popen[bytes]:
@@ -171,6 +208,9 @@ class Supervisor:
                 env=environment(self.host),
                 start_new_session=True,
             )
+
+    def _tell(self, event: str, message: str, level: Level = "info", **details: Any) -> None:
+        host_journal(self.host, "supervisor").tell(event, message, level, **details)
 
     def _record(self) -> None:
         table = {
@@ -212,7 +252,7 @@ def check_free(host: Host) -> None:
     """Refuse to start a server whose ports are in use by another program."""
     if not isinstance(host, ServerHost):
         return
-    for port in (host.port, host.control_port):
+    for port in filter(None, (host.port, host.control_port, host.metrics_port)):
         with socket.socket() as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -1,4 +1,4 @@
-"""Templates of the text files of a deployment: settings, units, container files, the README."""
+"""Templates of the text files of a deployment: settings, units, the README."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from flamma.deploy.hosts import ServerHost
-from flamma.distribution import WHEEL_PREFIX
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.options import to_toml
 
@@ -52,10 +51,14 @@ After=network-online.target
 Wants=network-online.target
 
 [Service]
+Type=notify
 User=flamma
 Group=flamma
 WorkingDirectory={folder}
 ExecStart={INSTALL_PREFIX}/venv/bin/flamma deploy start {folder}
+ExecStartPost=-{INSTALL_PREFIX}/venv/bin/flamma deploy health {folder} --wait 120
+TimeoutStartSec=180
+WatchdogSec=120
 Restart=on-failure
 RestartSec=5
 KillMode=mixed
@@ -84,25 +87,7 @@ def service_steps(name: str, indent: str) -> str:
     return "\n".join(f"{indent}{line}" for line in lines)
 
 
-def containerfile(name: str, port: int | None) -> str:
-    """Return the container file of a host; the image has only software, the folder is mounted."""
-    published = f" --publish {port}:{port}" if port else ""
-    exposed = f"EXPOSE {port}\n" if port else ""
-    folder = f"{INSTALL_PREFIX}/{name}"
-    return f"""\
-# The image holds no key and no data; this folder is mounted into it.
-#   podman build --tag flamma-{name} --file Containerfile .
-#   podman run --detach --name flamma-{name} --userns keep-id{published} \\
-#          --volume "$PWD":/host flamma-{name}
-FROM python:3.11-slim
-COPY requirements.txt {WHEEL_PREFIX}-*.whl {folder}/
-RUN pip install --no-cache-dir --requirement {folder}/requirements.txt
-{exposed}VOLUME /host
-ENTRYPOINT ["flamma", "deploy", "start", "/host"]
-"""
-
-
-def site_toml(name: str, server: ServerHost, partition: int) -> str:
+def site_toml(name: str, server: ServerHost, partition: int, partitions: int | None = None) -> str:
     """Return a site's ``site.toml``.
 
     Parameters
@@ -113,6 +98,8 @@ def site_toml(name: str, server: ServerHost, partition: int) -> str:
         The server, with the ``[data]`` table of runs and what it declares of the sites' data.
     partition : int
         Which of the dataset's slices is this site's.
+    partitions : int, optional
+        How many slices there are; by default one for each site.
     """
     from flamma.experiments.config import OWN  # a supervisor does without what it imports
 
@@ -126,7 +113,7 @@ def site_toml(name: str, server: ServerHost, partition: int) -> str:
             "dataset": data["dataset"],
             "split": data["split"],
             "partition": partition,
-            "partitions": data["clients"],
+            "partitions": data["clients"] if partitions is None else partitions,
             **{k: v for k, v in data.items() if k not in ("dataset", "split", "clients")},
         }
     return f"""\
@@ -231,7 +218,8 @@ the sites are online:
     sudo -u flamma {prefix}/venv/bin/flamma deploy status {prefix}/server
 
 The service may write to its host's folder only, so runs are in {runs}. Whoever gives
-it commands does so as its user. `Containerfile` makes a container of a host.
+it commands does so as its user. `Containerfile` makes a container of a host, and `compose.yaml`
+runs it: `docker compose up --detach` in the host's folder.
 
 ## What leaves a host
 

@@ -30,10 +30,7 @@ class RationalClients:
         true, departing = self.truth, self.truth.behaviours
         met = {t.client: true.encounter(t) for t in terms if t.client in departing}
         clients = [t.client for t in terms]
-        tasks = [
-            departing[t.client].act(met[t.client]) if t.client in met else true.honest_task(t)
-            for t in terms
-        ]
+        tasks = [true.task(t) for t in terms]
         return [
             departing[client].send(report, met[client], download.model(client), self.notes)
             if client in met

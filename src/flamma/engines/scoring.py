@@ -11,6 +11,7 @@ import numpy as np
 from flamma.data.federated import FederatedData
 from flamma.engines.executor import Executor, one_thread
 from flamma.engines.outcomes import mean_or_nan
+from flamma.numerics import exp
 from flamma.tasks.measures import Measures
 from flamma.tasks.parts import part_means
 from flamma.types import Inputs, Ints, Params, Scores, Targets
@@ -79,7 +80,7 @@ class ScoredData:
             test_accuracy=self.measures.score(test_marks, self.sets[self.test][1]),
             test_loss=mean_or_nan(test_losses),
             clients=self.evaluated,
-            metric=self.measures.scored_by,
+            kind=self.measures.score_kind,
             is_share=self.measures.metric.is_share,
         )
 
@@ -106,6 +107,13 @@ class ScoredData:
         return self.measures.client_score(losses, marks, y[where])
 
     def validation(self, executor: Executor) -> tuple[float, float]:
-        """Return the loss and the score in percent on the validation set, NaN if it is empty."""
+        """Return the loss and the score in percent on the validation set, NaN if it is empty.
+
+        Strategies take more for better: where clients are scored by a loss, the score is the
+        likelihood of the targets, 100 e^-loss.
+        """
         losses, marks = executor.scores(VALIDATION)
-        return mean_or_nan(losses), self.measures.score(marks, self.sets[VALIDATION][1])
+        loss = mean_or_nan(losses)
+        if self.measures.metric.less_is_better:
+            return loss, 100 * float(exp(-loss))
+        return loss, self.measures.score(marks, self.sets[VALIDATION][1])

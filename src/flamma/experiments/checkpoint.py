@@ -36,6 +36,9 @@ SHARE_OF_TIME = 0.05
 
 KEPT_CHECKPOINTS = 2
 
+AVERAGED = "averaged"
+"""The array of a state that has the served weights, where these are not those that are trained."""
+
 
 class Checkpoints:
     """The checkpoints of the run in a directory; leaving it waits for one that is being written.
@@ -156,10 +159,11 @@ class Checkpoints:
         return self._version_1_entries() if manifest is None else manifest.checkpoints
 
     def params(self, number: int | None = None) -> Params | None:
-        """Return the global weights after a round, by default the last; None if they are lost."""
+        """Return the served weights after a round, by default the last; None if they are lost."""
         wanted = [entry for entry in self.entries() if number in (None, entry.round)]
         for _, content in self._intact(wanted):
-            return _arrays(content).get("params")
+            arrays = _arrays(content)
+            return arrays.get(AVERAGED, arrays.get("params"))
         return None
 
     def _intact(

@@ -71,7 +71,8 @@ def compare(
     suite : Suite, mapping, name or path
         What to compare; ``quick`` if not given, and with your own data its strategies.
     strategies, datasets, splits : sequence of str, optional
-        In place of those of the suite.
+        In place of those of the suite. In a suite of settings, names of settings or of datasets,
+        and splits, choose among them.
     seeds : int, optional
         How many seeds; they are 0, 1, 2, ...
     data, target, group, task, model, start, freeze, loss, metric, augment

@@ -9,7 +9,7 @@ import numpy as np
 
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
-from flamma.experiments.summary import Summary, at_budget
+from flamma.experiments.summary import Summary, at_budget, score_kind_of
 from flamma.metrics import METRICS, BesideLocalMetric, EqualWorkMetric
 from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.metrics.table import finite_or_none
@@ -85,7 +85,8 @@ def _beside(
         return None
     clients, together = last_accuracies(run)
     _, own, other = np.intersect1d(alone[0], clients, assume_unique=True, return_indices=True)
-    return finite_or_none(metric.compare(alone[1][own], together[other]))
+    sign = -1 if score_kind_of(run.history).less_is_better else 1
+    return finite_or_none(metric.compare(sign * alone[1][own], sign * together[other]))
 
 
 def last_accuracies(run: Run) -> tuple[Ints, Floats]:

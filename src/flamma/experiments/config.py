@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flamma.clients.behaviours import BehaviourAssignment, assign, read_assignments
+from flamma.clients.clock import ClockConfig
 from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
 from flamma.data.build import choose_split
@@ -35,7 +36,7 @@ from flamma.names import check_folder_name, quoted, unknown
 from flamma.options import from_table, options_of, to_toml
 from flamma.privacy.table import PrivacyConfig
 from flamma.registry import Choice
-from flamma.strategies import STRATEGIES, Strategy
+from flamma.strategies import STRATEGIES, Strategy, current_strategy
 from flamma.tasks import metric_names
 from flamma.toml import read_toml
 from flamma.types import Plan
@@ -46,6 +47,10 @@ OWN = "own"
 
 YOUNGER_KEYS = ("metric",)
 """Keys of ``[evaluation]`` that are written only if they are set."""
+
+
+OF_FIRST_RUNS = {f.name for f in fields(ConfigTables)} - {"ledger", "privacy"}
+"""The keys that every complete configuration has."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ class Config:
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
     weights: WeightsConfig = field(default_factory=WeightsConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    clock: ClockConfig = field(default_factory=ClockConfig)
 
     def __post_init__(self) -> None:
         positive = {
@@ -110,6 +116,7 @@ class Config:
                 f"{self.strategy.name} trains on all clients' data in one place: use the local "
                 f"engine."
             )
+        self._check_clock()
 
     def _check_measures(self) -> None:
         """Refuse a loss or a metric that there is not; the task's are known with the data."""
@@ -121,6 +128,21 @@ class Config:
         known = [OWN, *metric_names()]
         if self.evaluation.metric and self.evaluation.metric not in known:
             raise ConfigError(unknown("metric", self.evaluation.metric, known))
+
+    def _check_clock(self) -> None:
+        """Refuse virtual time where clients' time is their own."""
+        if self.engine.controls_clients:
+            return
+        if self.strategy.asynchronous:
+            raise ConfigError(
+                f"{self.strategy.name} is asynchronous, in virtual time, which the engine "
+                f"{self.engine.name} has not: use the local engine, or another strategy."
+            )
+        if self.clock.is_on:
+            raise ConfigError(
+                f"the engine {self.engine.name} has no virtual clock: leave out the table "
+                f"[clock], or use the local engine."
+            )
 
     def _check_behaviours(self) -> None:
         """Refuse behaviours that cannot be assigned, or that the engine's clients do not take."""
@@ -150,6 +172,8 @@ class Config:
             for name, table in younger.items()
             if table != type(table)()
         }
+        if self.clock != ClockConfig():
+            changed["clock"] = self.clock.as_table()
         return {
             "rounds": self.rounds,
             "per_round": self.per_round,
@@ -188,7 +212,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
     ...
     flamma.errors.ConfigError: unknown key 'ruonds': did you mean rounds? (known: rounds,
     per_round, seed, data, model, training, strategy, costs, engine, faults, evaluation,
-    behaviours, ledger, privacy).
+    behaviours, ledger, privacy, clock).
     """
     for key in tables:
         if key not in (names := [f.name for f in fields(ConfigTables)]):
@@ -207,7 +231,9 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         training.make_schedule(),
     )
     model, weights = _model(top.model)
-    strategy = STRATEGIES.choose(top.strategy, "strategy", default=ConfigTables.strategy)
+    strategy = STRATEGIES.choose(
+        current_strategy(top.strategy), "strategy", default=ConfigTables.strategy
+    )
     engine = ENGINES.choose(top.engine, "engine", default=ConfigTables.engine, shared=True)
     return Config(
         rounds=top.rounds,
@@ -225,6 +251,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         ledger=top.ledger,
         weights=weights,
         privacy=top.privacy,
+        clock=top.clock,
     )
 
 
@@ -258,13 +285,16 @@ def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dic
 def with_dataset_defaults(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Return tables with the settings that fit their dataset, where nothing else is asked for.
 
-    Options of a model are put in for that model only.
+    Options of a model are put in for that model only. Complete tables, as runs keep them, stay as
+    they are: a setting that they do not have was not there when they were written.
 
     Examples
     --------
-    >>> with_dataset_defaults({"data": {"dataset": "flights", "clients": 4}})
-    {'data': {'dataset': 'flights', 'clients': 4, 'split': 'groups'}, 'model': {'name': 'mlp'}}
+    >>> with_dataset_defaults({"data": {"dataset": "adult", "clients": 4}})
+    {'data': {'dataset': 'adult', 'clients': 4}, 'model': {'name': 'logistic'}}
     """
+    if set(tables) >= OF_FIRST_RUNS:
+        return dict(tables)
     data, model = tables.get("data", {}), tables.get("model", {})
     name = data.get("dataset") if isinstance(data, Mapping) else None
     fitting = DATASETS[name].defaults if isinstance(name, str) and name in DATASETS else {}

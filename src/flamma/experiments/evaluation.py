@@ -27,8 +27,8 @@ class EvaluationConfig:
         where there are more.
     metric : str
         What a client's score is: a metric of the task, such as ``balanced-accuracy`` or ``auc`` of
-        classification; the first one that the task has if left out. ``own`` for one given from
-        Python.
+        classification, ``perplexity`` of next tokens, or ``loss``; that of the dataset, or the
+        first one that the task has, if left out. ``own`` for one given from Python.
     """
 
     every: int = 1

@@ -35,6 +35,7 @@ from flamma.options import parse_value
 from flamma.processes import exit_with_parent
 from flamma.registry import Choice
 from flamma.seeding import stream
+from flamma.tasks import refuse_losses
 
 FINISHED_JOBS = "finished.jsonl"
 """What each coalition is worth and what each deviation earned, one line each, as it is done."""
@@ -181,6 +182,7 @@ def _study_config(config: Config) -> Config:
         raise ConfigError(
             "some measures score updates on the server's own data: set data.validation_samples."
         )
+    refuse_losses(config.evaluation.metric, "contributions are compared by a score")
     fixed = {
         "strategy": "fedavg",
         "per_round": clients,

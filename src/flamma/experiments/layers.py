@@ -17,6 +17,7 @@ NAME_KEYS: Mapping[str, str] = {
 """The tables that choose something, each with the key of its name."""
 
 DEFAULT_ORIGIN, SUITE_ORIGIN, OVERRIDE_ORIGIN, FLAG_ORIGIN = "default", "suite", "override", "flag"
+SETTING_ORIGIN = "setting"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -38,6 +39,7 @@ def _execute(assignment: Assignment) -> None:
     from flamma.engines.respond import RationalClients
     from flamma.experiments.model_card import ModelCard, start_of
     from flamma.experiments.own_data import check_same_data
+    from flamma.experiments.paced import client_speeds, virtual_clock
     from flamma.experiments.room import check_room
     from flamma.experiments.session import carry_out
     from flamma.experiments.setup import (
@@ -74,13 +76,16 @@ def _execute(assignment: Assignment) -> None:
         measures=measures,
         augment=assignment.augment,
     ) as runner:
+        timed = partial(seconds_per_epoch, data, runner)
+        speeds = client_speeds(config, folder, data.samples, timed)
         population = make_population(
             config,
             folder,
             runner.layout,
             samples=lambda: (data.samples, np.diff(data.held_offsets)),
-            seconds_per_epoch=lambda: seconds_per_epoch(data, runner),
+            seconds_per_epoch=timed,
             names=data.client_names,
+            clock_seconds=None if speeds is None else speeds * data.samples,
         )
         truth = true_clients(config, population)
         kept, notes = (NotesInFiles(folder.path / name, durable=False) for name in (KEPT, NOTES))
@@ -96,5 +101,6 @@ def _execute(assignment: Assignment) -> None:
             keepers=(kept, notes),
             data_sha256=data.sha256,
             card=ModelCard.of(data, runner.naming, start),
+            clock=None if speeds is None else virtual_clock(config, truth, speeds),
         )
         carry_out(config, folder, world, assignment.callbacks)

@@ -53,6 +53,8 @@ def asked_suite(
     gathered = gathered_for(with_settings(spelled_out(suite.run), left), data, group)
     if gathered is None:
         return narrowed(suite, seeds, left, **asked), own
+    if suite.settings:
+        raise ConfigError("data of your own have no place in a suite of settings: use another.")
     if "datasets" in asked:
         raise ConfigError("there are data of your own and datasets by name: leave one out.")
     chosen = narrowed(suite, seeds, left, **asked)

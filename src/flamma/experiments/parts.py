@@ -9,6 +9,7 @@ from typing import Any
 from flamma.aggregators import AGGREGATORS
 from flamma.clients.behaviours import BEHAVIOURS
 from flamma.clients.costs import COSTS
+from flamma.clients.speeds import SPEEDS
 from flamma.contributions import CONTRIBUTIONS
 from flamma.data.datasets import DATASETS
 from flamma.data.splits import SPLITS
@@ -80,6 +81,7 @@ PARTS = (
     Part("splits", SPLITS, "data.split"),
     Part("models", MODELS, "model.name"),
     Part("costs", COSTS, "costs.kind"),
+    Part("speeds", SPEEDS, "clock.speeds"),
     Part("engines", ENGINES, "engine.name"),
     Part("contribution measures", CONTRIBUTIONS, "strategy.contribution"),
     Part("aggregators", AGGREGATORS, "strategy.aggregator"),

@@ -86,8 +86,11 @@ class ProgressBar:
 
     def on_round(self, record: RoundRecord) -> None:
         """Show a finished round of a run."""
-        accuracy = record.metric("accuracy") if record.evaluated else None
-        self.update(record.round, "" if accuracy is None else f"accuracy {accuracy:.1f}%")
+        from flamma.types import ACCURACY_SCORE
+
+        score = record.metric("accuracy")
+        kind = ACCURACY_SCORE if record.evaluation is None else record.evaluation.score_kind
+        self.update(record.round, "" if score is None else f"{kind.name} {kind.text(score)}")
 
     def on_progress(self, progress: Progress) -> None:
         """Show how far many runs are."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,8 @@ def _row(table: Mapping[str, Any]) -> Row:
     place = (dataset, split, strategy, seeds)
     personal = table.get("personal", False) is True
     scored_by = str(table.get("scored_by", ""))[:LONGEST_TITLE]
-    return Row(*place, spread["mean"], spread["std"], values, hashes, sample, personal, scored_by)
+    row = Row(*place, spread["mean"], spread["std"], values, hashes, sample, personal, scored_by)
+    return replace(row, less_is_better=table.get("less_is_better", False) is True)
 
 
 @dataclass(frozen=True)

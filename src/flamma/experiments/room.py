@@ -30,7 +30,7 @@ def check_room(assignment: Assignment) -> None:
     config = assignment.config
     if not hasattr(config.strategy, "rows") or OWN in (config.data.dataset, config.model.name):
         return
-    entry = DATASETS[config.data.dataset]
+    entry = DATASETS[config.data.dataset].for_task(config.data.task)
     plain = replace(config, weights=replace(config.weights, start=""))
     layout = FlatModel(build_module(plain, entry.shape, len(entry.class_names))).layout
     samples = np.ones(config.data.clients, dtype=np.int64)

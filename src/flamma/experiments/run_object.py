@@ -105,7 +105,7 @@ class Run(PresentedResult):
 
     def summary(self) -> Summary:
         """Return every metric of the run, those of its last round, and its totals."""
-        return summarise_run(self.history, self.config.data.clients)
+        return summarise_run(self.history, self.config.data.clients, self.config.clock.targets)
 
     def model(
         self,
@@ -179,16 +179,18 @@ class Run(PresentedResult):
 
     def _tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
         summary = self.summary()
+        digits = 4 if summary.less_is_better else 2
         header = ["metric", "last round", f"mean of last {LAST_ROUNDS}", "over the rounds"]
         lines = []
-        for name, metric in shown_in("table").items():
+        for name, metric in shown_in("table", summary.score_kind).items():
             values = [] if isinstance(metric, ComparedMetric) else self.of_rounds(name)
             known = [value for value in values if value is not None]
             if known:
                 mean = summary[name]
                 unit = f" ({metric.unit})" if metric.unit else ""
-                told = "" if mean is None else f"{mean:.2f}"
-                lines.append([f"{metric.label}{unit}", f"{known[-1]:.2f}", told, sparkline(values)])
+                told = "" if mean is None else f"{mean:.{digits}f}"
+                last = f"{known[-1]:.{digits}f}"
+                lines.append([f"{metric.label}{unit}", last, told, sparkline(values)])
         return [("", header, lines)]
 
     def of_rounds(self, name: str) -> list[float | None]:

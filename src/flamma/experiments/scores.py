@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flamma.experiments.folder import CLIENTS
-from flamma.experiments.summary import scored_by
+from flamma.experiments.summary import score_kind_of
 from flamma.records import RoundRecord, rows_checksum
-from flamma.types import Floats, Ints
+from flamma.types import ACCURACY_SCORE, Floats, Ints
 
 MOST_PERCENT = 100.001
 """A larger accuracy is damage, not rounding."""
@@ -55,7 +55,7 @@ def read_score_table(
         rows, unreadable = _parsed("".join(parts))
         client, accuracy = rows[:, 1], rows[:, 2]
         plausible = (client >= 0) & (client < most_clients) & (client == np.floor(client))
-        if not scored_by(records):
+        if score_kind_of(records) == ACCURACY_SCORE:
             plausible &= np.isnan(accuracy) | ((accuracy >= 0) & (accuracy <= MOST_PERCENT))
         skipped += unreadable + int(np.count_nonzero(~plausible))
         rows = rows[plausible]

@@ -19,6 +19,7 @@ from flamma.experiments.run import Run, run_config
 from flamma.experiments.scratch import ScratchFolder
 from flamma.files import write_atomically
 from flamma.records import RoundRecord
+from flamma.types import ScoreKind
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -31,7 +32,8 @@ SPACE: Mapping[str, tuple[float, float, bool]] = {
 }
 """What is searched by default, from where to where, and whether on a logarithmic scale."""
 
-Objective = Literal["fair", "accuracy"]
+Objective = Literal["fair", "mean", "accuracy"]
+"""``accuracy`` is what ``mean`` was called when nothing else was scored."""
 OnTrial = Callable[[int, dict[str, Any], float | None], None]
 """Called with a finished trial's number, its options and its score; None if it was given up."""
 
@@ -40,13 +42,15 @@ OnTrial = Callable[[int, dict[str, Any], float | None], None]
 class Tuned(PresentedResult):
     """The best of a search, and all that was tried.
 
-    ``path`` is its directory, which ``scratch`` keeps if it is to be nowhere else.
+    ``scored_by`` says what the score is; more of it is better. ``path`` is its directory, which
+    ``scratch`` keeps if it is to be nowhere else.
     """
 
     config: Config
     options: dict[str, Any]
     score: float
     trials: list[dict[str, Any]]
+    scored_by: str = ""
     path: Path | None = field(default=None, compare=False)
     scratch: ScratchFolder | None = field(default=None, compare=False)
 
@@ -57,7 +61,7 @@ class Tuned(PresentedResult):
 
     def _headline(self) -> str:
         best = ", ".join(f"{name} {value}" for name, value in self.options.items())
-        return f"best of {len(self.trials)} trials with score {self.score:.2f}: {best}"
+        return f"best of {len(self.trials)} trials with score {score_text(self.score)}: {best}"
 
     def _tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
         ranked = sorted(self.trials, key=lambda t: -math.inf if t["score"] is None else t["score"])
@@ -69,7 +73,7 @@ class Tuned(PresentedResult):
                 ),
                 "given up"
                 if trial["given_up"] or trial["score"] is None
-                else f"{trial['score']:.2f}",
+                else score_text(trial["score"]),
             ]
             for trial in reversed(ranked)
         ]
@@ -95,7 +99,7 @@ def tune_config(
     """Search for the options of a configuration in a directory, or go on with that."""
     optuna = _optuna()
     from flamma.data.federated import without_held_out
-    from flamma.experiments.setup import build_data
+    from flamma.experiments.setup import build_data, build_measures
 
     for name in _names(grid, config):  # all that cannot be set is said before the first trial
         make_config(with_settings(config.as_tables(), {name: _first(name, grid)}))
@@ -106,6 +110,7 @@ def tune_config(
         whole = build_data(config, data_dir) if given is None else given
         view = without_held_out(whole, config.data.held_out, config.seed)
         identity = "" if given is None else given.sha256
+        kind = build_measures(config, view.task, metric=own.metric).score_kind
         study = _study(optuna, folder, config, grid, objective, identity)
         parts = replace(own, data=view, known={})
 
@@ -137,7 +142,7 @@ def tune_config(
         wanted = points_of(grid, trials)
         if wanted > len(finished):
             study.optimize(attempt, n_trials=wanted - len(finished), callbacks=[told])
-        return _tuned(study, config, grid, folder)
+        return replace(_tuned(study, config, grid, folder), scored_by=_told(objective, kind))
     finally:
         guard.close()
 
@@ -160,7 +165,28 @@ def _tuned(study: Study, config: Config, grid: Any, folder: Path) -> Tuned:
     found = make_config(with_settings(config.as_tables(), best["options"]))
     write_atomically(folder / "best.toml", found.as_toml().encode())
     write_atomically(folder / "trials.json", (json.dumps(trials, indent=1) + "\n").encode())
-    return Tuned(found, best["options"], float(best["score"]), trials, folder)
+    return Tuned(found, best["options"], float(best["score"]), trials, path=folder)
+
+
+def score_text(score: float) -> str:
+    """Return a score as people read it: percentages to two digits, small losses to four.
+
+    Examples
+    --------
+    >>> score_text(85.917), score_text(-0.03427)
+    ('85.92', '-0.0343')
+    """
+    return f"{score:.2f}" if abs(score) >= 1 else f"{score:.4f}"
+
+
+def _told(objective: Objective, kind: ScoreKind) -> str:
+    """Return what a score of a search is."""
+    unit = f", {kind.unit}" if kind.unit else ""
+    if objective != "fair":
+        return f"{'negative ' * kind.less_is_better}mean {kind.name}{unit}"
+    if kind.less_is_better:
+        return f"negative sum of mean {kind.name} and its standard deviation over clients"
+    return f"mean {kind.name} less its standard deviation over clients{unit}"
 
 
 def points_of(grid: Mapping[str, Sequence[Any]] | None, trials: int) -> int:
@@ -192,7 +218,8 @@ def _study(
         load_if_exists=True,
     )
     data = [data_sha256] if data_sha256 else []
-    asked = json.dumps([config.as_toml(), objective, dict(grid or {}), *data])
+    known_as = "accuracy" if objective == "mean" else objective  # so that older searches go on
+    asked = json.dumps([config.as_toml(), known_as, dict(grid or {}), *data])
     before = study.user_attrs.get("asked")
     if before is None:
         study.set_user_attr("asked", asked)
@@ -240,13 +267,17 @@ def _first(name: str, grid: Any) -> Any:
 
 
 def _score(records: Sequence[RoundRecord], objective: Objective) -> float | None:
-    """Return the mean score of the evaluated rounds; None if none was, or if it diverged."""
-    scores = [
-        accuracy
-        - (math.sqrt(record.metric("accuracy_variance") or 0) if objective == "fair" else 0)
-        for record in records
-        if (accuracy := record.metric("accuracy")) is not None
-    ]
+    """Return the mean score of the evaluated rounds; None if none was, or if it diverged.
+
+    More is better: of a metric of which less is, it is the negative.
+    """
+    scores = []
+    for record in records:
+        level = record.metric("accuracy")
+        if record.evaluation is not None and level is not None:
+            spread = math.sqrt(record.metric("accuracy_variance") or 0)
+            sign = -1 if record.evaluation.score_kind.less_is_better else 1
+            scores.append(sign * level - (spread if objective == "fair" else 0))
     return sum(scores) / len(scores) if scores else None
 
 

@@ -74,13 +74,14 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
         faults=config.faults,
         evaluate_every=config.evaluation.every,
         privacy=privacy,
+        clock=world.clock,
     )
-    rounds = federation.rounds(state)
+    rounds = federation.rounds(state, _virtual_time(folder))
     stopped: dict[str, Any] = {}
     synced = partial(_sync, folder, world.keepers)
     with checkpoints:
         try:
-            start = RunStart(config, folder.path, tuple(folder.rounds()), lambda: state.params)
+            start = RunStart(config, folder.path, tuple(folder.rounds()), lambda: state.served)
             callbacks.start(start)
             for finished in one_behind(rounds) if world.looks_ahead else rounds:
                 record, scores = finished.settled()
@@ -95,7 +96,7 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
         except StopRun as stop:
             stopped = _stopped(stop, state.round, config.rounds, callbacks.stopped_by)
     _prune(world.keepers, checkpoints, state.round)
-    digest = hashlib.sha256(state.params.tobytes()).hexdigest()
+    digest = hashlib.sha256(state.served.tobytes()).hexdigest()
     folder.write_about(finished=_now(), params_sha256=digest, **stopped)
 
 
@@ -201,6 +202,12 @@ def _last_round(folder: RunFolder) -> int:
     """Return the last round that is recorded, 0 before the first."""
     records = folder.rounds()
     return records[-1].round if records else 0
+
+
+def _virtual_time(folder: RunFolder) -> float:
+    """Return the virtual time at the end of the last round that is recorded, 0 without a clock."""
+    records = folder.rounds()
+    return (records[-1].virtual_seconds or 0.0) if records else 0.0
 
 
 def _about(trainer: str) -> dict[str, Any]:

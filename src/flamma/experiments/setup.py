@@ -53,6 +53,7 @@ def build_data(config: Config, data_dir: Path | None = None) -> FederatedData:
         validation_samples=data.validation_samples,
         held_out=data.held_out,
         data_dir=data_dir,
+        task=data.task,
     )
 
 

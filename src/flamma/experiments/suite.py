@@ -1,12 +1,10 @@
-"""A suite: strategies x datasets x splits x seeds, and what differs between strategies."""
+"""A suite: strategies x datasets x splits, or settings, x seeds, and what differs between them."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from importlib.resources import files
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from flamma.experiments.config import Config, make_config, read_config, with_set
 from flamma.experiments.layers import (
     FLAG_ORIGIN,
     OVERRIDE_ORIGIN,
+    SETTING_ORIGIN,
     SUITE_ORIGIN,
     Layer,
     TracedSetting,
@@ -25,13 +24,24 @@ from flamma.experiments.layers import (
     trace,
     under_flags,
 )
+from flamma.experiments.suite_files import suite_file
 from flamma.experiments.suite_files import suite_names as suite_names
+from flamma.experiments.suite_parts import (
+    check_tables,
+    chosen_settings,
+    names_in,
+    put_over,
+    setting_places,
+)
+from flamma.experiments.suite_parts import variants as variants
 from flamma.files import read_text
-from flamma.names import check_folder_name, quoted, unknown
+from flamma.names import check_folder_name, unknown
 from flamma.options import convert, from_table, to_toml
 from flamma.strategies import STRATEGIES, strategies_named, unknown_strategy
 
 KINDS = ("datasets", "splits", "strategies")
+PLACES = ("datasets", "splits", "pairs")
+"""What a suite of settings does not say."""
 
 SUITE = "suite.toml"
 """The file of a comparison's directory that says what it is to run."""
@@ -42,7 +52,7 @@ MOST_RUNS = 100_000
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a suite."""
+    """One run of a suite; of a suite of settings, the setting is in the place of the dataset."""
 
     dataset: str
     split: str
@@ -74,13 +84,18 @@ class Suite:
     pairs : tuple
         Which dataset has which split, as pairs of their names, which then need not be given above;
         if left out, every dataset has every split.
+    settings : mapping
+        In place of datasets and splits: a table for each setting, by its name, with what differs
+        in it (data, clients, rounds, costs, ...), as in a run's configuration. Of a suite that it
+        extends, a list of names takes these settings only.
     strategies : tuple of str
         Names of ``flamma list``, of strategies or of families of them, or labels of your own.
     run : mapping
         What all runs share, as in a run's configuration.
     overrides : mapping
         Per dataset, split, strategy, ``dataset/split``, ``dataset/strategy`` or
-        ``dataset/split/strategy``: tables that are put over ``run`` in this order.
+        ``dataset/split/strategy``: tables that are put over ``run`` in this order. The name of a
+        setting stands for a dataset here.
     flags : mapping
         Dotted settings that were given by hand; they are put over everything else.
     """
@@ -90,6 +105,7 @@ class Suite:
     datasets: tuple[str, ...] = ("digits",)
     splits: tuple[str, ...] = ("iid", "shards")
     pairs: tuple[tuple[str, str], ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
     strategies: tuple[str, ...] = ("fedavg", "flamma")
     run: Mapping[str, Any] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -98,6 +114,8 @@ class Suite:
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ConfigError(f"seeds must be at least 1, not {self.seeds}.")
+        if self.settings:
+            self._place_settings()
         named = strategies_named(self.strategies, variants(self.overrides))
         object.__setattr__(self, "strategies", named)
         runs = self.seeds * math.prod(len(getattr(self, kind)) for kind in KINDS)
@@ -112,16 +130,26 @@ class Suite:
         check_folder_name(self.name, "the name of a suite")
         if not self.compared_pairs():
             raise ConfigError("none of the pairs of a suite is of its datasets and splits.")
-        known = _names(self.datasets, self.splits, self.strategies)
+        known = names_in(self.datasets, self.splits, self.strategies)
         for name in self.overrides:
             if name not in known:
                 raise ConfigError(unknown("name in overrides", name, known))
 
+    def _place_settings(self) -> None:
+        """Let settings take the places of datasets, each with its own split."""
+        check_tables(self.settings, "settings")
+        places = setting_places(self.run, self.settings)
+        object.__setattr__(self, "pairs", places)
+        for kind, names in zip(KINDS, zip(*places, strict=True), strict=False):
+            object.__setattr__(self, kind, tuple(dict.fromkeys(names)))
+
     def as_toml(self) -> str:
         """Return the suite as a file says it, without what it extends."""
         tables = {field.name: getattr(self, field.name) for field in fields(self)}
-        if not self.flags:  # so that the text of a suite is what it was before there were any
-            del tables["flags"]
+        # The text of a suite without flags or settings is what it was before there were any.
+        left_out = PLACES if self.settings else ("settings",)
+        for name in (*left_out, *(() if self.flags else ("flags",))):
+            del tables[name]
         return to_toml(tables)
 
     def compared_pairs(self) -> list[tuple[str, str]]:
@@ -138,21 +166,25 @@ class Suite:
 
     def cells(self) -> list[Cell]:
         """Return all runs; their configurations are checked before the first one starts."""
-        return [
-            Cell(dataset, split, strategy, seed, self._config(dataset, split, strategy, seed))
-            for dataset, split in self.compared_pairs()
-            for seed in range(self.seeds)
-            for strategy in self.strategies
-        ]
+        found = []
+        for dataset, split in self.compared_pairs():
+            made = {name: self._config(dataset, split, name, 0) for name in self.strategies}
+            for seed, (name, config) in product(range(self.seeds), made.items()):
+                found.append(Cell(dataset, split, name, seed, replace(config, seed=seed)))
+        return found
 
     def layers(self, dataset: str, split: str, strategy: str) -> list[Layer]:
         """Return what is put over ``run`` for a cell, in this order: overrides, then flags."""
+        own = self.settings.get(dataset)
+        settings = (
+            [Layer(SETTING_ORIGIN, dotted_settings(spelled_out(own)), dataset)] if own else []
+        )
         overrides = [
             Layer(OVERRIDE_ORIGIN, dotted_settings(spelled_out(self.overrides[name])), name)
-            for name in _names([dataset], [split], [strategy])
+            for name in names_in([dataset], [split], [strategy])
             if name in self.overrides
         ]
-        kept = [under_flags(layer, dotted_settings(self.flags)) for layer in overrides]
+        kept = [under_flags(layer, dotted_settings(self.flags)) for layer in settings + overrides]
         return [*kept, *([Layer(FLAG_ORIGIN, dotted_settings(self.flags))] if self.flags else [])]
 
     def traced(self, cell: Cell) -> list[TracedSetting]:
@@ -168,13 +200,8 @@ class Suite:
         named = own.get("name", strategy) if isinstance(own, Mapping) else own
         if isinstance(named, str) and named not in STRATEGIES:
             raise ConfigError(unknown_strategy(named))
-        chosen = {
-            "data.dataset": dataset,
-            "data.split": split,
-            "strategy.name": named,
-            "seed": seed,
-        }
-        return make_config(with_settings(tables, chosen))
+        data = {} if self.settings else {"data.dataset": dataset, "data.split": split}
+        return make_config(with_settings(tables, {**data, "strategy.name": named, "seed": seed}))
 
 
 def read_suite(source: str | Path | Mapping[str, Any] | None = None) -> Suite:
@@ -192,7 +219,7 @@ def read_suite(source: str | Path | Mapping[str, Any] | None = None) -> Suite:
         source = "quick"
     if isinstance(source, Mapping):
         return _built(source, Path())
-    path = _suite_file(source)
+    path = suite_file(source)
     return _built(read_config(path), path.parent, (path,))
 
 
@@ -205,13 +232,17 @@ def narrowed(
     """Return the suite with other seeds and settings, or with other lists of its three kinds.
 
     ``datasets``, ``splits`` and ``strategies`` replace the suite's own; overrides of what is no
-    longer in it go too. ``settings`` are flags: they win over everything in the suite.
+    longer in it go too. ``settings`` are flags: they win over everything in the suite. In a suite
+    of settings, names of settings or of datasets, and splits, choose among them.
     """
     chosen = {kind: tuple(names) for kind, names in lists.items() if names}
     if "strategies" in chosen:
         chosen["strategies"] = strategies_named(chosen["strategies"], variants(suite.overrides))
+    if suite.settings:
+        wanted = chosen.pop("datasets", None), chosen.pop("splits", None)
+        suite = _of_settings(suite, chosen_settings(suite.run, suite.settings, *wanted))
     left = {kind: chosen.get(kind, getattr(suite, kind)) for kind in KINDS}
-    names = _names(left["datasets"], left["splits"], left["strategies"])
+    names = names_in(left["datasets"], left["splits"], left["strategies"])
     return replace(
         suite,
         seeds=suite.seeds if seeds is None else seeds,
@@ -223,64 +254,58 @@ def narrowed(
 
 def suite_text(source: str | Path) -> str:
     """Return a suite as it is written."""
-    return read_text(_suite_file(source))
+    return read_text(suite_file(source))
 
 
 def _built(tables: Mapping[str, Any], beside: Path, within: tuple[Path, ...] = ()) -> Suite:
     """Return the suite of tables, put over the one it extends if it names one."""
-    own = from_table(Suite, {k: v for k, v in tables.items() if k != "extends"}, "suite.")
-    for name, over in own.get("overrides", {}).items():
-        if not isinstance(over, Mapping):
-            raise ConfigError(f"suite.overrides.{name} must be a table, not {quoted(over)}.")
+    named = tables.get("settings")
+    only = None if named is None or isinstance(named, Mapping) else named
+    left_out = ("extends",) if only is None else ("extends", "settings")
+    own = from_table(Suite, {k: v for k, v in tables.items() if k not in left_out}, "suite.")
+    check_tables(own.get("overrides", {}), "overrides")
+    if "settings" in own and (both := [kind for kind in PLACES if kind in own]):
+        raise ConfigError(f"a suite has settings or {both[0]}, not both: leave one of them out.")
     for kind, names in zip(KINDS, zip(*own.get("pairs", ()), strict=True), strict=False):
         own.setdefault(kind, tuple(dict.fromkeys(names)))
-    if "extends" not in tables:
-        if not set(KINDS) & own.keys():
-            raise ConfigError(
-                f"a suite must say what it compares: give it {', '.join(KINDS[:-1])} or "
-                f"{KINDS[-1]}, or let it extend another (`extends`)."
-            )
-        return Suite(**own)
-    named = convert(tables["extends"], str, "suite.extends")
-    path = _suite_file(named if named in suite_names() else beside / named)
+    if "extends" in tables:
+        extended = _extended(tables["extends"], beside, within)
+        return _put_over(extended, own, only)
+    if only is not None:
+        raise ConfigError("suite.settings must be tables, unless the suite extends another.")
+    if not {*KINDS, "settings"} & own.keys():
+        raise ConfigError(
+            f"a suite must say what it compares: give it {', '.join(KINDS[:-1])} or "
+            f"{KINDS[-1]}, or let it extend another (`extends`)."
+        )
+    return Suite(**own)
+
+
+def _extended(given: Any, beside: Path, within: tuple[Path, ...]) -> Suite:
+    """Return the suite that another one names, which may extend others but not itself."""
+    named = convert(given, str, "suite.extends")
+    path = suite_file(named if named in suite_names() else beside / named)
     if path in within:
         raise ConfigError(f"the suite {named} extends itself: take out one `extends`.")
-    extended = _built(read_config(path), path.parent, (*within, path))
-    base = narrowed(extended, **{kind: own.get(kind) for kind in KINDS})
+    return _built(read_config(path), path.parent, (*within, path))
+
+
+def _put_over(extended: Suite, own: dict[str, Any], only: Any) -> Suite:
+    """Return a suite with what another one, which extends it, says itself."""
+    lists = {kind: own.get(kind) for kind in KINDS}
+    if only is not None:
+        lists["datasets"] = convert(only, tuple[str, ...], "suite.settings")
+    base = narrowed(extended, **lists)
+    if "settings" in own:
+        base = _of_settings(base, put_over(base.settings, own.pop("settings")))
     run = with_settings(base.run, dotted_settings(own.pop("run", {})))
-    overrides = dict(base.overrides)
-    for name, over in own.pop("overrides", {}).items():
-        overrides[name] = with_settings(overrides.get(name, {}), dotted_settings(over))
+    overrides = put_over(base.overrides, own.pop("overrides", {}))
     return replace(base, **own, run=run, overrides=overrides)
 
 
-def _names(datasets: Sequence[str], splits: Sequence[str], strategies: Sequence[str]) -> list[str]:
-    """Return what overrides may be for, the more special later."""
-    pairs = [(datasets, splits), (datasets, strategies), (datasets, splits, strategies)]
-    special = ("/".join(parts) for kinds in pairs for parts in product(*kinds))
-    return [*datasets, *splits, *strategies, *special]
-
-
-def variants(overrides: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels that overrides make variants, each with the strategy behind it.
-
-    Examples
-    --------
-    >>> variants({"late": {"strategy": {"name": "flamma", "decay_start": 0.6}}, "qffl": {}})
-    {'late': 'flamma'}
-    """
-    found = {}
-    for name, over in overrides.items():
-        options = dotted_settings(over) if isinstance(over, Mapping) else {}
-        behind = options.get("strategy.name", options.get("strategy"))
-        if behind is not None:
-            found[name.rpartition("/")[2]] = str(behind)
-    return found
-
-
-def _suite_file(source: str | Path) -> Path:
-    if source in suite_names():
-        return Path(str(files("flamma.experiments") / "suites" / f"{source}.toml"))
-    if not os.path.exists(source) and not str(source).endswith(".toml"):
-        raise ConfigError(unknown("suite", str(source), suite_names()))
-    return Path(source)
+def _of_settings(suite: Suite, settings: Mapping[str, Any]) -> Suite:
+    """Return a suite with these settings, and of its overrides those of what is still in it."""
+    names, splits = zip(*setting_places(suite.run, settings), strict=True)
+    known = names_in(names, splits, suite.strategies)
+    kept = {name: over for name, over in suite.overrides.items() if name in known}
+    return replace(suite, settings=settings, overrides=kept)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
+from pathlib import Path
+
+from flamma.errors import ConfigError
+from flamma.names import unknown
 
 
 def suite_names() -> list[str]:
@@ -11,3 +16,18 @@ def suite_names() -> list[str]:
     return sorted(
         p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")
     )
+
+
+def suite_file(source: str | Path) -> Path:
+    """Return the file of a suite: one of ours by name, or the path itself.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither; the nearest name is told.
+    """
+    if source in suite_names():
+        return Path(str(files("flamma.experiments") / "suites" / f"{source}.toml"))
+    if not os.path.exists(source) and not str(source).endswith(".toml"):
+        raise ConfigError(unknown("suite", str(source), suite_names()))
+    return Path(source)

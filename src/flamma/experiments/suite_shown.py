@@ -16,6 +16,9 @@ from flamma.options import toml_value
 CHOSEN = ("data.dataset", "data.split", "strategy.name", "seed")
 """What tells one cell from another, and is not a setting that all may share."""
 
+MOST_NOTED = 40
+"""Overrides that are told under a table, at most."""
+
 
 def suite_as_json(suite: Suite) -> dict[str, Any]:
     """Return what would run: for each dataset, split and strategy all settings and their origins.
@@ -44,8 +47,9 @@ def suite_as_lines(suite: Suite) -> list[str]:
     What is at its default is left out; :func:`suite_as_json` has that, too.
     """
     cells = _first_seeds(suite)
+    chosen = CHOSEN[2:] if suite.settings else CHOSEN
     traced = [
-        [s for s in suite.traced(c) if s.origin != DEFAULT_ORIGIN and s.name not in CHOSEN]
+        [s for s in suite.traced(c) if s.origin != DEFAULT_ORIGIN and s.name not in chosen]
         for c in cells
     ]
     shared = [setting for setting in traced[0] if all(setting in own for own in traced)]
@@ -73,7 +77,12 @@ def origin_notes(suite: Suite) -> list[str]:
     notes = []
     if found[FLAG_ORIGIN]:
         notes.append(f"From flags, for all runs{over}: {'; '.join(found[FLAG_ORIGIN])}.")
-    if found[OVERRIDE_ORIGIN]:
+    if len(found[OVERRIDE_ORIGIN]) > MOST_NOTED:
+        notes.append(
+            f"The suite's overrides change {len(found[OVERRIDE_ORIGIN])} settings: --show-suite "
+            f"names them."
+        )
+    elif found[OVERRIDE_ORIGIN]:
         notes.append(f"From the suite's overrides: {'; '.join(found[OVERRIDE_ORIGIN])}.")
     return notes
 

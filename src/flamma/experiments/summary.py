@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flamma.metrics import METRICS, ComparedMetric, ScoreMetric, usable
+from flamma.metrics import METRICS, ComparedMetric, ScoreMetric, of_run, usable
 from flamma.metrics.kinds import LAST_ROUNDS, mean_of
 from flamma.records import Evaluation, RoundRecord
+from flamma.types import ACCURACY_SCORE, ScoreKind
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Summary:
         What they were sent for that; it is in ``bytes_down``, too.
     scored_by : str
         What clients are scored by, empty for accuracy.
+    less_is_better : bool
+        Whether less of that is better, as of a loss; it is not in percent then.
     """
 
     rounds: int
@@ -58,6 +61,12 @@ class Summary:
     surveyed: int = 0
     bytes_surveys: int = 0
     scored_by: str = ""
+    less_is_better: bool = False
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """What clients are scored by."""
+        return ScoreKind(self.scored_by, self.less_is_better)
 
     def __getitem__(self, name: str) -> float | None:
         return self.metrics[name]
@@ -79,7 +88,8 @@ class Summary:
             "clients": self.clients,
             "sample": self.sample,
             "personal": self.personal,
-            "scored_by": self.scored_by or "accuracy",
+            "scored_by": self.score_kind.name,
+            "less_is_better": self.less_is_better,
             "surveyed": self.surveyed,
             "bytes_surveys": self.bytes_surveys,
             "decay_factor": self.decay_factor,
@@ -88,18 +98,24 @@ class Summary:
         }
 
 
-def summarise_run(records: Sequence[RoundRecord], clients: int) -> Summary:
-    """Return every metric of a run with so many clients."""
+NO_TARGETS: Mapping[str, float] = {}
+
+
+def summarise_run(
+    records: Sequence[RoundRecord], clients: int, targets: Mapping[str, float] = NO_TARGETS
+) -> Summary:
+    """Return every metric of a run with so many clients; ``targets`` are those of its clock."""
     evaluated = [record for record in records if record.evaluated]
     warmup = records[0].warmup if records else None
     surveys = [record.survey for record in records if record.survey is not None]
     known = usable()
     scored = [name for name, metric in known.items() if isinstance(metric, ScoreMetric)]
+    kind = score_kind_of(records)
     return Summary(
         rounds=len(records),
         final={name: evaluated[-1].metric(name) if evaluated else None for name in scored},
         metrics={
-            name: metric.of_run(name, records, clients)
+            name: of_run(name, records, clients, targets)
             for name, metric in known.items()
             if not isinstance(metric, ComparedMetric)
         },
@@ -112,7 +128,8 @@ def summarise_run(records: Sequence[RoundRecord], clients: int) -> Summary:
         personal=is_personal(records),
         surveyed=sum(survey.asked for survey in surveys),
         bytes_surveys=sum(survey.bytes_down for survey in surveys),
-        scored_by=scored_by(records),
+        scored_by=kind.title,
+        less_is_better=kind.less_is_better,
     )
 
 
@@ -128,10 +145,10 @@ def is_personal(records: Sequence[RoundRecord]) -> bool:
     return last is not None and last.personal
 
 
-def scored_by(records: Sequence[RoundRecord]) -> str:
-    """Return what clients are scored by in the last evaluation, empty for accuracy."""
+def score_kind_of(records: Sequence[RoundRecord]) -> ScoreKind:
+    """Return what clients are scored by in the last evaluation."""
     last = _last_evaluation(records)
-    return "" if last is None else last.scored_by
+    return ACCURACY_SCORE if last is None else last.score_kind
 
 
 def _last_evaluation(records: Sequence[RoundRecord]) -> Evaluation | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -19,11 +19,13 @@ from flamma.experiments.compared_metrics import CellRuns, compared_metrics
 from flamma.experiments.presented import PresentedResult, sparkline
 from flamma.experiments.run_object import Run
 from flamma.experiments.scratch import ScratchFolder
+from flamma.experiments.statistics import REFERENCE, AcrossSettings, across_settings
 from flamma.experiments.summary import sample_text
-from flamma.metrics import METRICS, BesideLocalMetric, Metric, shown_in
+from flamma.metrics import METRICS, BesideLocalMetric, Metric, TimeToMetric, shown_in
 from flamma.metrics.kinds import Place
 from flamma.numerics import total
 from flamma.strategies import competes, label_of
+from flamma.types import ACCURACY_SCORE, ScoreKind
 
 TABLE_VERSION = 2
 """Of ``table.json``: the first one had no version, no hashes and no suite."""
@@ -33,11 +35,12 @@ TABLE_VERSION = 2
 class Row:
     """One strategy on one dataset and split; every metric by name, as mean and spread over seeds.
 
+    Of a suite of settings, ``dataset`` is the name of the setting.
     ``values`` has the metrics of the runs in the order of ``seeds``, and ``weights_sha256`` the
     SHA-256 of their final weights as little-endian float32; empty where it is not known.
     ``sample`` is how many clients were drawn for the evaluations, and of how many; None if all were
     evaluated. ``personal`` is whether they scored models of their own, ``scored_by`` what they are
-    scored by, empty for accuracy.
+    scored by, empty for accuracy, and ``less_is_better`` whether less of that is better.
     """
 
     dataset: str
@@ -51,6 +54,18 @@ class Row:
     sample: tuple[int, int] | None = None
     personal: bool = False
     scored_by: str = ""
+    less_is_better: bool = False
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """What clients are scored by."""
+        return ScoreKind(self.scored_by, self.less_is_better)
+
+    def texts(self, name: str, digits: int = 2) -> tuple[str, str]:
+        """Return mean and spread of a metric, to more digits where scores are not in percent."""
+        in_percent = METRICS[name].unit == METRICS[name].scored_by(self.score_kind).unit
+        digits = digits if in_percent else digits + 2
+        return f"{self.mean[name]:.{digits}f}", f"{self.std[name]:.{digits}f}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,8 +134,12 @@ class Comparison(PresentedResult):
         """
         rows = [r for r in self.contenders(dataset, split) if metric in r.values]
         values = {r.strategy: dict(zip(r.seeds, r.values[metric], strict=True)) for r in rows}
-        better = METRICS[metric].better
+        better = METRICS[metric].scored_by(scored_alike(rows)).better
         return () if better == "neither" else best_of(values, 1 if better == "higher" else -1)
+
+    def across_settings(self, metric: str, reference: str = REFERENCE) -> AcrossSettings | None:
+        """Return ranks and tests over all settings; None where there are too few of them."""
+        return across_settings(self.rows, metric, reference)
 
     def mark(self, row: Row, metric: str) -> str:
         """Return ``best`` for a single best row, ``tied`` for those that share the lead, or ""."""
@@ -205,7 +224,7 @@ def compared(
     hashes: dict[tuple[str, str, str], list[str]] = {}
     samples: dict[tuple[str, str, str], tuple[int, int]] = {}
     personal: set[tuple[str, str, str]] = set()
-    metric_of: dict[tuple[str, str, str], str] = {}
+    kinds: dict[tuple[str, str, str], ScoreKind] = {}
     for (cell, run), summary, found in zip(runs, summaries, metrics, strict=True):
         place = (cell.dataset, cell.split, cell.strategy)
         groups.setdefault(place, {})[cell.seed] = found
@@ -214,7 +233,7 @@ def compared(
             samples[place] = (summary.sample, summary.clients)
         if summary.personal:
             personal.add(place)
-        metric_of[place] = summary.scored_by
+        kinds[place] = summary.score_kind
     trainers = {str(run.about["trainer"]) for _, run in runs if "trainer" in run.about}
     return Comparison(
         name,
@@ -222,7 +241,8 @@ def compared(
             replace(
                 _row(place, by_seed, hashes[place], samples.get(place)),
                 personal=place in personal,
-                scored_by=metric_of[place],
+                scored_by=kinds[place].title,
+                less_is_better=kinds[place].less_is_better,
             )
             for place, by_seed in groups.items()
         ],
@@ -240,18 +260,19 @@ def with_spread(row: Row, mean: str, spread: str) -> str:
 
 
 def told_by(rows: Sequence[Row], place: Place) -> dict[str, Metric]:
-    """Return the metrics of a place; those beside training alone only where a row has one."""
+    """Return the metrics of a place; those that few comparisons have only where a row has one."""
     return {
         name: metric
         for name, metric in shown_in(place, scored_alike(rows)).items()
-        if not isinstance(metric, BesideLocalMetric) or any(name in row.mean for row in rows)
+        if not isinstance(metric, BesideLocalMetric | TimeToMetric)
+        or any(name in row.mean for row in rows)
     }
 
 
-def scored_alike(rows: Sequence[Row]) -> str:
-    """Return what the clients of all rows are scored by: empty for accuracy, or if they differ."""
-    found = {row.scored_by for row in rows}
-    return found.pop() if len(found) == 1 else ""
+def scored_alike(rows: Iterable[Row]) -> ScoreKind:
+    """Return what the clients of all rows are scored by: just a score if they differ."""
+    found = {row.score_kind for row in rows} or {ACCURACY_SCORE}
+    return found.pop() if len(found) == 1 else ScoreKind("score")
 
 
 def shown_metrics() -> list[str]:

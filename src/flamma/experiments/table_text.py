@@ -10,6 +10,7 @@ from pathlib import Path
 from flamma.experiments.best import explain_marks
 from flamma.experiments.families import families_compared, family_name
 from flamma.experiments.manifest import signed
+from flamma.experiments.statistics_text import statistics_note, statistics_of, statistics_table
 from flamma.experiments.table import (
     TABLE_VERSION,
     Comparison,
@@ -20,7 +21,7 @@ from flamma.experiments.table import (
     with_spread,
 )
 from flamma.files import write_atomically
-from flamma.metrics import METRICS, BesideLocalMetric, Metric, shown_in
+from flamma.metrics import METRICS, BesideLocalMetric, Metric, TimeToMetric, shown_in
 from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.strategies import label_of
 
@@ -44,8 +45,10 @@ SPENT = (
 
 def write_tables(comparison: Comparison, folder: Path) -> None:
     """Write table.json, table.csv and table.md."""
+    found = [own.as_json() for own in statistics_of(comparison.rows)]
+    across = {"across_settings": found} if found else {}
     texts = {
-        "table.json": signed({"version": TABLE_VERSION, **comparison.as_json()}),
+        "table.json": signed({"version": TABLE_VERSION, **comparison.as_json(), **across}),
         "table.csv": _as_csv(comparison),
         "table.md": as_markdown(comparison) + _hashes(comparison),
     }
@@ -99,8 +102,8 @@ def metrics_in_lines(rows: Sequence[Row], many: bool) -> dict[str, Metric]:
     """Return the metrics of a strategy's line for each split; the worst tenth too if many."""
     shown = told_by(rows, "table")
     wanted = {*shown, "worst_10"} if many else {*shown}
-    title = scored_alike(rows)
-    return {name: METRICS[name].scored_by(title) for name in METRICS if name in wanted}
+    kind = scored_alike(rows)
+    return {name: METRICS[name].scored_by(kind) for name in METRICS if name in wanted}
 
 
 def spent_text(rows: Sequence[Row], metric: str, unit: float) -> str:
@@ -130,7 +133,7 @@ def _under_families(
 def _cell(comparison: Comparison, row: Row | None, metric: str, marks: Marks) -> str:
     if row is None or metric not in row.mean:
         return "-"
-    text = with_spread(row, f"{row.mean[metric]:.2f}", f"{row.std[metric]:.2f}")
+    text = with_spread(row, *row.texts(metric))
     mark = comparison.mark(row, metric)
     before, after = ("", "") if not mark else marks[0] if mark == "best" else marks[1]
     return f"{before}{text}{after}"
@@ -138,17 +141,24 @@ def _cell(comparison: Comparison, row: Row | None, metric: str, marks: Marks) ->
 
 def as_markdown(comparison: Comparison) -> str:
     """Return the tables as Markdown."""
-    parts = []
-    for dataset, header, lines in layout(comparison, (("**", "**"), ("*", "*"))):
-        rule = ["---"] + ["---:"] * (len(header) - 1)
-        headed = [
-            line if len(line) > 1 else [f"**{line[0]}**", *[""] * len(rule[1:])] for line in lines
-        ]
-        rows = [header, rule, *headed]
-        parts.append(f"### {dataset}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
+    tables = layout(comparison, (("**", "**"), ("*", "*")))
+    parts = [_markdown_table(*table) for table in tables]
+    if found := statistics_of(comparison.rows):
+        parts += [_markdown_table(*statistics_table(own)) for own in found]
+        parts.append(statistics_note(found))
     marks = mark_notes(comparison, "Bold", "Italics")
     notes = " ".join([legend(comparison.rows), *marks, *comparison.evaluation_notes()])
     return "\n\n".join([*parts, notes]) + "\n"
+
+
+def _markdown_table(caption: str, header: list[str], lines: list[list[str]]) -> str:
+    """Return a table as Markdown; a line of one cell is the name of a family."""
+    rule = ["---"] + ["---:"] * (len(header) - 1)
+    headed = [
+        line if len(line) > 1 else [f"**{line[0]}**", *[""] * len(rule[1:])] for line in lines
+    ]
+    rows = [header, rule, *headed]
+    return f"### {caption}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _hashes(comparison: Comparison) -> str:
@@ -171,7 +181,7 @@ def legend(rows: Sequence[Row]) -> str:
     """Return what the numbers of a table are."""
     told = told_by(rows, "table")
     units = [f"{metric.label} in {metric.unit}" for metric in told.values() if metric.unit]
-    beside = [f" {note}" for note in notes_beside_local(told)]
+    beside = [f" {note}" for note in further_notes(told)]
     several = any(len(row.seeds) > 1 for row in rows)
     spread = ", ± standard deviation over seeds" if several else ""
     best = "Best: by differences paired over seeds, 95% confidence." if several else ONE_SEED
@@ -187,12 +197,12 @@ def mark_notes(comparison: Comparison, best: str, tied: str) -> list[str]:
     return [explain_marks(best, tied)] if several else []
 
 
-def notes_beside_local(metrics: Mapping[str, Metric]) -> list[str]:
-    """Return a sentence for each of these metrics that is beside training alone."""
+def further_notes(metrics: Mapping[str, Metric]) -> list[str]:
+    """Return a sentence for each of these metrics that is beside training alone, or a time."""
     return [
         f"{capitalised(metric.label)}: {metric.aggregation}."
         for metric in metrics.values()
-        if isinstance(metric, BesideLocalMetric)
+        if isinstance(metric, BesideLocalMetric | TimeToMetric)
     ]
 
 

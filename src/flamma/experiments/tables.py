@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
+from flamma.clients.clock import ClockConfig
 from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
 from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES
@@ -69,7 +70,8 @@ class DataConfig:
     drop : list of str
         Columns of your own table that are left out.
     task : str
-        What is learned of your own data: ``classification``, ``regression`` or ``next-token``.
+        What is learned of your own data, or of a dataset that has several tasks:
+        ``classification``, ``regression`` or ``next-token``.
     standardise : bool
         Whether features of your own data are standardised; tables and pictures are by default.
     size : (int, int)
@@ -283,6 +285,7 @@ class ConfigTables:
     behaviours: Any = field(default_factory=dict)
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    clock: ClockConfig = field(default_factory=ClockConfig)
 
 
 def title_of(path: Path) -> str:
@@ -326,6 +329,7 @@ def keys_of_tables() -> dict[str, str]:
         "evaluation": options_of(EvaluationConfig),
         "ledger": options_of(LedgerConfig),
         "privacy": options_of(PrivacyConfig),
+        "clock": options_of(ClockConfig),
     }
     # Of a key that several tables have, the first one is named.
     return {key: f"{table}.{key}" for table in reversed(keys) for key in keys[table]}

@@ -49,7 +49,7 @@ def card_of(run: Run) -> ModelCard:
     from flamma.experiments.setup import build_module
     from flamma.models.flat import FlatModel
 
-    entry = DATASETS[config.data.dataset]
+    entry = DATASETS[config.data.dataset].for_task(config.data.task)
     classes = len(entry.class_names)
     naming = FlatModel(build_module(config, entry.shape, classes)).naming
     return ModelCard(naming, entry.shape, classes)

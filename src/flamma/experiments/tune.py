@@ -13,7 +13,7 @@ from flamma.experiments.own import ConfigSource, configured, tables_of
 from flamma.experiments.progress_bar import ProgressBar, wants_bar
 from flamma.experiments.run import own_parts
 from flamma.experiments.scratch import place_for
-from flamma.experiments.search import Objective, OnTrial, Tuned, points_of, tune_config
+from flamma.experiments.search import Objective, OnTrial, Tuned, points_of, score_text, tune_config
 
 if TYPE_CHECKING:
     from flamma.tasks.own import OwnLoss, OwnMetric
@@ -74,9 +74,10 @@ def tune(
     grid : mapping of name to values, optional
         Options and the values each may have, instead of the default search of step size, decay
         start and cost scale: ``{"learning_rate": [0.01, 0.1]}``.
-    objective : {"fair", "accuracy"}
+    objective : {"fair", "mean"}
         What is made large, over the last ten rounds: the clients' mean accuracy less their
-        standard deviation, or the mean alone.
+        standard deviation, or the mean alone. Another ``evaluation.metric`` stands in the place of
+        accuracy; one of which less is better counts negatively.
     data, target, group, task, model, start, freeze, loss, metric, augment
         Your own data and model, as of :func:`flamma.run`.
     strategy, dataset, split, clients, rounds, per_round, seed
@@ -112,7 +113,7 @@ def tune(
         with ProgressBar(wants_bar(progress), points_of(points, trials), "trials") as bar:
 
             def told(number: int, options: dict[str, Any], score: float | None) -> None:
-                bar.update(number + 1, "" if score is None else f"score {score:.2f}")
+                bar.update(number + 1, "" if score is None else f"score {score_text(score)}")
                 if on_trial is not None:
                     on_trial(number, options, score)
 

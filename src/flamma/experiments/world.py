@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from flamma.clients.behaviours import TrueClients, assign
+from flamma.clients.clock import VirtualClock
 from flamma.clients.costs import CostedClients, true_costs
+from flamma.clients.speeds import SPEED_COLUMN
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import OWN, Config
 from flamma.experiments.folder import POPULATION, RunFolder
@@ -63,6 +65,8 @@ class World:
         What the weights are called, and what samples and classes are like.
     measured : mapping
         What ``about.json`` tells of the task and the metric, where it is not plain accuracy.
+    clock : VirtualClock, optional
+        What clients' work takes in virtual time, where the run has such a clock.
     """
 
     clients: Clients
@@ -77,6 +81,7 @@ class World:
     data_sha256: str = ""
     card: ModelCard | None = None
     measured: Mapping[str, str] = field(default_factory=dict)
+    clock: VirtualClock | None = None
 
     @property
     def truth(self) -> TrueClients:
@@ -92,6 +97,7 @@ def make_population(
     own_costs: Callable[[], Floats] | None = None,
     seconds_per_epoch: Callable[[], Floats] | None = None,
     names: tuple[str, ...] = (),
+    clock_seconds: Floats | None = None,
 ) -> Population:
     """Return who the clients are: as the run first recorded them, else as they are now.
 
@@ -112,6 +118,8 @@ def make_population(
         Times an epoch of each client.
     names : tuple of str
         What clients are called, where they are more than numbers.
+    clock_seconds : ndarray, optional
+        The virtual seconds of an epoch of each client, where there is a virtual clock.
     """
     known = read_population(folder)
     if known is not None:
@@ -122,7 +130,8 @@ def make_population(
     train, held = samples()
     told = np.full(train.size, np.inf) if own_costs is None else own_costs()
     if np.isinf(told).any():
-        drawn = true_costs(config.costs, CostedClients(train.size, config.seed, seconds_per_epoch))
+        clients = CostedClients(train.size, config.seed, seconds_per_epoch, clock_seconds)
+        drawn = true_costs(config.costs, clients)
         told = np.where(np.isinf(told), drawn, told)
     return Population(train, told, layout.trainable_size, held, names, layout.trainable_sizes)
 
@@ -179,7 +188,9 @@ def population_table(world: World) -> str:
     held = np.zeros(clients, dtype=np.int64) if population.held_out is None else population.held_out
     costs = np.full(clients, np.nan) if population.costs is None else population.costs
     classes = [] if counts is None else [f"class_{k}" for k in range(counts.shape[1])]
-    header = ["client", "samples", "held_out", "cost", *classes, *(["name"] if names else [])]
+    speeds = None if world.clock is None else world.clock.speeds
+    header = ["client", "samples", "held_out", "cost", *([SPEED_COLUMN] if world.clock else [])]
+    header += [*classes, *(["name"] if names else [])]
     parts = [",".join(header) + "\n"]
     # In parts, so that the objects that Python makes of a million clients are never all there.
     for first in range(0, clients, CLIENTS_AT_ONCE):
@@ -189,6 +200,7 @@ def population_table(world: World) -> str:
             population.samples[own].tolist(),
             held[own].tolist(),
             [repr(cost) for cost in costs[own].tolist()],
+            *([] if speeds is None else [[repr(speed) for speed in speeds[own].tolist()]]),
             *([] if counts is None else counts[own].T.tolist()),
             *([[csv_cell(name) for name in names[own]]] if names else []),
         ]

@@ -29,6 +29,11 @@ def check_own_app(strategy: Strategy[Any]) -> None:
             f"{trains} trains on the server's own data, which it cannot do in an app of your "
             f"own: choose another."
         )
+    if strategy.asynchronous:
+        raise FlammaError(
+            f"{strategy.name} is asynchronous, which needs the virtual clock of FLamma's local "
+            f"engine: choose another, or use flamma run --engine local."
+        )
     if needed := needs_our_clients(type(strategy)):
         raise FlammaError(
             f"{strategy.name} {needed}, which the clients of an app of your own cannot do: choose "

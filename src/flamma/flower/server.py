@@ -187,7 +187,8 @@ class FlowerStrategy(Strategy):
         present = np.array([k for k, node in enumerate(nodes) if node in connected], dtype=int)
         rng = stream(self._config.seed, "select", self._state.round + 1)
         self._offer = self._config.strategy.offer(self._state, present, rng)
-        how, own = ConfigRecord({"config": self._config.as_toml()}), self._own_arrays(arrays)
+        how = ConfigRecord({"config": self._config.as_toml()})
+        own = self._own_arrays(self._trained(arrays))
         messages = []
         for terms in self._offer.terms:
             content = RecordDict({"arrays": own(terms.client), "config": config})
@@ -221,7 +222,7 @@ class FlowerStrategy(Strategy):
             log(WARNING, "client %s of round %s: %s", name, record.round, reason)
         if not record.used:
             log(ERROR, "round %s is empty: %s", record.round, why_empty([record]))
-        return self._arrays(self._state.params), round_metrics(record)
+        return self._arrays(self._state.served), round_metrics(record)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -291,6 +292,11 @@ class FlowerStrategy(Strategy):
         if download.model_for is None:
             return lambda client: common
         return lambda client: self._arrays(download.model(client))
+
+    def _trained(self, served: ArrayRecord) -> ArrayRecord:
+        """Return the arrays that clients train, which need not be those that are served."""
+        state = self._state
+        return served if state.served is state.params else self._arrays(state.params)
 
     def _arrays(self, params: Params) -> ArrayRecord:
         return self._form.restore(params, self._whole)

@@ -25,7 +25,9 @@ from flamma.metrics.kinds import Metric as Metric
 from flamma.metrics.kinds import RoundMetric as RoundMetric
 from flamma.metrics.kinds import RunMetric as RunMetric
 from flamma.metrics.kinds import ScoreMetric as ScoreMetric
+from flamma.metrics.kinds import TimeToMetric as TimeToMetric
 from flamma.metrics.lookup import evaluate as evaluate
+from flamma.metrics.lookup import of_run as of_run
 from flamma.metrics.lookup import shown_in as shown_in
 from flamma.metrics.lookup import usable as usable
 from flamma.metrics.table import METRICS as METRICS

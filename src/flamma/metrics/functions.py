@@ -105,6 +105,11 @@ def lowest(accuracy: ArrayLike) -> float:
     return float(values.min()) if values.size else math.nan
 
 
+def highest(accuracy: ArrayLike) -> float:
+    """Return the accuracy of the client served best, in percent."""
+    return -lowest(-_vector(accuracy))
+
+
 def spread(accuracy: ArrayLike) -> float:
     """Return the largest less the smallest accuracy, in percent."""
     values = _scored(accuracy)

@@ -1,18 +1,18 @@
 """What a metric is: its words, which way is better, and what it is of a round and of a run.
 
-There are five kinds, by what a metric is computed from. A new metric is one function and one entry
+There are six kinds, by what a metric is computed from. A new metric is one function and one entry
 of :data:`flamma.metrics.METRICS`, or an entry point of the group ``flamma.metrics``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from flamma.numerics import total
 from flamma.records import RoundRecord
-from flamma.types import Floats, Scores
+from flamma.types import Floats, ScoreKind, Scores
 
 LAST_ROUNDS = 10
 """A metric of an evaluation is told as its mean over so many last rounds."""
@@ -52,6 +52,9 @@ class Metric:
     shown: tuple[Place, ...] = EVERYWHERE
     group: str = ""
 
+    of_scores: ClassVar[bool] = False
+    """Whether it is computed from clients' scores, so that a unit of percent is theirs."""
+
     @property
     def aggregation(self) -> str:
         """How the metric of a run comes from its rounds, for the documentation."""
@@ -62,15 +65,21 @@ class Metric:
         """The label with its unit, as on an axis."""
         return f"{self.label}, {self.unit}" if self.unit else self.label
 
-    def scored_by(self, title: str) -> Self:
+    def scored_by(self, kind: ScoreKind) -> Self:
         """Return the metric of clients that are scored by something else than accuracy.
+
+        Of a score of which less is better, so is what is a score itself; variances and the like,
+        of which less is better anyway, stay as they are.
 
         Examples
         --------
-        >>> Metric(label="test accuracy").scored_by("R²").label
+        >>> Metric(label="test accuracy").scored_by(ScoreKind("R²")).label
         'test R²'
         """
-        return replace(self, label=self.label.replace("accuracy", title)) if title else self
+        label = self.label.replace("accuracy", kind.name)
+        if not (kind.less_is_better and self.of_scores and self.unit.startswith("%")):
+            return replace(self, label=label)
+        return replace(self, label=label, unit="", better="lower")
 
     def of_round(self, name: str, record: RoundRecord) -> float | None:
         """Return the metric of one round, None where it has none."""
@@ -89,6 +98,8 @@ class ScoreMetric(Metric):
     """
 
     score: Callable[[Scores], float]
+
+    of_scores: ClassVar[bool] = True
 
     @property
     def aggregation(self) -> str:
@@ -159,6 +170,38 @@ class RunMetric(Metric):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TimeToMetric(Metric):
+    """The virtual time until a run has first reached its targets, which it may never do.
+
+    ``reaches`` has the metrics of an evaluation that must have reached their targets in one and
+    the same round, and which direction is better.
+    """
+
+    reaches: tuple[tuple[str, Direction], ...]
+
+    @property
+    def aggregation(self) -> str:
+        """How the metric of a run comes from its rounds."""
+        return "end of the first evaluated round that reaches it, where every seed has one"
+
+    def first(self, records: Sequence[RoundRecord], targets: Mapping[str, float]) -> float | None:
+        """Return the virtual time of the first round that reaches the targets, None if none does.
+
+        A metric without a target is not reached.
+        """
+        return next((r.virtual_seconds for r in records if self._is_reached(r, targets)), None)
+
+    def _is_reached(self, record: RoundRecord, targets: Mapping[str, float]) -> bool:
+        for name, better in self.reaches:
+            value, target = record.metric(name), targets.get(name)
+            if value is None or target is None:
+                return False
+            if value < target if better == "higher" else value > target:
+                return False
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
 class ComparedMetric(Metric):
     """A metric that only a comparison has, since it depends on other runs."""
 
@@ -168,6 +211,8 @@ class EqualWorkMetric(ComparedMetric):
     """Another metric when a run has spent as many local epochs as the thriftiest one in all."""
 
     of: str
+
+    of_scores: ClassVar[bool] = True
 
     @property
     def aggregation(self) -> str:
@@ -180,7 +225,8 @@ class BesideLocalMetric(ComparedMetric):
     """A metric of a run beside that of ``local``, in which every client trains alone.
 
     ``compare`` takes the clients' accuracies alone and in the run, each the mean over the last
-    ten rounds, NaN where there is none. ``about`` says in a clause what comes out.
+    ten rounds, NaN where there is none; scores of which less is better come negated. ``about``
+    says in a clause what comes out.
     """
 
     about: str

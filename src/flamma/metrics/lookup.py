@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 
 from flamma.errors import FlammaError
 from flamma.metrics.functions import check_percent
-from flamma.metrics.kinds import Metric, Place, ScoreMetric
+from flamma.metrics.kinds import Metric, Place, ScoreMetric, TimeToMetric
 from flamma.metrics.table import METRICS, finite_or_none
-from flamma.records import Evaluation
-from flamma.types import Scores
+from flamma.records import Evaluation, RoundRecord
+from flamma.types import ACCURACY_SCORE, ScoreKind, Scores
 
 
-def shown_in(place: Place, scored_by: str = "") -> dict[str, Metric]:
+def shown_in(place: Place, kind: ScoreKind = ACCURACY_SCORE) -> dict[str, Metric]:
     """Return the metrics that are shown in one place, by name.
 
-    ``scored_by`` is what clients are scored by, if not by accuracy: it is in the labels then.
+    ``kind`` is what clients are scored by: it is in the labels, and says which way is better.
     """
     return {
-        name: metric.scored_by(scored_by)
-        for name, metric in usable().items()
-        if place in metric.shown
+        name: metric.scored_by(kind) for name, metric in usable().items() if place in metric.shown
     }
 
 
@@ -33,6 +32,19 @@ def usable() -> dict[str, Metric]:
         except FlammaError as error:
             warnings.warn(str(error), stacklevel=2)
     return found
+
+
+def of_run(
+    name: str, records: Sequence[RoundRecord], clients: int, targets: Mapping[str, float]
+) -> float | None:
+    """Return a metric of a run, None where its records do not have it.
+
+    ``targets`` are those that times are measured to, by the names of the metrics.
+    """
+    metric = METRICS[name]
+    if isinstance(metric, TimeToMetric):
+        return metric.first(records, targets)
+    return metric.of_run(name, records, clients)
 
 
 def evaluate(scores: Scores) -> Evaluation:
@@ -54,4 +66,5 @@ def evaluate(scores: Scores) -> Evaluation:
                 values[name] = None
     sample = None if scores.clients is None else int(scores.clients.size)
     missing = dict(sorted(scores.missing.items()))
-    return Evaluation(values, missing, sample, scores.personal, scores.metric)
+    kind = scores.kind
+    return Evaluation(values, missing, sample, scores.personal, kind.title, kind.less_is_better)

@@ -16,6 +16,7 @@ from flamma.metrics.kinds import (
     RoundMetric,
     RunMetric,
     ScoreMetric,
+    TimeToMetric,
 )
 from flamma.numerics import total
 from flamma.records import RoundRecord
@@ -26,6 +27,13 @@ from flamma.types import Scores
 def _accuracy(function: Callable[[ArrayLike], float]) -> Callable[[Scores], float]:
     """Return the metric of the clients' accuracies."""
     return lambda scores: function(scores.accuracy)
+
+
+def _end(
+    function: Callable[[ArrayLike], float], opposite: Callable[[ArrayLike], float]
+) -> Callable[[Scores], float]:
+    """Return the metric of one end of the clients; the other end where less is better."""
+    return lambda scores: (opposite if scores.kind.less_is_better else function)(scores.accuracy)
 
 
 def _amounts(function: Callable[[ArrayLike], float]) -> Callable[[Scores], float]:
@@ -103,21 +111,21 @@ METRICS: Registry[Metric] = Registry(
             unit="%",
             better="higher",
             shown=("show", "csv", "page"),
-            score=_accuracy(functions.worst_10),
+            score=_end(functions.worst_10, functions.best_10),
         ),
         "best_10": ScoreMetric(
             label="best 10%",
             unit="%",
             better="higher",
             shown=("show", "csv"),
-            score=_accuracy(functions.best_10),
+            score=_end(functions.best_10, functions.worst_10),
         ),
         "min": ScoreMetric(
-            label="lowest accuracy",
+            label="worst accuracy",
             unit="%",
             better="higher",
             shown=(),
-            score=_accuracy(functions.lowest),
+            score=_end(functions.lowest, functions.highest),
         ),
         "range": ScoreMetric(
             label="range of accuracy",
@@ -216,6 +224,28 @@ METRICS: Registry[Metric] = Registry(
             read=lambda record: record.seconds,
             over_rounds="sum",
             warmup=_warmed_up("seconds"),
+        ),
+        "virtual_seconds": RoundMetric(
+            label="virtual time",
+            unit="virtual s",
+            better="lower",
+            shown=("csv", "page"),
+            read=lambda record: record.virtual_seconds,
+            over_rounds="max",
+        ),
+        "seconds_to_accuracy": TimeToMetric(
+            label="time to accuracy",
+            unit="virtual s",
+            better="lower",
+            shown=("table", "csv", "page"),
+            reaches=(("accuracy", "higher"),),
+        ),
+        "seconds_to_fairness": TimeToMetric(
+            label="time to fairness",
+            unit="virtual s",
+            better="lower",
+            shown=("table", "csv", "page"),
+            reaches=(("accuracy", "higher"), ("accuracy_variance", "lower")),
         ),
         "selection_jain": RunMetric(
             label="Jain's index of selections",

@@ -19,6 +19,7 @@ from flamma.experiments.table import Comparison, Row, compared, scored_alike
 from flamma.reports.progress import read_planned_suite
 from flamma.reports.reading import ConfinedRunFolder, RunView, is_inside, read_run
 from flamma.strategies import competes
+from flamma.types import ScoreKind
 
 TABLE, RUNS = "table.json", "runs"
 
@@ -58,8 +59,8 @@ class ComparisonView:
         return list(dict.fromkeys(row.strategy for row in self.by_family(self.comparison.rows)))
 
     @property
-    def scored_by(self) -> str:
-        """What clients are scored by, empty for accuracy."""
+    def score_kind(self) -> ScoreKind:
+        """What clients are scored by."""
         return scored_alike(self.comparison.rows)
 
     @property
@@ -137,14 +138,15 @@ def read_runs(path: Path, missing: list[str]) -> dict[RowKey, dict[int, RunView]
 
 
 def pareto(rows: list[Row]) -> list[Row]:
-    """Return the rows that no other beats in both accuracy and variance, by rising accuracy.
+    """Return the rows that no other beats in both accuracy and variance, the worst score first.
 
     A strategy that does not compete, such as the ceiling, is left out.
     """
     rows = [row for row in rows if competes(row.strategy)] or rows
+    sign = -1 if scored_alike(rows).less_is_better else 1
 
     def of(row: Row) -> tuple[float, float]:
-        return row.mean["accuracy"], row.mean["accuracy_variance"]
+        return sign * row.mean["accuracy"], row.mean["accuracy_variance"]
 
     def beaten(row: Row) -> bool:
         accuracy, variance = of(row)

@@ -25,10 +25,14 @@ from flamma.reports.document import (
 from flamma.reports.metric_text import BETTER
 from flamma.reports.multiples import Multiple, multiples
 from flamma.strategies import label_of
-from flamma.types import Floats
+from flamma.types import Floats, ScoreKind
 
-WORK_AXES = {"epochs_total": ("local epochs", 1.0), "bytes_up": ("sent by clients, MB", 1e-6)}
-"""Metrics of what training took, with the axis and the scale that they are drawn with."""
+WORK_AXES = {
+    "epochs_total": ("local epochs", 1.0, "epochs"),
+    "bytes_up": ("sent by clients, MB", 1e-6, "bytes"),
+    "virtual_seconds": ("virtual time, s", 1.0, "virtual time"),
+}
+"""Metrics of what training took: the axis and the scale that they are drawn with, and in a word."""
 
 MAX_BOX_POINTS = 2_000
 """Clients' accuracies that a box is drawn from."""
@@ -53,7 +57,7 @@ def over_rounds(view: ComparisonView) -> list[Charts]:
     """Return every metric that is shown as a curve, over the rounds: the paper's Figs. 4 and 5."""
     found = []
     for dataset, split in view.panels:
-        for name, metric in shown_in("curves", view.scored_by).items():
+        for name, metric in shown_in("curves", view.score_kind).items():
             drawn = curves(view, dataset, split, name)
             layout = axes("round", metric.title, y_rangemode="tozero", **_same_range(view, drawn))
             title = f"{capitalised(metric.label)}: {dataset}, {split}"
@@ -122,15 +126,16 @@ def _joined(view: ComparisonView, found: Sequence[Charts]) -> list[Charts]:
 def distribution(view: ComparisonView) -> list[Charts]:
     """Return how the clients' accuracies are distributed in the last evaluated round."""
     aid = (
-        "One point per client and seed, in the last evaluated round; a short box that sits high "
-        "is both accurate and fair."
+        "One point per client and seed, in the last evaluated round; a short box that sits "
+        f"{'low' if view.score_kind.less_is_better else 'high'} is both accurate and fair."
     )
     runs = [run for by_seed in view.runs.values() for run in by_seed.values()]
     if sum(run.scores.clients.size for run in runs) > MAX_BOX_POINTS:
         aid += f" Of more than {MAX_BOX_POINTS:,} points so many are drawn, evenly chosen by rank."
     found = []
-    scored = view.scored_by or "accuracy"
-    ends = {} if view.scored_by else {"y_range": [-3, 103]}  # another metric may go below 0
+    kind = view.score_kind
+    ends = {} if kind.title else {"y_range": [-3, 103]}  # another metric may go below 0
+    across = ScoreKind(f"{kind.name} of a client", kind.less_is_better).axis
     for dataset, split in view.panels:
         boxes = {row.strategy: box for row in view.rows(dataset, split) if (box := _box(view, row))}
         charts = [
@@ -138,7 +143,7 @@ def distribution(view: ComparisonView) -> list[Charts]:
                 own.suffixed(f"distribution-{dataset}-{split}"),
                 own.titled(f"{_of_clients(view)}: {dataset}, {split}"),
                 "" if own.family else aid,
-                [View(shown, axes("", f"{scored} of a client, %", **ends))],
+                [View(shown, axes("", across, **ends))],
                 group=own.family,
             )
             for own in multiples(view)
@@ -150,7 +155,7 @@ def distribution(view: ComparisonView) -> list[Charts]:
 
 
 def _of_clients(view: ComparisonView) -> str:
-    return f"Clients' {view.scored_by}" if view.scored_by else "Clients' accuracies"
+    return f"Clients' {view.score_kind.title or 'accuracies'}"
 
 
 def _box(view: ComparisonView, row: Row) -> dict[str, Any] | None:
@@ -176,9 +181,8 @@ def tails(view: ComparisonView) -> Charts:
         "The worst tenth of the clients, the mean and the best tenth: mean over the last "
         f"{LAST_ROUNDS} rounds, ± one standard deviation over seeds. Close together is fair."
     )
-    ends = {} if view.scored_by else {"x_range": [-3, 103]}
-    scored = f"{view.scored_by or 'accuracy'}, %"
-    layout = axes(scored, "", y_type="category", y_autorange="reversed", **ends)
+    ends = {} if view.score_kind.title else {"x_range": [-3, 103]}
+    layout = axes(view.score_kind.axis, "", y_type="category", y_autorange="reversed", **ends)
     charts = []
     for dataset, split in view.panels:
         rows = view.rows(dataset, split)
@@ -234,7 +238,7 @@ def by_work(view: ComparisonView) -> list[Charts]:
     found = []
     for dataset, split in view.panels:
         drawn = {
-            name: curves(view, dataset, split, name) for name in shown_in("curves", view.scored_by)
+            name: curves(view, dataset, split, name) for name in shown_in("curves", view.score_kind)
         }
         charts = [
             Chart(
@@ -257,11 +261,15 @@ def _work_views(
     view: ComparisonView, drawn: Mapping[str, Sequence[Curve]], own: Multiple
 ) -> list[View]:
     views = []
-    for name, metric in shown_in("curves", view.scored_by).items():
+    for name, metric in shown_in("curves", view.score_kind).items():
         shown = [c for c in drawn[name] if c.strategy in (*own.references, *own.members)]
         if not any(curve.strategy in own.members for curve in shown):
             continue
-        for spent, (x_title, scale) in WORK_AXES.items():
+        for spent, (x_title, scale, by) in WORK_AXES.items():
+            if spent == "virtual_seconds" and any(
+                run.times is None for c in shown for run in c.runs
+            ):
+                continue
             traces = [
                 line(
                     label_of(curve.strategy),
@@ -274,7 +282,6 @@ def _work_views(
             ]
             ranges = _same_range(view, drawn[name])
             layout = axes(x_title, metric.title, y_rangemode="tozero", **ranges)
-            by = "epochs" if spent == "epochs_total" else "bytes"
             views.append(View(traces, layout, f"{metric.label} by {by}"))
     return views
 
@@ -284,6 +291,9 @@ def _spent(curve: Curve, name: str) -> Floats:
     metric = METRICS[name]
     totals = []
     for run in curve.runs:
+        if name == "virtual_seconds" and run.times is not None:  # a sum already
+            totals.append([run.times[number - 1] for number in curve.rounds])
+            continue
         before = 0.0
         if isinstance(metric, RoundMetric) and metric.warmup is not None:
             before = metric.warmup(run.rounds[0])

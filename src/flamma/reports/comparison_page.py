@@ -25,6 +25,7 @@ from flamma.reports.multiples import family_title
 from flamma.reports.palette import looks_of
 from flamma.reports.plane_chart import plane
 from flamma.reports.progress import comparison_progress
+from flamma.reports.statistics_charts import statistics_section
 from flamma.strategies import label_of
 
 MAX_NOTICES = 12
@@ -81,7 +82,7 @@ def _facts(view: ComparisonView) -> Facts:
             names = [label_of(strategy) for strategy in best]
             if len(best) == 1:
                 row = view.comparison.row(dataset, split, best[0])
-                value = f"{row.mean[name]:.1f} ± {row.std[name]:.1f} {metric.unit}".rstrip()
+                value = f"{' ± '.join(row.texts(name, digits=1))} {metric.unit}".rstrip()
                 over = "" if row.sample is None else f" over {sample_text(*row.sample)}"
                 over += " of clients' own models" * row.personal
                 facts.append((title, names[0], f"{value}{over}; {tables.HOW_BEST}"))
@@ -97,6 +98,8 @@ def _facts(view: ComparisonView) -> Facts:
 
 
 def _sections(view: ComparisonView) -> list[Section]:
+    kind = view.score_kind
+    percent = "" if kind.less_is_better else " in percent"
     datasets = list(dict.fromkeys(dataset for dataset, _ in view.panels))
     main = [tables.main_table(view, dataset) for dataset in datasets]
     further = [tables.further_table(view, dataset) for dataset in datasets]
@@ -104,11 +107,12 @@ def _sections(view: ComparisonView) -> list[Section]:
         Section(
             "table",
             "The table",
-            f"{capitalised(view.scored_by or 'accuracy')} is the mean over clients in percent, "
-            "variance that of the clients' in percent squared; both are means over the last "
+            f"{capitalised(kind.name)} is the mean over clients{percent}, variance that of the "
+            f"clients'{percent and f'{percent} squared'}; both are means over the last "
             f"{LAST_ROUNDS} rounds, ± the standard deviation over seeds.",
             main,
         ),
+        *statistics_section(view),
         *(_chart_sections(view) if view.runs else []),
         Section(
             "further",
@@ -131,9 +135,8 @@ def _chart_sections(view: ComparisonView) -> list[Section]:
         ),
         (
             "fairness",
-            f"{capitalised(view.scored_by or 'accuracy')} and fairness",
-            f"Whether fairness costs {view.scored_by or 'accuracy'}, and how the worst clients "
-            "fare.",
+            f"{capitalised(view.score_kind.name)} and fairness",
+            f"Whether fairness costs {view.score_kind.name}, and how the worst clients fare.",
             [plane(view), *charts.distribution(view), charts.tails(view)],
         ),
         (

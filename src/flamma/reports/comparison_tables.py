@@ -13,8 +13,8 @@ from flamma.experiments.table_text import (
     ONE_SEED,
     SPENT,
     column_titles,
+    further_notes,
     metrics_in_lines,
-    notes_beside_local,
     short_hashes,
     spent_text,
 )
@@ -80,7 +80,7 @@ def main_table(view: ComparisonView, dataset: str) -> Table:
         lines.append(cells)
     notes = [
         *_table_notes(rows, printed),
-        *notes_beside_local(metrics),
+        *further_notes(metrics),
         *comparison.evaluation_notes(dataset),
     ]
     groups = _groups(view, strategies)
@@ -119,7 +119,7 @@ def further_table(view: ComparisonView, dataset: str) -> Table:
 
 
 def _labelled(view: ComparisonView, name: str) -> str:
-    return METRICS[name].scored_by(view.scored_by).label
+    return METRICS[name].scored_by(view.score_kind).label
 
 
 def equal_work_tables(view: ComparisonView) -> list[Table]:
@@ -176,7 +176,7 @@ def _cell(comparison: Comparison, row: Row | None, name: str, note: str = "") ->
     if name not in row.mean:
         return "-"
     mean, std, metric = row.mean[name], row.std[name], METRICS[name]
-    texts = f"{mean:.2f}", f"{std:.2f}"
+    texts = row.texts(name)
     if "table" not in metric.shown and not metric.unit.startswith("%"):
         texts = value_text(metric, mean), value_text(metric, std, 2)
     return TableCell(with_spread(row, *texts), mean, std, comparison.mark(row, name), note)

@@ -74,12 +74,13 @@ def took_part(run: RunView) -> dict[str, Floats]:
 
 def crowd_accuracy(run: RunView) -> Charts:
     """Return the quantiles of the clients' accuracies over the rounds, and how they ended."""
-    rounds, scored = run.scores.rounds, run.scored_by or "accuracy"
+    rounds, scored = run.scores.rounds, run.score_kind.name
     of = f"the {run.scores.clients.size:,} clients whose scores the run keeps, of {run.clients:,}"
     last = np.sort(next(reversed(rounds.values()), np.zeros(0)))
     last = last[~np.isnan(last)]
     shares = np.linspace(0, 100, RANKS)
     ranked = np.quantile(last, shares / 100) if last.size else np.full(RANKS, np.nan)
+    ranked = ranked[::-1] if run.score_kind.less_is_better else ranked
     return Charts(
         [
             Chart(
@@ -89,7 +90,7 @@ def crowd_accuracy(run: RunView) -> Charts:
                 [
                     View(
                         quantile_traces(list(rounds), list(rounds.values())),
-                        axes("round", f"{scored}, %"),
+                        axes("round", run.score_kind.axis),
                     )
                 ],
             ),
@@ -101,7 +102,7 @@ def crowd_accuracy(run: RunView) -> Charts:
                 [
                     View(
                         [line(scored, shares, ranked, 0)],
-                        axes("share of the clients, %", f"{scored}, %"),
+                        axes("share of the clients, %", run.score_kind.axis),
                     )
                 ],
             ),

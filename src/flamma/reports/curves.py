@@ -76,7 +76,7 @@ def draw_comparison(view: ComparisonView, dataset: str) -> Figure:
     splits = [split for name, split in view.panels if name == dataset]
     found = {
         metric: [curves(view, dataset, split, name) for split in splits]
-        for name, metric in shown_in("curves", view.scored_by).items()
+        for name, metric in shown_in("curves", view.score_kind).items()
     }
     found = {metric: panels for metric, panels in found.items() if any(panels)}
     if view.families:

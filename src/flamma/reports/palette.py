@@ -60,6 +60,7 @@ STRATEGY_LOOKS = {
     # flamma: blue
     "flamma": Look("#0072B2", "#7BC4FE", 0),
     "flamma-plus": Look("#332288", "#7F7DEA", 5),
+    "flamma-memory": Look("#5566AA", "#A9B6F2", 3),
     "flamma-honest": Look("#2794FB", "#C7E1FF", 6),
     "flamma-adaptive": Look("#025884", "#66ACDD", 2),
     # fairness: purple
@@ -82,6 +83,8 @@ STRATEGY_LOOKS = {
     "fedadam": Look("#49620E", "#98B667", 6),
     "fedyogi": Look("#02423A", "#4D9B8E", 8),
     "fedvarp": Look("#314502", "#829A5C", 2),
+    # asynchronous: teal
+    "fedbuff": Look("#049595", "#B4FDFD", 8),
     # selection: brown to gold
     "power-of-choice": Look("#8D6A00", "#E0BA66", 1),
     "oort": Look("#BC871B", "#FED79A", 6),

@@ -53,8 +53,8 @@ def plane(view: ComparisonView) -> Charts:
     charts = []
     for dataset, split in view.panels:
         rows = [row for row in view.rows(dataset, split) if X in row.mean and Y in row.mean]
-        across = METRICS[X].scored_by(view.scored_by)
-        layout = axes(across.title, METRICS[Y].title, y_rangemode="tozero")
+        across, up = (METRICS[name].scored_by(view.score_kind) for name in (X, Y))
+        layout = axes(across.title, up.title, y_rangemode="tozero")
         if view.families:
             chosen = [FRONT, *(f for f, names in view.families.items() if _of(rows, names))]
             views = [View(_many(view, rows, f), layout, family_name(f)) for f in chosen]
@@ -63,6 +63,8 @@ def plane(view: ComparisonView) -> Charts:
         if rows:
             title = f"{capitalised(across.label)} and fairness: {dataset}, {split}"
             aid, height = (MANY_AID, 460) if view.families else (AID, 340)
+            if across.better == "lower":
+                aid = aid.replace("Right is", "Left is")
             charts.append(Chart(f"plane-{dataset}-{split}", title, aid, views, height=height))
     return Charts(charts)
 

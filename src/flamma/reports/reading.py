@@ -12,17 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from flamma.clients.clock import ClockConfig
 from flamma.errors import FlammaError, RunError
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS, RunFolder
 from flamma.experiments.manifest import Manifest
 from flamma.experiments.population import read_columns, read_names, whole
 from flamma.experiments.scores import ScoreTable, read_score_table
 from flamma.experiments.stopped import StoppedEarly, read_stopped
-from flamma.experiments.summary import is_personal, sample_of, scored_by
-from flamma.metrics import METRICS
+from flamma.experiments.summary import is_personal, sample_of, score_kind_of
+from flamma.metrics import METRICS, of_run
+from flamma.options import from_table
 from flamma.records import RoundRecord
 from flamma.toml import parse_toml
-from flamma.types import Ints
+from flamma.types import Ints, ScoreKind
 
 MAX_FILE_BYTES = 1 << 30
 """A larger file is not read; its report could not be opened."""
@@ -138,9 +140,9 @@ class RunView:
         return is_personal(self.rounds)
 
     @property
-    def scored_by(self) -> str:
-        """What clients are scored by, empty for accuracy."""
-        return scored_by(self.rounds)
+    def score_kind(self) -> ScoreKind:
+        """What clients are scored by."""
+        return score_kind_of(self.rounds)
 
     @property
     def planned_rounds(self) -> int:
@@ -189,6 +191,21 @@ class RunView:
         names = self.population.names
         return f"{client} {names[client]}" if client < len(names) else str(client)
 
+    @property
+    def targets(self) -> dict[str, float]:
+        """What the times to accuracy and to fairness are measured to, by the names of metrics."""
+        try:
+            return ClockConfig(**from_table(ClockConfig, self.table("clock"), "clock.")).targets
+        except FlammaError:
+            return {}
+
+    @property
+    def times(self) -> list[float] | None:
+        """The virtual time at the end of each round, None where one has none."""
+        known = [finite(record.virtual_seconds) for record in self.rounds]
+        found = [time for time in known if time is not None]
+        return found if found and len(found) == len(known) else None
+
     def of_rounds(self, name: str) -> list[float | None]:
         """Return a metric of every round, None where it has none."""
         metric = METRICS[name]
@@ -197,8 +214,9 @@ class RunView:
 
     def of_run(self, name: str) -> float | None:
         """Return a metric of the run, None where its rounds do not tell it."""
-        metric = METRICS[name]
-        return finite(self._computed(name, lambda: metric.of_run(name, self.rounds, self.clients)))
+        return finite(
+            self._computed(name, lambda: of_run(name, self.rounds, self.clients, self.targets))
+        )
 
     def _computed(self, name: str, compute: Callable[[], Any]) -> Any:
         """Return what a metric computes; one that fails, such as another package's, is named."""

@@ -96,7 +96,7 @@ def quality(run: RunView) -> Charts:
         values = run.of_rounds(name)
         return [values[k] for k in evaluated]
 
-    scored = run.scored_by or "accuracy"
+    scored = run.score_kind
     accuracy = [
         *band("worst 10%/best 10%", x, of("worst_10"), of("best_10"), 0, "clients' mean"),
         line("clients' mean", x, of("accuracy"), 0),
@@ -105,10 +105,10 @@ def quality(run: RunView) -> Charts:
     charts = [
         Chart(
             "accuracy",
-            capitalised(scored),
+            capitalised(scored.name),
             "The mean over clients, with the band from the worst to the best tenth of them: a "
             "narrow band is fair.",
-            [View(accuracy, axes("round", f"{scored}, %"))],
+            by_round_or_time(run, accuracy, axes("round", scored.axis)),
         )
     ]
     return Charts([*charts, *_further_curves(run)])
@@ -117,7 +117,7 @@ def quality(run: RunView) -> Charts:
 def _further_curves(run: RunView) -> list[Chart]:
     """Return a chart for every other metric that is shown as a curve and has a value."""
     charts = []
-    for name, metric in shown_in("curves", run.scored_by).items():
+    for name, metric in shown_in("curves", run.score_kind).items():
         values = run.of_rounds(name)
         told = [
             (record.round, v) for record, v in zip(run.rounds, values, strict=True) if v is not None
@@ -127,9 +127,22 @@ def _further_curves(run: RunView) -> list[Chart]:
         trace = line(metric.label, [number for number, _ in told], [v for _, v in told])
         layout = axes("round", metric.title, y_rangemode="tozero")
         aid = CURVE_AIDS.get(name) or f"In each round. {BETTER[metric.better]}".rstrip()
-        aid = aid.replace("accuracies", run.scored_by or "accuracies")
-        charts.append(Chart(name, capitalised(metric.label), aid, [View([trace], layout)]))
+        aid = aid.replace("accuracies", run.score_kind.title or "accuracies")
+        views = by_round_or_time(run, [trace], layout)
+        charts.append(Chart(name, capitalised(metric.label), aid, views))
     return charts
+
+
+def by_round_or_time(
+    run: RunView, traces: Sequence[dict[str, Any]], layout: dict[str, Any]
+) -> list[View]:
+    """Return curves over the rounds and, where the run has a virtual clock, over its time."""
+    if run.times is None:
+        return [View(traces, layout)]
+    when = dict(zip(run.numbers, run.times, strict=True))
+    timed = [t | {"x": short_numbers(when[number] for number in t["x"])} for t in traces]
+    by_time = layout | {"xaxis": {"title": "virtual time, s"}}
+    return [View(traces, layout, "by round"), View(timed, by_time, "by virtual time")]
 
 
 def client_accuracy(run: RunView) -> Charts:
@@ -142,11 +155,14 @@ def client_accuracy(run: RunView) -> Charts:
     places = even_sample(table.clients.size, SHOWN_CLIENTS)
     values = np.array([table.rounds[number][places] for number in columns]).T
     names = [run.client_label(client) for client in table.clients[places].tolist()]
-    scored = run.scored_by or "accuracy"
-    lowest = float(np.min(values[np.isfinite(values)], initial=0.0))  # a metric may go below 0
-    trace = heatmap(columns, names, values.tolist(), f"{scored}, %", zmin=lowest, zmax=100)
+    scored, less = run.score_kind.name, run.score_kind.less_is_better
+    finite = values[np.isfinite(values)]
+    lowest = float(np.min(finite, initial=0.0))  # a metric may go below 0
+    highest = float(np.max(finite, initial=0.0)) if less else 100
+    axis = run.score_kind.axis
+    trace = heatmap(columns, names, values.tolist(), axis, zmin=lowest, zmax=highest)
     last = values[:, -1]
-    order = np.argsort(last, kind="stable")
+    order = np.argsort(-last if less else last, kind="stable")
     bars = {
         "type": "bar",
         "name": scored,
@@ -160,8 +176,8 @@ def client_accuracy(run: RunView) -> Charts:
             Chart(
                 "client-accuracy",
                 f"{capitalised(scored)} of every client",
-                "One row per client: dark rows are clients for which the model is bad."
-                + _evenly_chosen(run, len(places), len(columns), len(rounds)),
+                f"One row per client: {'bright' if less else 'dark'} rows are clients for which "
+                "the model is bad." + _evenly_chosen(run, len(places), len(columns), len(rounds)),
                 [View([trace], reversed_)],
             ),
             Chart(
@@ -169,7 +185,7 @@ def client_accuracy(run: RunView) -> Charts:
                 f"Final {scored} of every client",
                 f"Clients by their {scored} in the last evaluated round, from worst to best; bars "
                 "of equal height would be perfectly fair.",
-                [View([bars], axes("client", f"{scored}, %", x_type="category"))],
+                [View([bars], axes("client", axis, x_type="category"))],
             ),
         ]
     )

@@ -80,7 +80,7 @@ def _facts(run: RunView) -> Facts:
     facts = []
     for name, value in values.items():
         if value is not None:
-            metric = METRICS[name].scored_by(run.scored_by)
+            metric = METRICS[name].scored_by(run.score_kind)
             label, text, note = fact(metric, value, run.of_rounds(name))
             facts.append((label, text, note + over * isinstance(metric, ScoreMetric)))
     if run.rounds and (spent := run.rounds[-1].privacy):

@@ -45,10 +45,12 @@ STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
         "fedadam": "flamma.strategies.fedadam:FedAdam",
         "fedyogi": "flamma.strategies.fedyogi:FedYogi",
         "fedvarp": "flamma.strategies.fedvarp:FedVarp",
+        "fedbuff": "flamma.strategies.fedbuff:FedBuff",
         "ditto": "flamma.strategies.ditto:Ditto",
         "local": "flamma.strategies.local:Local",
         "flamma": "flamma.strategies.flamma:Flamma",
         "flamma-plus": "flamma.strategies.flamma_plus:FlammaPlus",
+        "flamma-memory": "flamma.strategies.flamma_memory:FlammaMemory",
         "flamma-honest": "flamma.strategies.flamma_honest:FlammaHonest",
         "flamma-adaptive": "flamma.strategies.flamma_adaptive:FlammaAdaptive",
         "central": "flamma.strategies.central:Central",
@@ -57,11 +59,28 @@ STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
 """All strategies by name."""
 
 
+def current_strategy(table: Any) -> Any:
+    """Return a strategy's table with the name that it has today.
+
+    Up to version 0.2 flamma-plus was what is flamma-memory now; it has options of its own, which
+    the runs of that time wrote down.
+
+    Examples
+    --------
+    >>> current_strategy({"name": "flamma-plus", "memory": 0.9})["name"]
+    'flamma-memory'
+    """
+    if not isinstance(table, Mapping) or table.get("name") != "flamma-plus":
+        return table
+    return {**table, "name": "flamma-memory"} if table.keys() & {"memory", "persistence"} else table
+
+
 FAMILIES: Mapping[str, str] = {
     "reference": "what the others are compared with",
     "flamma": "the Stackelberg game",
     "fairness": "fairness by weights",
     "optimisation": "optimisation under skew",
+    "asynchronous": "without waiting for the slowest",
     "selection": "who takes part",
     "incentive": "incentives and rewards",
     "personal": "a model for each client",

@@ -35,6 +35,7 @@ from flamma.strategies.exchange import Offer as Offer
 from flamma.strategies.exchange import Release, lost_what_they_kept, one_each, well_formed_report
 from flamma.strategies.exchange import S as S
 from flamma.strategies.exchange import Screened as Screened
+from flamma.strategies.exchange import SecondsOf as SecondsOf
 from flamma.strategies.exchange import ServerReads as ServerReads
 from flamma.strategies.exchange import State as State
 from flamma.strategies.exchange import Validate as Validate
@@ -83,6 +84,8 @@ class Strategy(ABC, Generic[S]):
         Whether models travel between the server and the clients, and so count as traffic.
     needs_sgd : bool
         Whether updates are read as sums of gradients, which those of Adam are not.
+    asynchronous : bool
+        Whether the server steps without waiting for all clients at work; see :meth:`advance`.
     server_reads : {"mean", "updates", "plain"}
         What the server must see of clients' models: nothing but their mean; each of them, which
         may be noisy; or each as it was sent. It says what differential privacy can be had.
@@ -101,6 +104,7 @@ class Strategy(ABC, Generic[S]):
     varies_selection: ClassVar[bool] = False
     sends_models: ClassVar[bool] = True
     needs_sgd: ClassVar[bool] = False
+    asynchronous: ClassVar[bool] = False
     server_reads: ClassVar[ServerReads] = "updates"
 
     def __post_init__(self) -> None:
@@ -155,13 +159,31 @@ class Strategy(ABC, Generic[S]):
         """Return the state that knows the losses of those surveyed who answered."""
         return state
 
+    def advance(
+        self, state: S, available: Ints, rng: np.random.Generator, seconds_of: SecondsOf
+    ) -> S:
+        """Return the state in which the clients of the next step have answered, in virtual time.
+
+        Here clients begin together and the server waits for all of them, so nothing has happened
+        before the offer. The offer of an asynchronous strategy has those that have answered, on
+        the terms on which each of them began.
+        """
+        return state
+
     @abstractmethod
     def offer(self, state: S, available: Ints, rng: np.random.Generator) -> Offer:
         """Select among the available clients and say on which terms."""
 
     def download(self, state: S) -> Download:
-        """Return what clients receive besides their terms, and evaluate: here the global model."""
+        """Return what clients receive besides their terms: here the global model."""
         return Download(state.params, state.round)
+
+    def serving(self, state: S) -> Download:
+        """Return what clients evaluate: what they receive, with the served model in it."""
+        download = self.download(state)
+        if state.served is state.params:
+            return download
+        return replace(download, params=state.served)
 
     def respond(self, terms: Terms, profile: Profile) -> LocalTask:
         """Decide, on the client, what it does: here the epochs that the plan fixes."""

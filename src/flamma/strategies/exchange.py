@@ -25,6 +25,10 @@ Release = Callable[[Params, int, tuple[Report, ...]], tuple[Report, ...]]
 """Returns what a strategy may see of the reports of a round, given the received model."""
 
 
+SecondsOf = Callable[[Terms], float]
+"""Returns the virtual seconds until a client that begins now has answered its terms."""
+
+
 @dataclass(frozen=True, eq=False)
 class State:
     """What a strategy remembers between rounds: arrays, numbers and rows only, so it can be saved.
@@ -35,6 +39,11 @@ class State:
     params: Params
     round: int
     samples: Ints
+
+    @property
+    def served(self) -> Params:
+        """The model that a run yields and evaluates: here the one that clients train."""
+        return self.params
 
 
 S = TypeVar("S", bound=State)

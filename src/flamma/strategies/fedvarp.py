@@ -11,14 +11,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from flamma.aggregators import aggregated
 from flamma.numerics import total
 from flamma.strategies.base import Answers, data_shares, model_of
 from flamma.strategies.fedavg import Averaging
-from flamma.strategies.memory import Remembering, combined_rows, empty_memory, streams_rows
+from flamma.strategies.memory import Remembering, empty_memory
 from flamma.strategies.rows import RowFormat
 from flamma.strategies.server_steps import change, require_positive, stepped
-from flamma.types import Floats, Params, Population
+from flamma.strategies.stand_ins import of_all, of_these
+from flamma.types import Params, Population
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,11 @@ class FedVarp(Averaging[Remembering]):
         if not reports:
             return state
         mean = self.average(reports, data_shares(reports), answers.reference)
-        stand_ins = self._of_all(state, answers) - self._of_these(state, answers, mean)
+        kept, known = state.kept, state.kept.known
+        every = (state.samples / total(state.samples))[known]
+        shares = np.array(data_shares(reports)) / total(data_shares(reports))
+        others = of_all(self, kept, known, every, answers.reference)
+        stand_ins = others - of_these(self, kept, reports, shares, mean, answers.reference)
         update = change(state.params, mean, size) + stand_ins
         clients = [report.client for report in reports]
         received = state.params[:size]
@@ -74,34 +78,3 @@ class FedVarp(Averaging[Remembering]):
             kept=state.kept.updated(clients, updates, np.zeros(0, dtype=np.int64)),
             heard=heard,
         )
-
-    def _of_all(self, state: Remembering, answers: Answers) -> Floats:
-        """Return Σ q_i y_i over all clients."""
-        known = state.kept.known
-        still = np.zeros(state.trainable_size)
-        if not known.size:
-            return still
-        weights = (state.samples / total(state.samples))[known]
-        reference = answers.reference
-        reference = None if reference is None else reference.of_trained(still.size)
-        return combined_rows(self, state.kept, known, weights, still, reference)
-
-    def _of_these(self, state: Remembering, answers: Answers, mean: Params) -> Floats:
-        """Return Σ p_k y_k over those who answered.
-
-        Under another aggregator than the mean it is the difference that taking y_k off each model
-        makes: rows alone may be those of few clients, liars among them.
-        """
-        reports, kept, size = answers.accepted, state.kept, state.trainable_size
-        clients = np.array([report.client for report in reports])
-        shares = np.array(data_shares(reports)) / total(data_shares(reports))
-        known = kept.slots[clients] >= 0
-        if not known.any():
-            return np.zeros(size)
-        if streams_rows(self):
-            return kept.weighted_sum(clients[known], shares[known])
-        models = [model_of(report).astype(np.float64) for report in reports]
-        for place, row in zip(np.flatnonzero(known), kept.each(clients[known]), strict=True):
-            models[place][:size] -= row
-        without = aggregated(self.aggregator, models, shares, answers.reference)
-        return mean[:size] - without[:size]

@@ -58,8 +58,9 @@ class GameStrategy(Strategy[F], Generic[F]):
         Rounds between two refreshes of the contributions.
     warmup_iterations : int
         Mini-batches every client trains before round 1, to measure contributions; 0 for none.
-    epoch_bounds : (int, int)
-        The fewest and the most local epochs of a client that takes part.
+    epoch_bounds : (int, int) or "planned"
+        The fewest and the most local epochs of a client that takes part; planned, from 1 to
+        ``training.epochs``, so that nobody does more than FedAvg asks for.
     decay_floor : "participation" or float
         γ_min. By default the smallest γ at which every selected client that would work at γ = 1
         still works; with 0 the equilibrium ends the training some time after the decay starts.
@@ -92,7 +93,7 @@ class GameStrategy(Strategy[F], Generic[F]):
     decay_acts_on: Literal["step", "server"] = "step"
     refresh_every: int = 10
     warmup_iterations: int = 10
-    epoch_bounds: tuple[int, int] = (1, 10)
+    epoch_bounds: tuple[int, int] | Literal["planned"] = (1, 10)
     decay_floor: float | Literal["participation"] = "participation"
     server_costs: Literal["given", "revealed"] = "given"
     prior_cost: float = 0.1
@@ -103,7 +104,7 @@ class GameStrategy(Strategy[F], Generic[F]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_epoch_bounds(self.epoch_bounds, whole_epochs=True)
+        check_epoch_bounds(self.epoch_limits, whole_epochs=True)
         if not 0 < self.decay_start <= 1:
             raise StrategyError(f"decay_start must lie in (0, 1], not {self.decay_start:g}.")
         for option in ("rotation", "decay_floor"):
@@ -117,6 +118,11 @@ class GameStrategy(Strategy[F], Generic[F]):
                 "refresh_every must be at least 1, warmup_iterations at least 0 and prior_cost "
                 "positive."
             )
+
+    @property
+    def epoch_limits(self) -> tuple[int, int]:
+        """The fewest and the most local epochs of a client that takes part."""
+        return (1, self.plan.epochs) if self.epoch_bounds == "planned" else self.epoch_bounds
 
     def first_state(self, params: Params, population: Population) -> FlammaState:
         """Return full contributions; a warm-up measures them before round 1."""
@@ -159,12 +165,12 @@ class GameStrategy(Strategy[F], Generic[F]):
         task = super().respond(terms, profile)
         if terms.iterations is not None:
             return task
-        game = Game([terms.contribution], [profile.cost], epoch_bounds=self.epoch_bounds)
+        game = Game([terms.contribution], [profile.cost], epoch_bounds=self.epoch_limits)
         return replace(task, epochs=int(best_response(game, terms.decay_factor)[0]))
 
     def epoch_range(self, terms: Terms) -> tuple[int, int]:
         """Return the bounds of the game; a warm-up has none."""
-        return self.epoch_bounds if terms.iterations is None else super().epoch_range(terms)
+        return self.epoch_limits if terms.iterations is None else super().epoch_range(terms)
 
     def combine(self, state: F, answers: Answers) -> F:
         """Aggregate (line 14), measure contributions, rotate the selected, refresh when due."""
@@ -182,7 +188,7 @@ class GameStrategy(Strategy[F], Generic[F]):
             effective[selected] *= own if self.rotation == "gamma" else float(self.rotation)
             effective[list(answers.abstained)] = 0.0  # asked again after the next refresh
             state = replace(state, effective=effective)
-            state = observed(state, answers, self.epoch_bounds)
+            state = observed(state, answers, self.epoch_limits)
         if offer.round % self.refresh_every == 0:
             state = replace(state, contributions=measured, effective=measured)
         return state
@@ -215,7 +221,7 @@ class GameStrategy(Strategy[F], Generic[F]):
             factors *= affordable(
                 factors,
                 state.contributions[chosen],
-                self.epoch_bounds[1],
+                self.epoch_limits[1],
                 budget=self.plan.budget,
                 rounds=self.plan.rounds,
                 per_round=self.plan.per_round,
@@ -242,7 +248,7 @@ class GameStrategy(Strategy[F], Generic[F]):
             price=self.price,
             decay_start=decay_start,
             rounds=self.plan.rounds,
-            epoch_bounds=self.epoch_bounds,
+            epoch_bounds=self.epoch_limits,
             whole_epochs=self.server_epochs == "whole",
         )
 

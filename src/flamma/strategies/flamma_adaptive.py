@@ -1,4 +1,4 @@
-"""FLamma-adaptive: FLamma-plus that finds out by itself when to decay.
+"""FLamma-adaptive: FLamma-memory that finds out by itself when to decay.
 
 The paper names it as its limitation that no one decay factor fits every task. Here the price is
 not given but raised while the run goes: whenever the clients' losses have stopped coming closer
@@ -16,7 +16,8 @@ import numpy as np
 from flamma.errors import StrategyError
 from flamma.numerics import total, totals
 from flamma.strategies.base import Answers
-from flamma.strategies.flamma_plus import MemoryState, MemoryStrategy
+from flamma.strategies.flamma_memory import MemoryStrategy
+from flamma.strategies.levelling import LevellingState
 from flamma.types import Floats, Params, Population
 
 MOST_TRACED_ROUNDS = 10_000_000
@@ -24,7 +25,7 @@ MOST_TRACED_ROUNDS = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class AdaptiveState(MemoryState):
+class AdaptiveState(LevellingState):
     """What the server has heard of the clients' losses, and when γ leaves 1 by now.
 
     Attributes
@@ -58,7 +59,7 @@ class FlammaAdaptive(MemoryStrategy[AdaptiveState]):
 
     name: ClassVar[str] = "flamma-adaptive"
     label: ClassVar[str] = "FLamma-adaptive"
-    summary: ClassVar[str] = "FLamma-plus that raises its price when fairness stalls"
+    summary: ClassVar[str] = "FLamma-memory that raises its price when fairness stalls"
     family: ClassVar[str] = "flamma"
 
     tolerance: float = 0.05

@@ -1,4 +1,4 @@
-"""FLamma-honest: FLamma-plus for clients that may lie, so that honesty is best for them.
+"""FLamma-honest: FLamma-memory for clients that may lie, so that honesty is best for them.
 
 What a client is offered depends on the others alone, its cost is never asked for, and what it
 claims to have done is compared with what it sent, and with what inspections have shown; see
@@ -18,8 +18,9 @@ from flamma.contributions import CONTRIBUTIONS
 from flamma.errors import StrategyError
 from flamma.registry import Choice
 from flamma.strategies.base import Answers, Inspect, Offer, Screened, ServerReads, Strategy
-from flamma.strategies.flamma_plus import MemoryState, MemoryStrategy, levelled
+from flamma.strategies.flamma_memory import MemoryStrategy
 from flamma.strategies.inspection import difference, proven_epochs, with_verified
+from flamma.strategies.levelling import LevellingState, levelled
 from flamma.strategies.plausibility import (
     RECENT_ROUNDS,
     capped_losses,
@@ -31,8 +32,8 @@ from flamma.types import Floats, Ints, LocalTask, Params, Population, Profile, R
 
 
 @dataclass(frozen=True, eq=False)
-class HonestState(MemoryState):
-    """What FLamma-plus knows of every client, and how far each one is trusted.
+class HonestState(LevellingState):
+    """What FLamma-memory knows of every client, and how far each one is trusted.
 
     Attributes
     ----------
@@ -57,7 +58,7 @@ class HonestState(MemoryState):
 
 @dataclass(frozen=True)
 class FlammaHonest(MemoryStrategy[HonestState]):
-    """FLamma-plus without what makes lying pay.
+    """FLamma-memory without what makes lying pay.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ class FlammaHonest(MemoryStrategy[HonestState]):
 
     name: ClassVar[str] = "flamma-honest"
     label: ClassVar[str] = "FLamma-honest"
-    summary: ClassVar[str] = "FLamma-plus for clients that may lie: offers without one's own say"
+    summary: ClassVar[str] = "FLamma for clients that may lie: offers without one's own say"
     family: ClassVar[str] = "flamma"
     server_reads: ClassVar[ServerReads] = "plain"
 
@@ -179,7 +180,7 @@ class FlammaHonest(MemoryStrategy[HonestState]):
                 inspections=inspections,
                 suspended=suspended,
                 largest_costs=with_verified(
-                    state.largest_costs, offer.terms, verified, self.epoch_bounds
+                    state.largest_costs, offer.terms, verified, self.epoch_limits
                 ),
             )
         return super().combine(state, answers)
@@ -233,7 +234,7 @@ class FlammaHonest(MemoryStrategy[HonestState]):
                 report.client in offer.inspected
                 or plausible[report.client] < report.epochs
                 or report.epochs
-                > proven_epochs(terms, state.largest_costs[report.client], self.epoch_bounds)
+                > proven_epochs(terms, state.largest_costs[report.client], self.epoch_limits)
             )
         ]
         if inspect is None or self.inspection_rate == 0 or not visited:

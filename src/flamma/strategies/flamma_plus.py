@@ -1,151 +1,222 @@
-"""FLamma-plus: the game of FLamma, with a memory of what every client last sent.
+"""FLamma-plus: the game of FLamma, where who was asked last does not decide.
 
-Partial participation makes the model swing towards whoever was selected last. Keeping every
-client's last answer and stepping by all of them, the older the less, removes most of that. As the
-decay sets in, clients that the model serves badly weigh more.
+Partial participation makes the model swing towards whoever was selected last. Three things remove
+that, each as far as the server sees that there is something to remove, so that nothing has to be
+set from one federation to the next:
+
+- the last updates of those who were not asked stand in for them, as far as new updates go on as old
+  ones did (:mod:`.stand_ins`);
+- the model that is served, and evaluated, is a mean of those that clients train, over the more
+  rounds the less these get on (:mod:`.path`);
+- the decay starts when the model stops getting on.
+
+As the decay sets in, clients that the model serves badly weigh more.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Generic, Literal, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.numerics import power, total
-from flamma.strategies.base import Answers, Offer, loss_unit
-from flamma.strategies.flamma import GameStrategy
-from flamma.strategies.knowledge import FlammaState
-from flamma.strategies.memory import Remembering, check_memory, empty_memory, recall
-from flamma.strategies.rows import RowFormat
-from flamma.types import Floats, Ints, Params, Population
+from flamma.numerics import total
+from flamma.strategies.base import Answers, Offer, model_of
+from flamma.strategies.levelling import LevellingState, LevellingStrategy, told_losses
+from flamma.strategies.memory import streams_rows
+from flamma.strategies.path import LONGEST_MEAN, Path, Steps, fading_for
+from flamma.strategies.server_steps import change, stepped
+from flamma.strategies.stand_ins import common_motion, of_all, of_these
+from flamma.types import Floats, Params, Population, Report
 
-SMALLEST_LOSS = 1e-3
-"""Below it a loss weighs as this one does, so that no client's weight is 0."""
+GETS_ON = 2.0
+"""The efficiency of a path below which the model has stopped getting on."""
+
+MOTION_FADING = 0.9
+"""The factor by which what is known of the slope counts less with each round."""
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryState(FlammaState, Remembering):
-    """What FLamma knows of every client, what it last sent, and how well it was served.
+class PlusState(LevellingState):
+    """What FLamma knows of every client, their last updates, and how the model moves.
 
-    ``losses`` has every client's loss of the model it last received; NaN before it has told one.
+    Attributes
+    ----------
+    averaged : Params
+        The served model.
+    stand_ins : ndarray
+        Σ n_i y_i over the clients heard from, n by data size.
+    motion : ndarray
+        What the slope of new updates on old ones is the ratio of.
+    step_mean, step_square, step_weight : ndarray, float, float
+        Means of recent steps.
+    start : float
+        The share of the rounds at which γ leaves 1; 1 before it is measured.
     """
 
-    losses: Floats
+    averaged: Params
+    stand_ins: Floats
+    motion: Floats
+    step_mean: Floats
+    step_square: float = 0.0
+    step_weight: float = 0.0
+    start: float = 1.0
+
+    @property
+    def served(self) -> Params:
+        """The mean of recent models."""
+        return self.averaged
 
 
-M = TypeVar("M", bound=MemoryState)
+P = TypeVar("P", bound=PlusState)
 
 
 @dataclass(frozen=True)
-class MemoryStrategy(GameStrategy[M], Generic[M]):
-    """The step is Σ q_i m^(age_i) (w_i - κ r_i - (1 - κ) w) over all clients heard from.
+class PlusStrategy(LevellingStrategy[P], Generic[P]):
+    """w ← w + Σ_S p_k u_k - b (Σ_S p_k y_k - Σ q_i y_i), and a mean of recent w is served.
 
-    r_i is the model that client i last received, and w_i what it made of it.
+    u_k is the update of client k in this round and y_k the one before; S are those asked.
 
     Parameters
     ----------
-    memory : float
-        m, the factor by which what a client sent fades with each round of age; 1 does not fade.
-    persistence : float
-        κ, how much of an old update w_i - r_i is repeated though the model has moved on. With 0
-        (and a memory of 1) the new model is the mean of what all clients last sent: slower and
-        steadier, for large steps and clients that have little in common.
-    levelling : float
-        q_i is in proportion to data size times loss^(levelling (1 - γ)): by data size alone
-        before the decay, and then the more for those served badly the smaller γ. 0 for never.
-    rows : {"auto", "float32", "float16"}
-        How what clients last sent is kept on disk; ``auto`` is float32 up to 256 MiB for all
-        clients, else float16.
+    decay_start : float
+        Share of the rounds before γ leaves 1, if the model has stopped getting on by then.
+    latest_decay_start : float
+        Share of the rounds before γ leaves 1 in any case.
+    correction : "measured" or float
+        b, how far the last updates of other clients stand in for them; measured, it is the slope
+        of new updates on old ones, from 0 to 1.
+    averaging : "measured" or float
+        How many rounds' models the served one is a mean of; 1 serves the last one. Measured, it is
+        by how far the model gets on, and at most as many as it takes to ask every client, and one.
     """
 
-    rotation: float | Literal["gamma"] = 0.1
-    memory: float = 0.9
-    persistence: float = 0.6
-    levelling: float = 0.5
-    rows: RowFormat = "auto"
+    epoch_bounds: tuple[int, int] | Literal["planned"] = "planned"
+    normalise_epochs: bool = True
+    latest_decay_start: float = 0.6
+    correction: float | Literal["measured"] = "measured"
+    averaging: float | Literal["measured"] = "measured"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_memory(self.memory, self.persistence)
-        if not 0 <= self.levelling <= 10:
-            raise StrategyError(f"levelling must lie in [0, 10], not {self.levelling:g}.")
+        if not 0 < self.latest_decay_start <= 1:
+            raise StrategyError(
+                f"latest_decay_start must lie in (0, 1], not {self.latest_decay_start:g}."
+            )
+        if not isinstance(self.correction, str) and not 0 <= self.correction <= 1:
+            raise StrategyError(f"correction must lie in [0, 1], not {self.correction:g}.")
+        if not isinstance(self.averaging, str) and not 1 <= self.averaging <= LONGEST_MEAN:
+            raise StrategyError(
+                f"averaging must be from 1 to {LONGEST_MEAN:,.0f} rounds, not {self.averaging:g}."
+            )
 
-    def first_memory(self, params: Params, population: Population) -> MemoryState:
-        """Return the state of a server that has not heard from any client."""
-        state = self.first_state(params, population)
-        known = {field.name: getattr(state, field.name) for field in fields(state)}
-        kept, heard = empty_memory(
-            self,
-            population.clients,
-            params.size,
-            fading=self.memory,
-            kept_as=self.rows,
-            warms_up=self.warmup_iterations > 0,
-        )
-        losses = np.full(population.clients, np.nan)
-        return MemoryState(**known, kept=kept, heard=heard, losses=losses)
+    def first_path(self, params: Params, population: Population) -> dict[str, Any]:
+        """Return the fields of the state of a server that has not made a step."""
+        size = population.trainable_size
+        known = self.first_knowledge(params, population, size=size, fading=1.0)
+        return known | {
+            "averaged": params,
+            "stand_ins": np.zeros(size),
+            "motion": np.zeros(2),
+            "step_mean": np.zeros(size),
+        }
 
-    def offer(self, state: M, available: Ints, rng: np.random.Generator) -> Offer:
-        """Ask those selected for the loss of the received model, if it will weigh."""
-        made = super().offer(state, available, rng)
-        if not self.wants_losses or not made.round:
-            return made
-        return replace(made, terms=tuple(replace(t, wants_loss=True) for t in made.terms))
+    def starts(self, state: P) -> float:
+        """Return the share of the rounds at which γ leaves 1."""
+        return max(self.decay_start, min(self.latest_decay_start, state.start))
 
-    @property
-    def wants_losses(self) -> bool:
-        """Whether clients must tell the loss of the model they receive."""
-        return self.levelling > 0
-
-    def step(self, state: M, answers: Answers) -> M:
-        """Remember what was sent this round and step by all that is remembered."""
+    def step(self, state: P, answers: Answers) -> P:
+        """Step by this round's updates and the stand-ins of the others, and serve a mean."""
         offer, accepted = answers.offer, answers.accepted
-        losses = state.losses.copy()
-        for report in accepted:
-            if np.isfinite(report.loss):
-                losses[report.client] = report.loss
-        recalled = recall(
-            self,
-            state,
-            accepted,
-            offer.round,
-            answers.reference,
-            fading=self.memory,
-            persistence=self.persistence,
-            weights=self.weights(state.samples, losses, offer.decay_factor),
-        )
-        params = self.damped(state.params, recalled.params, offer)
+        losses = told_losses(state.losses, accepted)
+        every = self.weights(state.samples, losses, offer.decay_factor)
+        weights = every[[report.client for report in accepted]]
+        mean = self.average(accepted, weights.tolist(), answers.reference)
+        if not offer.round:  # what a warm-up sends is too short to stand in for an update
+            return replace(state, params=mean, averaged=mean)
+        motion = MOTION_FADING * state.motion
+        motion += common_motion(state.kept, accepted, state.params)
+        update = change(state.params, mean, state.trainable_size)
+        update -= self.slope(motion) * self._excess(state, answers, weights, mean)
+        params = self.damped(state.params, stepped(state.params, mean, update), offer)
+        after = self._remembering(replace(state, motion=motion, losses=losses), accepted, offer)
+        return self._moved(replace(after, params=params), state.params)
+
+    def slope(self, motion: Floats) -> float:
+        """Return b: as set, or how far new updates go on as old ones did."""
+        if self.correction != "measured":
+            return self.correction
+        together, apart = motion.tolist()
+        return min(1.0, max(0.0, together / apart)) if apart > 0 else 0.0
+
+    def _excess(self, state: P, answers: Answers, weights: Floats, mean: Params) -> Floats:
+        """Return Σ_S p_k y_k - Σ q_i y_i, where all but those heard from are left out."""
+        accepted, kept, reference = answers.accepted, state.kept, answers.reference
+        known, shares = kept.known, weights / total(weights)
+        among = kept.slots[[report.client for report in accepted]] >= 0
+        if not among.any():
+            return np.zeros(state.trainable_size)
+        sizes = state.samples[known].astype(np.float64)
+        if streams_rows(self):
+            others = state.stand_ins / total(sizes)
+        else:
+            others = of_all(self, kept, known, sizes / total(sizes), reference)
+        these = of_these(self, kept, accepted, shares, mean, reference)
+        return these - total(shares[among]) * others
+
+    def _remembering(self, state: P, accepted: Sequence[Report], offer: Offer) -> P:
+        """Return the state with these updates in place of the last ones."""
+        size, received = state.trainable_size, state.params
+        clients = np.array([report.client for report in accepted])
+        sizes = state.samples[clients].astype(np.float64)
+        before = clients[(among := state.kept.slots[clients] >= 0)]
+        updates = (model_of(report)[:size] - received[:size] for report in accepted)
+        kept = state.kept.updated(clients.tolist(), updates, clients[:0])
+        stand_ins = state.stand_ins + kept.weighted_sum(clients, sizes)
+        if before.size:
+            stand_ins -= state.kept.weighted_sum(before, sizes[among])
+        heard = state.heard.copy()
+        heard[clients] = offer.round
+        return replace(state, kept=kept, heard=heard, stand_ins=stand_ins)
+
+    def _moved(self, state: P, before: Params) -> P:
+        """Return the state with its step seen, the served model and the start of the decay."""
+        clients = state.samples.size
+        per_round = min(self.plan.per_round, clients)
+        fading = fading_for(clients, per_round)
+        step = change(before, state.params, state.trainable_size)
+        steps = Steps(state.step_mean, state.step_square, state.step_weight)
+        steps = steps.with_step(step, fading)
+        path, number = steps.path(fading), state.round + 1
+        share = 1 / max(1.0, min(self.rounds_averaged(path), 1 + clients / per_round))
+        averaged = state.averaged + share * (state.params.astype(np.float64) - state.averaged)
+        measured = number + 1 >= self.decay_start * self.plan.rounds and state.start == 1.0
+        stopped = measured and path.efficiency < GETS_ON
         return replace(
-            state, params=params, kept=recalled.kept, heard=recalled.heard, losses=losses
+            state,
+            averaged=averaged.astype(np.float32),
+            step_mean=steps.mean,
+            step_square=steps.square,
+            step_weight=steps.weight,
+            start=(number + 1) / self.plan.rounds if stopped else state.start,
         )
 
-    def weights(self, samples: Ints, losses: Floats, decay_factor: float) -> Floats:
-        """Return how much each client counts, up to a common factor."""
-        return levelled(samples, losses, self.levelling * (1 - decay_factor))
+    def rounds_averaged(self, path: Path) -> float:
+        """Return how many rounds' models the served one is a mean of."""
+        return path.rounds_to_average if self.averaging == "measured" else self.averaging
 
 
 @dataclass(frozen=True)
-class FlammaPlus(MemoryStrategy[MemoryState]):
-    """FLamma with a memory."""
+class FlammaPlus(PlusStrategy[PlusState]):
+    """FLamma where who was asked last does not decide."""
 
     name: ClassVar[str] = "flamma-plus"
     label: ClassVar[str] = "FLamma-plus"
-    summary: ClassVar[str] = "FLamma with a memory of every client's last answer"
+    summary: ClassVar[str] = "FLamma where those not asked count, and a mean of models is served"
     family: ClassVar[str] = "flamma"
 
-    def init(self, params: Params, population: Population) -> MemoryState:
+    def init(self, params: Params, population: Population) -> PlusState:
         """Start without having heard from any client."""
-        return self.first_memory(params, population)
-
-
-def levelled(samples: Ints | Floats, losses: Floats, exponent: float) -> Floats:
-    """Return data size times loss^exponent; who has told no loss counts as having their mean."""
-    told = np.isfinite(losses)
-    if exponent == 0 or not told.any():
-        return samples.astype(np.float64)
-    unit = loss_unit([SMALLEST_LOSS, *losses[told].tolist()], exponent)
-    known = np.where(told, losses, total(losses[told] / unit) / np.count_nonzero(told) * unit)
-    weights: Floats = samples * power(np.maximum(known, SMALLEST_LOSS) / unit, exponent)
-    return weights
+        return PlusState(**self.first_path(params, population))

@@ -6,9 +6,10 @@ a class derived from :class:`Task`. torch is imported only where tensors are at 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 
-from flamma.errors import FlammaError
+from flamma.errors import ConfigError, FlammaError
 from flamma.registry import Registry
 from flamma.tasks.contract import ClientMetric as ClientMetric
 from flamma.tasks.contract import Task as Task
@@ -32,11 +33,28 @@ DEFAULT_TASK = "classification"
 
 def metric_names() -> list[str]:
     """Return the names of all metrics of all tasks that can be loaded."""
-    names: dict[str, None] = {}
+    return list(dict.fromkeys(metric.name for metric in _all_metrics()))
+
+
+def refuse_losses(metric: str, why: str) -> None:
+    """Refuse a metric of which less is better; ``why`` says what needs more to be better.
+
+    Raises
+    ------
+    ConfigError
+        If a task has such a metric by this name.
+    """
+    if any(known.name == metric and known.less_is_better for known in _all_metrics()):
+        raise ConfigError(
+            f"{why} of which more is better, which {metric} is not: choose another "
+            f"evaluation.metric."
+        )
+
+
+def _all_metrics() -> Iterator[ClientMetric]:
     for name in TASKS:
         with suppress(FlammaError):  # what another package broke has none
-            names |= dict.fromkeys(metric.name for metric in TASKS[name].metrics)
-    return list(names)
+            yield from TASKS[name].metrics
 
 
 def measures_for(

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import FlammaError
-from flamma.tasks.contract import ClientMetric, SampleMarks, Task
+from flamma.numerics import exp, log
+from flamma.tasks.contract import LOSS, ClientMetric, SampleMarks, Task
 from flamma.tasks.labels import whole_labels
 from flamma.tasks.parts import owners_of, part_means, part_sums, ranks_of, ratios
-from flamma.types import Floats, Inputs, Ints, Targets
+from flamma.types import Floats, Inputs, Ints, Params, Targets
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,6 +49,22 @@ def margin(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
     if outputs.shape[1] != 2:
         raise FlammaError(f"AUC is for two classes, not for {outputs.shape[1]}: use accuracy.")
     return outputs[:, 1] - outputs[:, 0]
+
+
+def margin_of_losses(losses: Params, labels: Ints) -> Floats:
+    """Return the margin of class 1 by the cross-entropies of samples of two classes.
+
+    The loss of a sample is ln(1 + e^-m), where m is by how much the logit of its own class is
+    above the other one.
+
+    Examples
+    --------
+    >>> losses = np.log1p(np.exp([-2.0, 3.0]))  # right by 2, wrong by 3
+    >>> margin_of_losses(losses, np.array([1, 0])).round(6)
+    array([2., 3.])
+    """
+    below = log(exp(losses) - 1)
+    return np.where(labels == 1, -below, below)
 
 
 def area_under_curve(margins: SampleMarks, labels: Targets, offsets: Ints) -> Floats:
@@ -89,7 +106,7 @@ BALANCED_ACCURACY = ClientMetric(
     marks_right=True,
     always_defined=True,
 )
-AUC = ClientMetric("auc", "AUC", margin, area_under_curve)
+AUC = ClientMetric("auc", "AUC", margin, area_under_curve, from_losses=margin_of_losses)
 
 
 class Classification(Task):
@@ -97,7 +114,7 @@ class Classification(Task):
 
     name = "classification"
     summary = "a label per sample, by cross-entropy"
-    metrics = (ACCURACY, BALANCED_ACCURACY, AUC)
+    metrics = (ACCURACY, BALANCED_ACCURACY, AUC, LOSS)
     labels_samples = True
     trains_in_lanes = True
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from flamma.errors import ConfigError
 from flamma.names import unknown
-from flamma.types import Floats, Inputs, Ints, Targets
+from flamma.tasks.parts import part_means
+from flamma.types import Floats, Inputs, Ints, Params, ScoreKind, Targets
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +25,7 @@ SampleMarks = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class ClientMetric:
-    """A metric of one client's predictions; more is better, and 1 is the best there is.
+    """A metric of one client's predictions; more is better, and 1 is told as 100%.
 
     It comes in two steps, so that samples can be scored in any process and in pieces: ``mark``
     keeps what is needed of each prediction, and ``score`` makes of them a number per client.
@@ -45,12 +46,18 @@ class ClientMetric:
         The type of its numbers.
     marks_right : bool
         Whether the mark is just whether a sample is classified right, which lanes tell as well.
+    from_losses : callable, optional
+        Returns the marks from the losses of samples and their labels where the loss is the
+        cross-entropy of a label, of which lanes tell no outputs.
     takes_outputs : bool
         Whether the mark is a model's output, whose shape a trial tells.
     is_share : bool
         Whether it lies between 0 and 1 for any predictions.
     always_defined : bool
         Whether every client with samples has a score.
+    less_is_better : bool
+        Whether it is a loss or the like: at least 0, less of it is better, and it is told as it
+        is, not in percent.
     """
 
     name: str
@@ -60,15 +67,42 @@ class ClientMetric:
     mark_shape: tuple[int, ...] = ()
     mark_type: type[np.generic] = np.float32
     marks_right: bool = False
+    from_losses: Callable[[Params, Ints], SampleMarks] | None = None
     takes_outputs: bool = False
     is_share: bool = True
     always_defined: bool = False
+    less_is_better: bool = False
 
-    def could_be(self, percent: float) -> bool:
-        """Return whether a client with samples can have this score, in percent."""
-        if math.isnan(percent):
+    @property
+    def kind(self) -> ScoreKind:
+        """What it is for those who read scores."""
+        return ScoreKind(self.title, self.less_is_better)
+
+    def could_be(self, score: float) -> bool:
+        """Return whether a client with samples can have this score, in percent or as it is."""
+        if math.isnan(score):
             return not self.always_defined
-        return 0 <= percent <= 100 if self.is_share else percent < math.inf
+        if self.less_is_better:
+            return score >= 0
+        return 0 <= score <= 100 if self.is_share else score < math.inf
+
+
+def sample_loss(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
+    """Return the loss of every sample; infinity in place of NaN, which is no score."""
+    return losses.nan_to_num(nan=math.inf, posinf=math.inf)
+
+
+LOSS = ClientMetric(
+    "loss",
+    "loss",
+    sample_loss,
+    lambda losses, targets, offsets: part_means(losses, offsets),
+    from_losses=lambda losses, labels: losses,
+    is_share=False,
+    always_defined=True,
+    less_is_better=True,
+)
+"""The mean loss of a client's samples, of any task."""
 
 
 class Task(ABC):

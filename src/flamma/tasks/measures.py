@@ -12,7 +12,7 @@ from flamma.tasks.classification import ACCURACY, CLASSIFICATION
 from flamma.tasks.contract import ClientMetric, SampleMarks, Task
 from flamma.tasks.own import OwnLoss, checked_losses
 from flamma.tasks.parts import part_means
-from flamma.types import Floats, Ints, Params, Targets
+from flamma.types import ACCURACY_SCORE, Floats, Ints, Params, ScoreKind, Targets
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,9 +37,9 @@ class Measures:
     loss: OwnLoss | None = None
 
     @property
-    def scored_by(self) -> str:
-        """What a client's score is called, empty if it is plain accuracy."""
-        return "" if self.metric is ACCURACY else self.metric.title
+    def score_kind(self) -> ScoreKind:
+        """What clients are scored by."""
+        return ACCURACY_SCORE if self.metric is ACCURACY else self.metric.kind
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of every sample."""
@@ -54,8 +54,12 @@ class Measures:
         return self.losses(outputs, targets).mean()
 
     def scores(self, marks: SampleMarks, targets: Targets, offsets: Ints) -> Floats:
-        """Return the score of every client in percent, NaN where it has none."""
-        return 100 * self.metric.score(marks, targets, offsets)
+        """Return the score of every client, NaN where it has none.
+
+        It is in percent, or as it is if less is better.
+        """
+        scores = self.metric.score(marks, targets, offsets)
+        return scores if self.metric.less_is_better else 100 * scores
 
     def score(self, marks: SampleMarks, targets: Targets) -> float:
         """Return the score of all samples together, as if they were one client's."""
@@ -66,7 +70,7 @@ class Measures:
     def client_score(
         self, losses: Params, marks: SampleMarks, targets: Targets
     ) -> tuple[float, float]:
-        """Return the score in percent and the mean loss of one client alone."""
+        """Return the score and the mean loss of one client alone."""
         all_of_it = np.array([0, len(losses)])
         return self.score(marks, targets), float(part_means(losses, all_of_it)[0])
 
@@ -76,7 +80,7 @@ class Measures:
             return "they train by cross-entropy, not by a loss of your own."
         if not self.task.trains_in_lanes:
             return f"they train by cross-entropy of labels, not by the loss of {self.task.name}."
-        if not self.metric.marks_right:
+        if not self.metric.marks_right and self.metric.from_losses is None:
             return (
                 f"they tell which samples are right, which is not enough for {self.metric.title}."
             )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import DataError, FlammaError
-from flamma.tasks.contract import ClientMetric, SampleMarks, Task
+from flamma.numerics import exp
+from flamma.tasks.contract import LOSS, ClientMetric, SampleMarks, Task
 from flamma.tasks.labels import MOST_CLASSES, whole_labels
 from flamma.tasks.parts import part_sums, ratios
 from flamma.types import Floats, Inputs, Ints, Targets
@@ -55,12 +57,60 @@ TOKEN_ACCURACY = ClientMetric(
 )
 
 
+def token_losses(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
+    """Return the sum of the cross-entropies of every sample's tokens, and how many there are.
+
+    Whatever the loss is that is trained by; infinity stands in place of NaN.
+    """
+    import torch
+
+    counts = (targets != IGNORED_TOKEN).sum(1)
+    sums = _cross_entropies(outputs, targets).sum(1)
+    return torch.stack([sums.nan_to_num(nan=math.inf, posinf=math.inf), counts.float()], dim=1)
+
+
+def perplexity(marks: SampleMarks, targets: Targets, offsets: Ints) -> Floats:
+    """Return e to the mean cross-entropy of each client's tokens: 1 for perfect predictions.
+
+    It is the number of tokens among which a model that is as unsure would guess (Jelinek et al.,
+    Perplexity, a measure of the difficulty of speech recognition tasks, 1977).
+
+    Examples
+    --------
+    >>> marks, tokens = np.array([[0.0, 2.0], [2.0, 2.0]]), np.zeros((2, 2))
+    >>> perplexity(marks, tokens, np.array([0, 2])).round(4)  # the square root of e
+    array([1.6487])
+    """
+    means = ratios(part_sums(marks[:, 0], offsets), part_sums(marks[:, 1], offsets))
+    return exp(means)
+
+
+PERPLEXITY = ClientMetric(
+    "perplexity",
+    "perplexity",
+    token_losses,
+    perplexity,
+    mark_shape=(2,),
+    is_share=False,
+    less_is_better=True,
+)
+
+
+def _cross_entropies(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross-entropy of every token, 0 where it is not predicted."""
+    from torch.nn.functional import cross_entropy
+
+    flat = _logits(outputs, targets).flatten(0, 1)
+    each = cross_entropy(flat, targets.flatten(), reduction="none", ignore_index=IGNORED_TOKEN)
+    return each.view(targets.shape)
+
+
 class NextToken(Task):
     """Predicts the token at every place of a sequence."""
 
     name = "next-token"
     summary = "a token per place of a sequence, by cross-entropy"
-    metrics = (TOKEN_ACCURACY,)
+    metrics = (TOKEN_ACCURACY, PERPLEXITY, LOSS)
     takes_tokens = True
     ignored = IGNORED_TOKEN
 
@@ -90,14 +140,8 @@ class NextToken(Task):
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross-entropy over the tokens of every sample, 0 if it has none."""
-        from torch.nn.functional import cross_entropy
-
-        flat = _logits(outputs, targets).flatten(0, 1)
-        each = cross_entropy(
-            flat, targets.flatten(), reduction="none", ignore_index=IGNORED_TOKEN
-        ).view(targets.shape)
         counts = (targets != IGNORED_TOKEN).sum(1)
-        return each.sum(1) / counts.clamp(min=1)
+        return _cross_entropies(outputs, targets).sum(1) / counts.clamp(min=1)
 
     def predictions(self, outputs: NDArray[np.float32]) -> NDArray[Any]:
         """Return the token with the largest logit at every place."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import DataError, FlammaError
-from flamma.tasks.contract import ClientMetric, SampleMarks, Task
+from flamma.tasks.contract import LOSS, ClientMetric, SampleMarks, Task
 from flamma.tasks.parts import owners_of, part_means, part_sums, ratios
 from flamma.types import Floats, Inputs, Ints, Targets
 
@@ -58,7 +58,7 @@ class Regression(Task):
 
     name = "regression"
     summary = "a number per sample, by squared error"
-    metrics = (R2,)
+    metrics = (R2, LOSS)
     target_type = np.float32
 
     def targets(self, given: Any, what: str) -> NDArray[np.float32]:

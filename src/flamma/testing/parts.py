@@ -64,14 +64,16 @@ class CostContract(PartContract):
     def test_costs_are_positive_finite_and_one_per_client(self) -> None:
         """Whatever the number of clients, each has a usable cost."""
         for count in (1, 7, 1000):
-            clients = CostedClients(count, seed=1, seconds_per_epoch=partial(np.ones, count))
+            ones = partial(np.ones, count)
+            clients = CostedClients(count, seed=1, seconds_per_epoch=ones, clock_seconds=ones())
             costs = true_costs(self.choice, clients)
             assert costs.shape == (count,)
             assert np.all(np.isfinite(costs) & (costs > 0))
 
     def test_the_same_seed_gives_the_same_costs(self) -> None:
         """Costs depend on the clients alone."""
-        clients = CostedClients(9, seed=2, seconds_per_epoch=lambda: np.arange(1.0, 10.0))
+        seconds = np.arange(1.0, 10.0)
+        clients = CostedClients(9, 2, seconds_per_epoch=lambda: seconds, clock_seconds=seconds)
         np.testing.assert_array_equal(
             true_costs(self.choice, clients), true_costs(self.choice, clients)
         )

@@ -82,7 +82,7 @@ class LittleWorld:
             reports.append(
                 Report(task.client, None, 10 + task.client, 0)
                 if task.abstains
-                else self.train(task, state.params)
+                else self.train(task, download.params)
                 if side.is_plain(download)
                 else answer_with_vectors(side, task, download, self.targets[task.client])
             )
@@ -102,8 +102,16 @@ class LittleWorld:
     def hear(
         self, strategy: Strategy[Any], state: State, seed: int = 0, available: Ints | None = None
     ) -> State:
-        """Return the state that knows the losses its strategy asks for before the next offer."""
+        """Return the state that knows the losses its strategy asks for before the next offer.
+
+        Of an asynchronous strategy it is the one in which clients have answered; client k takes
+        k + 1 seconds.
+        """
         who = self.all_clients if available is None else available
+        if strategy.asynchronous:
+            rng = stream(seed, "select", state.round + 1)
+            advanced: State = strategy.advance(state, who, rng, lambda t: t.client + 1.0)
+            return advanced
         asked = strategy.survey(state, who, stream(seed, "survey", state.round + 1)).tolist()
         if not asked:
             return state

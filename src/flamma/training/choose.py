@@ -109,7 +109,14 @@ def lanes_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
         raise ConfigError(f"the trainer lanes cannot be used: {reason}")
     module = model.module
     assert isinstance(module, nn.Sequential)
-    return LanesTrainer(module, wanted.shape, wanted.batch_size, wanted.momentum, rule=wanted.rule)
+    return LanesTrainer(
+        module,
+        wanted.shape,
+        wanted.batch_size,
+        wanted.momentum,
+        rule=wanted.rule,
+        mark=wanted.measures.metric.from_losses,
+    )
 
 
 TrainerFactory = Callable[["FlatModel", TrainerSettings], Trainer]

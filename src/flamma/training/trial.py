@@ -18,7 +18,7 @@ TRIAL_SAMPLES = 2
 def tried(measures: Measures, model: FlatModel, x: Inputs, y: Targets) -> Measures:
     """Return measures that know the shape of a model's outputs.
 
-    What lanes could do is not tried: those are labels, and any classifier fits them.
+    What lanes could do by themselves is not tried: those are labels, and any classifier fits them.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def tried(measures: Measures, model: FlatModel, x: Inputs, y: Targets) -> Measur
     ConfigError
         If the model cannot take the samples, or its outputs do not suit the loss or the metric.
     """
-    if not measures.why_not_lanes():
+    if measures.metric.marks_right and not measures.why_not_lanes():
         return measures
     samples = (x[:TRIAL_SAMPLES], y[:TRIAL_SAMPLES])
     if not len(x):

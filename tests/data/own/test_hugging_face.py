@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import datasets
 import numpy as np
 import pytest
 from PIL import Image
 
 from flamma.data.own import federated_from
 from flamma.errors import DataError
-
-datasets = pytest.importorskip("datasets")
 
 COLUMNS = {
     "age": [float(k) for k in range(12)],

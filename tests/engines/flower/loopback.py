@@ -14,8 +14,16 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from flamma.engines.flower import client_app
+from flamma.strategies import STRATEGIES
 
 SERVER = 1
+
+OVER_MESSAGES = [
+    name
+    for name, strategy in ((name, STRATEGIES[name]) for name in STRATEGIES)
+    if not strategy.pools_data and not strategy.asynchronous
+]
+"""The strategies whose clients may be behind a network."""
 
 
 def identify():

@@ -15,7 +15,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.superlink.grid import http_grid
 
-from engines.flower.loopback import LoopGrid, identify, partitions
+from engines.flower.loopback import OVER_MESSAGES, LoopGrid, identify, partitions
 from engines.flower.misbehaving import MISCHIEF, spoil
 from flamma.engines.flower import clients, codec
 from flamma.engines.flower.inflation import guarded
@@ -23,7 +23,6 @@ from flamma.engines.flower.server_app import serve
 from flamma.experiments.config import make_config
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run
-from flamma.strategies import STRATEGIES
 from fuzzing.messages import try_objects, try_one
 
 CLIENTS, VILLAIN = 4, 1
@@ -81,7 +80,7 @@ def test_any_exception_while_an_answer_is_read_is_a_reason(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("value", [3.4e38, -3.4e38, 1e-45])
-@pytest.mark.parametrize("name", [n for n in STRATEGIES if not STRATEGIES[n].pools_data])
+@pytest.mark.parametrize("name", OVER_MESSAGES)
 def test_extreme_weights_and_losses_do_not_end_the_run(tmp_path, name, value):
     def extreme(content):
         if codec.REPORT_RECORD in content and codec.WEIGHTS_RECORD in content:

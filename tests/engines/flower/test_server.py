@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from engines.flower.loopback import LoopGrid, partitions
+from engines.flower.loopback import OVER_MESSAGES, LoopGrid, partitions
 from engines.flower.misbehaving import MISCHIEF, spoil
 from flamma.clients.costs import CostedClients, true_costs
 from flamma.data import site_data
@@ -30,7 +30,6 @@ from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, run
 from flamma.experiments.world import World, evaluated_clients
 from flamma.seeding import stream
-from flamma.strategies import STRATEGIES
 from flamma.training.jobs import Trained
 
 CLIENTS = 4
@@ -69,7 +68,7 @@ def assert_same(ours, theirs):
             assert one.metric(name) == other.metric(name)
 
 
-@pytest.mark.parametrize("name", [n for n in STRATEGIES if not STRATEGIES[n].pools_data])
+@pytest.mark.parametrize("name", OVER_MESSAGES)
 def test_every_strategy_gives_what_the_local_engine_gives(tmp_path, name):
     config = tables(name)
     ours = served(tmp_path / "flower", config)
@@ -84,7 +83,7 @@ def test_every_strategy_gives_what_the_local_engine_gives(tmp_path, name):
     assert (tmp_path / "flower" / "population.csv").read_text().splitlines() == short
 
 
-@pytest.mark.parametrize("name", [n for n in STRATEGIES if not STRATEGIES[n].pools_data])
+@pytest.mark.parametrize("name", OVER_MESSAGES)
 def test_batch_norms_go_through_every_strategy(tmp_path, name):
     config = tables(
         name,
@@ -407,6 +406,23 @@ def test_a_name_must_be_that_of_the_key(tmp_path, sites):
     done = served(tmp_path / "run", SITES, crowd, names=["a", "b", "c"])
     assert done.about["refused"] == {"d": "it says that it is 'a', but its key is that of 'd'"}
     assert done.history[-1].failed == {}
+
+
+def test_a_site_with_a_new_key_is_the_same_client(tmp_path, sites):
+    """Its old node is gone for good, and the new one has its name by its key."""
+    known = nodes("abc")
+    grid = LoopGrid(known, names={node: c["site"] for node, c in known.items()})
+
+    def follow(record):
+        if record.round == 1:
+            grid.away = {79}
+            grid.nodes[7], grid.names[7] = grid.nodes[79], "b"
+
+    config = SITES | {"per_round": 3, "strategy": {"name": "fedavg"}}
+    done = served(tmp_path / "run", config, grid, on_round=follow, names=["a", "b", "c"])
+    assert [record.failed for record in done.history] == [{}] * 3
+    assert 7 in {node for node, _ in grid.sent}
+    assert "refused" not in done.about
 
 
 def test_sites_whose_samples_differ_are_told_before_anything_begins(tmp_path, sites):

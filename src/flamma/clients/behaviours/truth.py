@@ -74,6 +74,13 @@ class TrueClients:
         group = self._groups.get(id(self.behaviours.get(terms.client)), ())
         return Encounter(terms, profile, self.respond, self.seed, group)
 
+    def task(self, terms: Terms) -> LocalTask:
+        """Return what the client of an offer does, honest or not."""
+        behaviour = self.behaviours.get(terms.client)
+        if behaviour is None:
+            return self.honest_task(terms)
+        return behaviour.act(self.encounter(terms))
+
     def effort(self, terms: Terms, selected: tuple[int, ...]) -> float | None:
         """Return the effort of a client that is not honest; None if it does what it reports."""
         behaviour = self.behaviours.get(terms.client)

@@ -6,6 +6,7 @@ for in every round. torch is imported only if the model is trained with it.
 
 from __future__ import annotations
 
+import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from flamma.engines.flower.keeping import pruned, simulated_kept, site_kept, str
 from flamma.engines.flower.messages import MessageError, Order, OrderContent
 from flamma.engines.flower.payload import read_configuration
 from flamma.engines.flower.site import Site, check_address
+from flamma.engines.flower.told_events import tell_order, tell_refusal
 from flamma.engines.outcomes import one_line
 from flamma.types import Inputs, Params, Targets
 
@@ -68,6 +70,7 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
         if site.memory:
             context.state[MEMORY_RECORD] = ConfigRecord(dict(site.memory))
     except Exception as error:
+        tell_refusal(error)
         return pack_answer("", failure=one_line(error))
     return reply
 
@@ -77,7 +80,7 @@ def carry_out_order(site: Site, asked: OrderContent, params: Params) -> RecordDi
 
     The weights are evaluated first, and if that fails, the client still trains.
     """
-    order, terms = asked.order, asked.terms
+    order, terms, begun = asked.order, asked.terms, time.monotonic()
     score, report, failure = None, None, ""
     if order.evaluate:
         try:
@@ -88,6 +91,7 @@ def carry_out_order(site: Site, asked: OrderContent, params: Params) -> RecordDi
         if terms.client != order.client:
             raise MessageError(f"the terms are for {terms.client}, the order for {order.client}.")
         report = site.play(order, terms, params, asked.extra)
+    tell_order(asked, report, time.monotonic() - begun)
     return pack_answer(site.data.name, report, score, failure)
 
 

@@ -17,6 +17,7 @@ from flamma.engines.flower.messages import MessageError, Order, OrderContent, Sc
 from flamma.engines.flower.payload import read_reply
 from flamma.engines.flower.quorum import NOT_CONNECTED, Answer, Quorum
 from flamma.engines.flower.roster import Request, Roster, exchange
+from flamma.engines.flower.told_events import tell_orders
 from flamma.engines.runner import ClientRunner
 from flamma.types import (
     Download,
@@ -96,6 +97,7 @@ class GridClients:
     def play(self, download: Download, terms: Sequence[Terms]) -> list[Report]:
         """Let each client respond to its terms and train; send a waiting evaluation along."""
         pending, self._pending = self._pending, None
+        tell_orders(self.order.run, terms)
         if pending is None or not _same_models(pending.download, download):
             return self._ask(download, terms, evaluate=False)[0]
         reports, pending.answers = self._ask(download, terms, evaluate=True)
@@ -236,7 +238,7 @@ class GridClients:
             missing={c: reason for c, reason in found.items() if isinstance(reason, str)},
             clients=self.evaluated,
             personal=download.scores_kept or download.model_for is not None,
-            metric=own.metric,
+            kind=own.kind,
             is_share=own.is_share,
         )
 

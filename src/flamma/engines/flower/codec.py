@@ -249,7 +249,9 @@ def read_score(
     if score.held_out != held_out:
         raise MessageError(f"it evaluated on {score.held_out} samples, before it had {held_out}")
     if held_out and not metric.could_be(score.accuracy):
-        raise MessageError(f"it says that the {metric.title} is {score.accuracy:g}%")
+        raise MessageError(
+            f"it says that the {metric.title} is {score.accuracy:g}{metric.kind.unit}"
+        )
     if score.loss < 0:
         raise MessageError(f"it says that the loss is {score.loss:g}")
     return score

@@ -14,18 +14,15 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from flwr.app import Array, Message, Metadata
-from flwr.app.error import Error
-from flwr.app.message import make_message
-from flwr.common.constant import ErrorCode
+from flwr.app import Array, Message
 from flwr.proto.message_pb2 import Message as ProtoMessage
-from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
 from flwr.supercore.inflatable.inflatable_object import (
     get_object_body,
     get_object_head_values_from_object_content,
 )
 from flwr.superlink.grid import http_grid
 
+from flamma.engines.flower.error_replies import error_reply
 from flamma.engines.flower.messages import MessageError
 
 Inflate = Callable[[str, dict[str, bytes]], Any]
@@ -81,16 +78,4 @@ def _error_reply(head: bytes, reason: str) -> Message:
         sent = ProtoMessage.FromString(get_object_body(head, Message)).metadata
     except Exception:
         sent = ProtoMessage().metadata
-    metadata = Metadata(
-        run_id=sent.run_id,
-        message_id="",
-        src_node_id=sent.src_node_id,
-        dst_node_id=sent.dst_node_id,
-        message_type=SYSTEM_MESSAGE_TYPE,
-        group_id="",
-        ttl=0,
-        reply_to_message_id=sent.reply_to_message_id,
-        created_at=0,
-    )
-    error = Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason)
-    return make_message(metadata, error=error)
+    return error_reply(sent, reason)

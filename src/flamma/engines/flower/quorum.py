@@ -21,7 +21,9 @@ from flwr.app import Message
 
 from flamma.engines.flower.payload import NODE_IS_GONE, NODE_UNAVAILABLE
 from flamma.engines.flower.roster import NODE_CHECK_SECONDS, Roster
+from flamma.engines.flower.told_events import tell_waiting
 from flamma.errors import RunError
+from flamma.experiments.folder import ABOUT, RunFolder
 from flamma.experiments.site_states import SiteStates
 
 NOT_CONNECTED, NEVER_CONNECTED = "not connected", "it has not connected yet"
@@ -166,6 +168,8 @@ class Quorum:
         if before is None or not states.tells_the_same_as(before):
             if states.missing or before is not None:
                 print(states.sentence(), flush=True)
+                run = str(RunFolder(self.folder).read_json(ABOUT).get("instance") or "")
+                tell_waiting(states.sentence(), number, bool(states.waiting_since), run)
             states.write(self.folder)
         self._told = states
 

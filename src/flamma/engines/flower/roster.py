@@ -15,6 +15,7 @@ from flamma.engines.flower.inflation import SMALL_REPLY_BYTES, guarded
 from flamma.engines.flower.messages import MessageError, Order, OrderContent, SiteProfile
 from flamma.engines.flower.payload import one_line_of, read_reply
 from flamma.engines.flower.site_agreement import Agreement
+from flamma.engines.flower.told_events import Attendance
 from flamma.errors import RunError
 
 NODE_CHECK_SECONDS = 1.0
@@ -84,7 +85,9 @@ def _pull(grid: Grid, waiting: set[str], wait: float) -> Iterator[Message]:
 
 
 class Roster:
-    """The clients by number, each with the node at which it was first seen.
+    """The clients by number, each with its node, for as long as that is connected.
+
+    A client whose node is gone may come back at another one, as a site with a new key does.
 
     Parameters
     ----------
@@ -124,6 +127,7 @@ class Roster:
         self._nodes: dict[int, int] = {}
         self._present: dict[int, str] = {}
         self._asked: Counter[int] = Counter()
+        self._attendance = Attendance()
 
     def node(self, client: int) -> int | None:
         """Return a client's node, None if it is not connected."""
@@ -151,6 +155,7 @@ class Roster:
                 self.refused[registered[node] or f"node {node}"] = str(error)
                 if not error.from_client:
                     self._asked[node] = PROFILE_ATTEMPTS
+        self._attendance = self._attendance.updated(self)
 
     def gather(self, needed: Iterable[int], limit: float) -> None:
         """Wait until these clients are connected, or the time limit is over."""
@@ -198,10 +203,11 @@ class Roster:
                 f"it says that it is {name!r}, but its key is that of {registered!r}"
             )
         client = self.names.index(profile.name)
-        if client in self._nodes:
+        # A site that is gone may be back with a new key, by which Flower knows its name.
+        if client in self._nodes and (not registered or self.node(client) is not None):
             raise MessageError(f"the name {name!r} is taken by another node")
         self.check(profile)
         self.agreed = self.agreed.joined_by(profile)
         self._nodes[client] = node
-        self.profiles[client] = profile
+        self.profiles.setdefault(client, profile)
         self.refused.pop(registered or f"node {node}", None)

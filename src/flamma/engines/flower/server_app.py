@@ -25,13 +25,14 @@ from flamma.engines.flower.quorum import Quorum
 from flamma.engines.flower.roster import Roster
 from flamma.engines.flower.simulation import FlowerSimulation
 from flamma.engines.flower.site_agreement import Agreement, read_agreement
+from flamma.engines.flower.told_events import RunEvents, telling_failure
 from flamma.engines.runner import ClientRunner
 from flamma.errors import ConfigError, FlammaError, RunError
 from flamma.experiments.callbacks import Callbacks
 from flamma.experiments.callbacks.recorded import recorded_callbacks
-from flamma.experiments.config import Config, make_config, read_config
+from flamma.experiments.config import Config
 from flamma.experiments.engine import GIVEN_UP, NetworkEngine
-from flamma.experiments.folder import ABOUT, CONFIG, RunFolder
+from flamma.experiments.folder import ABOUT, RunFolder
 from flamma.experiments.model_card import ModelCard, start_of
 from flamma.experiments.run import Run
 from flamma.experiments.session import carry_out
@@ -68,11 +69,12 @@ def main(grid: Grid, context: Context) -> None:
     if not where:
         raise RunError("the ServerApp needs a run directory: --run-config 'run-dir=\"/path\"'.")
     folder = RunFolder(Path(where))
-    config = make_config(read_config(folder.path / CONFIG))
+    config = Run.load(folder.path).config  # its server may have moved
     sites = [name.strip() for name in str(context.run_config.get("sites", "")).split(",")]
     agreed = read_agreement(str(context.run_config.get("agreed", "")))
     try:
-        serve(grid, config, folder, names=[name for name in sites if name], agreed=agreed)
+        with telling_failure(where):
+            serve(grid, config, folder, names=[name for name in sites if name], agreed=agreed)
     except FlammaError as error:  # whoever follows the run sees by this that it was no accident
         raise RunError(f"{GIVEN_UP}{error}") from error
 
@@ -129,7 +131,7 @@ def serve(
         if trainer := folder.read_json(ABOUT).get("trainer"):
             config = config.with_settings({"training.trainer": trainer})
         if callbacks is None:
-            callbacks = Callbacks(recorded_callbacks(folder.path))
+            callbacks = Callbacks([*recorded_callbacks(folder.path), RunEvents()])
         with callbacks.until_end(lambda: Run.load(folder.path)):
             server = _Server(grid, folder, tuple(names), engine.wait, agreed)
             server.run(config, data, callbacks)

@@ -20,6 +20,7 @@ from flamma.experiments.own_suite import asked_suite
 from flamma.experiments.run_object import Run
 from flamma.experiments.suite import KINDS, Cell, Suite, read_suite, suite_names
 from flamma.names import unknown
+from flamma.tasks import refuse_losses
 
 DEFAULT_SEEDS = 3
 
@@ -68,6 +69,7 @@ class AuditSource:
                     "an audit begins with honest clients, but this configuration has behaviours "
                     "already: take out the table behaviours."
                 )
+            refuse_losses(config.evaluation.metric, "an audit tells changes of a score")
             if not config.engine.controls_clients:
                 raise ConfigError(
                     f"an audit decides what clients do, which engine {config.engine.name} does not "
@@ -147,7 +149,7 @@ def _suite_at(given: str | Path) -> Suite | None:
         return None
     if not os.path.exists(path) and path.suffix != ".toml":
         raise ConfigError(unknown("run, configuration or suite", str(given), suite_names()))
-    is_suite = {*KINDS, "extends", "overrides", "run"} & read_config(path).keys()
+    is_suite = {*KINDS, "extends", "overrides", "run", "settings"} & read_config(path).keys()
     return read_suite(path) if is_suite else None
 
 

@@ -10,6 +10,7 @@ from flamma.experiments.callbacks.base import Callback, RunStart, StopRun
 from flamma.experiments.callbacks.watched_metric import Mode, WatchedMetric
 from flamma.metrics import METRICS
 from flamma.records import RoundRecord
+from flamma.types import ACCURACY_SCORE, ScoreKind
 
 
 @dataclass
@@ -37,6 +38,7 @@ class EarlyStopping(Callback):
     mode: Mode = "auto"
     _best: RoundRecord | None = field(default=None, init=False, repr=False)
     _without: int = field(default=0, init=False, repr=False)
+    _kind: ScoreKind = field(default=ACCURACY_SCORE, init=False, repr=False)
 
     name: ClassVar[str] = "early-stopping"
 
@@ -60,6 +62,7 @@ class EarlyStopping(Callback):
     def _hear(self, record: RoundRecord) -> None:
         if record.evaluation is None:
             return
+        self._kind = record.evaluation.score_kind
         best = None if self._best is None else self._best.metric(self.metric)
         if self._watched.improves(record, best):
             self._best, self._without = record, 0
@@ -69,7 +72,7 @@ class EarlyStopping(Callback):
     def _check(self) -> None:
         if self._without < self.patience:
             return
-        label = METRICS[self.metric].label
+        label = METRICS[self.metric].scored_by(self._kind).label
         best = (
             "it was never defined"
             if self._best is None

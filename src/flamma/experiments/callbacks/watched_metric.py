@@ -9,6 +9,7 @@ from flamma.errors import ConfigError
 from flamma.metrics import METRICS, ScoreMetric
 from flamma.names import unknown
 from flamma.records import RoundRecord
+from flamma.types import ScoreKind
 
 Mode = Literal["auto", "max", "min"]
 
@@ -17,7 +18,8 @@ Mode = Literal["auto", "max", "min"]
 class WatchedMetric:
     """A metric of the evaluations and which way is better.
 
-    ``mode`` is "auto" for what the table of metrics says. A change of up to ``min_delta`` is none.
+    ``mode`` is "auto" for what the table of metrics says of what clients are scored by. A change of
+    up to ``min_delta`` is none.
 
     Raises
     ------
@@ -40,16 +42,16 @@ class WatchedMetric:
         if not self.min_delta >= 0:
             raise ConfigError(f"min_delta must be at least 0, not {self.min_delta:g}.")
 
-    @property
-    def sign(self) -> int:
-        """Whether larger (1) or smaller values (-1) are better."""
+    def sign(self, kind: ScoreKind) -> int:
+        """Return whether larger (1) or smaller values (-1) are better of clients scored so."""
         if self.mode == "auto":
-            return 1 if METRICS[self.name].better == "higher" else -1
+            return 1 if METRICS[self.name].scored_by(kind).better == "higher" else -1
         return 1 if self.mode == "max" else -1
 
     def improves(self, record: RoundRecord, best: float | None) -> bool:
         """Return whether a round is better than the best value before it."""
         value = record.metric(self.name)
-        if value is None:
+        if value is None or record.evaluation is None:
             return False
-        return best is None or self.sign * (value - best) > self.min_delta
+        sign = self.sign(record.evaluation.score_kind)
+        return best is None or sign * (value - best) > self.min_delta

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import FlammaError
+from flamma.tasks.contract import SampleMarks
 from flamma.training.jobs import (
     Floats32,
     TooSlow,
@@ -69,6 +70,9 @@ class LanesTrainer:
         Momentum of SGD, from zero velocity for every client.
     rule : UpdateRule
         Weight decay and clipping; the optimiser must be SGD.
+    mark : callable, optional
+        Makes the marks of samples for a metric from their losses and labels; without it they are
+        whether a sample is classified right.
     instructions : {"portable", "avx2", "avx512"}, optional
         Which instruction set to use; by default what ``FLAMMA_LANES`` names, else the widest of
         the processor. The bits do not depend on it.
@@ -89,6 +93,7 @@ class LanesTrainer:
         momentum: float = 0.0,
         instructions: str | None = None,
         rule: UpdateRule = PLAIN_RULE,
+        mark: Callable[[Params, Ints], SampleMarks] | None = None,
     ) -> None:
         check_sgd(batch_size, momentum)
         if not rule.is_sgd:
@@ -104,6 +109,7 @@ class LanesTrainer:
         self.batch_size = batch_size
         self.momentum = momentum
         self.rule = rule
+        self._mark = mark
         self._classes = int(plan[3])
         made = ctypes.c_void_p()
         sizes = (plan.ctypes.data, plan.size, batch_size, memory_of_machine())
@@ -227,12 +233,13 @@ class LanesTrainer:
         table["clip"] = math.inf if self.rule.clip is None else self.rule.clip
         return table
 
-    def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
-        """Return each sample's loss under the given weights, and whether it is classified right."""
+    def predict(self, params: Params, x: Floats32, y: Ints) -> tuple[Floats32, SampleMarks]:
+        """Return each sample's loss under the given weights, and its mark for the metric."""
         params = self._checked(params)
         x, y = self._arrays(x, y)
         accepted(self._kernels.lanes_load(self._trainer, params.ctypes.data, params.size))
-        return self._score(x, y)
+        losses, right = self._score(x, y)
+        return losses, right if self._mark is None else self._mark(losses, y)
 
     def _score(self, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
         losses = np.empty(y.size, dtype=np.float32)

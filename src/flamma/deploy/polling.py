@@ -1,0 +1,85 @@
+"""Long polling: a SuperNode's request for a message is kept open until there is one.
+
+A SuperNode that asks for a message and gets none sleeps for three seconds. So the proxy keeps such
+a request open and polls the SuperLink itself, until there is a message or the SuperNode would time
+out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from flamma.deploy.admission import Headers
+from flamma.deploy.http_messages import Receive, until_disconnected
+
+if TYPE_CHECKING:
+    import httpx
+
+    Ask = Callable[[bytes, Headers], Awaitable[httpx.Response]]
+
+LONG_POLL_SECONDS = 20.0
+"""Seconds that a request for a message is kept open; a SuperNode times out after 30."""
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.3, 2.0
+"""Seconds between two polls for a site: just after its last message, and much later."""
+MAX_POLLS_PER_SECOND = 30.0
+"""Polls for all sites together; with so many sites that this is not enough, none is kept open."""
+
+
+class LongPolling:
+    """Requests for messages that are kept open.
+
+    Parameters
+    ----------
+    ask : callable
+        Sends a request for a message, its body and headers, to the SuperLink.
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._waiting = 0
+        self._last_message: dict[str, float] = {}
+
+    async def pull(
+        self, site: str, body: bytes, headers: Headers, receive: Receive
+    ) -> httpx.Response | None:
+        """Return the reply with a message, or without one if time is up; None if the site left."""
+        until = time.monotonic() + LONG_POLL_SECONDS
+        disconnected = asyncio.ensure_future(until_disconnected(receive))
+        self._waiting += 1
+        try:
+            while True:
+                reply = await self._ask(body, headers)
+                now = time.monotonic()
+                if reply.status_code != 200:
+                    return reply
+                if _has_message(reply.content):
+                    self._last_message[site] = now
+                    return reply
+                pause = self._pause(site, now)
+                if now + pause > until or pause > MAX_POLL_SECONDS:
+                    return reply
+                await asyncio.wait({disconnected}, timeout=pause)
+                if disconnected.done():  # a message that is pulled now would be lost
+                    return None
+        finally:
+            self._waiting -= 1
+            disconnected.cancel()
+
+    def _pause(self, site: str, now: float) -> float:
+        idle = now - self._last_message.get(site, -math.inf)
+        wanted = max(MIN_POLL_SECONDS, min(MAX_POLL_SECONDS, idle / 10))
+        return max(wanted, self._waiting / MAX_POLLS_PER_SECOND)
+
+
+def _has_message(content: bytes) -> bool:
+    from flwr.proto.fleet_pb2 import PullMessagesResponse
+    from google.protobuf.message import DecodeError
+
+    try:
+        return bool(PullMessagesResponse.FromString(content).messages_list)
+    except DecodeError:
+        return True  # let the SuperNode report what it cannot read
