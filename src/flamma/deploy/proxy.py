@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,7 +117,6 @@ class Proxy:
         self.budget = Budget()
         self.orders = SentOrders(answer_bytes)
         self.answers = HeldAnswers(self._post, self.orders, folder)
-        self.seen: dict[str, float] = {}
         self.polling = LongPolling(lambda *request: self._post(PULL_MESSAGES, *request))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,7 +136,6 @@ class Proxy:
                 if self.denials is not None:
                     self.denials.note_headers(scope["headers"], str(scope["client"][0]))
                 raise RequestError(401)
-            self.seen[site] = time.time()
             self.traffic.seen(site)
             with (
                 self.connections.serving(scope["client"], site),

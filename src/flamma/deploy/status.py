@@ -23,7 +23,7 @@ from flamma.deploy.hosts import (
 from flamma.deploy.liveness import SIGNS_FILE, Signs
 from flamma.deploy.loopback import is_alive
 from flamma.deploy.supervisor import recorded
-from flamma.deploy.watch import last_seen
+from flamma.deploy.traffic import read_traffic
 from flamma.errors import DeployError
 
 
@@ -76,7 +76,7 @@ def _seen(
     """Return when each site last gave a sign of life, as the server's proxy or the site knows."""
     found: dict[str, float | None] = dict.fromkeys(names)
     if server is not None:
-        found |= {name: when for name, when in last_seen(server).items() if name in found}
+        found |= {name: about.seen or None for name, about in read_traffic(server)[0].items()}
     for host in hosts:
         signs = Signs.read(host.state / SIGNS_FILE)
         if isinstance(host, SiteHost) and signs is not None and signs.answered is not None:
