@@ -15,9 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.proto import fleet_pb2 as fleet
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatResponse
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    iterate_object_tree,
+)
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode import start_client_internal as flower
 from flwr.supernode.nodestate import NodeStateFactory
@@ -137,6 +142,29 @@ def test_a_task_that_ends_without_an_answer_is_answered_with_an_error(node):
     [reply] = node.sent
     assert reply.metadata.reply_to_message_id == name_of(1)
     assert reply.error.reason == ANSWER_MISSING
+
+
+def test_an_answer_that_the_server_has_lost_half_way_is_sent_from_its_beginning(node):
+    order = message(1)
+    assert pull(node, order) == RUN
+    records = RecordDict({name: ConfigRecord({name: 1}) for name in ("a", "b", "c")})
+    made = Message(records, reply_to=order)
+    flower._insert_message(made, node.state, node.store)
+    held, sessions = {}, []
+
+    def send(reply, tree, seconds):
+        held.clear()
+        sessions.append(f"session {len(sessions)}")
+        return {part.object_id for part in iterate_object_tree(tree)}, sessions[-1]
+
+    def push_object(run, session, number, content):
+        if session == "session 0" and held:
+            raise ObjectPushError(number, run, session)
+        held[number] = content
+
+    node.loop.push(state=node.state, object_store=node.store, send=send, push_object=push_object)
+    assert sessions == ["session 0", "session 1"]
+    assert held == {number: part.deflate() for number, part in get_all_nested_objects(made).items()}
 
 
 def test_flowers_own_loop_has_the_steps_that_are_mended(monkeypatch):

@@ -31,6 +31,7 @@ from flamma.deploy.http_messages import (
     RequestError,
     Scope,
     Send,
+    made,
     parsed,
     read_body,
     send_answer,
@@ -157,9 +158,7 @@ class Proxy:
             body = await read_body(scope["headers"], receive, account)
         headers = [(key, value) for key, value in scope["headers"] if key not in OWN_HEADERS]
         if path == PULL_MESSAGES:
-            reply = await self.polling.pull(site, body, headers, receive)
-            if reply is not None and reply.status_code == 200:
-                self.orders.sent(site, reply.content)
+            reply = await self._pull(site, body, headers, receive)
         elif path == PUSH_MESSAGES:
             reply = self.answers.begin(site, body, headers)
         elif path == PUSH_OBJECT:
@@ -171,6 +170,16 @@ class Proxy:
             if self.denials is not None:
                 self.denials.note_answer(site, path, reply.status_code, reply.content)
             await send_answer(send, reply.status_code, reply.content, _reply_headers(reply))
+
+    async def _pull(
+        self, site: str, body: bytes, headers: Headers, receive: Receive
+    ) -> httpx.Response | None:
+        if (again := self.orders.not_fetched(site)) is not None:
+            return made(again)
+        reply = await self.polling.pull(site, body, headers, receive)
+        if reply is not None and reply.status_code == 200:
+            self.orders.sent(site, reply.content)
+        return reply
 
     async def _pass_plain(
         self, site: str, path: str, body: bytes, headers: Headers

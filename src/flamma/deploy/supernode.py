@@ -4,7 +4,8 @@ Flower 1.41's has faults that leave a site behind for good. If a run ends while 
 way, the message and its task are left in the SuperNode: two processes of the worker wait for the
 rest of it for hours, and an answer that is made up for it later is sent in place of the answer to
 another message, so that the site is one answer behind from then on. If the worker gives a task up,
-the SuperNode waits for its answer without end.
+the SuperNode waits for its answer without end. And an answer is lost if the server's proxy, which
+keeps it until it is whole, is restarted meanwhile.
 
 It also ends its work at an error that it does not expect, such as one answer with HTTP 500 or a TLS
 handshake that times out; but one of its threads goes on, so that the process seems to be alive. The
@@ -19,6 +20,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -32,9 +35,12 @@ ANSWER_MISSING = "the task ended without an answer"
 NEVER_WHOLE = "the message never came whole"
 TASK_FINISHED, TASK_FAILED = "finished", "failed"
 """Flower's words for the state of a task, and for how it ended."""
+CONTENT_POLL_SECONDS = 0.5
+"""Seconds between two looks for a part of an answer that the worker has not made yet."""
 
 Pull = Callable[..., int | None]
 Push = Callable[..., None]
+Send = Callable[..., tuple[set[str], str]]
 
 
 class MessageLoop:
@@ -80,19 +86,15 @@ class MessageLoop:
         self, *, state: Any, object_store: Any, send: Callable[..., Any], push_object: Any
     ) -> None:
         """Send answers until the one to the message that was taken last is among them."""
-        answered = set()
+        contents = _Contents(object_store, state, self)
+        upload = _Upload(send, push_object, contents)
         wanted = self._message.metadata.message_id
-
-        def noted(message: Any, *more: Any) -> Any:
-            answered.add(message.metadata.reply_to_message_id)
-            return send(message, *more)
-
-        while wanted not in answered:
+        while wanted not in upload.answered:
             self._push(
                 state=_Answers(state, object_store, self),
-                object_store=_Contents(object_store, state, self),
-                send=noted,
-                push_object=push_object,
+                object_store=contents,
+                send=upload.send,
+                push_object=upload.push,
             )
 
     def note_task(self, task: int | None) -> None:
@@ -169,6 +171,42 @@ class _Contents:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._object_store, name)
+
+
+class _Upload:
+    """Uploads answers; one that the server has lost half-way, from its beginning once more."""
+
+    def __init__(self, send: Send, push_object: Push, contents: _Contents) -> None:
+        self.answered: set[str] = set()
+        self._send = send
+        self._push_object = push_object
+        self._contents = contents
+        self._announced: tuple[Any, ...] = ()
+        self._lost = ""
+        self._lock = threading.Lock()
+
+    def send(self, message: Any, *more: Any) -> tuple[set[str], str]:
+        self.answered.add(message.metadata.reply_to_message_id)
+        self._announced = (message, *more)
+        return self._send(message, *more)
+
+    def push(self, run_id: int, session: str, number: str, content: bytes) -> None:
+        from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
+
+        try:
+            self._push_object(run_id, session, number, content)
+        except ObjectPushError:
+            with self._lock:  # other threads push objects of the same answer
+                if session != self._lost:
+                    self._push_all(run_id)
+                    self._lost = session
+
+    def _push_all(self, run_id: int) -> None:
+        numbers, session = self._send(*self._announced)
+        for number in numbers:
+            while (content := self._contents.get(number)) == b"":
+                time.sleep(CONTENT_POLL_SECONDS)
+            self._push_object(run_id, session, number, content)
 
 
 def mended(module: Any) -> None:

@@ -113,6 +113,7 @@ class Watch:
         self.proxy.connections.cut_off(gone)
         for name in gone:
             self.proxy.answers.drop(name)
+            self.proxy.orders.forget_last(name)
         self.proxy.orders.most_bytes = self.host.answer_bytes
 
     def _tell(self) -> None:
