@@ -15,6 +15,7 @@ from engines.flower.test_server import sites as sites
 from flamma.engines.flower import quorum, roster, server_app
 from flamma.engines.flower.payload import NODE_IS_GONE
 from flamma.errors import RunError
+from flamma.events import FILE_VARIABLE
 from flamma.experiments.site_states import SiteStates
 
 NAMES = ["a", "b", "c"]
@@ -71,8 +72,10 @@ def undisturbed(tmp_path, sites):
 
 
 def test_a_round_that_an_outage_struck_is_asked_again_and_gives_the_same_weights(
-    tmp_path, undisturbed
+    tmp_path, undisturbed, monkeypatch
 ):
+    events = tmp_path / "events.jsonl"
+    monkeypatch.setenv(FILE_VARIABLE, str(events))
     # The first three messages are introductions, the next three the orders of round 1.
     grid = Flaky(lost_at={8: {B, C}})
     done = served(tmp_path / "run", config(), grid, names=NAMES)
@@ -83,6 +86,14 @@ def test_a_round_that_an_outage_struck_is_asked_again_and_gives_the_same_weights
     [wait] = done.about["waits"]
     assert (wait["round"], wait["missing"]) == (2, {"b": "not connected", "c": "not connected"})
     assert SiteStates.read(done.path).missing == {}
+    told = [json.loads(line) for line in events.read_text().splitlines()]
+    run, told = (
+        done.about["instance"],
+        [t for t in told if t["event"] in ("run waits", "run goes on")],
+    )
+    assert [(t["event"], t["round"]) for t in told] == [("run waits", 2), ("run goes on", 2)]
+    assert all(run.startswith(t["run"]) and t["run"] for t in told)
+    assert "1 of 3 sites is connected" in told[0]["message"]
 
 
 def test_one_lost_site_of_three_costs_its_answer_and_no_wait(tmp_path, sites):
