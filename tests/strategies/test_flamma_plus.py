@@ -127,12 +127,12 @@ def test_the_served_model_is_the_mean_of_recent_ones_and_clients_train_the_last(
     assert strategy.serving(state).params is state.served
 
 
-def test_a_mean_is_taken_of_no_more_rounds_than_it_takes_to_ask_everybody_and_one():
+def test_a_mean_is_taken_of_few_more_rounds_than_it_takes_to_ask_everybody():
     swinging = [{0: (4, 0)}, {1: (0, 0)}] * 4
     state = played(FlammaPlus(PLAN, correction=0.0, **(PLAIN | {"averaging": 1000.0})), *swinging)
     served = vector(0, 0)
     for number in range(8):  # three clients, two a round
-        served = served + (vector(4 * (number % 2 == 0), 0) - served) / 2.5
+        served = served + (vector(4 * (number % 2 == 0), 0) - served) / 4.5
     np.testing.assert_allclose(state.served, served, rtol=1e-5)
 
 

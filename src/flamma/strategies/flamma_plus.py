@@ -34,6 +34,9 @@ from flamma.types import Floats, Params, Population, Report
 GETS_ON = 2.0
 """The efficiency of a path below which the model has stopped getting on."""
 
+MORE_ROUNDS = 3
+"""How many rounds more than it takes to ask every client a mean is taken of at most."""
+
 MOTION_FADING = 0.9
 """The factor by which what is known of the slope counts less with each round."""
 
@@ -90,11 +93,11 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         of new updates on old ones, from 0 to 1.
     averaging : "measured" or float
         How many rounds' models the served one is a mean of; 1 serves the last one. Measured, it is
-        by how far the model gets on, and at most as many as it takes to ask every client, and one.
+        by how far the model gets on, and at most as many as it takes to ask every client, and
+        three more.
     """
 
     epoch_bounds: tuple[int, int] | Literal["planned"] = "planned"
-    normalise_epochs: bool = True
     latest_decay_start: float = 0.6
     correction: float | Literal["measured"] = "measured"
     averaging: float | Literal["measured"] = "measured"
@@ -190,7 +193,7 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         steps = Steps(state.step_mean, state.step_square, state.step_weight)
         steps = steps.with_step(step, fading)
         path, number = steps.path(fading), state.round + 1
-        share = 1 / max(1.0, min(self.rounds_averaged(path), 1 + clients / per_round))
+        share = 1 / max(1.0, min(self.rounds_averaged(path), MORE_ROUNDS + clients / per_round))
         averaged = state.averaged + share * (state.params.astype(np.float64) - state.averaged)
         measured = number + 1 >= self.decay_start * self.plan.rounds and state.start == 1.0
         stopped = measured and path.efficiency < GETS_ON
