@@ -22,7 +22,7 @@ from flamma.deploy.liveness import SignGiver, Signs, stamp
 from flamma.deploy.membership import add_site, remove_site
 from flamma.deploy.rotation import rotate_authority, rotate_own_key, rotate_server, rotate_site
 from flamma.deploy.status import status
-from flamma.deploy.traffic import TRAFFIC_FILE, SiteTraffic, Traffic
+from flamma.deploy.traffic import TRAFFIC_FILE, ProxyTraffic, SiteTraffic
 from flamma.deploy.watch import Watch, keys_digest, proxy_state, site_keys
 from flamma.errors import DeployError
 
@@ -254,7 +254,7 @@ def test_the_time_of_the_last_sign_is_told(fed, capsys):
     server, north, _ = read_hosts(fed)
     server.state.mkdir()
     seen = {"south": 1e9, "gone": 1.0, "north": 0.0}
-    Traffic(
+    ProxyTraffic(
         server.state / TRAFFIC_FILE, sites={n: SiteTraffic(seen=t) for n, t in seen.items()}
     ).save()
     SignGiver(north.state / "supernode.json").is_answered()

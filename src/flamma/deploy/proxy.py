@@ -38,7 +38,7 @@ from flamma.deploy.http_messages import (
 )
 from flamma.deploy.orders import SentOrders
 from flamma.deploy.polling import LongPolling
-from flamma.deploy.traffic import Traffic
+from flamma.deploy.traffic import ProxyTraffic
 from flamma.deploy.watch import Watch, site_keys
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Proxy:
         Where answers are kept until they are whole.
     answer_bytes : int
         The most bytes of an answer; 0 to go by the size of what it answers.
-    traffic : Traffic, optional
+    traffic : ProxyTraffic, optional
         What counts requests and tells of them.
     denials : Denials, optional
         Where it is written down why sites are not let in.
@@ -107,13 +107,13 @@ class Proxy:
         connections: Connections,
         folder: Path,
         answer_bytes: int = 0,
-        traffic: Traffic | None = None,
+        traffic: ProxyTraffic | None = None,
         denials: Denials | None = None,
     ) -> None:
         self.client = client
         self.keys = keys
         self.connections = connections
-        self.traffic = traffic or Traffic()
+        self.traffic = traffic or ProxyTraffic()
         self.denials = denials
         self.budget = Budget()
         self.orders = SentOrders(answer_bytes)
@@ -241,7 +241,7 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         connections,
         host.state / "answers",
         host.answer_bytes,
-        Traffic.of(host),
+        ProxyTraffic.of(host),
         Denials(host),
     )
     # uvicorn has no setting for this.

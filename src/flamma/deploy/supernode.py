@@ -40,7 +40,7 @@ CONTENT_POLL_SECONDS = 0.5
 
 Pull = Callable[..., int | None]
 Push = Callable[..., None]
-Send = Callable[..., tuple[set[str], str]]
+Announce = Callable[..., tuple[set[str], str]]
 
 
 class MessageLoop:
@@ -85,7 +85,7 @@ class MessageLoop:
     def push(
         self, *, state: Any, object_store: Any, send: Callable[..., Any], push_object: Any
     ) -> None:
-        """Send answers until the one to the message that was taken last is among them."""
+        """Announce answers until the one to the message that was taken last is among them."""
         contents = _Contents(object_store, state, self)
         upload = _Upload(send, push_object, contents)
         wanted = self._message.metadata.message_id
@@ -176,7 +176,7 @@ class _Contents:
 class _Upload:
     """Uploads answers; one that the server has lost half-way, from its beginning once more."""
 
-    def __init__(self, send: Send, push_object: Push, contents: _Contents) -> None:
+    def __init__(self, send: Announce, push_object: Push, contents: _Contents) -> None:
         self.answered: set[str] = set()
         self._send = send
         self._push_object = push_object

@@ -15,7 +15,7 @@ from flamma.clients.trust import Trust
 from flamma.engines.flower.codec import pack_order, read_report, read_score
 from flamma.engines.flower.messages import MessageError, Order, OrderContent, Score
 from flamma.engines.flower.payload import read_reply
-from flamma.engines.flower.quorum import NOT_CONNECTED, Answer, Quorum
+from flamma.engines.flower.quorum import NOT_CONNECTED, AnswerOrReason, Quorum
 from flamma.engines.flower.roster import Request, Roster, exchange
 from flamma.engines.flower.told_events import tell_orders
 from flamma.engines.runner import ClientRunner
@@ -140,7 +140,7 @@ class GridClients:
         kinds = dict.fromkeys(clients, MessageType.EVALUATE)
         kinds |= dict.fromkeys(offers, MessageType.TRAIN)
         quorum = self.quorum or Quorum(self.roster)
-        answers: dict[int, Answer] = {}
+        answers: dict[int, AnswerOrReason] = {}
         while clients:
             quorum.wait(download.round + 1)
             answers |= self._answers({c: kinds[c] for c in clients}, content, largest)
@@ -154,7 +154,7 @@ class GridClients:
 
     def _answers(
         self, kinds: Mapping[int, str], content: Callable[[int], RecordDict], largest: int
-    ) -> dict[int, Answer]:
+    ) -> dict[int, AnswerOrReason]:
         """Send each client a message and return what they answer, or why one was not asked."""
         nodes = {client: self.roster.node(client) for client in kinds}
         requests = [

@@ -30,7 +30,7 @@ NOT_CONNECTED, NEVER_CONNECTED = "not connected", "it has not connected yet"
 MOST_RECORDED_WAITS = 100
 """The waits of a run that its record tells; the last ones."""
 
-Answer = Message | str | None
+AnswerOrReason = Message | str | None
 """What a client answered: text is a reason why it was not asked, None no answer in time."""
 
 
@@ -109,7 +109,7 @@ class Quorum:
             self.on_wait_end()
         self._tell(number)
 
-    def lost(self, answers: Mapping[int, Answer]) -> list[int]:
+    def lost(self, answers: Mapping[int, AnswerOrReason]) -> list[int]:
         """Return the clients that an outage has kept from answering, if too few sites are left.
 
         Parameters
@@ -174,14 +174,14 @@ class Quorum:
         self._told = states
 
 
-def is_outage(answer: Answer) -> bool:
+def is_outage(answer: AnswerOrReason) -> bool:
     """Return whether nobody was there to answer, as far as the answer itself tells."""
     if answer is None or isinstance(answer, str):
         return True
     return answer.has_error() and answer.error.code in NODE_UNAVAILABLE
 
 
-def _is_certain(answer: Answer) -> bool:
+def _is_certain(answer: AnswerOrReason) -> bool:
     """Whether its node was away; a message that expired may have been one to a busy node."""
     if isinstance(answer, Message):
         return answer.error.code == NODE_IS_GONE
