@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,13 @@ class Trial:
     """A whole deployment on this machine."""
 
     folder: Path
+    begun: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def end_runs(self) -> None:
+        """End the commands that a failed test has left behind, which wait for the server."""
+        for run in self.begun:
+            if run.poll() is None:
+                run.kill()
 
     def status(self) -> dict[str, Any]:
         done = flamma("deploy", "status", self.folder, "--json")
@@ -60,13 +67,15 @@ class Trial:
 
     def begin(self, out: Path, *words: object) -> subprocess.Popen[str]:
         """Start ``flamma deploy run`` and return it."""
-        return subprocess.Popen(
+        run = subprocess.Popen(
             [*FLAMMA, "deploy", "run", str(self.folder), "--out", str(out), *map(str, words)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.begun.append(run)
+        return run
 
     def workers(self, site: str) -> list[int]:
         """Return the processes that run the ClientApp at a site at the moment.
@@ -101,11 +110,11 @@ def rounds(out: Path) -> list[RoundRecord]:
     return RunFolder(out).rounds() if out.exists() else []
 
 
-def after_round(out: Path, number: int, seconds: float = 180) -> None:
+def after_round(out: Path, number: int, seconds: float = 600) -> None:
     wait_for(lambda: len(rounds(out)) >= number, seconds, f"round {number}")
 
 
-def finish(run: subprocess.Popen[str], seconds: float = 300) -> tuple[int, str, str]:
+def finish(run: subprocess.Popen[str], seconds: float = 900) -> tuple[int, str, str]:
     out, err = run.communicate(timeout=seconds)
     return run.returncode, out, err
 

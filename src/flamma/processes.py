@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 
 PARENT_CHECK_SECONDS = 0.5
 """Seconds between two checks whether the parent process still lives."""
+
+PR_SET_PDEATHSIG = 1
+"""What ``prctl`` of Linux is asked for: a signal when the parent ends."""
 
 MOST_PROCESSES = 1024
 """The most worker processes; more than there are cores gain nothing."""
@@ -35,3 +40,25 @@ def exit_with_parent(parent: int, clean_up: Callable[[], object] | None = None) 
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def killed_with_parent(parent: int) -> bool:
+    """Let the system kill this process when its parent ends; return whether the system can.
+
+    Linux can, and it needs no thread for it, so that the process may still fork. The parent must
+    not end the thread that started this process before itself.
+
+    Parameters
+    ----------
+    parent : int
+        The parent's process id, as of when this process was started.
+    """
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        return False
+    if os.getppid() != parent:  # it has ended just before
+        os._exit(1)
+    return True

@@ -14,6 +14,8 @@ def trial(tmp_path_factory):
     assert done.returncode == 0, done.stderr
     done = flamma("deploy", "up", folder)
     assert done.returncode == 0, done.stderr
-    yield Trial(folder)
+    made = Trial(folder)
+    yield made
+    made.end_runs()
     done = flamma("deploy", "down", folder)
     assert done.returncode == 0, done.stderr

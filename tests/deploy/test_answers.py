@@ -221,7 +221,7 @@ def test_an_answer_that_is_too_large_becomes_an_error(play):
 
 
 def test_an_answer_that_stops_half_way_becomes_an_error(play, monkeypatch):
-    monkeypatch.setattr(module, "UPLOAD_IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "UPLOAD_IDLE_SECONDS", 3600.0)
     link = SuperLink()
     request, objects = make_answer()
     number, content = next(iter(objects.items()))
@@ -231,13 +231,14 @@ def test_an_answer_that_stops_half_way_becomes_an_error(play, monkeypatch):
         assert stored(await site.push(told.session_id, number, content))
         await site.proxy.answers.expire()
         assert link.asked == []
-        await asyncio.sleep(0.1)
+        monkeypatch.setattr(module, "UPLOAD_IDLE_SECONDS", 0.0)
         with site.proxy.answers.receiving("site0"):  # an object is on its way
             await site.proxy.answers.expire()
         assert link.asked == []
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.01)
         await site.proxy.answers.expire()
-        assert not stored(await site.push(told.session_id, *list(objects.items())[-1]))
+        late = await site.push(told.session_id, *list(objects.items())[-1])
+        assert late.status_code == 413, "it is not one that the proxy has lost"
 
     play(link, upload)
     assert the_error(link) == f"its answer stopped after {len(content)} bytes"
@@ -308,6 +309,33 @@ def test_an_answer_may_be_as_large_as_its_order_allows(play, monkeypatch):
         return site.proxy.orders.limit(ORDER), site.proxy.orders.limit("unknown")
 
     assert play(SuperLink(), order) == (4 * 1000 + 10, orders_module.MAX_ANSWER_BYTES)
+
+
+def test_an_order_that_did_not_reach_its_site_is_handed_out_once_more(play):
+    link = SuperLink()
+
+    async def ask(site):
+        ask = fleet.PullMessagesRequest(node=Node(node_id=NODE))
+        replies = [(await site.send(PULL_MESSAGES, ask)).content for _ in range(3)]
+        asked = link.asked.count(PULL_MESSAGES)
+        await site.send(PULL_OBJECT, messages.PullObjectRequest(object_id=ORDER))
+        await site.send(PULL_MESSAGES, ask)
+        return replies, asked, link.asked.count(PULL_MESSAGES)
+
+    replies, asked, in_all = play(link, ask)
+    assert replies[0] == replies[1], "nothing of it was fetched"
+    assert asked == 2, "only once more"
+    assert in_all == 3, "one that was fetched is not handed out again"
+
+
+def test_a_site_with_another_key_gets_no_order_of_the_one_before():
+    found = SentOrders()
+    order = messages.Message(metadata=messages.Metadata(message_id=ORDER))
+    tree = messages.ObjectTree(object_id=ORDER)
+    content = fleet.PullMessagesResponse(messages_list=[order], message_object_trees=[tree])
+    found.sent("site0", content.SerializeToString())
+    found.forget_last("site0")
+    assert found.not_fetched("site0") is None
 
 
 def test_the_oldest_orders_are_forgotten(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 import flamma
 from flamma.cli import main
-from flamma.deploy import runs
+from flamma.deploy import denials, following, runs
 from flamma.deploy.control import FlowerRun
 from flamma.deploy.engine import Deployment
 from flamma.deploy.hosts import read_server
@@ -20,10 +21,11 @@ from flamma.errors import ConfigError, DeployError, RunError
 from flamma.experiments.callbacks import Callbacks, EarlyStopping, StopRun
 from flamma.experiments.callbacks.recorded import recorded_callbacks
 from flamma.experiments.config import make_config
-from flamma.experiments.engine import Assignment
+from flamma.experiments.engine import GIVEN_UP, Assignment
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.local_engine import LocalEngine
 from flamma.experiments.run import Run
+from flamma.experiments.site_states import SiteStates
 from made_runs import rewrite_rounds
 
 WORDS = ("--strategy", "fedavg", "--model", "logistic", "--rounds", "3", "--epochs", "1")
@@ -89,6 +91,7 @@ class Flower:
         self.refuses = ""
         self.interrupts = False
         self.rounds = None
+        self.deaths = 0
         self.folders = []
         self.stopped = []
         self.states = {}
@@ -119,7 +122,9 @@ class Flower:
                 self.server_app(RunFolder(self.folders[run_id - 1]))
                 self.states[run_id] = FlowerRun(run_id, "finished", "completed", "")
             except RuntimeError as error:
-                self.states[run_id] = FlowerRun(run_id, "finished", "failed", str(error))
+                why = f"{GIVEN_UP}{error}" if self.deaths == 0 else "No heartbeat received"
+                self.deaths = max(0, self.deaths - 1)
+                self.states[run_id] = FlowerRun(run_id, "finished", "failed", why)
         return self.states[run_id]
 
     def server_app(self, folder):
@@ -128,8 +133,8 @@ class Flower:
         assert tables.pop("engine")["name"] in ("deployment", "flower")
 
         def stop(record):
-            if record.round == self.rounds:
-                raise RuntimeError("the ServerApp was killed")
+            if record.round == self.rounds or self.deaths:
+                raise RuntimeError("the ServerApp gave up")
 
         heard = Callbacks(recorded_callbacks(folder.path), on_round=stop)
         LocalEngine().execute(Assignment(make_config(tables), folder, callbacks=heard))
@@ -146,6 +151,9 @@ def flower(monkeypatch):
         def offline(self):
             return made.offline
 
+        def nodes(self):
+            return []
+
         def run(self, run_id):
             if run_id not in made.states:
                 raise DeployError(f"the server knows no run {run_id}.")
@@ -160,10 +168,12 @@ def flower(monkeypatch):
         def __exit__(self, *_):
             pass
 
-    monkeypatch.setattr(runs, "Control", Control)
-    monkeypatch.setattr(runs, "_flwr", made.flwr)
-    monkeypatch.setattr(runs, "ROUND_POLL_SECONDS", 0.0)
-    monkeypatch.setattr(runs, "STATUS_POLL_SECONDS", 0.0)
+    for module in (runs, following, denials):
+        monkeypatch.setattr(module, "Control", Control)
+    for module in (runs, following):
+        monkeypatch.setattr(module, "flwr", made.flwr)
+    monkeypatch.setattr(following, "ROUND_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(following, "STATUS_POLL_SECONDS", 0.0)
     return made
 
 
@@ -179,7 +189,7 @@ def deploy_run(fed, out, *words):
 
 
 def stopped(fed, flower, out, rounds=1):
-    """A run directory whose ServerApp was killed after some rounds."""
+    """A run directory whose ServerApp gave up after some rounds."""
     flower.rounds = rounds
     assert deploy_run(fed, out) == 2
     flower.rounds = None
@@ -237,6 +247,59 @@ def test_resume_submits_a_stopped_run_again(fed, flower, tmp_path, capsys, versi
     assert runs.run_sites(later, RunFolder(tmp_path / "new")) == ("site0", "west")
 
 
+def test_a_run_whose_server_app_dies_goes_on_by_itself(fed, flower, tmp_path, capsys):
+    out = tmp_path / "run"
+    flower.deaths = 2
+    assert deploy_run(fed, out) == 0
+    assert flower.folders == [out] * 3
+    told = capsys.readouterr().err
+    assert "flamma: No heartbeat received; the run goes on after round 1 by itself" in told
+    assert "the run goes on after round 2 by itself" in told
+    assert deploy_run(fed, tmp_path / "whole") == 0
+    assert Run.load(out).params_sha256 == Run.load(tmp_path / "whole").params_sha256
+
+
+def test_a_server_app_that_dies_without_a_round_is_given_up(fed, flower, tmp_path, capsys):
+    out, flower.deaths = tmp_path / "run", 99
+
+    def die(folder):
+        raise RuntimeError
+
+    flower.server_app = die
+    assert deploy_run(fed, out) == 2
+    assert len(flower.folders) == 1 + following.FRUITLESS_ATTEMPTS
+    assert f"No heartbeat received; see {out}/server.log" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"), [("min_sites=0", "at least 1"), ("min_sites=4", "there are 3 sites")]
+)
+def test_a_quorum_that_cannot_be_is_refused(fed, flower, tmp_path, capsys, settings, reason):
+    assert deploy_run(fed, tmp_path / "run", "--set", f"engine.{settings}") == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_quorum_is_more_than_half_of_the_sites_if_not_said():
+    assert [Deployment().quorum(n) for n in (1, 2, 3, 4, 10)] == [1, 2, 2, 3, 6]
+    assert Deployment(min_sites=2).quorum(10) == 2
+
+
+def test_what_the_server_app_tells_of_its_sites_is_told(fed, flower, tmp_path, capsys):
+    real = flower.server_app
+
+    def outage(folder):
+        SiteStates(2, 3, 2, {"site1": "not connected"}, time.time()).write(folder.path)
+        flower.server_app = real
+        raise RuntimeError
+
+    flower.server_app, flower.deaths = outage, 1
+    flower.offline = ("site1",)
+    assert deploy_run(fed, tmp_path / "run") == 0
+    told = capsys.readouterr().err
+    assert "flamma: round 2 waits: 2 of 3 sites are connected, 2 are needed; site1: " in told
+
+
 def test_resume_follows_a_run_that_flower_still_carries_out(fed, flower, tmp_path):
     out = tmp_path / "run"
     flower.interrupts = True
@@ -276,7 +339,8 @@ def test_offline_sites_are_named_and_without_any_site_there_is_no_run(
 ):
     flower.offline = ("site1",)
     assert deploy_run(fed, tmp_path / "some") == 0
-    assert "flamma: offline: site1;" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "flamma: offline: site1 (site1: it is offline); the run begins once 2 of 3" in told
     flower.offline = ("site0", "site1", "site2")
     assert deploy_run(fed, tmp_path / "none") == 2
     assert "none of the 3 sites is online" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import signal
 
+import psutil
 import pytest
 
 from deployment import (
@@ -24,6 +25,7 @@ from deployment import (
     sha,
     wait_for,
 )
+from flamma.experiments.site_states import SiteStates
 
 pytestmark = pytest.mark.slow
 
@@ -78,22 +80,43 @@ def test_a_run_goes_on_when_the_superlink_is_killed_and_restarted(trial, tmp_pat
     assert sha(out) == sha(same_on_one_machine(out, tmp_path / "local"))
 
 
-def test_a_killed_server_app_is_resumed_from_the_last_finished_round(trial, tmp_path):
+def test_a_killed_server_app_goes_on_by_itself_from_the_last_finished_round(trial, tmp_path):
     out = tmp_path / "run"
-    run = trial.begin(out, "--strategy", "flamma", "--rounds", 6, *TINY)
+    run = trial.begin(out, "--strategy", "flamma", "--rounds", 8, *TINY)
     after_round(out, 2)
-    [app] = children(recorded_pid(trial.folder / "server", "superexec"))
-    kill(app)
-    code, _, told = finish(run)
-    assert code == 2
-    assert "flamma resume" in told.splitlines()[-1]
-    done = len(rounds(out))
-    assert 2 <= done < 6
-    again = flamma("resume", out, timeout=300)
-    assert again.returncode == 0, again.stderr
-    assert f"round {done + 1}/6" in again.stderr
-    assert f"round {done}/6" not in again.stderr
+    for process in ("superexec", None):
+        owner = recorded_pid(trial.folder / "server", "superexec")
+        [app] = wait_for(lambda owner=owner: children(owner), what="the ServerApp")
+        kill(owner if process else app)
+        wait_for(lambda app=app: not psutil.pid_exists(app), what="its end")
+        done = len(rounds(out))
+        after_round(out, done + 1, 300)
+    code, _, told = finish(run, 600)
+    assert code == 0, told
+    assert told.count("the run goes on after round") == 2
+    assert [record.round for record in rounds(out)] == list(range(1, 9))
     assert sha(out) == sha(same_on_one_machine(out, tmp_path / "local"))
+    for site in ("site0", "site1", "site2"):  # nothing of the tasks is left behind
+        worker = recorded_pid(trial.folder / "sites" / site, "worker")
+        wait_for(lambda worker=worker: not children(worker), 120, f"the end of tasks at {site}")
+
+
+def test_an_outage_of_all_sites_costs_time_and_no_round(trial, tmp_path):
+    """The proxy forwards nothing until the SuperLink has given all sites up."""
+    out = tmp_path / "run"
+    run = trial.begin(out, "--strategy", "fedavg", "--rounds", 8, *TINY)
+    after_round(out, 2)
+    proxy = recorded_pid(trial.folder / "server", "proxy")
+    kill(proxy, signal.SIGSTOP)
+    try:
+        wait_for(lambda: (found := SiteStates.read(out)) and found.waiting_since, 200, "waiting")
+    finally:
+        kill(proxy, signal.SIGCONT)
+    code, _, told = finish(run, 600)
+    assert code == 0, told
+    assert "waits: " in told
+    assert all(len(record.failed) < 2 for record in rounds(out))
+    assert json.loads((out / "run.json").read_text())["waits"]
 
 
 def test_an_interrupt_stops_the_run_and_it_can_be_resumed(trial, tmp_path):

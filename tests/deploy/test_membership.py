@@ -13,7 +13,7 @@ import pytest
 from cryptography import x509
 
 from flamma.cli import main
-from flamma.deploy import certificates, watch
+from flamma.deploy import certificates
 from flamma.deploy.certificates import expiries, server_names, warnings_of
 from flamma.deploy.hosts import read_hosts, read_server
 from flamma.deploy.init import init
@@ -22,7 +22,8 @@ from flamma.deploy.liveness import SignGiver, Signs, stamp
 from flamma.deploy.membership import add_site, remove_site
 from flamma.deploy.rotation import rotate_authority, rotate_own_key, rotate_server, rotate_site
 from flamma.deploy.status import status
-from flamma.deploy.watch import Watch, keys_digest, last_seen, proxy_state, site_keys
+from flamma.deploy.traffic import TRAFFIC_FILE, ProxyTraffic, SiteTraffic
+from flamma.deploy.watch import Watch, keys_digest, proxy_state, site_keys
 from flamma.errors import DeployError
 
 OWN = {"dataset": "own", "held_out": 0.2, "seed": 0}
@@ -252,9 +253,10 @@ def test_expiry_is_told_from_a_month_before(fed, monkeypatch):
 def test_the_time_of_the_last_sign_is_told(fed, capsys):
     server, north, _ = read_hosts(fed)
     server.state.mkdir()
-    (server.state / watch.PROXY_FILE).write_text(
-        '{"seen": {"south": 1e9, "gone": 1, "north": "x"}}'
-    )
+    seen = {"south": 1e9, "gone": 1.0, "north": 0.0}
+    ProxyTraffic(
+        server.state / TRAFFIC_FILE, sites={n: SiteTraffic(seen=t) for n, t in seen.items()}
+    ).save()
     SignGiver(north.state / "supernode.json").is_answered()
     found = status(fed)["seen"]
     assert found["south"] == "2001-09-09T01:46:40+00:00"
@@ -282,9 +284,14 @@ class StandIn:
 
     def __init__(self, host):
         from flamma.deploy.admission import SiteKeys
+        from flamma.deploy.denials import Denials
         from flamma.deploy.orders import SentOrders
 
-        self.keys, self.orders, self.seen = SiteKeys(site_keys(host)), SentOrders(), {}
+        self.keys, self.orders, self.denials = (
+            SiteKeys(site_keys(host)),
+            SentOrders(),
+            Denials(host),
+        )
         self.connections = self.answers = self
         self.cut, self.dropped = set(), []
 
@@ -310,11 +317,10 @@ def test_the_proxy_takes_over_what_changes(fed):
     assert set(proxy.keys.known()) == {"north", "south", "west"}
     assert proxy.cut == {"north"}, "others are not disturbed"
     remove_site(fed, "south")
-    proxy.seen["north"] = 5.0
     looking.look()
     assert proxy.cut == {"north", "south"}
     assert proxy_state(host)["keys"] == keys_digest(proxy.keys.known()) != before
-    assert last_seen(host) == {"north": 5.0}
+    assert proxy.denials.host.sites == ("north", "west")
     (fed / "server/host.toml").write_text("sites = 3")
     looking.look()
     assert set(proxy.keys.known()) == {"north", "west"}, (

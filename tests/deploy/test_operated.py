@@ -137,6 +137,7 @@ def test_sites_leave_and_get_new_keys_during_a_run(trial, tmp_path):
     nodes = known_nodes(server)
     out = tmp_path / "run"
     words = (*TINY, "--strategy", "fedavg", "--set", "per_round=3", "--set", "engine.wait=60")
+    words += ("--set", "engine.min_sites=1")  # the run goes on while one site is left
     run = trial.begin(out, *words, "--rounds", 500)
     try:
         after_round(out, 1, 300)

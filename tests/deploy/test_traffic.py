@@ -9,7 +9,7 @@ import pytest
 
 from flamma.deploy import traffic as module
 from flamma.deploy.hosts import ServerHost
-from flamma.deploy.traffic import Traffic, read_traffic
+from flamma.deploy.traffic import ProxyTraffic, read_traffic
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_a_site_joins_once_leaves_after_silence_and_is_counted_on(server, monkey
     monkeypatch.setattr(module, "SAVE_SECONDS", 0.01)
 
     async def lives():
-        traffic = Traffic.of(server)
+        traffic = ProxyTraffic.of(server)
         for _ in range(3):
             traffic.seen("a")
             traffic.passed("a", 10, 100)
@@ -43,14 +43,14 @@ def test_a_site_joins_once_leaves_after_silence_and_is_counted_on(server, monkey
     assert {e["part"] for e in told(server)} == {"proxy"}
     sites, _ = read_traffic(server)
     assert (sites["a"].requests, sites["a"].bytes_up, sites["a"].bytes_down) == (4, 30, 300)
-    again = Traffic.of(server)  # another process goes on counting
+    again = ProxyTraffic.of(server)  # another process goes on counting
     again.passed("a", 1, 1)
     assert again.sites["a"].bytes_up == 31
 
 
 def test_a_flood_of_strangers_is_one_event_and_all_are_counted(server):
     async def lives():
-        traffic = Traffic.of(server)
+        traffic = ProxyTraffic.of(server)
         for number in range(1000):
             traffic.refused(401, None, (f"192.0.2.{number % 250}", number))
         traffic.refused(413, "b")

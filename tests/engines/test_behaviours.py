@@ -174,7 +174,7 @@ SITES = {
 
 
 @pytest.fixture
-def sites(monkeypatch):
+def sites(monkeypatch, tmp_path):
     """Three sites; each test gives some of them a behaviour."""
     held = {}
     for number, name in enumerate("abc"):
@@ -184,6 +184,7 @@ def sites(monkeypatch):
         parts = (x[:30], y[:30], x[30:], y[30:])
         held[name] = site_data.SiteData(name, 0.1, *parts, classes=3, tells_cost=True)
     monkeypatch.setattr(site_data, "load_site", lambda where: held[str(where)])
+    monkeypatch.chdir(tmp_path)  # the folder of all sites, which keep the final model
     return held
 
 

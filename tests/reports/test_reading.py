@@ -16,6 +16,7 @@ from flamma.experiments.folder import RunFolder
 from flamma.experiments.ledger_file import ledger_writer
 from flamma.experiments.manifest import signed
 from flamma.experiments.run import run
+from flamma.experiments.site_states import SiteStates
 from flamma.experiments.table import Row
 from flamma.game import Game, solve
 from flamma.reports import html_page as pages
@@ -424,3 +425,14 @@ def test_many_clients_are_shown_as_a_sample_and_that_is_said(tmp_path):
     charts = charts_of(read_document(made_run(tmp_path / "run", config)))
     assert "Shown are 200 of 500 clients" in charts["epochs"].aid
     assert len(charts["epochs"].views[0].traces[0]["y"]) == 200
+
+
+def test_the_page_of_a_run_that_waits_for_sites_says_so(tmp_path):
+    path = made_run(tmp_path / "run", done=4)
+    SiteStates(5, 3, 2, {"site1": "not <connected>", "site2": "not connected"}, 1e9).write(path)
+    said = read_document(path).progress.text
+    assert said.startswith("4 of 12 rounds are finished; round 5 waits: 1 of 3 sites is connected")
+    SiteStates(5, 3, 2, {"site1": "not connected"}).write(path)
+    assert read_document(path).progress.text == "4 of 12 rounds are finished"
+    (path / "sites.json").write_text("[]")
+    assert read_document(path).progress.text == "4 of 12 rounds are finished"

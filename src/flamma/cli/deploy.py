@@ -125,7 +125,8 @@ def _register_run(verbs: argparse._SubParsersAction[Parser]) -> None:
         "run",
         help="run an experiment on the federation",
         description="Run an experiment on the sites, into a run directory on the server's host.",
-        epilog="flamma resume goes on with it, also after its ServerApp was killed.",
+        epilog="If its ServerApp dies, the run goes on by itself. flamma resume goes on after "
+        "Ctrl-C.",
     )
     run.add_argument("dir", type=Path, metavar="DIR", help="the deployment, or the server's folder")
     run.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="a configuration")
@@ -209,7 +210,8 @@ def run_deployed(options: argparse.Namespace) -> None:
     from flamma.cli.report import report_at_end
     from flamma.cli.run import print_run
     from flamma.deploy.hosts import read_server
-    from flamma.deploy.runs import check_online, deployed_config
+    from flamma.deploy.runs import check_online, deployed_config, needed_sites, told_reasons
+    from flamma.experiments.callbacks.base import Notices
     from flamma.experiments.run import default_folder, run_config
 
     server = read_server(options.dir)
@@ -217,14 +219,14 @@ def run_deployed(options: argparse.Namespace) -> None:
     out = options.out if options.out is not None else default_folder(config)
     if offline := check_online(server):
         print(
-            f"flamma: offline: {', '.join(offline)}; the run waits up to five minutes for all "
-            f"sites before its first round.",
+            f"flamma: offline: {', '.join(offline)}{told_reasons(server)}; the run begins once "
+            f"{needed_sites(config)} of {len(server.sites)} sites are there.",
             file=sys.stderr,
         )
     with (
         goes_on_by(resuming(out, options)),
         RoundDisplay(config.rounds, out, loudness(options)) as display,
     ):
-        done = run_config(config, out, on_round=display)
+        done = run_config(config, out, on_round=display, callbacks=[Notices(display.notice)])
     print_run(done, options.json)
     report_at_end(done.path, options)

@@ -95,6 +95,8 @@ def _print_status(found: dict[str, Any]) -> None:
             rows.append([site, "elsewhere", state, _ago(found["seen"].get(site)), "", ""])
     header = ["host", "state", "network", "last sign", "restarts", "processes"]
     print(text_table(header, rows, left=6))
+    for site, why in found["reasons"].items():
+        print(f"{site}: {why}")
     if found["runs"]:
         lines = [[run["run_id"], run["status"], run["details"]] for run in found["runs"]]
         print("\n" + text_table(["run", "status", "details"], lines, left=3))

@@ -113,6 +113,10 @@ class RoundDisplay(LiveLine):
         shorter = (f"{head}{score}{left}", f"{head}{left}", head)
         self.show(f"{whole}{left}", *shorter, force=number == self.rounds)
 
+    def notice(self, text: str) -> None:
+        """Say a sentence on a line of its own, above the one that is kept up to date."""
+        self.write(f"{CLEAR if self.live else ''}flamma: {text}\n")
+
 
 class ManyRunsDisplay(LiveLine):
     """Shows how far many runs are, and the time left."""

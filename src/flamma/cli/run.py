@@ -184,6 +184,7 @@ def run_run(options: argparse.Namespace) -> None:
 def run_resume(options: argparse.Namespace) -> None:
     """Run ``flamma resume``."""
     from flamma.cli.live import RoundDisplay, loudness
+    from flamma.experiments.callbacks.base import Notices
     from flamma.experiments.run import Run, resume
 
     before = Run.load(options.dir)
@@ -196,7 +197,7 @@ def run_resume(options: argparse.Namespace) -> None:
         done = resume(
             options.dir,
             on_round=display,
-            callbacks=_trackers(options.track),
+            callbacks=[*_trackers(options.track), Notices(display.notice)],
             data_dir=options.data_dir,
             processes=options.processes,
             past_stop=options.past_stop,

@@ -84,7 +84,7 @@ class SiteKeys:
         if key not in self._keys or not _is_fresh(timestamp):
             return None
         name, public_key = self._keys[key]
-        return name if _has_signed(public_key, timestamp, signature) else None
+        return name if has_signed(public_key, timestamp, signature) else None
 
 
 def _is_fresh(timestamp: bytes) -> bool:
@@ -96,7 +96,8 @@ def _is_fresh(timestamp: bytes) -> bool:
     return -CLOCK_DRIFT_SECONDS < age < SIGNATURE_SECONDS
 
 
-def _has_signed(public_key: object, timestamp: bytes, signature: bytes) -> bool:
+def has_signed(public_key: object, timestamp: bytes, signature: bytes) -> bool:
+    """Return whether a timestamp is signed with the private key of a public one."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec

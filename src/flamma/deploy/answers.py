@@ -111,6 +111,7 @@ class HeldAnswers:
         self._folder = folder
         self._open: dict[str, Answer] = {}
         self._finished: dict[str, str] = {}
+        self._refused: dict[str, str] = {}
         shutil.rmtree(folder, ignore_errors=True)  # of a proxy before this one
 
     @contextmanager
@@ -164,6 +165,8 @@ class HeldAnswers:
         request = parsed(PushObjectRequest.FromString, body)
         number, answer = request.object_id, self._open.get(site)
         if answer is None or request.session_id != answer.session or number not in answer.objects:
+            if request.session_id == self._refused.get(site):
+                raise RequestError(413)
             again = request.session_id == self._finished.get(site)  # the reply was lost
             return made(PushObjectResponse(stored=again))
         answer.headers, answer.last = headers, time.monotonic()
@@ -226,6 +229,7 @@ class HeldAnswers:
         """Send an error in place of an answer."""
         _log(f"{answer.site}: {reason}, so it is refused")
         self.drop(answer.site)
+        self._refused[answer.site] = answer.session
         request, content = _error_in_place(answer.request, reason)
         await self._send(answer, request, lambda _: content)
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from flamma.clients.trust import TrustLimits
 from flamma.deploy.hosts import HOST, ServerHost, read_server
@@ -35,12 +35,20 @@ class Deployment(NetworkEngine):
         limit.
     longest_update : float
         An update longer than this is refused in any case; 0 for no limit.
+    min_sites : int or "majority"
+        How many sites must be connected for a run to begin and to go on; below, it waits. More
+        than half of them if not said.
+    longest_wait : float
+        Seconds that a run waits for so many sites, and for a server that does not answer, before
+        it ends with an error and can be resumed; 0 for no end.
     """
 
     server: str = ""
     samples_ratio: float = 10.0
     update_ratio: float = 1000.0
     longest_update: float = 0.0
+    min_sites: int | Literal["majority"] = "majority"
+    longest_wait: float = 0.0
 
     name: ClassVar[str] = "deployment"
     summary: ClassVar[str] = "the sites of a federation made by flamma deploy"
@@ -49,6 +57,27 @@ class Deployment(NetworkEngine):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._limits({})
+        if self.min_sites != "majority" and self.min_sites < 1:
+            raise ConfigError(f"engine.min_sites must be at least 1, not {self.min_sites}.")
+        if not self.longest_wait >= 0:
+            raise ConfigError(f"engine.longest_wait must be at least 0, not {self.longest_wait:g}.")
+
+    def quorum(self, clients: int) -> int:
+        """Return how many sites a run needs to go on.
+
+        Raises
+        ------
+        ConfigError
+            If there are fewer sites than it needs.
+        """
+        needed = clients // 2 + 1 if self.min_sites == "majority" else self.min_sites
+        if needed > clients:
+            raise ConfigError(f"engine.min_sites is {needed}, but there are {clients} sites.")
+        return needed
+
+    def quorum_seconds(self) -> float:
+        """Return how long a run waits for so many sites; 0 for no end."""
+        return self.longest_wait
 
     def trust_limits(self) -> TrustLimits:
         """Return how far sites are believed, with what the server's ``host.toml`` says."""
@@ -75,15 +104,17 @@ class Deployment(NetworkEngine):
     def execute(self, assignment: Assignment) -> None:
         """Submit a run to the federation and follow it to its end.
 
-        A run that Flower still carries out is followed; one that stopped is submitted again and
-        goes on from its last finished round. An interrupt asks Flower to stop the run.
+        A run that Flower still carries out is followed; one that stopped, or whose ServerApp
+        dies, is submitted again and goes on from its last finished round. An interrupt asks
+        Flower to stop the run.
 
         Raises
         ------
         FlammaError
             If the run cannot be submitted, or ends before all of its rounds are done.
         """
-        from flamma.deploy.runs import check_online, follow, run_sites, submit, unfinished_run
+        from flamma.deploy.following import Followed
+        from flamma.deploy.runs import check_online, run_sites
 
         if assignment.data is not None or assignment.model is not None:
             raise ConfigError(
@@ -102,10 +133,10 @@ class Deployment(NetworkEngine):
                 f"the federation has {count} sites, not {config.data.clients}: set "
                 f"data.clients to {count}, or leave it to flamma deploy run."
             )
-        check_online(server)
-        run_id = unfinished_run(server, folder)
-        there = assignment.callbacks.hand_over()
-        told = assignment.callbacks.following(config, folder)
-        if run_id is None:
-            run_id = submit(server, folder, config, assignment.begins, there)
-        follow(server, folder, run_id, told)
+        self.quorum(config.data.clients)
+        if assignment.begins:
+            check_online(server)
+        callbacks = assignment.callbacks
+        there, told = callbacks.hand_over(), callbacks.following(config, folder)
+        run = Followed(server, folder, config, told, callbacks.notice, self.longest_wait)
+        run.to_its_end(assignment.begins, there)

@@ -93,8 +93,9 @@ def parsed(read: Callable[[bytes], Parsed], body: bytes) -> Parsed:
 
 
 def made(message: Any) -> httpx.Response:
-    """Return an answer of the proxy's own."""
+    """Return an answer of the proxy's own: a message of Flower's, or the bytes of one."""
     import httpx
 
-    content = {"content-type": "application/protobuf"}
-    return httpx.Response(200, content=message.SerializeToString(), headers=content)
+    kind = {"content-type": "application/protobuf"}
+    content = message if isinstance(message, bytes) else message.SerializeToString()
+    return httpx.Response(200, content=content, headers=kind)

@@ -1,4 +1,9 @@
-"""What the proxy knows of orders: whose each one is, and how large an answer to it may be."""
+"""What the proxy knows of orders: whose each one is, and how large an answer to it may be.
+
+The SuperLink hands an order out once. If the connection to the site breaks just then, the site does
+not get it, asks for a message again, and the run would wait for its answer until ``engine.wait``.
+So the proxy hands such an order out once more.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +51,7 @@ class SentOrders:
     def __init__(self, most_bytes: int = 0) -> None:
         self.most_bytes = most_bytes
         self._orders: OrderedDict[str, SentOrder] = OrderedDict()
+        self._last: dict[str, tuple[str, bytes]] = {}
 
     def sent(self, site: str, content: bytes) -> None:
         """Remember the messages of an answer to a request for messages."""
@@ -60,8 +66,21 @@ class SentOrders:
         for message, tree in zip(answer.messages_list, answer.message_object_trees, strict=False):
             objects = {part.object_id for part in iterate_object_tree(tree)}
             self._orders[message.metadata.message_id] = SentOrder(site, objects)
+            self._last[site] = message.metadata.message_id, content
         while len(self._orders) > MAX_ORDERS:
             self._orders.popitem(last=False)
+
+    def not_fetched(self, site: str) -> bytes | None:
+        """Return, once, the last answer with an order if the site has fetched nothing of it.
+
+        A SuperNode that asks for a message has fetched, and answered, the one before.
+        """
+        number, content = self._last.pop(site, ("", b""))
+        return content if number in self._orders and number in self._orders[number].left else None
+
+    def forget_last(self, site: str) -> None:
+        """Hand nothing out once more to a site, which is gone or has another key."""
+        self._last.pop(site, None)
 
     def fetched(self, site: str, number: str, content: bytes) -> None:
         """Count an object that a site has fetched, from the answer to its request."""

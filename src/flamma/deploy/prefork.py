@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flamma.files import write_atomically
-from flamma.processes import exit_with_parent
+from flamma.processes import exit_with_parent, killed_with_parent
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -108,13 +108,17 @@ def take_tasks(address: str, secret: bytes, app: App) -> NoReturn:
             time.sleep(SUPERNODE_RETRY_SECONDS)
             continue
         if answer.HasField("task") and answer.token:
-            _fork(run_task, address, answer.token, app, os.getpid(), watch=False)
+            _fork(run_task, address, answer.token, app, watch=False)
         else:
             time.sleep(TASK_POLL_SECONDS)
 
 
-def run_task(address: str, token: str, app: App, parent: int) -> None:
-    """Fetch the message of a task, let a process answer it, and answer if that process dies."""
+def run_task(address: str, token: str, app: App) -> None:
+    """Fetch the message of a task, let a process answer it, and answer if that process dies.
+
+    A process that had begun to send its answer is not answered for: a message with two answers
+    would leave the SuperNode one answer behind for good.
+    """
     from flwr.app import Message
     from flwr.app.error import Error
     from flwr.common.constant import ErrorCode, SubStatus
@@ -124,6 +128,7 @@ def run_task(address: str, token: str, app: App, parent: int) -> None:
         push_task_output,
     )
 
+    parent = os.getppid()
     heartbeats = _fork(send_heartbeats, address, token)
     client = _connect(address, token)
     # The message's arrays are still on their way; asked now, Flower would wait a whole second.
@@ -137,15 +142,18 @@ def run_task(address: str, token: str, app: App, parent: int) -> None:
         push_task_output(client, None, SubStatus.FAILED, f"no message: {error}")
         raise
     client.close()  # each of the two processes has a connection of its own
-    worker = _fork(answer_message, address, token, app, message, context)
+    sending, began_to_send = os.pipe()
+    worker = _fork(answer_message, address, token, app, message, context, began_to_send)
+    os.close(began_to_send)
     exit_with_parent(parent)  # starts a thread, and a process with threads must not fork
     _, status = os.waitpid(worker, 0)
     if status != 0:
         reason = f"the client's process died ({_cause(status)})"
         print(reason, file=sys.stderr, flush=True)
         client = _connect(address, token)
-        reply = Message(Error(code=ErrorCode.CLIENT_APP_CRASHED, reason=reason), reply_to=message)
-        push_message(client, reply, context)
+        if not os.read(sending, 1):
+            died = Error(code=ErrorCode.CLIENT_APP_CRASHED, reason=reason)
+            push_message(client, Message(died, reply_to=message), context)
         push_task_output(client, None, SubStatus.FAILED, reason)
     os.kill(heartbeats, signal.SIGKILL)
 
@@ -159,8 +167,13 @@ def send_heartbeats(address: str, token: str) -> NoReturn:
         time.sleep(HEARTBEAT_SECONDS if succeeds() else HEARTBEAT_RETRY_SECONDS)
 
 
-def answer_message(address: str, token: str, app: App, message: Message, context: Context) -> None:
-    """Run the ClientApp on the message and send its answer, or the exception it raised."""
+def answer_message(
+    address: str, token: str, app: App, message: Message, context: Context, began_to_send: int
+) -> None:
+    """Run the ClientApp on the message and send its answer, or the exception it raised.
+
+    ``began_to_send`` is a pipe that gets one byte just before.
+    """
     from flwr.app import Message as Reply
     from flwr.app.error import Error
     from flwr.common.constant import ErrorCode, SubStatus
@@ -177,6 +190,7 @@ def answer_message(address: str, token: str, app: App, message: Message, context
         )
         status = SubStatus.FAILED
     client = _connect(address, token)
+    os.write(began_to_send, b"1")
     push_message(client, reply, context)
     push_task_output(client, context, status, reason)
 
@@ -207,7 +221,8 @@ def _cause(status: int) -> str:
 def _fork(job: Callable[..., object], *arguments: Any, watch: bool = True) -> int:
     """Run a job in a forked process, which exits without its parent's clean-up; return its pid.
 
-    With ``watch`` it exits soon after its parent; without, the job must see to that.
+    It exits with its parent, where the system sees to that. Elsewhere it does so with ``watch``;
+    without, the job must see to it.
     """
     parent = os.getpid()
     child = os.fork()
@@ -217,7 +232,7 @@ def _fork(job: Callable[..., object], *arguments: Any, watch: bool = True) -> in
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if watch:
+        if not killed_with_parent(parent) and watch:
             exit_with_parent(parent)
         job(*arguments)
         code = 0

@@ -18,12 +18,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flamma.deploy.admission import Allowance, Budget, Connections, Headers, SiteKeys
 from flamma.deploy.answers import PUSH_MESSAGES, PUSH_OBJECT, HeldAnswers
+from flamma.deploy.denials import Denials
 from flamma.deploy.hosts import ServerHost, read_server
 from flamma.deploy.http_messages import (
     DisconnectedError,
@@ -31,13 +31,14 @@ from flamma.deploy.http_messages import (
     RequestError,
     Scope,
     Send,
+    made,
     parsed,
     read_body,
     send_answer,
 )
 from flamma.deploy.orders import SentOrders
 from flamma.deploy.polling import LongPolling
-from flamma.deploy.traffic import Traffic
+from flamma.deploy.traffic import ProxyTraffic
 from flamma.deploy.watch import Watch, site_keys
 
 if TYPE_CHECKING:
@@ -93,8 +94,10 @@ class Proxy:
         Where answers are kept until they are whole.
     answer_bytes : int
         The most bytes of an answer; 0 to go by the size of what it answers.
-    traffic : Traffic, optional
+    traffic : ProxyTraffic, optional
         What counts requests and tells of them.
+    denials : Denials, optional
+        Where it is written down why sites are not let in.
     """
 
     def __init__(
@@ -104,16 +107,17 @@ class Proxy:
         connections: Connections,
         folder: Path,
         answer_bytes: int = 0,
-        traffic: Traffic | None = None,
+        traffic: ProxyTraffic | None = None,
+        denials: Denials | None = None,
     ) -> None:
         self.client = client
         self.keys = keys
         self.connections = connections
-        self.traffic = traffic or Traffic()
+        self.traffic = traffic or ProxyTraffic()
+        self.denials = denials
         self.budget = Budget()
         self.orders = SentOrders(answer_bytes)
         self.answers = HeldAnswers(self._post, self.orders, folder)
-        self.seen: dict[str, float] = {}
         self.polling = LongPolling(lambda *request: self._post(PULL_MESSAGES, *request))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -130,8 +134,9 @@ class Proxy:
                 raise RequestError(404)
             site = self.keys.site_of(scope["headers"])
             if site is None:
+                if self.denials is not None:
+                    self.denials.note_headers(scope["headers"], str(scope["client"][0]))
                 raise RequestError(401)
-            self.seen[site] = time.time()
             self.traffic.seen(site)
             with (
                 self.connections.serving(scope["client"], site),
@@ -153,9 +158,7 @@ class Proxy:
             body = await read_body(scope["headers"], receive, account)
         headers = [(key, value) for key, value in scope["headers"] if key not in OWN_HEADERS]
         if path == PULL_MESSAGES:
-            reply = await self.polling.pull(site, body, headers, receive)
-            if reply is not None and reply.status_code == 200:
-                self.orders.sent(site, reply.content)
+            reply = await self._pull(site, body, headers, receive)
         elif path == PUSH_MESSAGES:
             reply = self.answers.begin(site, body, headers)
         elif path == PUSH_OBJECT:
@@ -164,7 +167,19 @@ class Proxy:
             reply = await self._pass_plain(site, path, body, headers)
         if reply is not None:
             self.traffic.passed(site, len(body), len(reply.content))
+            if self.denials is not None:
+                self.denials.note_answer(site, path, reply.status_code, reply.content)
             await send_answer(send, reply.status_code, reply.content, _reply_headers(reply))
+
+    async def _pull(
+        self, site: str, body: bytes, headers: Headers, receive: Receive
+    ) -> httpx.Response | None:
+        if (again := self.orders.not_fetched(site)) is not None:
+            return made(again)
+        reply = await self.polling.pull(site, body, headers, receive)
+        if reply is not None and reply.status_code == 200:
+            self.orders.sent(site, reply.content)
+        return reply
 
     async def _pass_plain(
         self, site: str, path: str, body: bytes, headers: Headers
@@ -226,7 +241,8 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         connections,
         host.state / "answers",
         host.answer_bytes,
-        Traffic.of(host),
+        ProxyTraffic.of(host),
+        Denials(host),
     )
     # uvicorn has no setting for this.
     asyncio.constants.SSL_HANDSHAKE_TIMEOUT = TLS_HANDSHAKE_SECONDS  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from flamma.errors import FlammaError
 from flamma.events import SHOWN_RUN_DIGITS
 from flamma.experiments.config import make_config, read_config
 from flamma.experiments.folder import ABOUT, CONFIG, ROUNDS, RunFolder
+from flamma.experiments.site_states import SITES
 from flamma.records import RoundRecord
 
 FAILURE_KINDS = {
@@ -27,8 +28,6 @@ FAILURE_KINDS = {
 }
 """What a reason contains, and the kind that it counts as: a label must not have endless values."""
 OTHER_KIND = "other"
-SITES_FILE = "sites.json"
-"""The file of a run directory that tells, as ``waiting_since``, whether the run waits for sites."""
 
 
 def failure_kind(reason: str) -> str:
@@ -59,7 +58,7 @@ class RunFigures:
     def mark_of(path: Path) -> Any:
         """Return what differs if the records or the state of a run have changed."""
         marks = []
-        for name in (ROUNDS, ABOUT, SITES_FILE):
+        for name in (ROUNDS, ABOUT, SITES):
             try:
                 about = (path / name).stat()
                 marks.append((about.st_ino, about.st_size, about.st_mtime_ns))
@@ -87,7 +86,7 @@ class RunFigures:
             strategy=strategy,
             planned=planned,
             finished="params_sha256" in about,
-            waiting=bool(folder.read_json(SITES_FILE).get("waiting_since")),
+            waiting=bool(folder.read_json(SITES).get("waiting_since")),
             records=tuple(records),
             changed=changed,
         )

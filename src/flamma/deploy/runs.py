@@ -1,4 +1,4 @@
-"""Runs on a deployed federation: their configuration, submission to Flower, and progress."""
+"""Runs on a deployed federation: their configuration, and how they are submitted to Flower."""
 
 from __future__ import annotations
 
@@ -6,33 +6,24 @@ import contextlib
 import json
 import os
 import subprocess
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import flamma
 from flamma.deploy.commands import environment, script
-from flamma.deploy.control import Control, FlowerRun
+from flamma.deploy.control import Control
 from flamma.deploy.hosts import ServerHost
 from flamma.deploy.known_runs import remember_run
-from flamma.errors import DeployError, FlammaError, RunError
-from flamma.experiments.callbacks.base import Callback, OnRound
+from flamma.errors import DeployError
+from flamma.experiments.callbacks.base import Callback
 from flamma.experiments.callbacks.recorded import record_callbacks
 from flamma.experiments.config import Config, make_config, read_config, with_settings
-from flamma.experiments.folder import ABOUT, CONFIG, RunFolder
-from flamma.experiments.follow import Follower
+from flamma.experiments.engine import NetworkEngine
+from flamma.experiments.folder import CONFIG, LOCK, RunFolder
 from flamma.experiments.run import DEPLOYMENT
 from flamma.files import write_atomically
 
-SERVER_LOG = "server.log"
-"""What the ServerApp of a run that failed has logged."""
-ROUND_POLL_SECONDS = 0.2
-"""Seconds between two checks for finished rounds."""
-STATUS_POLL_SECONDS = 1.0
-"""Seconds between two questions to the server how a run is."""
-SERVER_SILENCE_SECONDS = 180.0
-"""Seconds that the server may be unreachable before a run is given up; it may be restarting."""
 FLWR_TIMEOUT_SECONDS = 180.0
 """Seconds that a ``flwr`` command may take."""
 
@@ -101,10 +92,24 @@ def check_online(server: ServerHost) -> tuple[str, ...]:
         offline = control.offline()
     if len(offline) == len(server.sites):
         raise DeployError(
-            f"none of the {len(server.sites)} sites is online; see flamma deploy status "
-            f"{server.folder}."
+            f"none of the {len(server.sites)} sites is online{told_reasons(server)}; see flamma "
+            f"deploy status {server.folder}."
         )
     return offline
+
+
+def needed_sites(config: Config) -> int:
+    """Return how many sites a run needs to begin and to go on."""
+    assert isinstance(config.engine, NetworkEngine)
+    return config.engine.quorum(config.data.clients)
+
+
+def told_reasons(server: ServerHost) -> str:
+    """Return, after a colon, why sites are offline, of three of them at most."""
+    from flamma.deploy.denials import site_reasons
+
+    reasons = [f"{name}: {why}" for name, why in list(site_reasons(server).items())[:3]]
+    return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 def run_sites(server: ServerHost, folder: RunFolder) -> tuple[str, ...]:
@@ -155,7 +160,7 @@ def submit(
         if new:
             (folder.path / CONFIG).unlink(missing_ok=True)
             record_callbacks(folder.path, ())
-            (folder.path / ".lock").unlink(missing_ok=True)
+            (folder.path / LOCK).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # other files are there
                 folder.path.rmdir()
         raise
@@ -163,35 +168,6 @@ def submit(
     folder.write(DEPLOYMENT, json.dumps(record, indent=1))
     remember_run(server, folder.path, run_id)
     return run_id
-
-
-def follow(server: ServerHost, folder: RunFolder, run_id: int, on_round: OnRound) -> None:
-    """Report every finished round of a run until Flower has finished it.
-
-    An interrupt, or an error of ``on_round``, asks Flower to stop the run.
-
-    Raises
-    ------
-    RunError
-        If it ended before all rounds were done.
-    """
-    follower = Follower(folder.path)
-    found: FlowerRun | None = None
-    try:
-        with Control(server) as control:
-            for found in _statuses(control, run_id):
-                for record in follower.new():
-                    on_round(record)
-                if found is not None and found.finished:
-                    break
-    except DeployError:
-        raise
-    except BaseException:
-        with contextlib.suppress(DeployError), Control(server) as control:
-            control.stop(run_id)
-        raise
-    if not (found and found.completed and folder.read_json(ABOUT).get("params_sha256")):
-        raise RunError(_failure(server, folder.path, run_id, found))
 
 
 def make_bundle(folder: Path) -> None:
@@ -249,7 +225,7 @@ def _submit(server: ServerHost, path: Path, names: Sequence[str]) -> int:
     sites, agreed = ",".join(names), agreed_file(server)
     settings = {"run-dir": str(path), "sites": sites, "agreed": agreed}
     words = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
-    done = _flwr(server, "run", str(bundle), "--format", "json", "--run-config", words)
+    done = flwr(server, "run", str(bundle), "--format", "json", "--run-config", words)
     answer = done.stdout.partition("{")
     told: Any = {}
     with contextlib.suppress(ValueError):
@@ -261,36 +237,8 @@ def _submit(server: ServerHost, path: Path, names: Sequence[str]) -> int:
     raise DeployError(f"Flower did not take the run: {why.rstrip('.')}.")
 
 
-def _statuses(control: Control, run_id: int) -> Iterator[FlowerRun | None]:
-    """Yield the state of a run every ``STATUS_POLL_SECONDS``, and None in between."""
-    asked = answered = time.monotonic()
-    while True:
-        yield None
-        time.sleep(ROUND_POLL_SECONDS)
-        now = time.monotonic()
-        if now - asked < STATUS_POLL_SECONDS:
-            continue
-        asked = now
-        try:
-            yield control.run(run_id)
-            answered = time.monotonic()
-        except DeployError:
-            if now - answered > SERVER_SILENCE_SECONDS:
-                raise
-
-
-def _failure(server: ServerHost, path: Path, run_id: int, found: FlowerRun | None) -> str:
-    with contextlib.suppress(FlammaError):
-        log = _flwr(server, "log", str(run_id), "--show").stdout
-        write_atomically(path / SERVER_LOG, log.encode())
-    why = " ".join((found.details if found else "").split()) or "its ServerApp ended"
-    return (
-        f"the run did not finish: {why.rstrip('.')}; see {path / SERVER_LOG}; flamma "
-        f"resume {path} goes on."
-    )
-
-
-def _flwr(server: ServerHost, *words: str) -> subprocess.CompletedProcess[str]:
+def flwr(server: ServerHost, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Flower's command against the server of this host."""
     try:
         return subprocess.run(
             [script("flwr"), *words],

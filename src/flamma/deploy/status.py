@@ -10,6 +10,7 @@ from typing import Any
 
 from flamma.deploy.certificates import expiries, warnings_of
 from flamma.deploy.control import Control, known_nodes
+from flamma.deploy.denials import site_reasons
 from flamma.deploy.hosts import (
     HOST,
     Host,
@@ -22,12 +23,12 @@ from flamma.deploy.hosts import (
 from flamma.deploy.liveness import SIGNS_FILE, Signs
 from flamma.deploy.loopback import is_alive
 from flamma.deploy.supervisor import recorded
-from flamma.deploy.watch import last_seen
+from flamma.deploy.traffic import read_traffic
 from flamma.errors import DeployError
 
 
 def status(folder: Path) -> dict[str, Any]:
-    """Return the hosts' processes, which sites are online, the runs, and what to see to.
+    """Return the hosts' processes, who is online, why others are not, the runs, what to see to.
 
     With one host's folder alone, the processes are those of that host; at a site, nothing is known
     of others.
@@ -39,6 +40,7 @@ def status(folder: Path) -> dict[str, Any]:
         "hosts": {host.title: _host_status(host) for host in hosts},
         "sites": dict.fromkeys(names, "unknown"),
         "seen": {name: _iso(when) for name, when in _seen(hosts, server, names).items()},
+        "reasons": {},
         "runs": [],
         **_certificates({host.title: host for host in hosts}, folder),
     }
@@ -57,6 +59,7 @@ def status(folder: Path) -> dict[str, Any]:
             }
             for run in control.runs()
         ]
+    table["reasons"] = site_reasons(server)
     return table
 
 
@@ -73,7 +76,7 @@ def _seen(
     """Return when each site last gave a sign of life, as the server's proxy or the site knows."""
     found: dict[str, float | None] = dict.fromkeys(names)
     if server is not None:
-        found |= {name: when for name, when in last_seen(server).items() if name in found}
+        found |= {name: about.seen or None for name, about in read_traffic(server)[0].items()}
     for host in hosts:
         signs = Signs.read(host.state / SIGNS_FILE)
         if isinstance(host, SiteHost) and signs is not None and signs.answered is not None:

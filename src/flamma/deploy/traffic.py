@@ -54,7 +54,7 @@ class SiteTraffic:
 
 
 @dataclass
-class Traffic:
+class ProxyTraffic:
     """The counts of a server's proxy, and the events of them.
 
     Parameters
@@ -74,7 +74,7 @@ class Traffic:
     _saving: asyncio.TimerHandle | None = None
 
     @classmethod
-    def of(cls, host: ServerHost) -> Traffic:
+    def of(cls, host: ServerHost) -> ProxyTraffic:
         """Return the traffic of a server's proxy, with what was counted before."""
         file = host.state / TRAFFIC_FILE
         sites, refusals = read_traffic(host)

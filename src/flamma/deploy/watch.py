@@ -1,8 +1,8 @@
 """What the running proxy takes over without a restart: sites, their keys, certificates.
 
 The commands that change the sites of a federation change files in the server's folder. The proxy
-looks at them twice a second, and writes down which keys it goes by and when it last heard of each
-site: for ``status``, and for commands that wait until a change has come into force.
+looks at them twice a second, and writes down which keys it goes by, for commands that wait until a
+change has come into force.
 """
 
 from __future__ import annotations
@@ -42,19 +42,12 @@ def keys_digest(keys: Mapping[str, bytes]) -> str:
 
 
 def proxy_state(host: ServerHost) -> dict[str, Any]:
-    """Return what the proxy wrote last: ``keys``, a digest, and ``seen``, seconds by site."""
+    """Return what the proxy wrote last: ``keys``, a digest of those that it goes by."""
     try:
         found = json.loads((host.state / PROXY_FILE).read_text(encoding="utf-8"))
         return found if isinstance(found, dict) else {}
     except (OSError, ValueError):
         return {}
-
-
-def last_seen(host: ServerHost) -> dict[str, float]:
-    """Return when each site last sent a request, in seconds since 1970."""
-    seen = proxy_state(host).get("seen")
-    found = seen.items() if isinstance(seen, dict) else ()
-    return {name: when for name, when in found if isinstance(when, int | float)}
 
 
 class Watch:
@@ -82,7 +75,6 @@ class Watch:
         self._sites = self._sites_stamp()
         self._certificates = self._certificates_stamp()
         self._told = ""
-        proxy.seen.update(last_seen(host))
 
     async def run(self) -> None:
         """Look at the files until cancelled."""
@@ -114,17 +106,18 @@ class Watch:
             print(f"flamma: the sites stay as they are: {error}", file=sys.stderr, flush=True)
             return
         self._sites = self._sites_stamp()
+        if self.proxy.denials is not None:
+            self.proxy.denials.host = self.host
         after = self.proxy.keys.known()
         gone = {name for name, key in before.items() if after.get(name) != key}
         self.proxy.connections.cut_off(gone)
         for name in gone:
             self.proxy.answers.drop(name)
+            self.proxy.orders.forget_last(name)
         self.proxy.orders.most_bytes = self.host.answer_bytes
 
     def _tell(self) -> None:
-        keys = keys_digest(self.proxy.keys.known())
-        seen = {name: round(when) for name, when in self.proxy.seen.items()}
-        text = json.dumps({"keys": keys, "seen": seen})
+        text = json.dumps({"keys": keys_digest(self.proxy.keys.known())})
         if text != self._told:
             write_atomically(self.host.state / PROXY_FILE, text.encode(), durable=False)
             self._told = text

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from flamma.training.augmentations import Augment
     from flamma.types import Inputs, Targets
 
+GIVEN_UP = "the run was given up: "
+"""What the reason begins with for which a server ends a run, where an accident has none."""
+
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
@@ -123,6 +126,17 @@ class NetworkEngine(Engine):
         super().__post_init__()
         if not self.wait > 0:
             raise ConfigError("engine.wait must be a positive number of seconds.")
+
+    def quorum(self, clients: int) -> int:
+        """Return how many of the clients a run needs to go on, and to begin; 0 never waits.
+
+        Without a quorum all clients must be there at the beginning.
+        """
+        return 0
+
+    def quorum_seconds(self) -> float:
+        """Return how long a run waits for its quorum before that is an error; 0 for no end."""
+        return 0.0
 
     def trust_limits(self) -> TrustLimits:
         """Return how far the server believes clients that are not its own."""

@@ -26,6 +26,9 @@ POPULATION, ABOUT = "population.csv", "run.json"
 DATA_SHA256 = "data_sha256"
 """The key of ``run.json`` with the checksum of the file that a run's data were read from."""
 
+LOCK = ".lock"
+"""The file that is locked by the process that writes a run."""
+
 STOPPED = "stopped"
 """The key of ``run.json`` that tells of a run that ended before its last round."""
 
@@ -63,7 +66,7 @@ class RunFolder:
         self._rounds: TextIO | None = None
         self._clients: TextIO | None = None
         self._ledger: LedgerFile | None = None
-        self._lock = FileLock(path / ".lock", timeout=0, thread_local=False)
+        self._lock = FileLock(path / LOCK, timeout=0, thread_local=False)
 
     @property
     def exists(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flamma.errors import FlammaError
+from flamma.experiments.site_states import SITES, SiteStates
 from flamma.experiments.suite import SUITE, Suite, read_suite
 from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.reports.document import Document, PageProgress
@@ -18,14 +19,19 @@ from flamma.toml import parse_toml
 def run_progress(run: RunView) -> PageProgress | None:
     """Return how far a run is; None if it is finished, or if its length is not known.
 
-    The time left is told at the pace of the last rounds.
+    The time left is told at the pace of the last rounds; of a run that waits for sites, what it
+    waits for.
     """
     if run.finished or not run.planned_rounds:
         return None
     paces = [record.seconds for record in run.rounds[-LAST_ROUNDS:]]
     left = run.planned_rounds - len(run.rounds)
     seconds = finite(left * sum(paces) / len(paces)) if any(paces) else None
-    return _progress(len(run.rounds), run.planned_rounds, "rounds", seconds)
+    progress = _progress(len(run.rounds), run.planned_rounds, "rounds", seconds)
+    states = SiteStates.parse(ConfinedRunFolder(run.path, []).text(SITES))
+    if states is None or not states.waiting_since:
+        return progress
+    return replace(progress, text=f"{progress.text}; {states.sentence()}", seconds_left=None)
 
 
 def comparison_progress(path: Path, runs: Iterable[RunView]) -> PageProgress | None:

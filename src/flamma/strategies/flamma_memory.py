@@ -9,14 +9,12 @@ good where few of few clients take part, slow where clients are many.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic
 
 from flamma.strategies.base import Answers
-from flamma.strategies.levelling import LevellingState, LevellingStrategy, told_losses
+from flamma.strategies.levelling import L, LevellingState, LevellingStrategy, told_losses
 from flamma.strategies.memory import check_memory, recall
 from flamma.types import Params, Population
-
-L = TypeVar("L", bound=LevellingState)
 
 
 @dataclass(frozen=True)

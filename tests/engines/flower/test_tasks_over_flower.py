@@ -55,6 +55,7 @@ def local(tmp_path_factory):
 def test_sites_of_regression_score_by_r2_as_on_the_local_engine(tmp_path, monkeypatch, local):
     held = {name: site(numbers(), k) for k, name in enumerate("abcd")}
     monkeypatch.setattr(site_data, "load_site", lambda where: held[str(where)])
+    monkeypatch.chdir(tmp_path)  # the folder of all sites, which keep the final model
     grid = LoopGrid({k + 5: {"site": name} for k, name in enumerate("abcd")})
     serve(grid, make_config(CONFIG), RunFolder(tmp_path / "run"), names=list("abcd"))
     there = Run.load(tmp_path / "run")

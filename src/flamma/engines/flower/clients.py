@@ -15,6 +15,7 @@ from flamma.clients.trust import Trust
 from flamma.engines.flower.codec import pack_order, read_report, read_score
 from flamma.engines.flower.messages import MessageError, Order, OrderContent, Score
 from flamma.engines.flower.payload import read_reply
+from flamma.engines.flower.quorum import NOT_CONNECTED, AnswerOrReason, Quorum
 from flamma.engines.flower.roster import Request, Roster, exchange
 from flamma.engines.flower.told_events import tell_orders
 from flamma.engines.runner import ClientRunner
@@ -31,7 +32,6 @@ from flamma.types import (
     Terms,
 )
 
-NOT_CONNECTED = "not connected"
 Inspector = Callable[[Params, Sequence[LocalTask]], list[Report]]
 Found = TypeVar("Found", Report, Score)
 
@@ -75,6 +75,10 @@ class GridClients:
         Does claimed work once more at the clients; None where nobody can visit them.
     trust : Trust, optional
         What looks at the answers of sites; None in a simulation, whose clients are our own.
+    quorum : Quorum, optional
+        How many clients must be connected; without it, the run never waits for any.
+    late : frozenset of int
+        The clients that were not there at the beginning.
     """
 
     roster: Roster
@@ -86,6 +90,8 @@ class GridClients:
     own_costs: Floats | None = None
     inspect: Inspector | None = None
     trust: Trust | None = None
+    quorum: Quorum | None = None
+    late: frozenset[int] = frozenset()
     _pending: _Evaluation | None = field(default=None, init=False)
 
     def play(self, download: Download, terms: Sequence[Terms]) -> list[Report]:
@@ -123,32 +129,43 @@ class GridClients:
         """Return a report for every client with terms, and a score or reason of all if asked."""
         offers = {t.client: t for t in terms}
         clients = sorted(offers.keys() | self._scoring) if evaluate else sorted(offers)
-        self.roster.refresh()
-        nodes = {client: self.roster.node(client) for client in clients}
-        requests = [
-            Request(
-                node,
-                MessageType.TRAIN if client in offers else MessageType.EVALUATE,
-                self._content(
-                    client, offers.get(client), download, evaluate and client in self._scoring
-                ),
-            )
-            for client, node in nodes.items()
-            if node is not None
-        ]
         params = download.params
         trains = any(not offer.evaluates for offer in terms)
         largest = params.nbytes if trains else 0  # who does not train sends no weights
-        replies = exchange(self.roster.grid, requests, self.wait, largest)
-        answers = {
-            c: NOT_CONNECTED if node is None else replies.get(node) for c, node in nodes.items()
-        }
+
+        def content(client: int) -> RecordDict:
+            scores = evaluate and client in self._scoring
+            return self._content(client, offers.get(client), download, scores)
+
+        kinds = dict.fromkeys(clients, MessageType.EVALUATE)
+        kinds |= dict.fromkeys(offers, MessageType.TRAIN)
+        quorum = self.quorum or Quorum(self.roster)
+        answers: dict[int, AnswerOrReason] = {}
+        while clients:
+            quorum.wait(download.round + 1)
+            answers |= self._answers({c: kinds[c] for c in clients}, content, largest)
+            clients = quorum.lost(answers)
         reports = [self._report(offer, answers[c], params.size) for c, offer in offers.items()]
         if self.trust is not None:
             reports = self.trust.screened(reports, terms, download.model)
         asked = self._scoring if evaluate else ()
         scores = {c: self._score(c, answer) for c, answer in answers.items() if c in asked}
         return reports, scores
+
+    def _answers(
+        self, kinds: Mapping[int, str], content: Callable[[int], RecordDict], largest: int
+    ) -> dict[int, AnswerOrReason]:
+        """Send each client a message and return what they answer, or why one was not asked."""
+        nodes = {client: self.roster.node(client) for client in kinds}
+        requests = [
+            Request(node, kinds[client], content(client))
+            for client, node in nodes.items()
+            if node is not None
+        ]
+        replies = exchange(self.roster.grid, requests, self.wait, largest)
+        return {
+            c: NOT_CONNECTED if node is None else replies.get(node) for c, node in nodes.items()
+        }
 
     def _content(
         self, client: int, terms: Terms | None, download: Download, evaluate: bool
@@ -234,7 +251,12 @@ class GridClients:
     @property
     def _held_out(self) -> Ints:
         held = self.population.held_out
-        return np.zeros(self.population.clients, dtype=np.int64) if held is None else held
+        held = np.zeros(self.population.clients, dtype=np.int64) if held is None else held
+        if self.late:
+            held = held.copy()
+            for client in self.late & self.roster.profiles.keys():
+                held[client] = self.roster.profiles[client].held_out
+        return held
 
 
 def _same_models(one: Download, other: Download) -> bool:

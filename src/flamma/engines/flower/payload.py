@@ -25,8 +25,8 @@ TERMS_RECORD = "flamma.terms"
 MAX_TEXT_LENGTH = 200
 """Characters of a name or a reason that are read."""
 
-PROCESS_DIED, NODE_UNAVAILABLE = 8, (3, 4, 5)
-"""Flower's error codes: the client's process died; the node or its answer is not available."""
+PROCESS_DIED, NODE_IS_GONE, NODE_UNAVAILABLE = 8, 5, (3, 4, 5)
+"""Flower's error codes: the client's process died; its node is offline; that, or it is too late."""
 
 Plain = TypeVar("Plain", int, float, str, bool)
 ReadValue = TypeVar("ReadValue")

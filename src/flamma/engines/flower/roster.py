@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from flwr.app import Message, MessageType, RecordDict
@@ -31,7 +31,9 @@ PROFILE_SECONDS = 60.0
 """Seconds that a node has to say who it is."""
 
 PROFILE_ATTEMPTS = 3
-"""How often a node is asked who it is."""
+"""How often a node is asked who it is; anew if it was away in between."""
+
+SILENT = "it does not say who it is"
 
 
 class Request(NamedTuple):
@@ -99,6 +101,11 @@ class Roster:
         Seconds that a reply may take.
     agreed : Agreement, optional
         What the classes and columns of all clients must be, if that is known.
+
+    Attributes
+    ----------
+    check : callable
+        Raises a MessageError if a client cannot take part, by what it tells about itself.
     """
 
     def __init__(
@@ -116,8 +123,9 @@ class Roster:
         self.agreed = agreed or Agreement()
         self.profiles: dict[int, SiteProfile] = {}
         self.refused: dict[str, str] = {}
+        self.check: Callable[[SiteProfile], None] = lambda profile: None
         self._nodes: dict[int, int] = {}
-        self._present: set[int] = set()
+        self._present: dict[int, str] = {}
         self._asked: Counter[int] = Counter()
         self._attendance = Attendance()
 
@@ -129,7 +137,8 @@ class Roster:
     def refresh(self) -> None:
         """See which nodes are connected, and ask new ones who they are."""
         registered = {info.node_id: info.name for info in self.grid.get_nodes()}
-        self._present = set(registered)
+        self._present = registered
+        self._asked = Counter({n: k for n, k in self._asked.items() if n in registered})
         known = set(self._nodes.values())
         new = [
             n for n in sorted(registered) if n not in known and self._asked[n] < PROFILE_ATTEMPTS
@@ -157,6 +166,16 @@ class Roster:
             if needed <= self.profiles.keys() or time.monotonic() > end:
                 return
             time.sleep(NODE_CHECK_SECONDS)
+
+    def refusing(self) -> dict[str, str]:
+        """Return why clients that are connected do not take part, by name."""
+        known = set(self._nodes.values())
+        names = (
+            name or f"node {node}"
+            for node, name in self._present.items()
+            if node not in known and self._asked[node] >= PROFILE_ATTEMPTS
+        )
+        return {name: self.refused.get(name, SILENT) for name in names}
 
     def missing(self) -> list[str]:
         """Return the names of the clients that have not been seen yet."""
@@ -187,6 +206,7 @@ class Roster:
         # A site that is gone may be back with a new key, by which Flower knows its name.
         if client in self._nodes and (not registered or self.node(client) is not None):
             raise MessageError(f"the name {name!r} is taken by another node")
+        self.check(profile)
         self.agreed = self.agreed.joined_by(profile)
         self._nodes[client] = node
         self.profiles.setdefault(client, profile)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -14,22 +13,25 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from flamma.clients.behaviours import told
-from flamma.clients.trust import Trust
+from flamma.clients.trust import Trust, TrustLimits
 from flamma.data.federated import FederatedData
 from flamma.engines.flower.clients import GridClients, Inspector
 from flamma.engines.flower.delivery import deliver
-from flamma.engines.flower.handover import no_data, server_part, with_validation
-from flamma.engines.flower.messages import Order, SiteProfile
+from flamma.engines.flower.handover import server_part
+from flamma.engines.flower.introductions import server_data, told_costs, told_samples
+from flamma.engines.flower.late import LATE_SITES, at_most_recorded, check_fits, with_stand_ins
+from flamma.engines.flower.messages import Order
+from flamma.engines.flower.quorum import Quorum
 from flamma.engines.flower.roster import Roster
 from flamma.engines.flower.simulation import FlowerSimulation
 from flamma.engines.flower.site_agreement import Agreement, read_agreement
 from flamma.engines.flower.told_events import RunEvents, telling_failure
 from flamma.engines.runner import ClientRunner
-from flamma.errors import ConfigError, RunError
+from flamma.errors import ConfigError, FlammaError, RunError
 from flamma.experiments.callbacks import Callbacks
 from flamma.experiments.callbacks.recorded import recorded_callbacks
-from flamma.experiments.config import OWN, Config
-from flamma.experiments.engine import NetworkEngine
+from flamma.experiments.config import Config
+from flamma.experiments.engine import GIVEN_UP, NetworkEngine
 from flamma.experiments.folder import ABOUT, RunFolder
 from flamma.experiments.model_card import ModelCard, start_of
 from flamma.experiments.run import Run
@@ -42,13 +44,16 @@ from flamma.experiments.world import (
     read_population,
     true_clients,
 )
-from flamma.types import Floats, Ints, Population
+from flamma.types import Population
 
 GATHER_SECONDS = 300.0
 """Seconds that a run waits for all clients before its first round."""
 
 REJOIN_SECONDS = 60.0
 """Seconds that a resumed run waits for clients before it goes on without the missing ones."""
+
+BEGIN_SECONDS = 20.0
+"""Seconds that a run waits for the rest of the sites once its quorum is there, before it begins."""
 
 app = ServerApp()
 
@@ -67,8 +72,11 @@ def main(grid: Grid, context: Context) -> None:
     config = Run.load(folder.path).config  # its server may have moved
     sites = [name.strip() for name in str(context.run_config.get("sites", "")).split(",")]
     agreed = read_agreement(str(context.run_config.get("agreed", "")))
-    with telling_failure(where):
-        serve(grid, config, folder, names=[name for name in sites if name], agreed=agreed)
+    try:
+        with telling_failure(where):
+            serve(grid, config, folder, names=[name for name in sites if name], agreed=agreed)
+    except FlammaError as error:  # whoever follows the run sees by this that it was no accident
+        raise RunError(f"{GIVEN_UP}{error}") from error
 
 
 def serve(
@@ -144,20 +152,23 @@ class _Server:
     def run(self, config: Config, data: FederatedData | None, callbacks: Callbacks) -> None:
         from flamma.experiments.setup import about_measures, build_runner, class_counts
 
-        roster = self._gathered(config)
-        profiles = roster.profiles
-        held = _server_data(config, list(profiles.values()), data, roster.agreed.labels)
+        quorum = self._gathered(config)
+        roster, profiles = quorum.roster, quorum.roster.profiles
+        held = server_data(config, list(profiles.values()), data, roster.agreed.labels)
         check_validation(config, len(held.validation_y))
+        roster.check = partial(check_fits, data=held)
+        late = self._late(roster)
         if config.training.trainer == "auto" and not all(p.lanes for p in profiles.values()):
             config = config.with_settings({"training.trainer": "torch"})
         start = start_of(config, self.folder)
         with build_runner(config, server_part(held), processes=1, start=start) as runner:
+            everybody = with_stand_ins(profiles, roster.names, _limits(config).samples)
             population = make_population(
                 config,
                 self.folder,
                 runner.layout,
-                samples=lambda: _samples(profiles),
-                own_costs=lambda: _own_costs(profiles),
+                samples=lambda: told_samples(everybody),
+                own_costs=lambda: told_costs(everybody),
                 names=self.names,
             )
             # A client is alone on its machine, so there is nothing to stack.
@@ -176,7 +187,7 @@ class _Server:
             truth = None if self.names else true_clients(config, population)
             trust, capped = None, dict[str, int]()
             if truth is None:
-                population, trust, capped = _believed(config, population)
+                population, trust, capped = _believed(config, population, late)
             else:
                 population = told(population, truth.behaviours, config.strategy.best_report)
             clients = GridClients(
@@ -189,6 +200,8 @@ class _Server:
                 own_costs=None if truth is None else truth.population.costs,
                 inspect=None if self.names else _inspector(config, held),
                 trust=trust,
+                quorum=quorum,
+                late=late,
             )
             world = World(
                 clients=clients,
@@ -201,9 +214,11 @@ class _Server:
                 keepers=(clients,),
                 instance=instance,
                 card=ModelCard.of(held, runner.naming, start),
-                measured=about_measures(runner.measures),
+                measured=_with_late(about_measures(runner.measures), late, self.names),
             )
+            quorum.on_wait_end = lambda: self._record_waits(quorum)
             carry_out(config, self.folder, world, callbacks)
+            self._record_waits(quorum)
             if self.names:
                 missed = deliver(roster, order, Run.load(self.folder.path), self.wait)
                 self.folder.write_about(model_not_delivered=missed)
@@ -212,19 +227,43 @@ class _Server:
         if capped:
             self.folder.write_about(capped=capped)
 
-    def _gathered(self, config: Config) -> Roster:
-        """Return the roster once the clients are there: all of them at the beginning of a run."""
-        clients = config.data.clients
+    def _gathered(self, config: Config) -> Quorum:
+        """Return the quorum once the clients are there: without one, all of them at first."""
+        clients, engine = config.data.clients, config.engine
+        assert isinstance(engine, NetworkEngine)
         asks = not self.names or getattr(config.strategy, "server_costs", "") == "given"
         query = Order(_for_clients(config), wants_cost=asks)
         names = self.names or tuple(str(k) for k in range(clients))
         resumed = read_population(self.folder) is not None
         agreed = self.agreed or (_agreed_before(self.folder) if resumed else None)
         roster = Roster(self.grid, names, query, self.wait, agreed)
+        needed = engine.quorum(clients)
+        quorum = Quorum(roster, needed, engine.quorum_seconds(), self.folder.path)
+        if needed:
+            quorum.gather(BEGIN_SECONDS)
+            return quorum
         roster.gather(range(clients), REJOIN_SECONDS if resumed else GATHER_SECONDS)
         if not resumed or not roster.profiles:
             roster.check_all()
-        return roster
+        return quorum
+
+    def _late(self, roster: Roster) -> frozenset[int]:
+        """Return who was not there when the run began, which may be now."""
+        missing = set(roster.missing())
+        if read_population(self.folder) is not None:
+            missing = set(str(self.folder.read_json(ABOUT).get(LATE_SITES, "")).split(","))
+        return frozenset(k for k, name in enumerate(self.names) if name in missing)
+
+    def _record_waits(self, quorum: Quorum) -> None:
+        if quorum.waits and (self.folder.path / ABOUT).exists():
+            self.folder.write_about(waits=quorum.waits)
+
+
+def _with_late(
+    measured: Mapping[str, str], late: frozenset[int], names: Sequence[str]
+) -> dict[str, str]:
+    told = ",".join(names[client] for client in sorted(late))
+    return {**measured, **({LATE_SITES: told} if told else {})}
 
 
 def _agreed_before(folder: RunFolder) -> Agreement | None:
@@ -244,14 +283,20 @@ def _inspector(config: Config, data: FederatedData) -> Inspector:
     return lambda params, tasks: runner().train(params, tasks)
 
 
-def _believed(config: Config, population: Population) -> tuple[Population, Trust, dict[str, int]]:
+def _limits(config: Config) -> TrustLimits:
+    assert isinstance(config.engine, NetworkEngine)
+    return config.engine.trust_limits()
+
+
+def _believed(
+    config: Config, population: Population, late: frozenset[int]
+) -> tuple[Population, Trust, dict[str, int]]:
     """Return the sites with the samples that they count for, and what looks at their answers.
 
     The last is how many samples those said they have who count for fewer.
     """
-    assert isinstance(config.engine, NetworkEngine)
-    limits, said = config.engine.trust_limits(), population.samples
-    most = limits.most_samples(population.names, said)
+    limits, said = _limits(config), population.samples
+    most = at_most_recorded(limits.most_samples(population.names, said), said, late)
     above = {population.names[k]: int(said[k]) for k in np.flatnonzero(said > most)}
     return replace(population, samples=np.minimum(said, most)), Trust(limits, most), above
 
@@ -263,56 +308,3 @@ def _for_clients(config: Config) -> str:
     """
     engine = FlowerSimulation(time_limit=config.engine.time_limit)
     return replace(config, engine=engine).as_toml()
-
-
-def _server_data(
-    config: Config,
-    profiles: Sequence[SiteProfile],
-    data: FederatedData | None,
-    labels: tuple[str, ...] = (),
-) -> FederatedData:
-    """Return the data the server evaluates on; the clients' samples must have the same shape.
-
-    ``labels`` are the classes as all clients call them.
-    """
-    shapes = {profile.shape for profile in profiles}
-    classes = max(profile.classes for profile in profiles)
-    tasks = sorted({profile.task for profile in profiles})
-    assert isinstance(config.engine, NetworkEngine)
-    own = config.engine.validation_set()
-    if own is not None and (data is not None or config.data.dataset != OWN):
-        raise ConfigError(
-            f"a validation set of the server's own is for sites that bring data of their own, not "
-            f"for slices of {config.data.dataset}, which has one: remove [validation]."
-        )
-    if data is None and config.data.dataset != OWN:
-        from flamma.experiments.setup import build_data
-
-        data = build_data(config)
-    if data is None:
-        named = labels if len(labels) == classes else ()
-        data = no_data(sorted(shapes)[0], classes, tasks[0], named)
-        data = data if own is None else with_validation(data, *own)
-    if tasks != [data.task]:
-        others = ", ".join(task for task in tasks if task != data.task)
-        raise RunError(f"the run is one of {data.task}, but clients have data of {others}.")
-    if shapes != {data.shape} or classes > data.classes:
-        found = ", ".join(str(shape) for shape in sorted(shapes))
-        raise RunError(
-            f"the run has samples of the shape {data.shape} in {data.classes} classes, but the "
-            f"clients have {found} in up to {classes}."
-        )
-    return data
-
-
-def _samples(profiles: dict[int, SiteProfile]) -> tuple[Ints, Ints]:
-    """Return how many training and held-out samples each client has."""
-    ordered = [profiles[k] for k in sorted(profiles)]
-    train = np.array([profile.samples for profile in ordered], dtype=np.int64)
-    return train, np.array([profile.held_out for profile in ordered], dtype=np.int64)
-
-
-def _own_costs(profiles: dict[int, SiteProfile]) -> Floats:
-    """Return the clients' own costs: NaN if one is not told, infinite if a client has none."""
-    ordered = [profiles[k] for k in sorted(profiles)]
-    return np.array([p.cost if p.own_cost else math.inf for p in ordered])

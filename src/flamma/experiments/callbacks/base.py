@@ -75,6 +75,9 @@ class Callback:
     def on_round(self, record: RoundRecord) -> None:
         """Hear of a finished round, once; raise :class:`StopRun` to make it the last one."""
 
+    def on_notice(self, text: str) -> None:
+        """Hear, in a sentence, what a run waits for or does by itself; the round goes on."""
+
     def on_end(self, run: Run) -> None:
         """Hear of the end: of the last round, of a stop, or of an error (``run.finished``)."""
 
@@ -88,3 +91,14 @@ class RoundFunction(Callback):
     def on_round(self, record: RoundRecord) -> None:
         """Call the function."""
         self._function(record)
+
+
+class Notices(Callback):
+    """A function that is called with every sentence on what a run waits for."""
+
+    def __init__(self, function: Callable[[str], None]) -> None:
+        self._function = function
+
+    def on_notice(self, text: str) -> None:
+        """Call the function."""
+        self._function(text)

@@ -83,6 +83,10 @@ class Callbacks:
             self._last = record.round
             self._tell(lambda callback: callback.on_round(record))
 
+    def notice(self, text: str) -> None:
+        """Tell, in a sentence, what the run waits for or does by itself."""
+        self._tell(lambda callback: callback.on_notice(text))
+
     def following(self, config: Config, folder: RunFolder) -> OnRound:
         """Return what to call with every round that another process finishes.
 

@@ -1,0 +1,287 @@
+"""Chaos: a deployed run is disturbed at random, and must come to its end without a hand.
+
+One federation of three sites stands on loopback. Each trial begins a run on it and, at seeded
+times, kills, stops (SIGSTOP, and SIGCONT some seconds later) or cuts off parts of the federation:
+the SuperNode or the client's process of a site, the SuperLink, the ServerApp, the SuperExec, the
+proxy, a supervisor (started again, as systemd would do), or the network of all sites at once (the
+proxy forwards nothing). A trial is well if the run ends with all of its rounds, none of them
+empty, and exit code 0, and if no process of a task lingers at a site.
+
+    python benchmarks/deploy/chaos.py --trials 10 --out chaos.jsonl
+
+Each trial is one line of JSON in the file that ``--out`` names. The same command goes on where it
+ended: trials that are in the file are not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+FLAMMA = (sys.executable, "-m", "flamma")
+SITES = 3
+ROUNDS = 8
+RUN = ("--strategy", "fedavg", "--model", "mlp", "--epochs", "40", "--rounds", str(ROUNDS))
+WAIT_SECONDS = 120
+"""What ``engine.wait`` is set to: how long a site that is stopped holds up a round."""
+MOST_SECONDS = 1800.0
+"""Seconds after which a trial is a failure, however far it is."""
+LINGER_SECONDS = 90.0
+"""Seconds that the processes of tasks have to end after the run."""
+TARGETS = (
+    *("supernode", "client", "worker", "superlink", "server-app", "superexec", "proxy"),
+    *("server-supervisor", "site-supervisor", "network"),
+)
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What happens: after how many seconds of the run, to what, and for how long if not for good.
+
+    ``seconds`` is how long something is stopped or the network is cut; 0 kills it.
+    """
+
+    after: float
+    target: str
+    site: int
+    seconds: float
+
+
+@dataclass
+class Outcome:
+    """What became of a trial."""
+
+    trial: int
+    disturbances: list[Disturbance]
+    code: int | None = None
+    seconds: float = 0.0
+    rounds: int = 0
+    empty: int = 0
+    failed: int = 0
+    lingering: int = 0
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def well(self) -> bool:
+        """Whether the run came to its end as it should."""
+        return (self.code, self.rounds, self.empty, self.lingering) == (0, ROUNDS, 0, 0)
+
+
+def plan(seed: int, trial: int) -> list[Disturbance]:
+    """Return what happens in a trial: one to three disturbances."""
+    rng = random.Random(f"{seed}-{trial}")
+    found = []
+    for number in range(rng.randint(1, 3)):
+        target = TARGETS[trial % len(TARGETS)] if number == 0 else rng.choice(TARGETS)
+        stops = target == "network" or (target != "client" and rng.random() < 0.3)
+        seconds = round(rng.uniform(5.0, 80.0), 1) if stops else 0.0
+        found.append(Disturbance(rng.uniform(5.0, 60.0), target, rng.randrange(SITES), seconds))
+    return sorted(found, key=lambda one: one.after)
+
+
+class Federation:
+    """The standing deployment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def ready(self) -> None:
+        """Make it if it is not there, and start what does not run."""
+        if not self.folder.exists():
+            self.flamma("init", "--sites", SITES)
+        for _ in range(3):  # what the last trial left may need a moment
+            if self.flamma("up").returncode == 0:
+                return
+            time.sleep(10)
+        raise SystemExit(f"the federation in {self.folder} does not start")
+
+    def flamma(self, verb: str, *words: object) -> subprocess.CompletedProcess[str]:
+        """Run a command of ``flamma deploy``."""
+        command = [*FLAMMA, "deploy", verb, str(self.folder), *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    def host(self, disturbance: Disturbance) -> Path:
+        """Return the folder of the host that a disturbance is at."""
+        at_site = disturbance.target in ("supernode", "client", "worker", "site-supervisor")
+        return self.folder / (f"sites/site{disturbance.site}" if at_site else "server")
+
+    def pids(self, disturbance: Disturbance) -> list[int]:
+        """Return the processes that a disturbance strikes; none if there are none just now."""
+        try:
+            file = self.host(disturbance) / "state" / "processes.json"
+            table = json.loads(file.read_text())
+        except (OSError, ValueError):
+            return []
+        if disturbance.target.endswith("supervisor"):
+            return [int(table["supervisor"]["pid"])]
+        owners = {"client": "worker", "server-app": "superexec", "network": "proxy"}
+        name = owners.get(disturbance.target, disturbance.target)
+        if name not in table["processes"]:
+            return []
+        pid = int(table["processes"][name]["pid"])
+        return _descendants(pid) if disturbance.target in ("client", "server-app") else [pid]
+
+    def start_supervisor(self, host: Path) -> None:
+        """Start a host's supervisor again once the old one is gone, as a service manager does."""
+        with open(host / "logs" / "host.log", "ab") as log:
+            subprocess.Popen(
+                [*FLAMMA, "deploy", "up", str(self.folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def lingering(self) -> int:
+        """Return how many processes of tasks are left at the sites."""
+        found = 0
+        for site in range(SITES):
+            found += len(self.pids(Disturbance(0.0, "client", site, 0.0)))
+        return found
+
+
+def _descendants(pid: int) -> list[int]:
+    try:
+        found = psutil.Process(pid).children(recursive=True)
+        return [p.pid for p in found if p.status() != psutil.STATUS_ZOMBIE]
+    except psutil.Error:
+        return []
+
+
+def strike(
+    federation: Federation, disturbance: Disturbance
+) -> list[tuple[float, Callable[[], None]]]:
+    """Do it; return what is to be done later, and when: seconds from now, and a function."""
+    pids = federation.pids(disturbance)
+    if not pids:
+        return []
+    pid = pids[-1] if disturbance.target == "client" else pids[0]
+    if disturbance.seconds:
+        _send(pid, signal.SIGSTOP)
+        return [(disturbance.seconds, lambda: _send(pid, signal.SIGCONT))]
+    _send(pid, signal.SIGKILL)
+    if disturbance.target.endswith("supervisor"):
+        host = federation.host(disturbance)
+        return [(5.0, lambda: federation.start_supervisor(host))]
+    return []
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def carry_out(federation: Federation, outcome: Outcome, out: Path) -> None:
+    """Begin a run, disturb it as planned, and wait for its end."""
+    words = ("--set", f"engine.wait={WAIT_SECONDS}", "--set", f"seed={outcome.trial}")
+    command = [*FLAMMA, "deploy", "run", str(federation.folder), "--out", str(out), *RUN, *words]
+    begun = time.monotonic()
+    log = out.with_suffix(".log")
+    with open(log, "wb") as file:
+        run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        due = [(one.after, one) for one in outcome.disturbances]
+        later: list[tuple[float, Callable[[], None]]] = []
+        while run.poll() is None and time.monotonic() - begun < MOST_SECONDS:
+            now = time.monotonic() - begun
+            if (out / "rounds.jsonl").exists():  # the clock of disturbances starts with round 1
+                for after, one in [item for item in due if now >= item[0]]:
+                    due.remove((after, one))
+                    later += [(now + s, do) for s, do in strike(federation, one)]
+            for item in [item for item in later if now >= item[0]]:
+                later.remove(item)
+                item[1]()
+            time.sleep(0.1)
+        for _, do in later:
+            do()
+        if run.poll() is None:
+            run.kill()
+        outcome.code = run.wait()
+    outcome.seconds = round(time.monotonic() - begun, 1)
+    outcome.told = [
+        line for line in log.read_text(errors="replace").splitlines() if line.startswith("flamma:")
+    ]
+    _count(outcome, out)
+    until = time.monotonic() + LINGER_SECONDS
+    while federation.lingering() and time.monotonic() < until:
+        time.sleep(1.0)
+    outcome.lingering = federation.lingering()
+
+
+def _count(outcome: Outcome, out: Path) -> None:
+    try:
+        records = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
+    except (OSError, ValueError):
+        return
+    outcome.rounds = len(records)
+    outcome.failed = sum(len(record["failed"]) for record in records)
+    outcome.empty = sum(len(record["failed"]) == len(record["selected"]) for record in records)
+
+
+def shown(outcome: dict[str, Any]) -> str:
+    """Return one line of the table."""
+    what = ", ".join(
+        one["target"] + (f" {one['seconds']:.0f} s" if one["seconds"] else "")
+        for one in outcome["disturbances"]
+    )
+    verdict = "well" if outcome["well"] else "NOT WELL"
+    return (
+        f"{outcome['trial']:>5}  {verdict:<8}  {outcome['seconds']:>7.0f} s  rounds "
+        f"{outcome['rounds']}  empty {outcome['empty']}  answers lost {outcome['failed']:>2}  "
+        f"lingering {outcome['lingering']}  {what}"
+    )
+
+
+def main() -> None:
+    """Do the trials that are not done yet, and print the table of all."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--trials", type=int, default=10, help="how many, with those done before")
+    parser.add_argument("--seed", type=int, default=0, help="what is disturbed, and when")
+    parser.add_argument("--out", type=Path, default=Path("chaos.jsonl"), help="one line per trial")
+    parser.add_argument(
+        "--folder", type=Path, help="the federation (a new one, taken down at last)"
+    )
+    parser.add_argument("--only", help="disturbances of this kind only, killed")
+    options = parser.parse_args()
+    place = Path(tempfile.mkdtemp(prefix="chaos-"))
+    federation = Federation(options.folder or place / "fed")
+    lines = options.out.read_text().splitlines() if options.out.exists() else []
+    table = {entry["trial"]: entry for entry in map(json.loads, lines)}
+    for entry in table.values():
+        print(shown(entry), flush=True)
+    try:
+        for trial in [n for n in range(options.trials) if n not in table]:
+            disturbances = plan(options.seed, trial)
+            if options.only:
+                disturbances = [Disturbance(10.0, options.only, trial % SITES, 0.0)]
+            federation.ready()
+            outcome = Outcome(trial, disturbances)
+            carry_out(federation, outcome, place / f"trial{trial}")
+            entry = {**asdict(outcome), "well": outcome.well, "seed": options.seed}
+            with open(options.out, "a") as file:
+                file.write(json.dumps(entry) + "\n")
+            table[trial] = entry
+            print(shown(entry), flush=True)
+    finally:
+        if options.folder is None:
+            federation.flamma("down")
+    well = sum(entry["well"] for entry in table.values())
+    print(f"{well} of {len(table)} trials came to their end without a hand; runs in {place}")
+    sys.exit(0 if well == len(table) else 1)
+
+
+if __name__ == "__main__":
+    main()
