@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -15,11 +16,18 @@ MOST_ARGUMENT_MESSAGE = 400
 """The most characters of what is said about an argument."""
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Descriptions as they are, and lines that do not break names at their hyphens."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one sentence."""
 
     def __init__(self, **options: object) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("formatter_class", HelpFormatter)
         options.setdefault("allow_abbrev", False)
         super().__init__(**options)  # type: ignore[arg-type]
         # Lets a list that begins with a minus, such as -0.1,0.5, be a value (and be refused by

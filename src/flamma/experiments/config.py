@@ -49,7 +49,7 @@ YOUNGER_KEYS = ("metric",)
 """Keys of ``[evaluation]`` that are written only if they are set."""
 
 
-OF_FIRST_RUNS = {f.name for f in fields(ConfigTables)} - {"ledger", "privacy"}
+OF_FIRST_RUNS = {f.name for f in fields(ConfigTables)} - {"ledger", "privacy", "clock"}
 """The keys that every complete configuration has."""
 
 
