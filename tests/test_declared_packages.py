@@ -16,6 +16,7 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "google": "protobuf",
     "mlflow": "mlflow-skinny",
+    "yaml": "pyyaml",
 }
 """Packages that are imported by another name than they are installed by."""
 
