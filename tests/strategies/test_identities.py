@@ -511,7 +511,7 @@ def test_an_aggregator_is_an_option_of_every_strategy():
     try:
         for name in STRATEGIES:
             # Their weights come from gradients, from one client or none, or by other steps.
-            others = ("fedmgda+", "adafed", "fedadam", "fedyogi", "feddyn", "local")
+            others = ("fedmgda+", "adafed", "fedadam", "fedyogi", "feddyn", "fedbuff", "local")
             if name in ("qffl", "central", "cgsv", "pricing", *others):
                 continue
             strategy = STRATEGIES[name](PLAN, aggregator="largest")
