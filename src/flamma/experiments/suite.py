@@ -105,11 +105,11 @@ class Suite:
     datasets: tuple[str, ...] = ("digits",)
     splits: tuple[str, ...] = ("iid", "shards")
     pairs: tuple[tuple[str, str], ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
     strategies: tuple[str, ...] = ("fedavg", "flamma")
     run: Mapping[str, Any] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
     flags: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
