@@ -260,6 +260,9 @@ def _one_of(value: Any, arguments: tuple[Any, ...], where: str) -> Any:
             return convert(value, argument, where)
         except ConfigError:
             continue
+    lists = [argument for argument in arguments if get_origin(argument) is tuple]
+    if lists and isinstance(value, list | tuple):  # what is wrong with it as a list says more
+        return _sequence(value, get_args(lists[0]), where)
     wanted = " or ".join(_name(a) for a in arguments if a is not type(None))
     raise ConfigError(f"{where} must be {wanted}, not {quoted(value)}.")
 
