@@ -278,7 +278,8 @@ def test_frozen_parts_neither_change_nor_travel(tmp_path, name):
     assert made.history[-1].bytes_up == 2 * 4 * vector
     assert not module.body.weight.requires_grad
     rows = list((made.path / "checkpoint").glob("*.rows"))
-    assert all(file.stat().st_size % (4 + 4 * length) == 0 for file in rows for length in [vector])
+    kept = vector - 2 * 6 if name == "flamma-plus" else vector  # which keeps updates, not models
+    assert all(file.stat().st_size % (4 + 4 * kept) == 0 for file in rows)
 
 
 def test_a_module_that_is_partly_frozen_stays_so(tmp_path):
