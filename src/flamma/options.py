@@ -14,6 +14,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from flamma.errors import ConfigError
@@ -51,6 +52,11 @@ def options_of(entry: Callable[..., Any]) -> dict[str, Option]:
     >>> [(option.name, option.default) for option in options_of(shards).values()]
     [('per_client', 2), ('uneven', 0.0)]
     """
+    return dict(_options_of(entry))
+
+
+@lru_cache(maxsize=1024)  # a message about a misspelt option reads those of every entry
+def _options_of(entry: Callable[..., Any]) -> dict[str, Option]:
     if inspect.isclass(entry) and dataclasses.is_dataclass(entry):
         found = {f.name: _default(f) for f in dataclasses.fields(entry) if f.init}
         found = {name: value for name, value in found.items() if value is not inspect._empty}
