@@ -13,14 +13,14 @@ from unittest.mock import patch
 from flamma.cli.parser import command_line
 from fuzzing.oracle import NUMBERS, TEXTS, command, repeat
 
-NOT_CALLED = {"watch", "deploy start", "deploy up", "deploy init"}
+NOT_CALLED = {"watch", "deploy watch", "deploy start", "deploy up", "deploy init"}
 """These wait, start processes or make keys: only their parsing is tried."""
 
 STUBBED = (
-    "flamma.experiments.run.run",
-    "flamma.experiments.compare.compare",
-    "flamma.experiments.audit.audit",
-    "flamma.experiments.tune.tune",
+    "flamma.experiments.run.run_config",
+    "flamma.experiments.compare.compare_suite",
+    "flamma.experiments.audit.audit_source",
+    "flamma.experiments.search.tune_config",
     "flamma.experiments.laboratory.study_contributions",
 )
 """The work itself; everything before it is done, the configuration and its checks included."""
