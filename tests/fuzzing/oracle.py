@@ -106,10 +106,8 @@ def command(arguments: list[str], one_line: bool = True) -> int:
             lines = lines[-1:]
         assert all(line and line.isprintable() for line in lines), f"{arguments}: {said!r}"
         assert len(lines) == 1 or not one_line, f"{shortened(arguments)}: {said!r}"
-        told = (
-            out.getvalue() if "--json" not in arguments else ""
-        )  # there it says what came of each
-    assert not told, f"{shortened(arguments)}: refused, but printed something"
+        printed = "" if "--json" in arguments else out.getvalue()  # JSON tells what came of each
+        assert not printed, f"{shortened(arguments)}: refused, but printed something"
     assert "\x1b" not in out.getvalue(), f"{shortened(arguments)}: printed a terminal escape"
     return code
 
