@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import nbformat
 import pytest
 
 from notebooks import NOTEBOOKS, run_notebook, shown
@@ -15,7 +16,6 @@ def test_there_are_notebooks():
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_kept_with_small_outputs(path):
-    nbformat = pytest.importorskip("nbformat")
     notebook = nbformat.read(path, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
@@ -28,6 +28,5 @@ def test_a_notebook_is_kept_with_small_outputs(path):
 @pytest.mark.docs
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_shows_the_same_when_it_is_run(path):
-    nbformat = pytest.importorskip("nbformat")
     kept = nbformat.read(path, as_version=4)
     assert shown(run_notebook(path)) == shown(kept)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from flwr.server.strategy import aggregate as flowers
 
 from flamma.aggregators import coordinate_median, krum, multi_krum, trimmed_mean
-
-flowers = pytest.importorskip("flwr.server.strategy.aggregate")
 
 CASES = [(seed, count) for seed in range(8) for count in (5, 10, 15)]
 

@@ -8,9 +8,6 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-
-pytest.importorskip("flwr")
-
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest, DeactivateNodeResponse
 
 from flamma.deploy import deregister as module

@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 from torch import nn
 
@@ -17,8 +18,6 @@ from flamma.experiments.own import OwnParts, configured, content_sha256
 from flamma.experiments.own_suite import asked_suite
 from flamma.experiments.run_object import Run
 from flamma.experiments.suite import read_suite
-
-pandas = pytest.importorskip("pandas")
 
 SHORT = {"rounds": 2, "per_round": 2, "epochs": 1}
 

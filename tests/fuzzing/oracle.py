@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import random
 import signal
 import time
@@ -106,8 +107,10 @@ def command(arguments: list[str], one_line: bool = True) -> int:
             lines = lines[-1:]
         assert all(line and line.isprintable() for line in lines), f"{arguments}: {said!r}"
         assert len(lines) == 1 or not one_line, f"{shortened(arguments)}: {said!r}"
-        printed = "" if "--json" in arguments else out.getvalue()  # JSON tells what came of each
-        assert not printed, f"{shortened(arguments)}: refused, but printed something"
+        printed = out.getvalue()
+        assert not printed or "--json" in arguments, f"{shortened(arguments)}: printed something"
+        if printed:  # what came of each part, for a script
+            json.loads(printed)
     assert "\x1b" not in out.getvalue(), f"{shortened(arguments)}: printed a terminal escape"
     return code
 

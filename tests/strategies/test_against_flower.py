@@ -10,6 +10,9 @@ import math
 
 import numpy as np
 import pytest
+from flwr import app
+from flwr.serverapp import strategy as flower
+from flwr.supercore import task_identity as identity
 
 from flamma.seeding import stream
 from flamma.strategies.base import Offer
@@ -19,11 +22,6 @@ from flamma.strategies.fedyogi import FedYogi
 from flamma.strategies.qffl import QFFL
 from flamma.types import Plan, Population, Report, Terms
 from quadratic_clients import START
-
-flower = pytest.importorskip("flwr.serverapp.strategy")
-app = pytest.importorskip("flwr.app")
-
-identity = pytest.importorskip("flwr.supercore.task_identity")
 
 SAMPLES = (10, 30, 20)
 LOSSES = (0.4, 2.0, 0.0)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas
 import pytest
 
 from flamma.data.own import federated_from
 from flamma.errors import DataError
-
-pandas = pytest.importorskip("pandas")
 
 
 def frame(**columns):
