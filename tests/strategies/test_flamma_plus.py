@@ -112,12 +112,9 @@ def test_slopes_are_the_best_of_those_allowed(seed, size):
     def squares(b, a):
         return ((u - b * y - a * r) ** 2).sum()
 
-    # No worse than updates alone or both alike, which are what it falls back to.
-    best_alone = min(squares(b, 0) for b in np.linspace(0, 1, 41))
-    assert squares(fit.updates, fit.models) <= best_alone + 1e-3 * (y * y).sum() or fit.models > 0
-    if 0 < fit.models < fit.updates:
-        exact = np.linalg.lstsq(np.stack([y.ravel(), r.ravel()], 1), u.ravel(), rcond=None)[0]
-        np.testing.assert_allclose([fit.updates, fit.models], exact, atol=1e-6)
+    shares = np.linspace(0, 1, 21)
+    best = min(squares(b, a * b) for b in shares for a in shares)
+    assert squares(fit.updates, fit.models) <= best + 1e-9
 
 
 def test_clients_that_go_back_to_their_own_models_end_at_the_mean_of_these():
@@ -133,6 +130,10 @@ def test_a_part_of_the_mean_step_is_repeated():
     state = played(strategy, {0: (4, 0)}, {0: (4, 0)})
     # Nobody moves in the second round, but half of the first step is made again.
     np.testing.assert_allclose(state.params, vector(6, 0))
+    swinging = [{0: (0, 4)}, {0: (0, -4)}] * 4
+    there = played(strategy, *swinging).params
+    # A model that goes back and forth does not go further by it.
+    assert abs(there[1] + 4) < 0.5
     with pytest.raises(StrategyError, match=r"momentum must lie in \[0, 1\)"):
         FlammaPlus(PLAN, momentum=1.0)
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from flamma.errors import StrategyError
 from flamma.numerics import total
-from flamma.strategies.base import Answers, Offer, model_of
+from flamma.strategies.base import Answers, Offer, data_shares, model_of
 from flamma.strategies.levelling import LevellingState, LevellingStrategy, told_losses
 from flamma.strategies.memory import CHECKPOINT_ROUNDS, streams_rows
 from flamma.strategies.path import LONGEST_MEAN, Path, Steps, fading_for
@@ -105,7 +105,8 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         b, how far the last updates of other clients stand in for them. A number leaves a at 0;
         measured, both are the slopes of new updates on old ones and on the models these answered.
     momentum : float
-        β, how much of the mean step of recent rounds is repeated, from 0 to below 1.
+        β, how much of the mean step of recent rounds is repeated, from 0 to below 1; less of it
+        while the model swings.
     averaging : "measured" or float
         How many rounds' models the served one is a mean of; 1 serves the last one. Measured, it is
         by how far the model gets on, and at most as many as it takes to ask every client, and
@@ -170,12 +171,18 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         kept, answered, received = state.kept, state.answered, state.params
         seen = SEEN_FADING * state.seen + products(kept, answered, state.places, accepted, received)
         update = change(received, mean, state.trainable_size)
-        update -= self._excess(replace(state, seen=seen), answers, weights, mean)
-        if state.step_weight > 0:
-            update += self.momentum / state.step_weight * state.step_mean
+        update -= self._excess(replace(state, seen=seen), answers)
+        update += self._repeated(state)
         params = self.damped(received, stepped(received, mean, update), offer)
         after = self._remembering(replace(state, seen=seen, losses=losses), accepted, offer)
         return self._moved(replace(after, params=params), received)
+
+    def _repeated(self, state: P) -> Floats:
+        """Return what is repeated of the mean step: less while the model swings."""
+        if state.step_weight == 0:
+            return state.step_mean
+        part = self.momentum * min(1.0, self._path(state).efficiency)
+        return part / state.step_weight * state.step_mean
 
     def slopes(self, state: P) -> Slopes:
         """Return b and a: as set, or as new updates followed from old ones."""
@@ -183,24 +190,29 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
             return Slopes(self.correction, 0.0)
         return Slopes.fitted(state.seen)
 
-    def _excess(self, state: P, answers: Answers, weights: Floats, mean: Params) -> Floats:
-        """Return Σ_S p_k û_k - Σ q_i û_i, where all but those heard from are left out."""
-        accepted, kept, reference = answers.accepted, state.kept, answers.reference
-        known, shares = kept.known, weights / total(weights)
-        among = kept.slots[[report.client for report in accepted]] >= 0
+    def _excess(self, state: P, answers: Answers) -> Floats:
+        """Return Σ_S p_k û_k - Σ q_i û_i, by data size, with those that were heard from before.
+
+        Both are by data size, so that it is whom S happens to have that is taken off, and not what
+        levelling makes of it.
+        """
+        accepted, kept = answers.accepted, state.kept
+        clients = np.array([report.client for report in accepted])
+        among = kept.slots[clients] >= 0
         if not among.any():
             return np.zeros(state.trainable_size)
-        sizes = state.samples[known].astype(np.float64)
+        reference, sizes = answers.reference, state.samples[kept.known].astype(np.float64)
+        shares = np.array(data_shares(accepted)) / total(data_shares(accepted))
+        mean = self.average(accepted, data_shares(accepted), reference)
+        these = of_these(self, kept, accepted, shares, mean, reference)
         if streams_rows(self):
             others = state.stand_ins / total(sizes)
         else:
-            others = of_all(self, kept, known, sizes / total(sizes), reference)
-        these = of_these(self, kept, accepted, shares, mean, reference)
+            others = of_all(self, kept, kept.known, sizes / total(sizes), reference)
         slopes, told = self.slopes(state), total(shares[among])
         excess = slopes.updates * (these - told * others)
         if slopes.models > 0:
-            places = state.places[[report.client for report in accepted]][among]
-            models = state.answered.weighted_sum(places, shares[among])
+            models = state.answered.weighted_sum(state.places[clients[among]], shares[among])
             excess += slopes.models * (models - told * (state.answered_sum / total(sizes)))
         return excess
 
@@ -234,25 +246,32 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
 
     def _moved(self, state: P, before: Params) -> P:
         """Return the state with its step seen, the served model and the start of the decay."""
-        clients = state.samples.size
-        per_round = min(self.plan.per_round, clients)
-        fading = fading_for(clients, per_round)
         step = change(before, state.params, state.trainable_size)
         steps = Steps(state.step_mean, state.step_square, state.step_weight)
-        steps = steps.with_step(step, fading)
-        path, number = steps.path(fading), state.round + 1
-        share = 1 / max(1.0, min(self.rounds_averaged(path), MORE_ROUNDS + clients / per_round))
+        steps = steps.with_step(step, self._fading(state))
+        state = replace(
+            state, step_mean=steps.mean, step_square=steps.square, step_weight=steps.weight
+        )
+        path, number = self._path(state), state.round + 1
+        passes = state.samples.size / min(self.plan.per_round, state.samples.size)
+        share = 1 / max(1.0, min(self.rounds_averaged(path), MORE_ROUNDS + passes))
         averaged = state.averaged + share * (state.params.astype(np.float64) - state.averaged)
         measured = number + 1 >= self.decay_start * self.plan.rounds and state.start == 1.0
         stopped = measured and path.efficiency < GETS_ON
         return replace(
             state,
             averaged=averaged.astype(np.float32),
-            step_mean=steps.mean,
-            step_square=steps.square,
-            step_weight=steps.weight,
             start=(number + 1) / self.plan.rounds if stopped else state.start,
         )
+
+    def _fading(self, state: P) -> float:
+        clients = state.samples.size
+        return fading_for(clients, min(self.plan.per_round, clients))
+
+    def _path(self, state: P) -> Path:
+        """Return what the steps so far tell of how the model moves."""
+        steps = Steps(state.step_mean, state.step_square, state.step_weight)
+        return steps.path(self._fading(state))
 
     def rounds_averaged(self, path: Path) -> float:
         """Return how many rounds' models the served one is a mean of."""

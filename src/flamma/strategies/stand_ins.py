@@ -31,8 +31,8 @@ PRODUCTS = 5
 """How many sums of products a fit is made from."""
 
 SMALLEST_SPREAD = 1e-6
-"""Of the spread of models that updates answered, what must not follow from the updates themselves
-for the two slopes to be told apart."""
+"""How much models that updates answered differ at least, as a part of how much updates do, and what
+of it does not follow from the updates themselves, for the two slopes to be told apart."""
 
 
 def of_all(
@@ -94,25 +94,36 @@ class Slopes:
 
     @classmethod
     def fitted(cls, products: Floats) -> Slopes:
-        """Return the least squares fit to sums of :func:`products`."""
+        """Return the least squares fit to sums of :func:`products`, with 0 ≤ a ≤ b ≤ 1.
+
+        It is the fit without these bounds, if that keeps them, or the best on one of them.
+        """
         yy, yr, rr, uy, ur = products.tolist()
         if yy <= 0:
             return cls(0.0, 0.0)
-        alone = cls(_share(uy / yy), 0.0)
+        alone = cls(_share(uy, yy), 0.0)
         spread = yy * rr - yr * yr
-        if spread <= SMALLEST_SPREAD * yy * rr:  # all answered one model, or nearly so
+        one_model = rr <= SMALLEST_SPREAD * yy  # or nearly so
+        if one_model or spread <= SMALLEST_SPREAD * yy * rr:
             return alone
-        updates, models = (rr * uy - yr * ur) / spread, (yy * ur - yr * uy) / spread
-        if models <= 0:
-            return alone
-        if models <= updates <= 1:
-            return cls(updates, models)
-        both = _share((uy + ur) / (yy + 2 * yr + rr))
-        return cls(both, both)
+        free = cls((rr * uy - yr * ur) / spread, (yy * ur - yr * uy) / spread)
+        if 0 <= free.models <= free.updates <= 1:
+            return free
+        both = _share(uy + ur, yy + 2 * yr + rr)
+        bounded = [alone, cls(both, both), cls(1.0, _share(ur - yr, rr))]
+        return min(bounded, key=lambda fit: fit._misfit(products))
+
+    def _misfit(self, products: Floats) -> float:
+        """Return Σ |u - b y - a r|², less Σ |u|²."""
+        b, a = self.updates, self.models
+        yy, yr, rr, uy, ur = products.tolist()
+        misfit: float = b * b * yy + 2 * a * b * yr + a * a * rr - 2 * (b * uy + a * ur)
+        return misfit
 
 
-def _share(value: float) -> float:
-    return min(1.0, max(0.0, value))
+def _share(part: float, whole: float) -> float:
+    """Return part / whole, from 0 to 1; 0 of nothing."""
+    return min(1.0, max(0.0, part / whole)) if whole > 0 else 0.0
 
 
 def products(
