@@ -149,11 +149,13 @@ def test_what_stands_in_is_the_sum_of_all_rows(seed, rows):
     ]
     state = played(FlammaPlus(PLAN, rows=rows, **PLAIN), *rounds, samples=samples)
     known = state.kept.known
-    expected = (np.array(samples)[known, None] * state.kept.matrix(known).astype(float)).sum(0)
+    last = {c: samples[c] / sum(samples[k] for k in models) for models in rounds for c in models}
+    weights = np.array([[last[c]] for c in known.tolist()])
+    expected = (weights * state.kept.matrix(known).astype(float)).sum(0)
     np.testing.assert_allclose(state.stand_ins, expected, atol=1e-9)
     assert set(state.answered.known) == set(state.places[known])
     models = state.answered.matrix(state.places[known]).astype(float)
-    expected = (np.array(samples)[known, None] * models).sum(0)
+    expected = (weights * models).sum(0)
     np.testing.assert_allclose(state.answered_sum, expected, atol=1e-6)
 
 

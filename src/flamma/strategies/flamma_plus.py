@@ -52,13 +52,15 @@ class PlusState(LevellingState):
     averaged : Params
         The served model.
     stand_ins : ndarray
-        Σ n_i y_i over the clients heard from, n by data size.
+        Σ q_i y_i over the clients heard from, q their last shares in a round.
+    shares : ndarray
+        The share of each client, by data size, in the last round that it was in.
     answered : Rows
         The models r that the kept updates answered, each in a place of its own.
     places : ndarray
         The place of the model that each client's last update answered; -1 before there is one.
     answered_sum : ndarray
-        Σ n_i r_i over the clients heard from.
+        Σ q_i r_i over the clients heard from.
     seen : ndarray
         Sums of products that the slopes of new updates on old ones are fitted to.
     step_mean, step_square, step_weight : ndarray, float, float
@@ -69,6 +71,7 @@ class PlusState(LevellingState):
 
     averaged: Params
     stand_ins: Floats
+    shares: Floats
     answered: Rows
     places: Ints
     answered_sum: Floats
@@ -143,6 +146,7 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
             "averaged": params,
             "stand_ins": np.zeros(size),
             "answered": self._no_models(population),
+            "shares": np.zeros(population.clients),
             "places": np.full(population.clients, -1),
             "answered_sum": np.zeros(size),
             "seen": np.zeros(PRODUCTS),
@@ -191,44 +195,48 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         return Slopes.fitted(state.seen)
 
     def _excess(self, state: P, answers: Answers) -> Floats:
-        """Return Σ_S p_k û_k - Σ q_i û_i, by data size, with those that were heard from before.
+        """Return Σ_S p_k û_k - Σ q_i û_i, with those that were heard from before.
 
-        Both are by data size, so that it is whom S happens to have that is taken off, and not what
-        levelling makes of it.
+        p is by data size, and q a client's share in the last round that it was in: so what is taken
+        off is whom S happens to have, and not what levelling makes of the weights, or that a large
+        client weighs less among few others than among all.
         """
         accepted, kept = answers.accepted, state.kept
         clients = np.array([report.client for report in accepted])
         among = kept.slots[clients] >= 0
         if not among.any():
             return np.zeros(state.trainable_size)
-        reference, sizes = answers.reference, state.samples[kept.known].astype(np.float64)
-        shares = np.array(data_shares(accepted)) / total(data_shares(accepted))
+        reference, usual = answers.reference, state.shares[kept.known]
+        shares = self._data_shares(accepted)
         mean = self.average(accepted, data_shares(accepted), reference)
         these = of_these(self, kept, accepted, shares, mean, reference)
         if streams_rows(self):
-            others = state.stand_ins / total(sizes)
+            others = state.stand_ins / total(usual)
         else:
-            others = of_all(self, kept, kept.known, sizes / total(sizes), reference)
+            others = of_all(self, kept, kept.known, usual / total(usual), reference)
         slopes, told = self.slopes(state), total(shares[among])
         excess = slopes.updates * (these - told * others)
         if slopes.models > 0:
             models = state.answered.weighted_sum(state.places[clients[among]], shares[among])
-            excess += slopes.models * (models - told * (state.answered_sum / total(sizes)))
+            excess += slopes.models * (models - told * (state.answered_sum / total(usual)))
         return excess
 
     def _remembering(self, state: P, accepted: Sequence[Report], offer: Offer) -> P:
         """Return the state with these updates, of this model, in place of the last ones."""
         size, received = state.trainable_size, state.params
         clients = np.array([report.client for report in accepted])
-        sizes = state.samples[clients].astype(np.float64)
-        before = clients[(among := state.kept.slots[clients] >= 0)]
+        shares = state.shares.copy()
+        shares[clients] = self._data_shares(accepted)
+        before = clients[state.kept.slots[clients] >= 0]
         updates = (model_of(report)[:size] - received[:size] for report in accepted)
         kept = state.kept.updated(clients.tolist(), updates, clients[:0])
-        stand_ins = state.stand_ins + kept.weighted_sum(clients, sizes)
-        answered_sum = state.answered_sum + total(sizes) * received[:size].astype(np.float64)
+        stand_ins = state.stand_ins + kept.weighted_sum(clients, shares[clients])
+        answered_sum = state.answered_sum + total(shares[clients]) * received[:size].astype(
+            np.float64
+        )
         if before.size:
-            stand_ins -= state.kept.weighted_sum(before, sizes[among])
-            answered_sum -= state.answered.weighted_sum(state.places[before], sizes[among])
+            stand_ins -= state.kept.weighted_sum(before, state.shares[before])
+            answered_sum -= state.answered.weighted_sum(state.places[before], state.shares[before])
         heard, places = state.heard.copy(), state.places.copy()
         heard[clients] = offer.round
         place = int(np.argmin(state.answered.slots))  # -1, where none is
@@ -241,6 +249,7 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
             stand_ins=stand_ins,
             answered=state.answered.updated([place], [received[:size]], gone),
             places=places,
+            shares=shares,
             answered_sum=answered_sum,
         )
 
@@ -263,6 +272,10 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
             averaged=averaged.astype(np.float32),
             start=(number + 1) / self.plan.rounds if stopped else state.start,
         )
+
+    def _data_shares(self, accepted: Sequence[Report]) -> Floats:
+        sizes = np.array(data_shares(accepted))
+        return sizes / total(sizes)
 
     def _fading(self, state: P) -> float:
         clients = state.samples.size
