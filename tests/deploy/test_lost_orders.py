@@ -54,7 +54,9 @@ class SuperLink:
 
     def order(self):
         """Put an order for the node there, and return its number."""
-        about = Metadata(self.run, "", SUPERLINK_NODE_ID, self.node, "", "", time.time(), 60.0, "train")
+        about = Metadata(
+            self.run, "", SUPERLINK_NODE_ID, self.node, "", "", time.time(), 60.0, "train"
+        )
         message = Message(metadata=about, content=RecordDict())
         message.metadata.__dict__["_message_id"] = message.object_id
         self.store.preregister(self.run, get_object_tree(message))
@@ -119,9 +121,7 @@ def test_an_order_that_died_with_the_superlink_is_handed_out_again(superlink):
 def test_an_order_that_the_site_has_confirmed_is_not_handed_out_again(superlink, monkeypatch):
     number = superlink.order()
     assert pulled(LostOrders(superlink.answer), superlink) == [number]
-    monkeypatch.setattr(
-        "flwr.superlink.servicer.fleet.fleet_handlers.check_abort", lambda *_: None
-    )
+    monkeypatch.setattr("flwr.superlink.servicer.fleet.fleet_handlers.check_abort", lambda *_: None)
     told = ConfirmMessageReceivedRequest(
         node=Node(node_id=superlink.node), run_id=superlink.run, message_object_id=number
     )
