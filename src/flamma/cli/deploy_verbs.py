@@ -8,14 +8,11 @@ from pathlib import Path
 
 from flamma.cli.parser import Parser
 
-Run = Callable[[argparse.Namespace], int | None]
-"""What carries a command out; it may return an exit status."""
-
 
 def add_verb(
     verbs: argparse._SubParsersAction[Parser],
     name: str,
-    run: Run,
+    run: Callable[[argparse.Namespace], int | None],
     summary: str,
     description: str,
     *,
@@ -33,7 +30,7 @@ def add_verb(
     name : str
         What it is called.
     run : callable
-        What carries it out.
+        What carries it out; it may return an exit status.
     summary, description, epilog : str
         What its help says: in the list of commands, and above and below its own options.
     folder, metavar : str
