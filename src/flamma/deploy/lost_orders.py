@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from flamma.deploy.polling import Ask
 
-LOCK_SECONDS = 5.0
+DATABASE_SECONDS = 5.0
 """Seconds to wait for the database, which the SuperLink writes to, too."""
 GIVE_BACK = """
     UPDATE message_ins SET delivered_at = ''
@@ -93,5 +93,5 @@ def give_back(database: Path, node: int) -> int:
     """Let the SuperLink hand out again what a node has not confirmed; return how many orders."""
     signed = int.from_bytes(node.to_bytes(8, "big"), "big", signed=True)  # as Flower stores it
     place = f"{database.absolute().as_uri()}?mode=rw"
-    with contextlib.closing(sqlite3.connect(place, timeout=LOCK_SECONDS, uri=True)) as link, link:
+    with contextlib.closing(sqlite3.connect(place, timeout=DATABASE_SECONDS, uri=True)) as link, link:
         return link.execute(GIVE_BACK, (signed,)).rowcount
