@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 
 import httpx
@@ -17,6 +18,7 @@ from flamma.deploy.supervisor import recorded
 
 pytestmark = pytest.mark.slow
 
+ROUNDS = 30
 PATIENCE = 400.0
 """Seconds that a federation has to get ready; the machine may be busy."""
 
@@ -35,14 +37,12 @@ def supervisors(trial):
 
 
 def trusts(authority, port):
-    """Return whether the server's certificate is one of this authority."""
-    try:
-        trusted = ssl.create_default_context(cadata=authority)
-        httpx.get(f"https://127.0.0.1:{port}/", verify=trusted, trust_env=False)
-    except httpx.TransportError as error:
-        assert "CERTIFICATE_VERIFY_FAILED" in str(error) or "refused" in str(error), error
-        return False
-    return True
+    """Return whether a server answers there whose certificate is one of this authority."""
+    trusted = ssl.create_default_context(cadata=authority)
+    with contextlib.suppress(httpx.TransportError):
+        httpx.get(f"https://127.0.0.1:{port}/", verify=trusted, trust_env=False, timeout=30)
+        return True
+    return False
 
 
 def rotate(trial, what):
@@ -56,7 +56,7 @@ def test_a_new_authority_comes_into_force_during_a_run_and_no_host_is_stopped(tr
     ports = (server.port, server.control_port)
     old = (trial.folder / "ca/ca.crt").read_text()
     words = (*TINY, "--strategy", "fedavg", "--set", "engine.wait=120")
-    run = trial.begin(out, *words, "--rounds", 60)
+    run = trial.begin(out, *words, "--rounds", ROUNDS)
     after_round(out, 2, 300)
     assert f"Then: flamma deploy rotate {trial.folder} --server" in rotate(trial, "--ca")
     new = (trial.folder / "ca/ca.crt").read_text()
@@ -69,7 +69,8 @@ def test_a_new_authority_comes_into_force_during_a_run_and_no_host_is_stopped(tr
         assert not trusts(old, port)
     code, _, told = finish(run, 900)
     assert code == 0, told
-    assert [record.round for record in rounds(out)] == list(range(1, 61))
-    assert rounds(out)[-1].failed == {}
+    assert told.count("the run goes on after round") == 2
+    assert [record.round for record in rounds(out)] == list(range(1, ROUNDS + 1))
+    assert not any(record.failed for record in rounds(out))
     assert set(trial.status()["sites"].values()) == {"online"}
     assert supervisors(trial) == before
