@@ -35,9 +35,9 @@ from chaos_table import by_target, shown
 
 FLAMMA = (sys.executable, "-m", "flamma")
 SITES = 3
-ROUNDS = 8
+ROUNDS = 5
 RUN = ("--strategy", "fedavg", "--model", "mlp", "--epochs", "40", "--rounds", str(ROUNDS))
-FIRST_SECONDS, LAST_SECONDS = 0.0, 20.0
+FIRST_SECONDS, LAST_SECONDS = 0.0, 15.0
 """Seconds after the first round between which disturbances happen."""
 SHORTEST_STOP, LONGEST_STOP = 5.0, 60.0
 """Seconds that something is stopped or cut off; the SuperLink gives a site up after about 50."""
