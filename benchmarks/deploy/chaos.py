@@ -38,7 +38,7 @@ SITES = 3
 ROUNDS = 5
 RUN = ("--strategy", "fedavg", "--model", "mlp", "--epochs", "40", "--rounds", str(ROUNDS))
 FIRST_SECONDS, LAST_SECONDS = 0.0, 15.0
-"""Seconds after the first round between which disturbances happen."""
+"""Seconds after the run has begun between which disturbances happen."""
 SHORTEST_STOP, LONGEST_STOP = 5.0, 60.0
 """Seconds that something is stopped or cut off; the SuperLink gives a site up after about 50."""
 WAIT_SECONDS = 60
@@ -55,7 +55,7 @@ TARGETS = (
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What happens: how long after the first round, to what, and for how long if not for good.
+    """What happens: how long after the run has begun, to what, and for how long if not for good.
 
     ``seconds`` is how long something is stopped or the network is cut; 0 kills it.
     """
@@ -210,7 +210,7 @@ class Storm:
     struck: int = 0
 
     def blow(self, now: float) -> None:
-        """Do what is due, at so many seconds after the first round."""
+        """Do what is due, at so many seconds after the run has begun."""
         for one in [one for one in self.due if now >= one.after]:
             if (then := strike(self.federation, one, now)) is not None:
                 self.due.remove(one)
@@ -232,7 +232,7 @@ def carry_out(federation: Federation, outcome: Outcome, out: Path) -> None:
     """Begin a run, disturb it as planned, and wait for its end."""
     words = ("--set", f"engine.wait={WAIT_SECONDS}", "--set", f"seed={outcome.trial}")
     command = [*FLAMMA, "deploy", "run", str(federation.folder), "--out", str(out), *RUN, *words]
-    begun, first = time.monotonic(), None
+    begun, first = time.monotonic(), None  # the command, and the rounds
     log, storm = out.with_suffix(".log"), Storm(federation, list(outcome.disturbances))
     with open(log, "wb") as file:
         run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
