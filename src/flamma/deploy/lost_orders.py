@@ -93,5 +93,6 @@ def give_back(database: Path, node: int) -> int:
     """Let the SuperLink hand out again what a node has not confirmed; return how many orders."""
     signed = int.from_bytes(node.to_bytes(8, "big"), "big", signed=True)  # as Flower stores it
     place = f"{database.absolute().as_uri()}?mode=rw"
-    with contextlib.closing(sqlite3.connect(place, timeout=DATABASE_SECONDS, uri=True)) as link, link:
+    link = sqlite3.connect(place, timeout=DATABASE_SECONDS, uri=True)
+    with contextlib.closing(link), link:
         return link.execute(GIVE_BACK, (signed,)).rowcount
