@@ -149,10 +149,11 @@ class Federation:
         return _descendants(pid) if disturbance.target in ("client", "server-app") else [pid]
 
     def start_supervisor(self, host: Path) -> None:
-        """Start a host's supervisor again once the old one is gone, as a service manager does."""
+        """Start a host's supervisor, again until it runs, as a service manager does."""
+        again = ("sh", "-c", 'until "$@"; do sleep 5; done', "sh")
         with open(host / "logs" / "host.log", "ab") as log:
             subprocess.Popen(
-                [*FLAMMA, "deploy", "up", str(self.folder)],
+                [*again, *FLAMMA, "deploy", "up", str(self.folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
