@@ -21,7 +21,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.deploy.admission import Allowance, Budget, Connections, Headers, SiteKeys
+from flamma.deploy.admission import (
+    Allowance,
+    Budget,
+    Connections,
+    Headers,
+    SiteKeys,
+    watched_protocol,
+)
 from flamma.deploy.answers import PUSH_MESSAGES, PUSH_OBJECT, HeldAnswers
 from flamma.deploy.commands import DATABASE_FILE
 from flamma.deploy.denials import Denials
@@ -263,7 +270,7 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         access_log=False,
         lifespan="off",
         loop="asyncio",
-        http=_protocol(connections),
+        http=watched_protocol(connections),
         ws="none",
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         timeout_keep_alive=OPEN_AFTER_ANSWER_SECONDS,
@@ -281,27 +288,6 @@ async def _serve(server: uvicorn.Server, watch: Watch) -> None:
         await server.serve()
     finally:
         watching.cancel()
-
-
-def _protocol(connections: Connections) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol, which tells ``connections`` what is opened and closed.
-
-    It is the one by h11, because the other one reads headers of any length.
-    """
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    class Protocol(H11Protocol):
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            if self.client is not None:
-                connections.opened(self.client, transport)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self.client is not None:
-                connections.closed(self.client)
-            super().connection_lost(exc)
-
-    return Protocol
 
 
 def main() -> None:
