@@ -111,7 +111,7 @@ def wait_for_exit(processes: Collection[Process], timeout: float) -> None:
 
 def _has_ended(process: psutil.Process) -> bool:
     """Return whether nothing of a process runs; threads of a killed one may still hold its port."""
-    return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+    return bool(process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1)
 
 
 def _started(process: psutil.Process) -> float:
