@@ -14,11 +14,18 @@ from flamma.experiments.config import make_config
 from flamma.strategies.base import Offer
 from flamma.strategies.flamma_plus import FlammaPlus
 from flamma.strategies.path import LONGEST_MEAN, Path, Steps, fading_for
+from flamma.strategies.stand_ins import Slopes
 from flamma.testing.world import LittleWorld
 from flamma.types import Plan, Population, Report, Terms
 
 PLAN = Plan(rounds=20, per_round=2, epochs=4, learning_rate=0.1)
-PLAIN = {"warmup_iterations": 0, "levelling": 0.0, "averaging": 1.0, "normalise_epochs": False}
+PLAIN = {
+    "warmup_iterations": 0,
+    "levelling": 0.0,
+    "averaging": 1.0,
+    "momentum": 0.0,
+    "normalise_epochs": False,
+}
 
 
 def vector(*values):
@@ -72,7 +79,63 @@ def test_who_was_never_heard_from_is_neither_corrected_nor_stands_in():
 def test_the_slope_is_how_far_clients_go_on_as_they_did(second, slope):
     strategy = FlammaPlus(PLAN, **PLAIN)
     state = played(strategy, {0: (2, 0), 1: (0, 2)}, second)
-    assert strategy.slope(state.motion) == pytest.approx(slope)
+    assert strategy.slopes(state) == Slopes(pytest.approx(slope), 0.0)
+
+
+# Clients 0 and 1 answered (0, 0) by updates (2, 0) and (0, 2), client 2 then (1, 1) by (0, -4).
+ANSWERED = ({0: (2, 0), 1: (0, 2)}, {2: (1, -3)})
+
+
+@pytest.mark.parametrize(("updates", "models"), [(1.0, 1.0), (0.5, 0.25), (0.75, 0.0)])
+def test_the_slopes_on_updates_and_on_the_models_they_answered_are_told_apart(updates, models):
+    strategy = FlammaPlus(PLAN, **PLAIN)
+    now = played(FlammaPlus(PLAN, correction=0.0, **PLAIN), *ANSWERED).params
+    last, answered = {0: (2, 0), 2: (0, -4)}, {0: (0, 0), 2: (1, 1)}
+    then = {
+        c: now + updates * vector(*last[c]) + models * (vector(*answered[c]) - now) for c in last
+    }
+    state = played(FlammaPlus(PLAN, correction=0.0, **PLAIN), *ANSWERED, then)
+    assert strategy.slopes(state).updates == pytest.approx(updates, abs=1e-6)
+    assert strategy.slopes(state).models == pytest.approx(models, abs=1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3))
+def test_slopes_are_the_best_of_those_allowed(seed, size):
+    rng = np.random.default_rng(seed)
+    y, r, noise = rng.normal(size=(3, 4, size))
+    u = rng.uniform(-0.5, 1.5) * y + rng.uniform(-0.5, 1.5) * r + 0.3 * noise
+    pairs = [(y, y), (y, r), (r, r), (u, y), (u, r)]
+    fit = Slopes.fitted(np.array([(a * b).sum() for a, b in pairs]))
+    assert 0 <= fit.models <= fit.updates <= 1
+
+    def squares(b, a):
+        return ((u - b * y - a * r) ** 2).sum()
+
+    shares = np.linspace(0, 1, 21)
+    best = min(squares(b, a * b) for b in shares for a in shares)
+    assert squares(fit.updates, fit.models) <= best + 1e-9
+
+
+def test_clients_that_go_back_to_their_own_models_end_at_the_mean_of_these():
+    strategy, own = FlammaPlus(PLAN, **PLAIN), {0: (6, 0), 1: (0, 6), 2: (-3, -3)}
+    rounds = [
+        {c: own[c] for c in pair} for pair in ((0, 1), (1, 2), (2, 0), (0, 1), (1, 2), (2, 0))
+    ]
+    np.testing.assert_allclose(played(strategy, *rounds).params, vector(1, 1), atol=1e-4)
+
+
+def test_a_part_of_the_mean_step_is_repeated():
+    strategy = FlammaPlus(PLAN, correction=0.0, **(PLAIN | {"momentum": 0.5}))
+    state = played(strategy, {0: (4, 0)}, {0: (4, 0)})
+    # Nobody moves in the second round, but half of the first step is made again.
+    np.testing.assert_allclose(state.params, vector(6, 0))
+    swinging = [{0: (0, 4)}, {0: (0, -4)}] * 4
+    there = played(strategy, *swinging).params
+    # A model that goes back and forth does not go further by it.
+    assert abs(there[1] + 4) < 0.5
+    with pytest.raises(StrategyError, match=r"momentum must lie in \[0, 1\)"):
+        FlammaPlus(PLAN, momentum=1.0)
 
 
 @settings(max_examples=25, deadline=None)
@@ -88,6 +151,10 @@ def test_what_stands_in_is_the_sum_of_all_rows(seed, rows):
     known = state.kept.known
     expected = (np.array(samples)[known, None] * state.kept.matrix(known).astype(float)).sum(0)
     np.testing.assert_allclose(state.stand_ins, expected, atol=1e-9)
+    assert set(state.answered.known) == set(state.places[known])
+    models = state.answered.matrix(state.places[known]).astype(float)
+    expected = (np.array(samples)[known, None] * models).sum(0)
+    np.testing.assert_allclose(state.answered_sum, expected, atol=1e-6)
 
 
 def path_of(steps, fading=0.8):

@@ -1,11 +1,12 @@
 """FLamma-plus: the game of FLamma, where who was asked last does not decide.
 
-Partial participation makes the model swing towards whoever was selected last. Three things remove
+Partial participation makes the model swing towards whoever was selected last. Four things remove
 that, each as far as the server sees that there is something to remove, so that nothing has to be
 set from one federation to the next:
 
-- the last updates of those who were not asked stand in for them, as far as new updates go on as old
-  ones did (:mod:`.stand_ins`);
+- what is expected of those who were not asked stands in for them, by their last updates and as far
+  as new updates follow from these (:mod:`.stand_ins`);
+- a part of the mean step of recent rounds is repeated, which is what all clients agree on;
 - the model that is served, and evaluated, is a mean of those that clients train, over the more
   rounds the less these get on (:mod:`.path`);
 - the decay starts when the model stops getting on.
@@ -23,13 +24,14 @@ import numpy as np
 
 from flamma.errors import StrategyError
 from flamma.numerics import total
-from flamma.strategies.base import Answers, Offer, model_of
+from flamma.strategies.base import Answers, Offer, data_shares, model_of
 from flamma.strategies.levelling import LevellingState, LevellingStrategy, told_losses
-from flamma.strategies.memory import streams_rows
+from flamma.strategies.memory import CHECKPOINT_ROUNDS, streams_rows
 from flamma.strategies.path import LONGEST_MEAN, Path, Steps, fading_for
+from flamma.strategies.rows import Rows
 from flamma.strategies.server_steps import change, stepped
-from flamma.strategies.stand_ins import common_motion, of_all, of_these
-from flamma.types import Floats, Params, Population, Report
+from flamma.strategies.stand_ins import PRODUCTS, Slopes, of_all, of_these, products
+from flamma.types import Floats, Ints, Params, Population, Report
 
 GETS_ON = 2.0
 """The efficiency of a path below which the model has stopped getting on."""
@@ -37,8 +39,8 @@ GETS_ON = 2.0
 MORE_ROUNDS = 3
 """How many rounds more than it takes to ask every client a mean is taken of at most."""
 
-MOTION_FADING = 0.9
-"""The factor by which what is known of the slope counts less with each round."""
+SEEN_FADING = 0.9
+"""The factor by which what is known of the slopes counts less with each round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +53,14 @@ class PlusState(LevellingState):
         The served model.
     stand_ins : ndarray
         Σ n_i y_i over the clients heard from, n by data size.
-    motion : ndarray
-        What the slope of new updates on old ones is the ratio of.
+    answered : Rows
+        The models r that the kept updates answered, each in a place of its own.
+    places : ndarray
+        The place of the model that each client's last update answered; -1 before there is one.
+    answered_sum : ndarray
+        Σ n_i r_i over the clients heard from.
+    seen : ndarray
+        Sums of products that the slopes of new updates on old ones are fitted to.
     step_mean, step_square, step_weight : ndarray, float, float
         Means of recent steps.
     start : float
@@ -61,7 +69,10 @@ class PlusState(LevellingState):
 
     averaged: Params
     stand_ins: Floats
-    motion: Floats
+    answered: Rows
+    places: Ints
+    answered_sum: Floats
+    seen: Floats
     step_mean: Floats
     step_square: float = 0.0
     step_weight: float = 0.0
@@ -78,9 +89,11 @@ P = TypeVar("P", bound=PlusState)
 
 @dataclass(frozen=True)
 class PlusStrategy(LevellingStrategy[P], Generic[P]):
-    """w ← w + Σ_S p_k u_k - b (Σ_S p_k y_k - Σ q_i y_i), and a mean of recent w is served.
+    """w ← w + Σ_S p_k u_k - (Σ_S p_k û_k - Σ q_i û_i) + β d, and a mean of recent w is served.
 
-    u_k is the update of client k in this round and y_k the one before; S are those asked.
+    u_k is the update of client k in this round, û_k = b y_k + a (r_k - w) what was expected of it,
+    by its last update y_k and the model r_k that this one answered, and d the mean step of recent
+    rounds; S are those asked.
 
     Parameters
     ----------
@@ -89,8 +102,11 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
     latest_decay_start : float
         Share of the rounds before γ leaves 1 in any case.
     correction : "measured" or float
-        b, how far the last updates of other clients stand in for them; measured, it is the slope
-        of new updates on old ones, from 0 to 1.
+        b, how far the last updates of other clients stand in for them. A number leaves a at 0;
+        measured, both are the slopes of new updates on old ones and on the models these answered.
+    momentum : float
+        β, how much of the mean step of recent rounds is repeated, from 0 to below 1; less of it
+        while the model swings.
     averaging : "measured" or float
         How many rounds' models the served one is a mean of; 1 serves the last one. Measured, it is
         by how far the model gets on, and at most as many as it takes to ask every client, and
@@ -101,6 +117,7 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
     epoch_bounds: tuple[int, int] | Literal["planned"] = "planned"
     latest_decay_start: float = 0.6
     correction: float | Literal["measured"] = "measured"
+    momentum: float = 0.3
     averaging: float | Literal["measured"] = "measured"
 
     def __post_init__(self) -> None:
@@ -111,6 +128,8 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
             )
         if not isinstance(self.correction, str) and not 0 <= self.correction <= 1:
             raise StrategyError(f"correction must lie in [0, 1], not {self.correction:g}.")
+        if not 0 <= self.momentum < 1:
+            raise StrategyError(f"momentum must lie in [0, 1), not {self.momentum:g}.")
         if not isinstance(self.averaging, str) and not 1 <= self.averaging <= LONGEST_MEAN:
             raise StrategyError(
                 f"averaging must be from 1 to {LONGEST_MEAN:,.0f} rounds, not {self.averaging:g}."
@@ -123,9 +142,18 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         return known | {
             "averaged": params,
             "stand_ins": np.zeros(size),
-            "motion": np.zeros(2),
+            "answered": self._no_models(population),
+            "places": np.full(population.clients, -1),
+            "answered_sum": np.zeros(size),
+            "seen": np.zeros(PRODUCTS),
             "step_mean": np.zeros(size),
         }
+
+    def _no_models(self, population: Population) -> Rows:
+        """Return that no update answers any model yet; at most one of each round is kept."""
+        rounds, clients = self.plan.rounds, population.clients
+        most = min(rounds, clients) + 3 * min(rounds, CHECKPOINT_ROUNDS)
+        return Rows.empty(min(rounds, clients) + 1, population.trainable_size, "float32", most)
 
     def starts(self, state: P) -> float:
         """Return the share of the rounds at which γ leaves 1."""
@@ -140,38 +168,56 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         mean = self.average(accepted, weights.tolist(), answers.reference)
         if not offer.round:  # what a warm-up sends is too short to stand in for an update
             return replace(state, params=mean, averaged=mean)
-        motion = MOTION_FADING * state.motion
-        motion += common_motion(state.kept, accepted, state.params)
-        update = change(state.params, mean, state.trainable_size)
-        update -= self.slope(motion) * self._excess(state, answers, weights, mean)
-        params = self.damped(state.params, stepped(state.params, mean, update), offer)
-        after = self._remembering(replace(state, motion=motion, losses=losses), accepted, offer)
-        return self._moved(replace(after, params=params), state.params)
+        kept, answered, received = state.kept, state.answered, state.params
+        seen = SEEN_FADING * state.seen + products(kept, answered, state.places, accepted, received)
+        update = change(received, mean, state.trainable_size)
+        update -= self._excess(replace(state, seen=seen), answers)
+        update += self._repeated(state)
+        params = self.damped(received, stepped(received, mean, update), offer)
+        after = self._remembering(replace(state, seen=seen, losses=losses), accepted, offer)
+        return self._moved(replace(after, params=params), received)
 
-    def slope(self, motion: Floats) -> float:
-        """Return b: as set, or how far new updates go on as old ones did."""
+    def _repeated(self, state: P) -> Floats:
+        """Return what is repeated of the mean step: less while the model swings."""
+        if state.step_weight == 0:
+            return state.step_mean
+        part = self.momentum * min(1.0, self._path(state).efficiency)
+        return part / state.step_weight * state.step_mean
+
+    def slopes(self, state: P) -> Slopes:
+        """Return b and a: as set, or as new updates followed from old ones."""
         if self.correction != "measured":
-            return self.correction
-        together, apart = motion.tolist()
-        return min(1.0, max(0.0, together / apart)) if apart > 0 else 0.0
+            return Slopes(self.correction, 0.0)
+        return Slopes.fitted(state.seen)
 
-    def _excess(self, state: P, answers: Answers, weights: Floats, mean: Params) -> Floats:
-        """Return Σ_S p_k y_k - Σ q_i y_i, where all but those heard from are left out."""
-        accepted, kept, reference = answers.accepted, state.kept, answers.reference
-        known, shares = kept.known, weights / total(weights)
-        among = kept.slots[[report.client for report in accepted]] >= 0
+    def _excess(self, state: P, answers: Answers) -> Floats:
+        """Return Σ_S p_k û_k - Σ q_i û_i, by data size, with those that were heard from before.
+
+        Both are by data size, so that it is whom S happens to have that is taken off, and not what
+        levelling makes of it.
+        """
+        accepted, kept = answers.accepted, state.kept
+        clients = np.array([report.client for report in accepted])
+        among = kept.slots[clients] >= 0
         if not among.any():
             return np.zeros(state.trainable_size)
-        sizes = state.samples[known].astype(np.float64)
+        reference, sizes = answers.reference, state.samples[kept.known].astype(np.float64)
+        shares = np.array(data_shares(accepted)) / total(data_shares(accepted))
+        mean = self.average(accepted, data_shares(accepted), reference)
+        these = of_these(self, kept, accepted, shares, mean, reference)
         if streams_rows(self):
             others = state.stand_ins / total(sizes)
         else:
-            others = of_all(self, kept, known, sizes / total(sizes), reference)
-        these = of_these(self, kept, accepted, shares, mean, reference)
-        return these - total(shares[among]) * others
+            others = of_all(self, kept, kept.known, sizes / total(sizes), reference)
+        slopes, told = self.slopes(state), total(shares[among])
+        excess = slopes.updates * (these - told * others)
+        if slopes.models > 0:
+            models = state.answered.weighted_sum(state.places[clients[among]], shares[among])
+            excess += slopes.models * (models - told * (state.answered_sum / total(sizes)))
+        return excess
 
     def _remembering(self, state: P, accepted: Sequence[Report], offer: Offer) -> P:
-        """Return the state with these updates in place of the last ones."""
+        """Return the state with these updates, of this model, in place of the last ones."""
         size, received = state.trainable_size, state.params
         clients = np.array([report.client for report in accepted])
         sizes = state.samples[clients].astype(np.float64)
@@ -179,33 +225,53 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         updates = (model_of(report)[:size] - received[:size] for report in accepted)
         kept = state.kept.updated(clients.tolist(), updates, clients[:0])
         stand_ins = state.stand_ins + kept.weighted_sum(clients, sizes)
+        answered_sum = state.answered_sum + total(sizes) * received[:size].astype(np.float64)
         if before.size:
             stand_ins -= state.kept.weighted_sum(before, sizes[among])
-        heard = state.heard.copy()
+            answered_sum -= state.answered.weighted_sum(state.places[before], sizes[among])
+        heard, places = state.heard.copy(), state.places.copy()
         heard[clients] = offer.round
-        return replace(state, kept=kept, heard=heard, stand_ins=stand_ins)
+        place = int(np.argmin(state.answered.slots))  # -1, where none is
+        places[clients] = place
+        gone = np.setdiff1d(state.answered.known, places)
+        return replace(
+            state,
+            kept=kept,
+            heard=heard,
+            stand_ins=stand_ins,
+            answered=state.answered.updated([place], [received[:size]], gone),
+            places=places,
+            answered_sum=answered_sum,
+        )
 
     def _moved(self, state: P, before: Params) -> P:
         """Return the state with its step seen, the served model and the start of the decay."""
-        clients = state.samples.size
-        per_round = min(self.plan.per_round, clients)
-        fading = fading_for(clients, per_round)
         step = change(before, state.params, state.trainable_size)
         steps = Steps(state.step_mean, state.step_square, state.step_weight)
-        steps = steps.with_step(step, fading)
-        path, number = steps.path(fading), state.round + 1
-        share = 1 / max(1.0, min(self.rounds_averaged(path), MORE_ROUNDS + clients / per_round))
+        steps = steps.with_step(step, self._fading(state))
+        state = replace(
+            state, step_mean=steps.mean, step_square=steps.square, step_weight=steps.weight
+        )
+        path, number = self._path(state), state.round + 1
+        passes = state.samples.size / min(self.plan.per_round, state.samples.size)
+        share = 1 / max(1.0, min(self.rounds_averaged(path), MORE_ROUNDS + passes))
         averaged = state.averaged + share * (state.params.astype(np.float64) - state.averaged)
         measured = number + 1 >= self.decay_start * self.plan.rounds and state.start == 1.0
         stopped = measured and path.efficiency < GETS_ON
         return replace(
             state,
             averaged=averaged.astype(np.float32),
-            step_mean=steps.mean,
-            step_square=steps.square,
-            step_weight=steps.weight,
             start=(number + 1) / self.plan.rounds if stopped else state.start,
         )
+
+    def _fading(self, state: P) -> float:
+        clients = state.samples.size
+        return fading_for(clients, min(self.plan.per_round, clients))
+
+    def _path(self, state: P) -> Path:
+        """Return what the steps so far tell of how the model moves."""
+        steps = Steps(state.step_mean, state.step_square, state.step_weight)
+        return steps.path(self._fading(state))
 
     def rounds_averaged(self, path: Path) -> float:
         """Return how many rounds' models the served one is a mean of."""
