@@ -256,7 +256,8 @@ def carry_out(federation: Federation, outcome: Outcome, out: Path) -> None:
 
 
 def _count(outcome: Outcome, out: Path, log: str) -> None:
-    outcome.told = [line for line in log.splitlines() if line.startswith("flamma:")]
+    lines = log.replace(f"{out.parent}/", "").splitlines()
+    outcome.told = [line for line in lines if line.startswith("flamma:")]
     outcome.resumed = log.count("the run goes on after round")
     try:
         records = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
