@@ -7,10 +7,11 @@ proxy, a supervisor (started again, as systemd would do), or the network of all 
 proxy forwards nothing). A trial is well if the run ends with all of its rounds, none of them
 empty, and exit code 0, and if no process of a task lingers at a site.
 
-    python benchmarks/deploy/chaos.py --trials 10 --out chaos.jsonl
+    python benchmarks/deploy/chaos.py --trials 100 --out chaos.jsonl
 
 Each trial is one line of JSON in the file that ``--out`` names. The same command goes on where it
-ended: trials that are in the file are not done again.
+ended: trials that are in the file are not done again. ``--first 50 --trials 50`` does the second
+half, for a second federation beside the first one. At last there is a table by what was disturbed.
 """
 
 from __future__ import annotations
@@ -28,17 +29,21 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
+from chaos_table import by_target, shown
 
 FLAMMA = (sys.executable, "-m", "flamma")
 SITES = 3
-ROUNDS = 8
+ROUNDS = 5
 RUN = ("--strategy", "fedavg", "--model", "mlp", "--epochs", "40", "--rounds", str(ROUNDS))
-WAIT_SECONDS = 120
+FIRST_SECONDS, LAST_SECONDS = 0.0, 15.0
+"""Seconds after the run has begun between which disturbances happen."""
+SHORTEST_STOP, LONGEST_STOP = 5.0, 60.0
+"""Seconds that something is stopped or cut off; the SuperLink gives a site up after about 50."""
+WAIT_SECONDS = 60
 """What ``engine.wait`` is set to: how long a site that is stopped holds up a round."""
-MOST_SECONDS = 1800.0
+MOST_SECONDS = 1200.0
 """Seconds after which a trial is a failure, however far it is."""
 LINGER_SECONDS = 90.0
 """Seconds that the processes of tasks have to end after the run."""
@@ -50,7 +55,7 @@ TARGETS = (
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What happens: after how many seconds of the run, to what, and for how long if not for good.
+    """What happens: how long after the run has begun, to what, and for how long if not for good.
 
     ``seconds`` is how long something is stopped or the network is cut; 0 kills it.
     """
@@ -67,6 +72,8 @@ class Outcome:
 
     trial: int
     disturbances: list[Disturbance]
+    struck: int = 0
+    resumed: int = 0
     code: int | None = None
     seconds: float = 0.0
     rounds: int = 0
@@ -80,6 +87,11 @@ class Outcome:
         """Whether the run came to its end as it should."""
         return (self.code, self.rounds, self.empty, self.lingering) == (0, ROUNDS, 0, 0)
 
+    @property
+    def line(self) -> str:
+        """What the file of results has of it."""
+        return json.dumps({**asdict(self), "well": self.well}) + "\n"
+
 
 def plan(seed: int, trial: int) -> list[Disturbance]:
     """Return what happens in a trial: one to three disturbances."""
@@ -88,8 +100,9 @@ def plan(seed: int, trial: int) -> list[Disturbance]:
     for number in range(rng.randint(1, 3)):
         target = TARGETS[trial % len(TARGETS)] if number == 0 else rng.choice(TARGETS)
         stops = target == "network" or (target != "client" and rng.random() < 0.3)
-        seconds = round(rng.uniform(5.0, 80.0), 1) if stops else 0.0
-        found.append(Disturbance(rng.uniform(5.0, 60.0), target, rng.randrange(SITES), seconds))
+        seconds = round(rng.uniform(SHORTEST_STOP, LONGEST_STOP), 1) if stops else 0.0
+        after = round(rng.uniform(FIRST_SECONDS, LAST_SECONDS), 2)
+        found.append(Disturbance(after, target, rng.randrange(SITES), seconds))
     return sorted(found, key=lambda one: one.after)
 
 
@@ -136,10 +149,11 @@ class Federation:
         return _descendants(pid) if disturbance.target in ("client", "server-app") else [pid]
 
     def start_supervisor(self, host: Path) -> None:
-        """Start a host's supervisor again once the old one is gone, as a service manager does."""
+        """Start a host's supervisor, again until it runs, as a service manager does."""
+        again = ("sh", "-c", 'until "$@"; do sleep 5; done', "sh")
         with open(host / "logs" / "host.log", "ab") as log:
             subprocess.Popen(
-                [*FLAMMA, "deploy", "up", str(self.folder)],
+                [*again, *FLAMMA, "deploy", "up", str(self.folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -162,21 +176,23 @@ def _descendants(pid: int) -> list[int]:
         return []
 
 
-def strike(
-    federation: Federation, disturbance: Disturbance
-) -> list[tuple[float, Callable[[], None]]]:
-    """Do it; return what is to be done later, and when: seconds from now, and a function."""
+Later = tuple[float, Callable[[], None]]
+"""When something is to be done, and what."""
+
+
+def strike(federation: Federation, disturbance: Disturbance, now: float) -> list[Later] | None:
+    """Do it; return what is to be done later, None if there is nothing to strike just now."""
     pids = federation.pids(disturbance)
     if not pids:
-        return []
+        return None
     pid = pids[-1] if disturbance.target == "client" else pids[0]
     if disturbance.seconds:
         _send(pid, signal.SIGSTOP)
-        return [(disturbance.seconds, lambda: _send(pid, signal.SIGCONT))]
+        return [(now + disturbance.seconds, lambda: _send(pid, signal.SIGCONT))]
     _send(pid, signal.SIGKILL)
     if disturbance.target.endswith("supervisor"):
         host = federation.host(disturbance)
-        return [(5.0, lambda: federation.start_supervisor(host))]
+        return [(now + 5.0, lambda: federation.start_supervisor(host))]
     return []
 
 
@@ -185,43 +201,64 @@ def _send(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
+@dataclass(eq=False)
+class Storm:
+    """The disturbances of one trial: those to come, and what is to be done after some of them."""
+
+    federation: Federation
+    due: list[Disturbance]
+    later: list[Later] = field(default_factory=list)
+    struck: int = 0
+
+    def blow(self, now: float) -> None:
+        """Do what is due, at so many seconds after the run has begun."""
+        for one in [one for one in self.due if now >= one.after]:
+            if (then := strike(self.federation, one, now)) is not None:
+                self.due.remove(one)
+                self.later += then
+                self.struck += 1
+        self._clear(now)
+
+    def end(self) -> None:
+        """Let go on whatever is stopped, and start what is to be started."""
+        self._clear(float("inf"))
+
+    def _clear(self, now: float) -> None:
+        for item in [item for item in self.later if now >= item[0]]:
+            self.later.remove(item)
+            item[1]()
+
+
 def carry_out(federation: Federation, outcome: Outcome, out: Path) -> None:
     """Begin a run, disturb it as planned, and wait for its end."""
     words = ("--set", f"engine.wait={WAIT_SECONDS}", "--set", f"seed={outcome.trial}")
     command = [*FLAMMA, "deploy", "run", str(federation.folder), "--out", str(out), *RUN, *words]
-    begun = time.monotonic()
-    log = out.with_suffix(".log")
+    begun, first = time.monotonic(), None  # the command, and the rounds
+    log, storm = out.with_suffix(".log"), Storm(federation, list(outcome.disturbances))
     with open(log, "wb") as file:
         run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
-        due = [(one.after, one) for one in outcome.disturbances]
-        later: list[tuple[float, Callable[[], None]]] = []
-        while run.poll() is None and time.monotonic() - begun < MOST_SECONDS:
-            now = time.monotonic() - begun
-            if (out / "rounds.jsonl").exists():  # the clock of disturbances starts with round 1
-                for after, one in [item for item in due if now >= item[0]]:
-                    due.remove((after, one))
-                    later += [(now + s, do) for s, do in strike(federation, one)]
-            for item in [item for item in later if now >= item[0]]:
-                later.remove(item)
-                item[1]()
+        while run.poll() is None and (now := time.monotonic()) - begun < MOST_SECONDS:
+            if first is None and (out / "rounds.jsonl").exists():
+                first = now
+            if first is not None:
+                storm.blow(now - first)
             time.sleep(0.1)
-        for _, do in later:
-            do()
+        storm.end()
         if run.poll() is None:
             run.kill()
         outcome.code = run.wait()
-    outcome.seconds = round(time.monotonic() - begun, 1)
-    outcome.told = [
-        line for line in log.read_text(errors="replace").splitlines() if line.startswith("flamma:")
-    ]
-    _count(outcome, out)
+    outcome.seconds, outcome.struck = round(time.monotonic() - begun, 1), storm.struck
+    _count(outcome, out, log.read_text(errors="replace"))
     until = time.monotonic() + LINGER_SECONDS
     while federation.lingering() and time.monotonic() < until:
         time.sleep(1.0)
     outcome.lingering = federation.lingering()
 
 
-def _count(outcome: Outcome, out: Path) -> None:
+def _count(outcome: Outcome, out: Path, log: str) -> None:
+    lines = log.replace(f"{out.parent}/", "").splitlines()
+    outcome.told = [line for line in lines if line.startswith("flamma:")]
+    outcome.resumed = log.count("the run goes on after round")
     try:
         records = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
     except (OSError, ValueError):
@@ -231,30 +268,17 @@ def _count(outcome: Outcome, out: Path) -> None:
     outcome.empty = sum(len(record["failed"]) == len(record["selected"]) for record in records)
 
 
-def shown(outcome: dict[str, Any]) -> str:
-    """Return one line of the table."""
-    what = ", ".join(
-        one["target"] + (f" {one['seconds']:.0f} s" if one["seconds"] else "")
-        for one in outcome["disturbances"]
-    )
-    verdict = "well" if outcome["well"] else "NOT WELL"
-    return (
-        f"{outcome['trial']:>5}  {verdict:<8}  {outcome['seconds']:>7.0f} s  rounds "
-        f"{outcome['rounds']}  empty {outcome['empty']}  answers lost {outcome['failed']:>2}  "
-        f"lingering {outcome['lingering']}  {what}"
-    )
-
-
 def main() -> None:
     """Do the trials that are not done yet, and print the table of all."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--trials", type=int, default=10, help="how many, with those done before")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first one")
     parser.add_argument("--seed", type=int, default=0, help="what is disturbed, and when")
     parser.add_argument("--out", type=Path, default=Path("chaos.jsonl"), help="one line per trial")
     parser.add_argument(
         "--folder", type=Path, help="the federation (a new one, taken down at last)"
     )
-    parser.add_argument("--only", help="disturbances of this kind only, killed")
+    parser.add_argument("--only", help="disturbances of this kind only, killed; or nothing")
     options = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="chaos-"))
     federation = Federation(options.folder or place / "fed")
@@ -262,25 +286,32 @@ def main() -> None:
     table = {entry["trial"]: entry for entry in map(json.loads, lines)}
     for entry in table.values():
         print(shown(entry), flush=True)
+    numbers = range(options.first, options.first + options.trials)
     try:
-        for trial in [n for n in range(options.trials) if n not in table]:
-            disturbances = plan(options.seed, trial)
-            if options.only:
-                disturbances = [Disturbance(10.0, options.only, trial % SITES, 0.0)]
+        for trial in [number for number in numbers if number not in table]:
             federation.ready()
-            outcome = Outcome(trial, disturbances)
+            outcome = Outcome(trial, planned(options, trial))
             carry_out(federation, outcome, place / f"trial{trial}")
-            entry = {**asdict(outcome), "well": outcome.well, "seed": options.seed}
             with open(options.out, "a") as file:
-                file.write(json.dumps(entry) + "\n")
-            table[trial] = entry
-            print(shown(entry), flush=True)
+                file.write(outcome.line)
+            table[trial] = json.loads(outcome.line)
+            print(shown(table[trial]), flush=True)
     finally:
         if options.folder is None:
             federation.flamma("down")
+    print("", *by_target(list(table.values())), sep="\n")
     well = sum(entry["well"] for entry in table.values())
     print(f"{well} of {len(table)} trials came to their end without a hand; runs in {place}")
     sys.exit(0 if well == len(table) else 1)
+
+
+def planned(options: argparse.Namespace, trial: int) -> list[Disturbance]:
+    """Return what the command line asks to happen in a trial."""
+    if options.only == "nothing":
+        return []
+    if options.only:
+        return [Disturbance(FIRST_SECONDS, options.only, trial % SITES, 0.0)]
+    return plan(options.seed, trial)
 
 
 if __name__ == "__main__":

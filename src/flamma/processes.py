@@ -1,4 +1,4 @@
-"""Processes: ending with one's parent, whatever happens to it."""
+"""Processes: how they end, with their work or with their parent, whatever happens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
+from typing import NoReturn
 
 PARENT_CHECK_SECONDS = 0.5
 """Seconds between two checks whether the parent process still lives."""
@@ -62,3 +64,19 @@ def killed_with_parent(parent: int) -> bool:
     if os.getppid() != parent:  # it has ended just before
         os._exit(1)
     return True
+
+
+def exit_after(job: Callable[[], int]) -> NoReturn:
+    """End this process with the exit status that a job returns; 1, and a traceback, if it raises.
+
+    No thread goes on, and what the parent process would do at its end is not done.
+    """
+    code = 1
+    try:
+        code = job()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

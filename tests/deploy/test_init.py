@@ -16,15 +16,16 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from filelock import FileLock
 
 from deployment import flamma
 from documented import ROOT
 from flamma.cli import main
 from flamma.data.site_files import read_site
+from flamma.deploy import loopback
 from flamma.deploy.hosts import ServerHost, SiteHost, read_host, read_hosts, read_server
 from flamma.deploy.init import init
 from flamma.deploy.keys import public_key_bytes
-from flamma.deploy.loopback import down
 from flamma.deploy.runs import deployed_config, submit
 from flamma.deploy.status import status
 from flamma.errors import DataError, DeployError, FlammaError
@@ -191,8 +192,18 @@ def test_what_cannot_work_is_one_sentence(tmp_path, capsys, case):
     assert len(told.strip().splitlines()) == 1
 
 
+def test_two_commands_do_not_start_one_federation_at_once(made, monkeypatch):
+    """The second one would take what the first one starts for its own, and end it at a failure."""
+    begun = []
+    monkeypatch.setattr(loopback, "_start_all", lambda *_: begun.append(1))
+    with FileLock(made / ".up.lock"), pytest.raises(DeployError, match="another command starts"):
+        loopback.up(made, timeout=0.1)
+    assert begun == []
+    assert loopback.up(made, timeout=0.1).started == ("the server", "north", "south")
+
+
 def test_what_is_not_up_says_so(made, capsys):
-    assert down(made) == []
+    assert loopback.down(made) == []
     found = status(made)
     assert not any(host["running"] for host in found["hosts"].values())
     assert set(found["sites"].values()) == {"unknown"}

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import platform
 import signal
 import subprocess
 import sys
+import time
+
+import psutil
+import pytest
 
 from flamma.deploy.processes import Process, end_sessions, session_members
 
@@ -22,6 +27,14 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready", flush=True)
 time.sleep(60)
 """
+HEADLESS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+print("ready", flush=True)
+ctypes.CDLL(None).syscall({number}, 0)
+"""
+EXIT_THREAD = {"x86_64": 60, "aarch64": 93}
+"""The number of the system call that ends one thread."""
 
 
 def started(code):
@@ -53,6 +66,24 @@ def test_a_zombie_is_not_alive():
     assert not Process.of(process.pid).alive
     process.wait()
     assert Process.of(process.pid).started is None
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() not in EXIT_THREAD, reason="needs its number"
+)
+def test_a_process_is_alive_while_a_thread_of_it_is():
+    """The main thread of a killed process may end before one that still holds its port."""
+    number = EXIT_THREAD[platform.machine()]
+    process, _ = started(HEADLESS.format(number=number))
+    found = Process.of(process.pid)
+    until = time.monotonic() + 20
+    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert found.alive
+    end_sessions([found], timeout=20)
+    assert not found.alive
+    closed(process)
 
 
 def test_a_session_is_ended_with_every_process_in_it():

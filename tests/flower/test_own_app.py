@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp import strategy as flowers
 
 import flamma.flower
@@ -93,6 +94,33 @@ def test_robust_aggregators_work_in_an_app_of_ones_own(app, aggregator):
     result, _ = started(app, strategy)
     assert all(record.failed == {} for record in strategy.history)
     assert np.isfinite(result.evaluate_metrics_clientapp[3]["loss"])
+
+
+def test_clients_may_add_noise_themselves_by_flower_s_mod(app):
+    """As the page on privacy says: on the function that trains, and on no other."""
+    from digits_app import client_app
+
+    clip = 0.01
+    private, task = ClientApp(), app[1]
+    noise = LocalDpMod(clipping_norm=clip, sensitivity=clip, epsilon=1e6, delta=1e-5)
+    private.query()(client_app.query)
+    private.train(mods=[noise])(client_app.train)
+    private.evaluate()(client_app.evaluate)
+    strategy = FlowerStrategy("fedavg", 3, learning_rate=0.1, epochs=1)
+    result, initial = started((private, task), strategy, rounds=1)
+    [record] = strategy.history
+    assert record.failed == {}
+    assert result.evaluate_metrics_clientapp[1]["clients_scored"] == CLIENTS
+    weights = [key for key, array in initial.items() if array.dtype.startswith("float")]
+    moved = [result.arrays[key].numpy() - initial[key].numpy() for key in weights]
+    assert 0 < np.sqrt(sum(np.sum(np.square(change)) for change in moved)) <= clip * 1.01
+
+    everywhere = ClientApp(mods=[noise])
+    for kind in ("query", "train", "evaluate"):
+        getattr(everywhere, kind)()(getattr(client_app, kind))
+    strategy = FlowerStrategy("fedavg", 3, learning_rate=0.1, epochs=1)
+    result, _ = started((everywhere, task), strategy, rounds=1)
+    assert result.evaluate_metrics_clientapp[1]["clients_scored"] == 0
 
 
 def test_an_aggregator_that_trains_on_the_server_is_refused_there():

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from flamma.cli import deploy_fetch, deploy_hosts, deploy_operate, deploy_sites
+from flamma.cli.deploy_verbs import add_verb
 from flamma.cli.interrupts import goes_on_by, resuming
 from flamma.cli.live import Loudness, duration, loudness
 from flamma.cli.parser import Parser
@@ -63,13 +64,16 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
-    init = verbs.add_parser(
+    init = add_verb(
+        verbs,
         "init",
-        help="make keys, certificates and a folder for each host",
-        description="Make the folders of a federation: certificate authority, server, sites.",
+        run_init,
+        "make keys, certificates and a folder for each host",
+        "Make the folders of a federation: certificate authority, server, sites.",
+        folder="a new folder",
+        json="print JSON instead of a sentence",
         epilog="Nothing is overwritten. Without --host the federation is for this machine alone.",
     )
-    init.add_argument("dir", type=Path, metavar="DIR", help="a new folder")
     init.add_argument("--sites", type=int, metavar="N", help="how many sites (default 3)")
     init.add_argument(
         "--names", metavar="A,B,..", help="the sites' names (default site0, site1, ..)"
@@ -97,45 +101,47 @@ def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
         "--columns", type=Path, metavar="FILE.toml", help="declared columns of the sites' tables"
     )
     add_settings(init, leave_out=tuple(flag for flag in FLAGS if flag not in INIT_FLAGS))
-    init.add_argument("--json", action="store_true", help="print JSON instead of a sentence")
-    init.set_defaults(run=run_init)
 
 
 def _register_hosts(verbs: argparse._SubParsersAction[Parser]) -> None:
-    start = verbs.add_parser(
+    start = add_verb(
+        verbs,
         "start",
-        help="run one host's part, in the foreground",
-        description="Start the processes of one host and restart those that die, until Ctrl-C.",
+        run_start,
+        "run one host's part, in the foreground",
+        "Start the processes of one host and restart those that die, until Ctrl-C.",
+        folder="the host's own folder",
+        metavar="FOLDER",
+        json="",
     )
-    start.add_argument("dir", type=Path, metavar="FOLDER", help="the host's own folder")
     start.add_argument("--loopback", action="store_true", help="all hosts are this machine")
-    start.set_defaults(run=run_start)
-    up = verbs.add_parser(
+    add_verb(
+        verbs,
         "up",
-        help="start the whole federation on this machine",
-        description="Start server and sites on loopback, and wait until all are online.",
+        run_up,
+        "start the whole federation on this machine",
+        "Start server and sites on loopback, and wait until all are online.",
+        folder="the deployment's folder",
     )
-    up.set_defaults(run=run_up)
-    up.add_argument("--json", action="store_true", help="print JSON instead of text")
-    up.add_argument("dir", type=Path, metavar="DIR", help="the deployment's folder")
 
 
 def _register_run(verbs: argparse._SubParsersAction[Parser]) -> None:
-    run = verbs.add_parser(
+    run = add_verb(
+        verbs,
         "run",
-        help="run an experiment on the federation",
-        description="Run an experiment on the sites, into a run directory on the server's host.",
+        run_deployed,
+        "run an experiment on the federation",
+        "Run an experiment on the sites, into a run directory on the server's host.",
+        folder="the deployment, or the server's folder",
+        json="print JSON instead of a table",
         epilog="If its ServerApp dies, the run goes on by itself. flamma resume goes on after "
         "Ctrl-C.",
     )
-    run.add_argument("dir", type=Path, metavar="DIR", help="the deployment, or the server's folder")
     run.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="a configuration")
     add_settings(run, leave_out=NOT_FOR_RUNS)
     run.add_argument(
         "--out", type=Path, metavar="DIR", help="the run directory (a new one in runs/)"
     )
-    run.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    run.set_defaults(run=run_deployed)
 
 
 def run_init(options: argparse.Namespace) -> None:

@@ -7,25 +7,28 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from flamma.cli.deploy_verbs import add_verb
 from flamma.cli.parser import Parser
 
 
 def register(verbs: argparse._SubParsersAction[Parser]) -> None:
     """Add ``flamma deploy fetch`` to the command line."""
-    fetch = verbs.add_parser(
+    fetch = add_verb(
+        verbs,
         "fetch",
-        help="copy the model of a finished run, at a site",
-        description="Copy the model that the server sent this site at the end of a run, verified.",
+        run_fetch,
+        "copy the model of a finished run, at a site",
+        "Copy the model that the server sent this site at the end of a run, verified.",
+        folder="the site's own folder",
+        metavar="SITE_FOLDER",
+        json="print JSON instead of a line",
     )
-    fetch.add_argument("dir", type=Path, metavar="SITE_FOLDER", help="the site's own folder")
     fetch.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="where to: FILE.safetensors"
     )
     fetch.add_argument(
         "--run-id", default="", metavar="RUN", help="of this run (the last one that ended)"
     )
-    fetch.add_argument("--json", action="store_true", help="print JSON instead of a line")
-    fetch.set_defaults(run=run_fetch)
 
 
 def run_fetch(options: argparse.Namespace) -> None:

@@ -4,42 +4,41 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
+from flamma.cli.deploy_verbs import add_verb
 from flamma.cli.parser import Parser
 
 
 def register(verbs: argparse._SubParsersAction[Parser]) -> None:
     """Add the commands to ``flamma deploy``."""
-    down = verbs.add_parser(
+    add_verb(
+        verbs,
         "down",
-        help="end what up has started",
-        description="End exactly the processes that up or start began, and their children.",
+        run_down,
+        "end what up has started",
+        "End exactly the processes that up or start began, and their children.",
+        folder="the deployment's folder",
     )
-    down.set_defaults(run=run_down)
-    stop = verbs.add_parser(
+    stop = add_verb(
+        verbs,
         "stop",
-        help="end one host's processes",
-        description="End the processes of one host; the others go on without it.",
+        run_stop,
+        "end one host's processes",
+        "End the processes of one host; the others go on without it.",
+        folder="the host's own folder, or the deployment's with --host",
         epilog="A run that goes on treats a stopped site as one that is gone until it is back.",
     )
     stop.add_argument("--host", metavar="NAME", help="server or a site, in a deployment's folder")
-    stop.set_defaults(run=run_stop)
-    status = verbs.add_parser(
+    add_verb(
+        verbs,
         "status",
-        help="what runs, who is online, which runs there are",
-        description="Tell what runs, which sites are online and when they last gave a sign of "
-        "life, which runs there are, and which certificates expire within a month.",
+        run_status,
+        "what runs, who is online, which runs there are",
+        "Tell what runs, which sites are online and when they last gave a sign of life, which runs "
+        "there are, and which certificates expire within a month.",
+        folder="the deployment's folder, or a host's own",
     )
-    status.set_defaults(run=run_status)
-    for parser, where in (
-        (down, "the deployment's folder"),
-        (stop, "the host's own folder, or the deployment's with --host"),
-        (status, "the deployment's folder, or a host's own"),
-    ):
-        parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-        parser.add_argument("dir", type=Path, metavar="DIR", help=where)
 
 
 def run_down(options: argparse.Namespace) -> None:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flamma.cli.deploy_verbs import add_verb
 from flamma.cli.parser import Parser
 
 if TYPE_CHECKING:
     from flamma.deploy.hosts import Host
     from flamma.deploy.logs import Event
 
+HERE, AT_SERVER = "the deployment, or a host's folder", "the deployment, or server's folder"
 UNHEALTHY = 1
 """The exit status of ``health`` if something is wrong."""
 
@@ -22,17 +24,32 @@ def register(verbs: argparse._SubParsersAction[Parser]) -> None:
     """Add the commands to ``flamma deploy``."""
     _register_logs(verbs)
     _register_watch(verbs)
-    _register_health(verbs)
+    health = add_verb(
+        verbs,
+        "health",
+        run_health,
+        "whether hosts do what they should: exit status 0 or 1",
+        "Tell in a sentence whether the hosts whose folders are here are healthy.",
+        folder=HERE,
+        json="print JSON instead of a sentence",
+        epilog="The exit status is 0 if they are and 1 if not.",
+    )
+    health.add_argument(
+        "--wait", type=float, default=0.0, metavar="SECONDS", help="wait so long for health"
+    )
     _register_backup(verbs)
 
 
 def _register_logs(verbs: argparse._SubParsersAction[Parser]) -> None:
-    logs = verbs.add_parser(
+    logs = add_verb(
+        verbs,
         "logs",
-        help="what happened on the hosts whose folders are here",
-        description="Print the events of hosts, the oldest first: logs/flamma.jsonl of each.",
+        run_logs,
+        "what happened on the hosts whose folders are here",
+        "Print the events of hosts, the oldest first: logs/flamma.jsonl of each.",
+        folder=HERE,
+        json="print each event as a line of JSON",
     )
-    logs.add_argument("dir", type=Path, metavar="DIR", help="the deployment, or a host's folder")
     logs.add_argument("--host", default="", metavar="NAME", help="of one host: server, or a site")
     logs.add_argument(
         "--since", default="", metavar="TIME", help="such as 10m, 2h, or 2026-03-01T12:00 in UTC"
@@ -41,53 +58,38 @@ def _register_logs(verbs: argparse._SubParsersAction[Parser]) -> None:
         "--level", choices=("info", "warning", "error"), default="info", help="the least level"
     )
     logs.add_argument("--follow", action="store_true", help="go on as events happen, until Ctrl-C")
-    logs.add_argument("--json", action="store_true", help="print each event as a line of JSON")
-    logs.set_defaults(run=run_logs)
 
 
 def _register_watch(verbs: argparse._SubParsersAction[Parser]) -> None:
-    watch = verbs.add_parser(
+    watch = add_verb(
+        verbs,
         "watch",
-        help="the page of the newest run, live, on the server's host",
-        description="Serve the page of a deployed run and update it as rounds finish.",
+        run_deploy_watch,
+        "the page of the newest run, live, on the server's host",
+        "Serve the page of a deployed run and update it as rounds finish.",
+        folder=AT_SERVER,
+        json="print the address as JSON, too",
         epilog="flamma watch RUN_DIR does the same for a run directory that you name yourself.",
     )
-    watch.add_argument("dir", type=Path, metavar="DIR", help="the deployment, or server's folder")
     watch.add_argument("--run-name", default="", metavar="NAME", help="of this run directory")
     watch.add_argument("--port", type=int, default=0, help="the port (default any free one)")
     watch.add_argument("--host", default="127.0.0.1", help="where to listen (default 127.0.0.1)")
     watch.add_argument("--open", action="store_true", help="show it in the browser")
-    watch.add_argument("--json", action="store_true", help="print the address as JSON, too")
-    watch.set_defaults(run=run_deploy_watch)
-
-
-def _register_health(verbs: argparse._SubParsersAction[Parser]) -> None:
-    health = verbs.add_parser(
-        "health",
-        help="whether hosts do what they should: exit status 0 or 1",
-        description="Tell in a sentence whether the hosts whose folders are here are healthy.",
-        epilog="The exit status is 0 if they are and 1 if not.",
-    )
-    health.add_argument("dir", type=Path, metavar="DIR", help="the deployment, or a host's folder")
-    health.add_argument(
-        "--wait", type=float, default=0.0, metavar="SECONDS", help="wait so long for health"
-    )
-    health.add_argument("--json", action="store_true", help="print JSON instead of a sentence")
-    health.set_defaults(run=run_health)
 
 
 def _register_backup(verbs: argparse._SubParsersAction[Parser]) -> None:
-    backup = verbs.add_parser(
+    backup = add_verb(
+        verbs,
         "backup",
-        help="copy the server's state and runs into one file",
-        description="Copy the server's settings, public keys, database and runs into an archive. "
-        "The server may go on meanwhile.",
+        run_backup,
+        "copy the server's state and runs into one file",
+        "Copy the server's settings, public keys, database and runs into an archive. The server "
+        "may go on meanwhile.",
+        folder=AT_SERVER,
+        json="print JSON instead of a sentence",
     )
-    backup.add_argument("dir", type=Path, metavar="DIR", help="the deployment, or server's folder")
     backup.add_argument("file", type=Path, metavar="FILE.tar", help="the archive")
     backup.add_argument("--keys", action="store_true", help="with the server's private keys")
-    backup.add_argument("--json", action="store_true", help="print JSON instead of a sentence")
-    backup.set_defaults(run=run_backup)
     restore = verbs.add_parser(
         "restore",
         help="make a server's folder from such a file",

@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from flamma.cli.deploy_verbs import add_verb
 from flamma.cli.parser import Parser
 
 WHERE = "the deployment's folder, or the server's own on its host"
@@ -13,43 +14,44 @@ WHERE = "the deployment's folder, or the server's own on its host"
 
 def register(verbs: argparse._SubParsersAction[Parser]) -> None:
     """Add the commands to ``flamma deploy``."""
-    add = verbs.add_parser(
+    add = add_verb(
+        verbs,
         "add-site",
-        help="let a site join",
-        description="Make a site's key and folder, and let the server know its public key.",
+        run_add,
+        "let a site join",
+        "Make a site's key and folder, and let the server know its public key.",
+        folder=WHERE,
         epilog="The others are not stopped. The site takes part in runs that begin afterwards.",
     )
-    add.add_argument("dir", type=Path, metavar="DIR", help=WHERE)
     add.add_argument("name", metavar="NAME", help="the site's name")
     add.add_argument("--wheel", type=Path, metavar="FILE", help="the wheel that the site installs")
-    add.set_defaults(run=run_add)
-    remove = verbs.add_parser(
+    remove = add_verb(
+        verbs,
         "remove-site",
-        help="let a site leave, and revoke its key",
-        description="Take a site off the list: its key opens nothing from now on.",
+        run_remove,
+        "let a site leave, and revoke its key",
+        "Take a site off the list: its key opens nothing from now on.",
+        folder=WHERE,
         epilog="A run that goes on treats it as a site that is gone.",
     )
-    remove.add_argument("dir", type=Path, metavar="DIR", help=WHERE)
     remove.add_argument("name", metavar="NAME", help="the site's name")
-    remove.set_defaults(run=run_remove)
-    rotate = verbs.add_parser(
+    rotate = add_verb(
+        verbs,
         "rotate",
-        help="replace keys and certificates",
-        description="Replace a site's key, the server's certificate, or the authority.",
+        run_rotate,
+        "replace keys and certificates",
+        "Replace a site's key, the server's certificate, or the authority.",
+        folder=f"{WHERE}, or a site's own",
         epilog="In a site's own folder, it makes the site a new key and tells what to do with it.",
     )
-    rotate.add_argument("dir", type=Path, metavar="DIR", help=f"{WHERE}, or a site's own")
     rotate.add_argument("name", nargs="?", metavar="NAME", help="the site")
     kinds = rotate.add_mutually_exclusive_group()
     kinds.add_argument("--server", action="store_true", help="the server's certificate")
     kinds.add_argument("--ca", action="store_true", help="the authority, and then --server")
-    rotate.set_defaults(run=run_rotate)
     for parser in (add, rotate):
         parser.add_argument(
             "--key", type=Path, metavar="FILE", help="a public key that the site has made itself"
         )
-    for parser in (add, remove, rotate):
-        parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run_add(options: argparse.Namespace) -> None:

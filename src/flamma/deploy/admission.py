@@ -170,6 +170,27 @@ class Connections:
             transport.abort()
 
 
+def watched_protocol(connections: Connections) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol, which tells ``connections`` what is opened and closed.
+
+    It is the one by h11, because the other one reads headers of any length.
+    """
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Protocol(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if self.client is not None:
+                connections.opened(self.client, transport)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self.client is not None:
+                connections.closed(self.client)
+            super().connection_lost(exc)
+
+    return Protocol
+
+
 class Budget:
     """Counts the bytes of requests that are held for each site."""
 

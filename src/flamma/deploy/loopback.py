@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from flamma.deploy.commands import READY_FILE
 from flamma.deploy.control import Control, known_nodes
@@ -50,23 +53,42 @@ def up(folder: Path, timeout: float = READY_TIMEOUT_SECONDS) -> Up:
     """
     begun = time.monotonic()
     hosts = read_hosts(folder)
-    missing = [host for host in hosts if not is_alive(host)]
+    with _only_one(folder, 2 * timeout):  # the other one may need all of its time, too
+        missing = [host for host in hosts if not is_alive(host)]
+        _start_all(hosts, missing, time.monotonic() + timeout)
+    names = tuple(host.title for host in missing)
+    running = tuple(host.title for host in hosts if host.title not in names)
+    return Up(names, running, time.monotonic() - begun)
+
+
+@contextlib.contextmanager
+def _only_one(folder: Path, timeout: float) -> Iterator[None]:
+    """Wait for another ``up`` of the same federation; two at once would end each other's hosts."""
+    try:
+        with FileLock(folder / ".up.lock", timeout=timeout):
+            yield
+    except Timeout:
+        raise DeployError(f"another command starts the hosts of {folder}.") from None
+
+
+def _start_all(
+    hosts: Sequence[ServerHost | SiteHost], missing: Sequence[ServerHost | SiteHost], until: float
+) -> None:
+    """Start the hosts that are missing, and wait for all of them; end what was started if not."""
     for host in missing:
         end_host(host)  # what a killed supervisor has left behind
         check_free(host)
-    started: dict[str, tuple[Host, Process]] = {}
+    started: list[tuple[Host, Process]] = []
     try:
         for host in missing:
-            started[host.title] = (host, _start(host))
+            started.append((host, _start(host)))
             if isinstance(host, ServerHost):  # sites that find no server wait before they retry
-                _wait_ready([host], list(started.values()), begun + timeout)
-        _wait_ready(hosts, list(started.values()), begun + timeout)
+                _wait_ready([host], started, until)
+        _wait_ready(hosts, started, until)
     except (FlammaError, KeyboardInterrupt):
-        for begun_host, _ in started.values():
+        for begun_host, _ in started:
             end_host(begun_host)
         raise
-    running = tuple(host.title for host in hosts if host.title not in started)
-    return Up(tuple(started), running, time.monotonic() - begun)
 
 
 def down(folder: Path, name: str | None = None) -> list[str]:

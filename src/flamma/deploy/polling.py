@@ -19,7 +19,7 @@ from flamma.deploy.http_messages import Receive, until_disconnected
 if TYPE_CHECKING:
     import httpx
 
-    Ask = Callable[[bytes, Headers], Awaitable[httpx.Response]]
+    Ask = Callable[[str, bytes, Headers], Awaitable[httpx.Response]]
 
 LONG_POLL_SECONDS = 20.0
 """Seconds that a request for a message is kept open; a SuperNode times out after 30."""
@@ -35,7 +35,7 @@ class LongPolling:
     Parameters
     ----------
     ask : callable
-        Sends a request for a message, its body and headers, to the SuperLink.
+        Sends a site's request for a message, its body and headers, to the SuperLink.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -52,11 +52,11 @@ class LongPolling:
         self._waiting += 1
         try:
             while True:
-                reply = await self._ask(body, headers)
+                reply = await self._ask(site, body, headers)
                 now = time.monotonic()
                 if reply.status_code != 200:
                     return reply
-                if _has_message(reply.content):
+                if has_message(reply.content):
                     self._last_message[site] = now
                     return reply
                 pause = self._pause(site, now)
@@ -75,7 +75,8 @@ class LongPolling:
         return max(wanted, self._waiting / MAX_POLLS_PER_SECOND)
 
 
-def _has_message(content: bytes) -> bool:
+def has_message(content: bytes) -> bool:
+    """Return whether the reply to a request for a message has one."""
     from flwr.proto.fleet_pb2 import PullMessagesResponse
     from google.protobuf.message import DecodeError
 

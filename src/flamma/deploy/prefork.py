@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flamma.files import write_atomically
-from flamma.processes import exit_with_parent, killed_with_parent
+from flamma.processes import exit_after, exit_with_parent, killed_with_parent
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -225,23 +225,19 @@ def _fork(job: Callable[..., object], *arguments: Any, watch: bool = True) -> in
     without, the job must see to it.
     """
     parent = os.getpid()
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
+
+    def forked() -> int:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if not killed_with_parent(parent) and watch:
             exit_with_parent(parent)
         job(*arguments)
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        return 0
+
+    child = os.fork()
+    if child == 0:
+        exit_after(forked)
+    return child
 
 
 if __name__ == "__main__":

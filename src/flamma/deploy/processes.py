@@ -45,7 +45,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether this very process still runs; a zombie does not."""
+        """Whether this very process, or a thread of it, still runs; a zombie does not."""
         return self._find() is not None
 
     def send(self, number: signal.Signals) -> None:
@@ -61,7 +61,7 @@ class Process:
     def _find(self) -> psutil.Process | None:
         try:
             found = psutil.Process(self.pid)
-            same = _started(found) == self.started and found.status() != psutil.STATUS_ZOMBIE
+            same = _started(found) == self.started and not _has_ended(found)
         except psutil.Error:
             return None
         return found if same else None
@@ -107,6 +107,11 @@ def wait_for_exit(processes: Collection[Process], timeout: float) -> None:
     until = time.monotonic() + timeout
     while time.monotonic() < until and any(process.alive for process in processes):
         time.sleep(EXIT_POLL_SECONDS)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Return whether nothing of a process runs; threads of a killed one may still hold its port."""
+    return bool(process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1)
 
 
 def _started(process: psutil.Process) -> float:

@@ -21,8 +21,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.deploy.admission import Allowance, Budget, Connections, Headers, SiteKeys
+from flamma.deploy.admission import (
+    Allowance,
+    Budget,
+    Connections,
+    Headers,
+    SiteKeys,
+    watched_protocol,
+)
 from flamma.deploy.answers import PUSH_MESSAGES, PUSH_OBJECT, HeldAnswers
+from flamma.deploy.commands import DATABASE_FILE
 from flamma.deploy.denials import Denials
 from flamma.deploy.hosts import ServerHost, read_server
 from flamma.deploy.http_messages import (
@@ -36,6 +44,7 @@ from flamma.deploy.http_messages import (
     read_body,
     send_answer,
 )
+from flamma.deploy.lost_orders import LostOrders
 from flamma.deploy.orders import SentOrders
 from flamma.deploy.polling import LongPolling
 from flamma.deploy.traffic import ProxyTraffic
@@ -98,6 +107,8 @@ class Proxy:
         What counts requests and tells of them.
     denials : Denials, optional
         Where it is written down why sites are not let in.
+    database : Path, optional
+        The SuperLink's database, for orders that got lost.
     """
 
     def __init__(
@@ -109,6 +120,7 @@ class Proxy:
         answer_bytes: int = 0,
         traffic: ProxyTraffic | None = None,
         denials: Denials | None = None,
+        database: Path | None = None,
     ) -> None:
         self.client = client
         self.keys = keys
@@ -118,7 +130,8 @@ class Proxy:
         self.budget = Budget()
         self.orders = SentOrders(answer_bytes)
         self.answers = HeldAnswers(self._post, self.orders, folder)
-        self.polling = LongPolling(lambda *request: self._post(PULL_MESSAGES, *request))
+        orders = LostOrders(lambda _, *request: self._post(PULL_MESSAGES, *request), database)
+        self.polling = LongPolling(orders.ask)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on one request, or say why not.
@@ -243,6 +256,7 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         host.answer_bytes,
         ProxyTraffic.of(host),
         Denials(host),
+        host.state / DATABASE_FILE,
     )
     # uvicorn has no setting for this.
     asyncio.constants.SSL_HANDSHAKE_TIMEOUT = TLS_HANDSHAKE_SECONDS  # type: ignore[attr-defined]
@@ -256,7 +270,7 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         access_log=False,
         lifespan="off",
         loop="asyncio",
-        http=_protocol(connections),
+        http=watched_protocol(connections),
         ws="none",
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         timeout_keep_alive=OPEN_AFTER_ANSWER_SECONDS,
@@ -274,27 +288,6 @@ async def _serve(server: uvicorn.Server, watch: Watch) -> None:
         await server.serve()
     finally:
         watching.cancel()
-
-
-def _protocol(connections: Connections) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol, which tells ``connections`` what is opened and closed.
-
-    It is the one by h11, because the other one reads headers of any length.
-    """
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    class Protocol(H11Protocol):
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            if self.client is not None:
-                connections.opened(self.client, transport)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self.client is not None:
-                connections.closed(self.client)
-            super().connection_lost(exc)
-
-    return Protocol
 
 
 def main() -> None:

@@ -18,16 +18,15 @@ Run as ``python -m flamma.deploy.supernode SIGNS-FILE OPTION..`` with the option
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from flamma.deploy.liveness import SignGiver
+from flamma.processes import exit_after
 
 ALIVE_PATHS = frozenset(("/v1/fleet/activate-node", "/v1/fleet/send-node-heartbeat"))
 """The requests by which a SuperNode tells that it is there."""
@@ -242,18 +241,17 @@ def main() -> None:
     give_signs(FleetHttpClient, SignGiver(Path(sys.argv[1])))
     mended(start_client_internal)
     sys.argv = ["flower-supernode", *sys.argv[2:]]
-    code = 1
+    exit_after(lambda: _exit_code(flower_supernode))
+
+
+def _exit_code(work: Callable[[], None]) -> int:
+    """Return how a SuperNode's work ended: it does so with ``sys.exit``, unless it fails."""
     try:
-        flower_supernode()
-        print("the SuperNode has ended its work", file=sys.stderr)
+        work()
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    print("the SuperNode has ended its work", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":
