@@ -17,7 +17,7 @@ from flamma.strategies.fedavg import Averaging
 from flamma.strategies.memory import Remembering, empty_memory
 from flamma.strategies.rows import RowFormat
 from flamma.strategies.server_steps import change, require_positive, stepped
-from flamma.strategies.stand_ins import of_all, of_these
+from flamma.strategies.stand_ins import of_all, of_these, shares_of_data
 from flamma.types import Params, Population
 
 
@@ -63,7 +63,7 @@ class FedVarp(Averaging[Remembering]):
         mean = self.average(reports, data_shares(reports), answers.reference)
         kept, known = state.kept, state.kept.known
         every = (state.samples / total(state.samples))[known]
-        shares = np.array(data_shares(reports)) / total(data_shares(reports))
+        shares = shares_of_data(reports)
         others = of_all(self, kept, known, every, answers.reference)
         stand_ins = others - of_these(self, kept, reports, shares, mean, answers.reference)
         update = change(state.params, mean, size) + stand_ins

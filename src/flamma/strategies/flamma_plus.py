@@ -30,7 +30,7 @@ from flamma.strategies.memory import CHECKPOINT_ROUNDS, streams_rows
 from flamma.strategies.path import LONGEST_MEAN, Path, Steps, fading_for
 from flamma.strategies.rows import Rows
 from flamma.strategies.server_steps import change, stepped
-from flamma.strategies.stand_ins import PRODUCTS, Slopes, of_all, of_these, products
+from flamma.strategies.stand_ins import PRODUCTS, Slopes, of_all, of_these, products, shares_of_data
 from flamma.types import Floats, Ints, Params, Population, Report
 
 GETS_ON = 2.0
@@ -154,7 +154,7 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         }
 
     def _no_models(self, population: Population) -> Rows:
-        """Return that no update answers any model yet; at most one of each round is kept."""
+        """Return where answered models will be, at most one of each round; there are none yet."""
         rounds, clients = self.plan.rounds, population.clients
         most = min(rounds, clients) + 3 * min(rounds, CHECKPOINT_ROUNDS)
         return Rows.empty(min(rounds, clients) + 1, population.trainable_size, "float32", most)
@@ -207,12 +207,13 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         if not among.any():
             return np.zeros(state.trainable_size)
         reference, usual = answers.reference, state.shares[kept.known]
-        shares = self._data_shares(accepted)
-        mean = self.average(accepted, data_shares(accepted), reference)
-        these = of_these(self, kept, accepted, shares, mean, reference)
+        shares = shares_of_data(accepted)
         if streams_rows(self):
+            these = kept.weighted_sum(clients[among], shares[among])
             others = state.stand_ins / total(usual)
         else:
+            mean = self.average(accepted, data_shares(accepted), reference)
+            these = of_these(self, kept, accepted, shares, mean, reference)
             others = of_all(self, kept, kept.known, usual / total(usual), reference)
         slopes, told = self.slopes(state), total(shares[among])
         excess = slopes.updates * (these - told * others)
@@ -226,14 +227,13 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         size, received = state.trainable_size, state.params
         clients = np.array([report.client for report in accepted])
         shares = state.shares.copy()
-        shares[clients] = self._data_shares(accepted)
+        shares[clients] = shares_of_data(accepted)
         before = clients[state.kept.slots[clients] >= 0]
         updates = (model_of(report)[:size] - received[:size] for report in accepted)
         kept = state.kept.updated(clients.tolist(), updates, clients[:0])
         stand_ins = state.stand_ins + kept.weighted_sum(clients, shares[clients])
-        answered_sum = state.answered_sum + total(shares[clients]) * received[:size].astype(
-            np.float64
-        )
+        sent = received[:size].astype(np.float64)
+        answered_sum = state.answered_sum + total(shares[clients]) * sent
         if before.size:
             stand_ins -= state.kept.weighted_sum(before, state.shares[before])
             answered_sum -= state.answered.weighted_sum(state.places[before], state.shares[before])
@@ -272,10 +272,6 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
             averaged=averaged.astype(np.float32),
             start=(number + 1) / self.plan.rounds if stopped else state.start,
         )
-
-    def _data_shares(self, accepted: Sequence[Report]) -> Floats:
-        sizes = np.array(data_shares(accepted))
-        return sizes / total(sizes)
 
     def _fading(self, state: P) -> float:
         clients = state.samples.size

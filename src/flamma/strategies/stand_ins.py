@@ -22,7 +22,7 @@ import numpy as np
 
 from flamma.aggregators import Reference, aggregated
 from flamma.numerics import dot, total, weighted_sum
-from flamma.strategies.base import Strategy, model_of
+from flamma.strategies.base import Strategy, data_shares, model_of
 from flamma.strategies.memory import combined_rows, streams_rows
 from flamma.strategies.rows import Rows
 from flamma.types import Floats, Ints, Params, Report
@@ -75,6 +75,12 @@ def of_these(
     without = aggregated(strategy.aggregator, models, shares, reference)
     difference: Floats = mean[:size] - without[:size]
     return difference
+
+
+def shares_of_data(reports: Sequence[Report]) -> Floats:
+    """Return the share of each of those who answered in their data."""
+    sizes = np.array(data_shares(reports))
+    return sizes / total(sizes)
 
 
 @dataclass(frozen=True)
