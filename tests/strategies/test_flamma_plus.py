@@ -24,6 +24,8 @@ PLAIN = {
     "levelling": 0.0,
     "averaging": 1.0,
     "momentum": 0.0,
+    "smallest_step": 1.0,
+    "size_power": 1.0,
     "normalise_epochs": False,
 }
 
@@ -136,6 +138,36 @@ def test_a_part_of_the_mean_step_is_repeated():
     assert abs(there[1] + 4) < 0.5
     with pytest.raises(StrategyError, match=r"momentum must lie in \[0, 1\)"):
         FlammaPlus(PLAN, momentum=1.0)
+
+
+@pytest.mark.parametrize("smallest", [1.0, 0.5, 0.1])
+def test_a_model_that_goes_back_and_forth_makes_shorter_steps(smallest):
+    swinging = [{0: (0, 4)}, {0: (0, -4)}] * 4
+    options = PLAIN | {"correction": 0.0, "smallest_step": smallest}
+    strategy = FlammaPlus(PLAN, **options)
+    before, after = (played(strategy, *swinging[:n]).params[1] for n in (7, 8))
+    assert (before - after) / (before + 4) == pytest.approx(smallest)  # of the way to what was sent
+
+
+def test_a_step_of_no_length_is_refused():
+    with pytest.raises(StrategyError, match=r"smallest_step must lie in \(0, 1\]"):
+        FlammaPlus(PLAN, smallest_step=0.0)
+
+
+def test_a_model_that_gets_on_makes_whole_steps():
+    ahead = [{0: (4 * n, 0)} for n in range(1, 6)]
+    strategy = FlammaPlus(PLAN, **(PLAIN | {"smallest_step": 0.01}))
+    np.testing.assert_allclose(played(strategy, *ahead).params, vector(20, 0))
+
+
+@pytest.mark.parametrize(("power", "share"), [(1.0, 0.9), (0.5, 0.75), (0.0, 0.5)])
+def test_clients_weigh_by_a_power_of_their_data_size(power, share):
+    strategy = FlammaPlus(PLAN, **(PLAIN | {"size_power": power}))
+    state = played(strategy, {0: (0, 0), 1: (8, 0)}, samples=(1, 9))
+    np.testing.assert_allclose(state.params, vector(8 * share, 0), rtol=1e-6)
+    np.testing.assert_allclose(state.shares, [1 - share, share])
+    with pytest.raises(StrategyError, match=r"size_power must lie in \[0, 1\]"):
+        FlammaPlus(PLAN, size_power=1.5)
 
 
 @settings(max_examples=25, deadline=None)

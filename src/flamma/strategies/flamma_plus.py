@@ -1,37 +1,40 @@
 """FLamma-plus: the game of FLamma, where who was asked last does not decide.
 
-Partial participation makes the model swing towards whoever was selected last. Four things remove
+Partial participation makes the model swing towards whoever was selected last. Five things remove
 that, each as far as the server sees that there is something to remove, so that nothing has to be
 set from one federation to the next:
 
 - what is expected of those who were not asked stands in for them, by their last updates and as far
   as new updates follow from these (:mod:`.stand_ins`);
 - a part of the mean step of recent rounds is repeated, which is what all clients agree on;
+- where the model goes back and forth, its step is shorter;
 - the model that is served, and evaluated, is a mean of those that clients train, over the more
   rounds the less these get on (:mod:`.path`);
 - the decay starts when the model stops getting on.
 
-As the decay sets in, clients that the model serves badly weigh more.
+Clients weigh by a power of their data size, so that the largest do not have all of the model, and
+as the decay sets in, those that the model serves badly weigh more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.numerics import total
-from flamma.strategies.base import Answers, Offer, data_shares, model_of
-from flamma.strategies.levelling import LevellingState, LevellingStrategy, told_losses
+from flamma.numerics import power, total
+from flamma.strategies.base import Answers
+from flamma.strategies.levelling import LevellingStrategy, levelled, told_losses
 from flamma.strategies.memory import CHECKPOINT_ROUNDS, streams_rows
 from flamma.strategies.path import LONGEST_MEAN, Path, Steps, fading_for
+from flamma.strategies.plus_state import PlusState
 from flamma.strategies.rows import Rows
 from flamma.strategies.server_steps import change, stepped
 from flamma.strategies.stand_ins import PRODUCTS, Slopes, of_all, of_these, products, shares_of_data
-from flamma.types import Floats, Ints, Params, Population, Report
+from flamma.types import Floats, Ints, Params, Population
 
 GETS_ON = 2.0
 """The efficiency of a path below which the model has stopped getting on."""
@@ -41,50 +44,6 @@ MORE_ROUNDS = 3
 
 SEEN_FADING = 0.9
 """The factor by which what is known of the slopes counts less with each round."""
-
-
-@dataclass(frozen=True, eq=False)
-class PlusState(LevellingState):
-    """What FLamma knows of every client, their last updates, and how the model moves.
-
-    Attributes
-    ----------
-    averaged : Params
-        The served model.
-    stand_ins : ndarray
-        Σ q_i y_i over the clients heard from, q their last shares in a round.
-    shares : ndarray
-        The share of each client, by data size, in the last round that it was in.
-    answered : Rows
-        The models r that the kept updates answered, each in a place of its own.
-    places : ndarray
-        The place of the model that each client's last update answered; -1 before there is one.
-    answered_sum : ndarray
-        Σ q_i r_i over the clients heard from.
-    seen : ndarray
-        Sums of products that the slopes of new updates on old ones are fitted to.
-    step_mean, step_square, step_weight : ndarray, float, float
-        Means of recent steps.
-    start : float
-        The share of the rounds at which γ leaves 1; 1 before it is measured.
-    """
-
-    averaged: Params
-    stand_ins: Floats
-    shares: Floats
-    answered: Rows
-    places: Ints
-    answered_sum: Floats
-    seen: Floats
-    step_mean: Floats
-    step_square: float = 0.0
-    step_weight: float = 0.0
-    start: float = 1.0
-
-    @property
-    def served(self) -> Params:
-        """The mean of recent models."""
-        return self.averaged
 
 
 P = TypeVar("P", bound=PlusState)
@@ -114,6 +73,11 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         How many rounds' models the served one is a mean of; 1 serves the last one. Measured, it is
         by how far the model gets on, and at most as many as it takes to ask every client, and
         three more.
+    smallest_step : float
+        A model that goes back and forth makes a part of its step, and at least this one; 1 for
+        the whole step in any case.
+    size_power : float
+        A client weighs by its data size to this power: 1 as in FedAvg, 0 for all the same.
     """
 
     warmup_iterations: int = 0
@@ -122,6 +86,8 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
     correction: float | Literal["measured"] = "measured"
     momentum: float = 0.3
     averaging: float | Literal["measured"] = "measured"
+    smallest_step: float = 0.3
+    size_power: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,6 +103,10 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
             raise StrategyError(
                 f"averaging must be from 1 to {LONGEST_MEAN:,.0f} rounds, not {self.averaging:g}."
             )
+        if not 0 < self.smallest_step <= 1:
+            raise StrategyError(f"smallest_step must lie in (0, 1], not {self.smallest_step:g}.")
+        if not 0 <= self.size_power <= 1:
+            raise StrategyError(f"size_power must lie in [0, 1], not {self.size_power:g}.")
 
     def first_path(self, params: Params, population: Population) -> dict[str, Any]:
         """Return the fields of the state of a server that has not made a step."""
@@ -163,6 +133,11 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         """Return the share of the rounds at which γ leaves 1."""
         return max(self.decay_start, min(self.latest_decay_start, state.start))
 
+    def weights(self, samples: Ints, losses: Floats, decay_factor: float) -> Floats:
+        """Return how much each client counts, up to a common factor."""
+        sizes = power(samples, self.size_power)
+        return levelled(sizes, losses, self.levelling * (1 - decay_factor))
+
     def step(self, state: P, answers: Answers) -> P:
         """Step by this round's updates and the stand-ins of the others, and serve a mean."""
         offer, accepted = answers.offer, answers.accepted
@@ -177,8 +152,10 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         update = change(received, mean, state.trainable_size)
         update -= self._excess(replace(state, seen=seen), answers)
         update += self._repeated(state)
+        update *= self._length(state)
         params = self.damped(received, stepped(received, mean, update), offer)
-        after = self._remembering(replace(state, seen=seen, losses=losses), accepted, offer)
+        shares = shares_of_data(accepted, self.size_power)
+        after = replace(state, seen=seen, losses=losses).remembering(accepted, shares, offer.round)
         return self._moved(replace(after, params=params), received)
 
     def _repeated(self, state: P) -> Floats:
@@ -187,6 +164,12 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
             return state.step_mean
         part = self.momentum * min(1.0, self._path(state).efficiency)
         return part / state.step_weight * state.step_mean
+
+    def _length(self, state: P) -> float:
+        """Return which part of a step is made: less than all of it where the model swings."""
+        if state.step_weight == 0:
+            return 1.0
+        return max(self.smallest_step, min(1.0, math.sqrt(self._path(state).efficiency)))
 
     def slopes(self, state: P) -> Slopes:
         """Return b and a: as set, or as new updates followed from old ones."""
@@ -197,9 +180,9 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
     def _excess(self, state: P, answers: Answers) -> Floats:
         """Return Σ_S p_k û_k - Σ q_i û_i, with those that were heard from before.
 
-        p is by data size, and q a client's share in the last round that it was in: so what is taken
-        off is whom S happens to have, and not what levelling makes of the weights, or that a large
-        client weighs less among few others than among all.
+        p is by data alone, and q a client's share in the last round that it was in: so what is
+        taken off is whom S happens to have, and not what levelling makes of the weights, or that a
+        large client weighs less among few others than among all.
         """
         accepted, kept = answers.accepted, state.kept
         clients = np.array([report.client for report in accepted])
@@ -207,12 +190,12 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         if not among.any():
             return np.zeros(state.trainable_size)
         reference, usual = answers.reference, state.shares[kept.known]
-        shares = shares_of_data(accepted)
+        shares = shares_of_data(accepted, self.size_power)
         if streams_rows(self):
             these = kept.weighted_sum(clients[among], shares[among])
             others = state.stand_ins / total(usual)
         else:
-            mean = self.average(accepted, data_shares(accepted), reference)
+            mean = self.average(accepted, shares.tolist(), reference)
             these = of_these(self, kept, accepted, shares, mean, reference)
             others = of_all(self, kept, kept.known, usual / total(usual), reference)
         slopes, told = self.slopes(state), total(shares[among])
@@ -221,37 +204,6 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
             models = state.answered.weighted_sum(state.places[clients[among]], shares[among])
             excess += slopes.models * (models - told * (state.answered_sum / total(usual)))
         return excess
-
-    def _remembering(self, state: P, accepted: Sequence[Report], offer: Offer) -> P:
-        """Return the state with these updates, of this model, in place of the last ones."""
-        size, received = state.trainable_size, state.params
-        clients = np.array([report.client for report in accepted])
-        shares = state.shares.copy()
-        shares[clients] = shares_of_data(accepted)
-        before = clients[state.kept.slots[clients] >= 0]
-        updates = (model_of(report)[:size] - received[:size] for report in accepted)
-        kept = state.kept.updated(clients.tolist(), updates, clients[:0])
-        stand_ins = state.stand_ins + kept.weighted_sum(clients, shares[clients])
-        sent = received[:size].astype(np.float64)
-        answered_sum = state.answered_sum + total(shares[clients]) * sent
-        if before.size:
-            stand_ins -= state.kept.weighted_sum(before, state.shares[before])
-            answered_sum -= state.answered.weighted_sum(state.places[before], state.shares[before])
-        heard, places = state.heard.copy(), state.places.copy()
-        heard[clients] = offer.round
-        place = int(np.argmin(state.answered.slots))  # -1, where none is
-        places[clients] = place
-        gone = np.setdiff1d(state.answered.known, places)
-        return replace(
-            state,
-            kept=kept,
-            heard=heard,
-            stand_ins=stand_ins,
-            answered=state.answered.updated([place], [received[:size]], gone),
-            places=places,
-            shares=shares,
-            answered_sum=answered_sum,
-        )
 
     def _moved(self, state: P, before: Params) -> P:
         """Return the state with its step seen, the served model and the start of the decay."""
