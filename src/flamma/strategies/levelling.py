@@ -41,8 +41,9 @@ class LevellingStrategy(GameStrategy[L], Generic[L]):
     Parameters
     ----------
     levelling : float
-        A client weighs in proportion to its data size times loss^(levelling (1 - γ)): by data size
-        alone before the decay, and then the more if served badly, the smaller γ. 0 for never.
+        A client weighs in proportion to its data size (in FLamma-plus, a power of it) times
+        loss^(levelling (1 - γ)): by data size alone before the decay, and then the more if served
+        badly, the smaller γ. 0 for never.
     rows : {"auto", "float32", "float16"}
         How what clients last sent is kept on disk; ``auto`` is float32 up to 256 MiB for all
         clients, else float16.
