@@ -8,14 +8,8 @@ client in turn deviates, and it is measured what that earns.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +18,14 @@ import numpy as np
 from flamma.contributions import CONTRIBUTIONS
 from flamma.contributions.coalitions import MOST_LOSS, exact_shapley
 from flamma.errors import ConfigError, RunError
-from flamma.experiments.coalition_bench import CoalitionBench
 from flamma.experiments.config import Config, make_config, with_settings
 from flamma.experiments.folder import CONFIG, RunFolder
+from flamma.experiments.laboratory_jobs import LaboratoryJob, LaboratoryTask, results_of
 from flamma.experiments.laboratory_results import MeasureStudy, compare_measures, write_study
 from flamma.experiments.update_deviations import UPDATE_DEVIATIONS
 from flamma.files import read_text, write_atomically
 from flamma.names import quoted
 from flamma.options import parse_value
-from flamma.processes import exit_with_parent
 from flamma.registry import Choice
 from flamma.seeding import stream
 from flamma.tasks import refuse_losses
@@ -63,22 +56,6 @@ HONEST_RUN = "none"
 
 OnJob = Callable[[int, int], None]
 """Called with how many jobs are done, and of how many."""
-
-
-@dataclass(frozen=True)
-class LaboratoryJob:
-    """A coalition to train or, where a deviation is named, a run of all clients to measure."""
-
-    seed: int
-    coalition: int = 0
-    deviation: str = ""
-    client: int = 0
-
-    @property
-    def key(self) -> str:
-        """What the job is called among the finished ones."""
-        what = f"{self.deviation} {self.client}" if self.deviation else f"{self.coalition}"
-        return f"seed {self.seed}: {what}"
 
 
 def study_contributions(
@@ -132,11 +109,11 @@ def study_contributions(
         done = _finished(folder, chosen)
         todo = [job for job in jobs if job.key not in done]
         left = len(todo)
-        task = _Task(config.as_toml(), chosen, data_dir)
+        task = LaboratoryTask(config.as_toml(), chosen, data_dir)
         workers = min(processes or os.cpu_count() or 1, max(1, len(todo)))
         with (folder / FINISHED_JOBS).open("a", encoding="utf-8") as file:
             file.write("\n")  # ends a line that was cut off when the last one was killed
-            for job, result in _results(task, todo, workers):
+            for job, result in results_of(task, todo, workers):
                 done[job.key] = result
                 file.write(json.dumps({"job": job.key, **result}) + "\n")
                 file.flush()
@@ -233,95 +210,6 @@ def _finished(folder: Path, measures: Mapping[str, Choice]) -> dict[str, dict[st
         if "value" in result or measures.keys() <= result.get("earned", {}).keys():
             done[key] = result
     return done
-
-
-@dataclass(frozen=True)
-class _Task:
-    """What a worker process is told once."""
-
-    config: str
-    measures: Mapping[str, Choice]
-    data_dir: Path | None
-
-
-class _Worker:
-    """Does jobs, with the bench of the last seed at hand."""
-
-    def __init__(self, task: _Task) -> None:
-        from flamma.toml import parse_toml
-
-        self.task = task
-        self.config = make_config(parse_toml(task.config, CONFIG))
-        self.bench: CoalitionBench | None = None
-
-    def do(self, job: LaboratoryJob) -> dict[str, Any]:
-        if self.bench is None or self.bench.seed != job.seed:
-            seeded = self.config.with_settings({"seed": job.seed})
-            self.bench = CoalitionBench.build(seeded, self.task.data_dir)
-        if not job.deviation:
-            members = [i for i in range(self.config.data.clients) if job.coalition >> i & 1]
-            return {"value": self.bench.value(members)._asdict()}
-        deviation = UPDATE_DEVIATIONS.get(job.deviation)
-        earned, seconds = self.bench.earnings(self.task.measures, deviation, job.client)
-        return {
-            "earned": {name: values.tolist() for name, values in earned.items()},
-            "seconds": seconds,
-        }
-
-
-_worker: _Worker | None = None
-
-
-def _begin(task: _Task) -> None:
-    """Set up a worker process."""
-    global _worker
-    from flamma.engines.executor import stay_on_one_thread
-
-    stay_on_one_thread()
-    exit_with_parent(os.getppid())
-    _worker = _Worker(task)
-
-
-def _do(job: LaboratoryJob) -> tuple[LaboratoryJob, dict[str, Any]]:
-    assert _worker is not None
-    return job, _worker.do(job)
-
-
-def _results(
-    task: _Task, jobs: Sequence[LaboratoryJob], workers: int
-) -> Iterator[tuple[LaboratoryJob, dict[str, Any]]]:
-    """Yield the result of every job as it is done."""
-    if workers == 1:
-        alone = _Worker(task)
-        for job in jobs:
-            yield job, alone.do(job)
-        return
-    with _pool(task, workers) as pool, warnings.catch_warnings():
-        # The first job forks all workers, beside threads such as those of BLAS, which they
-        # never use; Python 3.12 warns of any thread.
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        try:
-            for future in as_completed([pool.submit(_do, job) for job in jobs]):
-                yield future.result()
-        except BrokenProcessPool:
-            raise RunError(
-                "a worker process was killed: the same command goes on where it was."
-            ) from None
-
-
-@contextmanager
-def _pool(task: _Task, workers: int) -> Iterator[ProcessPoolExecutor]:
-    context = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(task,))
-    try:
-        yield pool
-    except BaseException:
-        processes = list((pool._processes or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.terminate()
-        raise
-    pool.shutdown()
 
 
 def _study(
