@@ -19,7 +19,7 @@ from statistics import fmean, stdev
 import flamma
 from flamma.files import write_atomically
 
-STRATEGIES = ("flamma", "flamma-memory", "flamma-honest")
+STRATEGIES = ("flamma", "flamma-plus", "flamma-honest")
 SPREADS = (0.0, 0.5, 1.0)
 
 

@@ -28,7 +28,7 @@ def population(clients=5):
 
 
 def first_round(**options):
-    strategy = FlammaHonest(PLAN, warmup_iterations=0, **options)
+    strategy = FlammaHonest(PLAN, epoch_bounds=(1, 10), **options)
     state = strategy.init(np.zeros(SIZE, dtype=np.float32), population())
     return strategy, state, strategy.offer(state, np.arange(5), np.random.default_rng(0))
 
@@ -172,7 +172,7 @@ def tables(**changes):
         "per_round": 3,
         "data": {"clients": 6, "train_samples": 300, "split": "shards"},
         "model": "logistic",
-        "strategy": {"name": "flamma-honest", "warmup_iterations": 2},
+        "strategy": {"name": "flamma-honest", "warmup_iterations": 2, "epoch_bounds": [1, 10]},
         "costs": {"kind": "lognormal", "value": 0.1, "spread": 0.5},
         **changes,
     }

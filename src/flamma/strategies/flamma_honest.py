@@ -1,4 +1,4 @@
-"""FLamma-honest: FLamma-memory for clients that may lie, so that honesty is best for them.
+"""FLamma-honest: FLamma-plus for clients that may lie, so that honesty is best for them.
 
 What a client is offered depends on the others alone, its cost is never asked for, and what it
 claims to have done is compared with what it sent, and with what inspections have shown; see
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -18,9 +18,9 @@ from flamma.contributions import CONTRIBUTIONS
 from flamma.errors import StrategyError
 from flamma.registry import Choice
 from flamma.strategies.base import Answers, Inspect, Offer, Screened, ServerReads, Strategy
-from flamma.strategies.flamma_memory import MemoryStrategy
+from flamma.strategies.flamma_plus import PlusStrategy
 from flamma.strategies.inspection import difference, proven_epochs, with_verified
-from flamma.strategies.levelling import LevellingState, levelled
+from flamma.strategies.levelling import levelled
 from flamma.strategies.plausibility import (
     RECENT_ROUNDS,
     capped_losses,
@@ -28,12 +28,13 @@ from flamma.strategies.plausibility import (
     looks_like,
     pace_of,
 )
+from flamma.strategies.plus_state import PlusState
 from flamma.types import Floats, Ints, LocalTask, Params, Population, Profile, Report, Terms
 
 
-@dataclass(frozen=True, eq=False)
-class HonestState(LevellingState):
-    """What FLamma-memory knows of every client, and how far each one is trusted.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HonestState(PlusState):
+    """What FLamma-plus knows of every client, and how far each one is trusted.
 
     Attributes
     ----------
@@ -57,8 +58,8 @@ class HonestState(LevellingState):
 
 
 @dataclass(frozen=True)
-class FlammaHonest(MemoryStrategy[HonestState]):
-    """FLamma-memory without what makes lying pay.
+class FlammaHonest(PlusStrategy[HonestState]):
+    """FLamma-plus without what makes lying pay.
 
     Parameters
     ----------
@@ -100,11 +101,9 @@ class FlammaHonest(MemoryStrategy[HonestState]):
 
     def init(self, params: Params, population: Population) -> HonestState:
         """Start without having heard from any client, and without trust in any."""
-        state = self.first_memory(params, population)
-        known = {field.name: getattr(state, field.name) for field in fields(state)}
         n = population.clients
         return HonestState(
-            **known,
+            **self.first_path(params, population),
             pace=np.full(n, np.nan),
             inspections=np.zeros(n, dtype=np.int64),
             unchecked=np.zeros(n),
@@ -185,10 +184,14 @@ class FlammaHonest(MemoryStrategy[HonestState]):
             )
         return super().combine(state, answers)
 
+    def sizes(self, samples: Ints | Floats) -> Floats:
+        """Return what data sizes count for, none beyond what the others' make plausible."""
+        return super().sizes(capped_samples(samples, self.weight_cap))
+
     def weights(self, samples: Ints, losses: Floats, decay_factor: float) -> Floats:
         """Return weights by data size and loss, neither beyond what the others' make plausible."""
         exponent = self.levelling * (1 - decay_factor)
-        return levelled(capped_samples(samples, self.weight_cap), capped_losses(losses), exponent)
+        return levelled(self.sizes(samples), capped_losses(losses), exponent)
 
     def _paces(
         self, state: HonestState, offer: Offer, answers: tuple[Report, ...]

@@ -19,6 +19,7 @@ as the decay sets in, those that the model serves badly weigh more.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -33,8 +34,8 @@ from flamma.strategies.path import LONGEST_MEAN, Path, Steps, fading_for
 from flamma.strategies.plus_state import PlusState
 from flamma.strategies.rows import Rows
 from flamma.strategies.server_steps import change, stepped
-from flamma.strategies.stand_ins import PRODUCTS, Slopes, of_all, of_these, products, shares_of_data
-from flamma.types import Floats, Ints, Params, Population
+from flamma.strategies.stand_ins import PRODUCTS, Slopes, of_all, of_these, products
+from flamma.types import Floats, Ints, Params, Population, Report
 
 GETS_ON = 2.0
 """The efficiency of a path below which the model has stopped getting on."""
@@ -133,10 +134,18 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         """Return the share of the rounds at which γ leaves 1."""
         return max(self.decay_start, min(self.latest_decay_start, state.start))
 
+    def sizes(self, samples: Ints | Floats) -> Floats:
+        """Return what data sizes count for, up to a common factor."""
+        return power(samples, self.size_power)
+
     def weights(self, samples: Ints, losses: Floats, decay_factor: float) -> Floats:
         """Return how much each client counts, up to a common factor."""
-        sizes = power(samples, self.size_power)
-        return levelled(sizes, losses, self.levelling * (1 - decay_factor))
+        return levelled(self.sizes(samples), losses, self.levelling * (1 - decay_factor))
+
+    def _shares(self, state: P, accepted: Sequence[Report]) -> Floats:
+        """Return the share of each of those who answered, by their data."""
+        sizes = self.sizes(state.samples)[[report.client for report in accepted]]
+        return sizes / total(sizes)
 
     def step(self, state: P, answers: Answers) -> P:
         """Step by this round's updates and the stand-ins of the others, and serve a mean."""
@@ -154,7 +163,7 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         update += self._repeated(state)
         update *= self._length(state)
         params = self.damped(received, stepped(received, mean, update), offer)
-        shares = shares_of_data(accepted, self.size_power)
+        shares = self._shares(state, accepted)
         after = replace(state, seen=seen, losses=losses).remembering(accepted, shares, offer.round)
         return self._moved(replace(after, params=params), received)
 
@@ -190,7 +199,7 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         if not among.any():
             return np.zeros(state.trainable_size)
         reference, usual = answers.reference, state.shares[kept.known]
-        shares = shares_of_data(accepted, self.size_power)
+        shares = self._shares(state, accepted)
         if streams_rows(self):
             these = kept.weighted_sum(clients[among], shares[among])
             others = state.stand_ins / total(usual)

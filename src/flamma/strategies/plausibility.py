@@ -61,7 +61,7 @@ def looks_like(epochs: int, pace: float, others: Floats, own: float) -> float:
     return epochs * float(power(np.array(pace / least), 1 / WORK_EXPONENT))
 
 
-def capped_samples(samples: Ints, most: float) -> Floats:
+def capped_samples(samples: Ints | Floats, most: float) -> Floats:
     """Return data sizes of at most a multiple of their median, so that no claim counts for all."""
     return np.minimum(samples.astype(np.float64), most * float(np.median(samples)))
 

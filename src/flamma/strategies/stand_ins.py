@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from flamma.aggregators import Reference, aggregated
-from flamma.numerics import dot, power, total, weighted_sum
+from flamma.numerics import dot, total, weighted_sum
 from flamma.strategies.base import Strategy, data_shares, model_of
 from flamma.strategies.memory import combined_rows, streams_rows
 from flamma.strategies.rows import Rows
@@ -77,9 +77,9 @@ def of_these(
     return difference
 
 
-def shares_of_data(reports: Sequence[Report], size_power: float = 1.0) -> Floats:
-    """Return the share of each of those who answered, by its data size to a power."""
-    sizes = power(data_shares(reports), size_power)
+def shares_of_data(reports: Sequence[Report]) -> Floats:
+    """Return the share of each of those who answered in their data."""
+    sizes = np.array(data_shares(reports))
     return sizes / total(sizes)
 
 
