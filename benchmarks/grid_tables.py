@@ -141,13 +141,13 @@ def difference_text(
     table: Comparison, strategy: str, places: list[tuple[str, str]], metric: str
 ) -> str:
     """Return the mean difference from FedAvg with its bootstrap interval."""
-    differences = [
-        np.subtract(*values)
-        for place in places
-        for values in [[table.row(*place, n).values[metric] for n in (strategy, "fedavg")]]
-    ]
+    own, base = (
+        [np.array(table.row(*place, name).values[metric]) for place in places]
+        for name in (strategy, "fedavg")
+    )
+    differences = [first - second for first, second in zip(own, base, strict=True)]
     low, high = bootstrap_interval(differences)
-    mean = fmean(float(own.mean()) for own in differences)
+    mean = fmean(float(each.mean()) for each in differences)
     return f"{mean:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
