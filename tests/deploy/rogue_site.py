@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import ssl
 import threading
 import time
@@ -38,7 +39,7 @@ FLEET = "/v1/fleet/"
 
 @dataclass
 class RogueSite:
-    """A site of a deployment; ``upload`` sends its answers of weights, from round 2 on.
+    """A site of a deployment; ``upload`` sends its answers with weights.
 
     Attributes
     ----------
@@ -68,7 +69,8 @@ class RogueSite:
 
     def post(self, name, message, kind=None):
         content = message if isinstance(message, bytes) else message.SerializeToString()
-        reply = self.client.post(self.address + FLEET + name, content=content, headers=self.signed())
+        address = self.address + FLEET + name
+        reply = self.client.post(address, content=content, headers=self.signed())
         return reply if kind is None else kind.FromString(reply.raise_for_status().content)
 
     def signed(self):
@@ -80,7 +82,8 @@ class RogueSite:
         self.post("deactivate-node", leaving)  # it may be thought to be there still
         asked = fleet.ActivateNodeRequest(public_key=public_bytes(self.key), heartbeat_interval=30)
         self.post("activate-node", asked, fleet.ActivateNodeResponse)
-        threads = [threading.Thread(target=partial(self.guarded, do)) for do in (self.beat, self.work)]
+        work = (self.beat, self.work)
+        threads = [threading.Thread(target=partial(self.guarded, do)) for do in work]
         for thread in threads:
             thread.start()
         try:
@@ -120,8 +123,7 @@ class RogueSite:
             asked = messages.PullObjectRequest(
                 node=self.node, run_id=metadata.run_id, object_id=part.object_id
             )
-            got = self.post("pull-object", asked, messages.PullObjectResponse)
-            contents[part.object_id] = got.object_content
+            contents[part.object_id] = self.pulled(asked)
         self.post(
             "confirm-message-received",
             messages.ConfirmMessageReceivedRequest(
@@ -132,12 +134,18 @@ class RogueSite:
         message.metadata.__dict__["_message_id"] = metadata.message_id
         return message
 
+    def pulled(self, asked):
+        found = self.post("pull-object", asked, messages.PullObjectResponse)
+        while found.object_found and not found.object_available:  # the server app is uploading it
+            time.sleep(0.2)
+            found = self.post("pull-object", asked, messages.PullObjectResponse)
+        return found.object_content
+
     def answer(self, message):
         where = {"site": str(self.place / "site.toml")}
         context = Context(message.metadata.run_id, self.number, where, RecordDict(), {})
         content = client_app.answer(message.content, context)
-        rogue = codec.WEIGHTS_RECORD in content and message.content[TERMS_RECORD]["round"] > 1
-        upload = self.upload if rogue else Upload.whole
+        upload = self.upload if codec.WEIGHTS_RECORD in content else Upload.whole
         upload(Upload(self, message, content))
 
 
@@ -146,6 +154,11 @@ class Upload:
 
     def __init__(self, site, message, content):
         self.site, self.order, self.content = site, message, content
+
+    @property
+    def number(self):
+        """The round, 0 for the warm-up."""
+        return self.order.content[TERMS_RECORD]["round"]
 
     def announce(self):
         reply = Message(self.content, reply_to=self.order)
@@ -171,6 +184,18 @@ class Upload:
             object_id=number,
             object_content=self.parts[number].deflate(),
         ).SerializeToString()
+
+    def stall(self, number):
+        """Send half of the bytes of a part, and nothing more."""
+        content = self.part(number)
+        lines = [f"POST {FLEET}push-object HTTP/1.1", "host: x", f"content-length: {len(content)}"]
+        lines += [f"{key}: {value}" for key, value in self.site.signed().items()]
+        plain = socket.create_connection(("127.0.0.1", self.site.server.port), 10)
+        with self.site.trusted.wrap_socket(plain, server_hostname="127.0.0.1") as connection:
+            connection.sendall("\r\n".join([*lines, "", ""]).encode())
+            connection.sendall(content[: len(content) // 2])
+            connection.settimeout(300)
+            self.site.statuses.append(int(connection.recv(100).split()[1]))
 
     def push(self, number):
         content = self.part(number)
