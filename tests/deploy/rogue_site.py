@@ -64,7 +64,8 @@ class RogueSite:
         self.node = Node(node_id=self.number)
         self.trusted = ssl.create_default_context(cafile=str(self.server.authority))
         self.address = f"https://127.0.0.1:{self.server.port}"
-        self.client = httpx.Client(verify=self.trusted, trust_env=False, timeout=90)
+        limits = httpx.Limits(keepalive_expiry=20)  # the proxy closes idle connections, too
+        self.client = httpx.Client(verify=self.trusted, trust_env=False, timeout=90, limits=limits)
         self.over = threading.Event()
 
     def post(self, name, message, kind=None):

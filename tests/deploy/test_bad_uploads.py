@@ -17,7 +17,7 @@ from flamma.deploy.commands import DATABASE_FILE
 pytestmark = pytest.mark.slow
 
 HUGE = 1_200_000_000
-WAIT = 120
+WAIT = 400
 MEGABYTE = 2**20
 
 
