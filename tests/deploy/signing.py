@@ -27,13 +27,16 @@ def load_key(path):
     return load_ssh_private_key(path.read_bytes(), None)
 
 
+def public_bytes(private):
+    return private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
 def signed(private, when=None):
     """Return the headers of a request that is signed at this moment, or at another."""
     timestamp = (when or datetime.datetime.now(datetime.UTC)).isoformat()
-    public = private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     signature = private.sign(timestamp.encode(), ec.ECDSA(hashes.SHA256()))
     return {
-        "flwr-public-key": b64encode(public).decode(),
+        "flwr-public-key": b64encode(public_bytes(private)).decode(),
         "flwr-timestamp": timestamp,
         "flwr-signature": b64encode(signature).decode(),
     }

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 from flwr.app.message import make_message
 from flwr.app.metadata import Metadata
-from flwr.common.serde import message_to_proto
+from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import fleet_pb2 as fleet
 from flwr.proto import message_pb2 as messages
 from flwr.proto.node_pb2 import Node
@@ -19,11 +19,14 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 
 from deploy.signing import make_keys, signed
 from flamma.deploy import answers as module
+from flamma.deploy import http_messages
 from flamma.deploy import orders as orders_module
 from flamma.deploy.admission import Connections
 from flamma.deploy.answers import PUSH_MESSAGES, PUSH_OBJECT
 from flamma.deploy.orders import SentOrders
-from flamma.deploy.proxy import CONFIRM, PULL_MESSAGES, PULL_OBJECT, Proxy
+from flamma.deploy.proxy import CONFIRM, FLEET, PULL_MESSAGES, PULL_OBJECT, Proxy
+from flamma.engines.flower.messages import MessageError
+from flamma.engines.flower.payload import read_reply
 
 NODE, OTHER = 7, 8
 ORDER = "a" * 64
@@ -90,10 +93,12 @@ class Site:
         self.private, self.proxy = private, proxy
 
     async def send(self, path, message):
+        return await self.post(path, message.SerializeToString())
+
+    async def post(self, path, content):
         outer = httpx.ASGITransport(self.proxy)
         async with httpx.AsyncClient(transport=outer, base_url="https://proxy") as client:
-            headers = signed(self.private)
-            return await client.post(path, content=message.SerializeToString(), headers=headers)
+            return await client.post(path, content=content, headers=signed(self.private))
 
     async def announce(self, request):
         reply = await self.send(PUSH_MESSAGES, request)
@@ -205,6 +210,9 @@ def the_error(link):
     assert announced.message_object_trees[0].object_id == message.metadata.message_id
     [content] = link.objects.values()
     assert hashlib.sha256(content).hexdigest() == message.metadata.message_id
+    with pytest.raises(MessageError) as raised:
+        read_reply(message_from_proto(message), lambda content: content)
+    assert raised.value.reason == f"refused: {message.error.reason}", "the client did not raise"
     return message.error.reason
 
 
@@ -232,7 +240,7 @@ def test_an_answer_that_stops_half_way_becomes_an_error(play, monkeypatch):
         await site.proxy.answers.expire()
         assert link.asked == []
         monkeypatch.setattr(module, "UPLOAD_IDLE_SECONDS", 0.0)
-        with site.proxy.answers.receiving("site0"):  # an object is on its way
+        async with site.proxy.answers.receiving("site0", PUSH_OBJECT):  # an object is on its way
             await site.proxy.answers.expire()
         assert link.asked == []
         await asyncio.sleep(0.01)
@@ -242,6 +250,37 @@ def test_an_answer_that_stops_half_way_becomes_an_error(play, monkeypatch):
 
     play(link, upload)
     assert the_error(link) == f"its answer stopped after {len(content)} bytes"
+
+
+async def stalling(content):
+    yield content
+    await asyncio.sleep(30)
+
+
+@pytest.mark.parametrize(
+    ("path", "part", "status", "reason"),
+    [
+        (PUSH_OBJECT, stalling(b"x"), 408, "its answer stopped after {} bytes"),
+        (PUSH_OBJECT, bytes(5000), 413, "a part of its answer, after {} bytes, is too large"),
+        (FLEET + "get-run", stalling(b"x"), 408, ""),
+    ],
+)
+def test_a_part_that_stalls_or_is_too_large_ends_its_answer(
+    play, monkeypatch, path, part, status, reason
+):
+    monkeypatch.setattr(http_messages, "BODY_IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(http_messages, "MAX_REQUEST_BYTES", 4096)
+    link = SuperLink()
+    request, objects = make_answer()
+    number, content = next(iter(objects.items()))
+
+    async def upload(site):
+        told = await site.announce(request)
+        assert stored(await site.push(told.session_id, number, content))
+        return (await site.post(path, part)).status_code
+
+    assert play(link, upload) == status
+    assert (the_error(link) if link.announced else "") == reason.format(len(content))
 
 
 def test_a_site_cannot_answer_for_another(play):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import ssl
@@ -44,11 +45,16 @@ import os
 from pathlib import Path
 
 from flamma.engines.flower.client_app import app as honest
+from flamma.engines.flower.final_messages import FILE_RECORD
 from flwr.app import ConfigRecord
 
 def app(message, context):
+    mischief = Path(os.environ["BAD_SITE"]).read_text()
+    if mischief == "damaged" and FILE_RECORD in message.content:
+        file = message.content[FILE_RECORD]["file"]
+        file.data = file.data[:-1] + bytes([file.data[-1] ^ 1])
     reply = honest(message=message, context=context)
-    if Path(os.environ["BAD_SITE"]).read_text() == "large":
+    if mischief == "large":
         reply.content["junk"] = ConfigRecord({"junk": os.urandom(1_000_000)})
     return reply
 """
@@ -106,6 +112,38 @@ def test_a_bad_site_costs_nobody_else_anything(trial, tmp_path):
     finally:
         told.write_text("")
         end(trial, run)
+
+
+def test_a_model_that_is_damaged_on_its_way_or_at_the_site_is_not_fetched(trial, tmp_path):
+    out, told = tmp_path / "run", trial.folder.parent / "told"
+    sites, model = trial.folder / "sites", tmp_path / "model.safetensors"
+    try:
+        told.write_text("damaged")
+        code, _, progress = finish(trial.begin(out, *TINY, "--rounds", 1))
+    finally:
+        told.write_text("")
+    assert code == 0, progress
+    about = json.loads((out / "run.json").read_text())
+    [(name, reason)] = about["model_not_delivered"].items()
+    assert name == "site2"
+    assert "the model is not what its checksum says" in reason
+    assert "no model yet" in refused(flamma("deploy", "fetch", sites / "site2", "--out", model))
+    done = flamma("deploy", "fetch", sites / "site0", "--out", model)
+    assert about["params_sha256"] in done.stdout
+    assert hashlib.sha256(model.read_bytes()).hexdigest() in done.stdout
+    model.unlink()
+    [file] = (sites / "site0" / "state" / "final").glob("*/model.safetensors")
+    file.write_bytes(file.read_bytes()[:-1])
+    told = refused(flamma("deploy", "fetch", sites / "site0", "--out", model))
+    assert "is not what the server sent" in told
+    assert not model.exists()
+
+
+def refused(done):
+    """Return the one line with which a command has ended."""
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    return line
 
 
 def end(trial, run):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import shutil
@@ -27,6 +29,7 @@ from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.engines.flower.simulation import end_session
 from flamma.errors import EmptyRunError, FlammaError, MissingExtraError
 from flamma.flower import FlammaStrategy, FlowerStrategy, MessageError, respond
+from flamma.flower.answers import NO_EPOCHS
 from flamma.flower.client import EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC
 from flamma.flower.refusals import needs_our_clients
 from flamma.records import RoundRecord
@@ -384,10 +387,10 @@ def test_clients_that_know_nothing_of_us_can_play_what_has_no_game():
     np.testing.assert_array_equal(result.arrays["w"].numpy(), [2.0, 2.0, 2.0])
     assert result.evaluate_metrics_clientapp[2]["accuracy"] == 50
     game = FlammaStrategy(per_round=2, warmup_iterations=0, accuracy="acc")
-    with pytest.raises(EmptyRunError, match=r'untrained: .*"refused: flamma\.epochs is missing"'):
+    with pytest.raises(EmptyRunError, match=r'untrained: .*"refused: .* call respond and reply of'):
         game.start(grid=grid, initial_arrays=initial, num_rounds=1)
     reasons = set(game.history[0].failed.values())
-    assert reasons == {"refused: flamma.epochs is missing"}
+    assert reasons == {f"refused: {NO_EPOCHS}"}
 
 
 def test_what_cannot_work_is_one_sentence(app):
@@ -421,9 +424,9 @@ def free_port():
         return found.getsockname()[1]
 
 
-def test_flwr_run_takes_the_example_app(tmp_path):
-    """The real command, with a SuperLink of our own that is ended again."""
-    shutil.copytree(APP, tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
+@contextlib.contextmanager
+def superlink(tmp_path):
+    """Yield Flower's command for a SuperLink of our own that is ended again."""
     port, tools = free_port(), Path(sys.executable).parent
     home = tmp_path / "home"
     home.mkdir()
@@ -447,30 +450,63 @@ def test_flwr_run_takes_the_example_app(tmp_path):
         )
     try:
         wait_for(port)
-        done = subprocess.run(
-            [
-                *(tools / "flwr", "run", str(tmp_path / "app"), "--stream"),
-                "--federation-config",
-                "num-supernodes=4 client-resources-num-cpus=1 init-args-num-cpus=1",
-                "--run-config",
-                f'num-server-rounds=2 result="{tmp_path}/history.jsonl"',
-            ],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=240,
+        yield lambda *words: subprocess.run(
+            [tools / "flwr", *words], env=environment, capture_output=True, text=True, timeout=240
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "round 2: decay factor" in done.stdout
     finally:
         link.send_signal(signal.SIGTERM)
         link.wait(30)
         end_session(link.pid)
+
+
+def run_app(flwr, app, history, rounds=2):
+    """Run an app in Flower's simulation, with the result in a file."""
+    return flwr(
+        *("run", str(app), "--stream", "--federation-config"),
+        "num-supernodes=4 client-resources-num-cpus=1 init-args-num-cpus=1",
+        *("--run-config", f'num-server-rounds={rounds} result="{history}"'),
+    )
+
+
+def test_flwr_run_takes_the_example_app(tmp_path):
+    app = shutil.copytree(APP, tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    with superlink(tmp_path) as flwr:
+        done = run_app(flwr, app, tmp_path / "history.jsonl")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "round 2: decay factor" in done.stdout
     lines = (tmp_path / "history.jsonl").read_text().splitlines()
     history = [RoundRecord.from_json(line) for line in lines]
     assert [record.round for record in history] == [1, 2]
     assert all(record.failed == {} for record in history)
     assert history[-1].metric("clients_scored") == 4
+
+
+USUAL_CLIENT = """
+from flwr.app import Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+@app.train()
+def train(message, context):
+    told = MetricRecord({"num-examples": 10, "train_loss": 0.5})
+    content = {"arrays": message.content["arrays"], "metrics": told}
+    return Message(RecordDict(content), reply_to=message)
+"""
+
+
+@pytest.mark.slow
+def test_flwr_run_fails_if_only_the_server_of_an_app_was_changed(tmp_path):
+    app = shutil.copytree(APP, tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    (app / "digits_app" / "client_app.py").write_text(USUAL_CLIENT)
+    history = tmp_path / "history.jsonl"
+    with superlink(tmp_path) as flwr:
+        done = run_app(flwr, app, history)
+        [run] = json.loads(flwr("list", "--format", "json").stdout)["runs"]
+    assert "EmptyRunError: the model is untrained" in done.stdout
+    assert "call respond and reply of flamma.flower" in done.stdout
+    assert run["status"] == "finished:failed"
+    assert not history.exists(), "what the app does after the run is not reached"
 
 
 def wait_for(port, within=90):

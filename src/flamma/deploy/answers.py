@@ -16,8 +16,8 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +44,9 @@ MAX_ANNOUNCEMENT_BYTES = 4 * 1024 * 1024
 UPLOAD_IDLE_SECONDS = 60.0
 """Seconds between two objects of an answer."""
 OBJECT_ID = re.compile("[0-9a-f]{64}")
+STOPPED = "its answer stopped after {} bytes"
+BAD_PARTS = {408: STOPPED, 413: "a part of its answer, after {} bytes, is too large"}
+"""Why an answer is refused with whose part a status says that something is wrong."""
 
 
 @dataclass(eq=False)
@@ -114,9 +117,13 @@ class HeldAnswers:
         self._refused: dict[str, str] = {}
         shutil.rmtree(folder, ignore_errors=True)  # of a proxy before this one
 
-    @contextmanager
-    def receiving(self, site: str) -> Iterator[None]:
-        """Tell that a request of a site is being read, so that its answer is not idle."""
+    @asynccontextmanager
+    async def receiving(self, site: str, path: str) -> AsyncIterator[None]:
+        """Tell that a request of a site is being read, so that its answer is not idle.
+
+        If a part of the answer is too slow or too large to be read, the answer is over: a
+        SuperNode sends such a part once only.
+        """
         answer = self._open.get(site)
         if answer is None:
             yield
@@ -124,6 +131,10 @@ class HeldAnswers:
         answer.receiving += 1
         try:
             yield
+        except RequestError as error:
+            if path == PUSH_OBJECT and error.status in BAD_PARTS and answer is self._open.get(site):
+                await self._refuse(answer, BAD_PARTS[error.status].format(answer.size))
+            raise
         finally:
             answer.receiving -= 1
             answer.last = time.monotonic()
@@ -184,7 +195,7 @@ class HeldAnswers:
                 if not answer.missing:
                     await self._pass_on(answer)
                 elif answer.due(now):
-                    await self._refuse(answer, f"its answer stopped after {answer.size} bytes")
+                    await self._refuse(answer, STOPPED.format(answer.size))
 
     def drop(self, site: str) -> None:
         """Forget what a site has uploaded."""
@@ -227,10 +238,12 @@ class HeldAnswers:
 
     async def _refuse(self, answer: Answer, reason: str) -> None:
         """Send an error in place of an answer."""
+        from flamma.engines.flower.error_replies import error_in_place
+
         _log(f"{answer.site}: {reason}, so it is refused")
         self.drop(answer.site)
         self._refused[answer.site] = answer.session
-        request, content = _error_in_place(answer.request, reason)
+        request, content = error_in_place(answer.request, reason)
         await self._send(answer, request, lambda _: content)
 
     async def _send(
@@ -257,23 +270,6 @@ class HeldAnswers:
             if reply.status_code != 200:
                 return reply
         return None
-
-
-def _error_in_place(request: PushMessagesRequest, reason: str) -> tuple[PushMessagesRequest, bytes]:
-    """Return the announcement of an error in place of an answer, and its only object."""
-    from flwr.common.serde import message_to_proto
-    from flwr.supercore.inflatable.inflatable_object import get_object_tree
-
-    from flamma.engines.flower.error_replies import error_reply
-
-    reply = error_reply(request.messages_list[0].metadata, reason)
-    reply.metadata.__dict__["_message_id"] = reply.object_id  # as Flower itself does
-    announced = type(request)(
-        node=request.node,
-        messages_list=[message_to_proto(reply)],
-        message_object_trees=[get_object_tree(reply)],
-    )
-    return announced, reply.deflate()
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -22,6 +22,8 @@ MAX_REQUEST_BYTES = 32 * 1024 * 1024
 """The size limit of a request; Flower cuts arrays into pieces of 5 MiB."""
 BODY_GRACE_SECONDS, SLOWEST_BYTES_PER_SECOND = 20.0, 16 * 1024
 """The time limit of a request's body: some seconds, and as many more as its bytes take at most."""
+BODY_IDLE_SECONDS = 60.0
+"""Seconds without any byte of a body, within its time limit."""
 
 
 class RequestError(Exception):
@@ -49,8 +51,9 @@ async def read_body(headers: Headers, receive: Receive, account: Allowance) -> b
     begun = time.monotonic()
     while True:
         limit = BODY_GRACE_SECONDS + account.taken / SLOWEST_BYTES_PER_SECOND
+        left = begun + limit - time.monotonic()
         try:
-            event = await asyncio.wait_for(receive(), begun + limit - time.monotonic())
+            event = await asyncio.wait_for(receive(), min(left, BODY_IDLE_SECONDS))
         except TimeoutError:
             raise RequestError(408) from None
         if event["type"] == "http.disconnect":

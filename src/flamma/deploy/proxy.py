@@ -167,7 +167,7 @@ class Proxy:
         self, site: str, scope: Scope, receive: Receive, send: Send, account: Allowance
     ) -> None:
         path = scope["path"]
-        with self.answers.receiving(site):
+        async with self.answers.receiving(site, path):
             body = await read_body(scope["headers"], receive, account)
         headers = [(key, value) for key, value in scope["headers"] if key not in OWN_HEADERS]
         if path == PULL_MESSAGES:

@@ -21,6 +21,12 @@ from flamma.types import MOST_SAMPLES, Report, Scores
 
 Record = TypeVar("Record", ArrayRecord, MetricRecord)
 
+NO_EPOCHS = (
+    f"{EPOCHS_METRIC} is missing: let @app.train() of the clients call respond and reply of "
+    f"flamma.flower"
+)
+"""What is wrong with the answers if only the server of an app was changed."""
+
 
 def read_update(
     client: int, content: RecordDict, form: NamedArrays, epoch_range: tuple[int, int]
@@ -38,11 +44,7 @@ def read_update(
     loss = said if isinstance(said, float) else math.nan
     if loss > LARGEST_LOSS:
         raise MessageError(f"it says that the loss is {loss:g}")
-    fixed, most = epoch_range
-    # A client that does not know FLamma does as many epochs as it was told, where that is fixed.
-    epochs = (
-        fixed if fixed == most and EPOCHS_METRIC not in told else _whole_number(told, EPOCHS_METRIC)
-    )
+    epochs = _epochs(told, *epoch_range)
     if not any(isinstance(part, ArrayRecord) for part in content.values()):
         if epochs:
             raise MessageError(f"it says that it did {epochs} epochs, but sent no arrays")
@@ -103,6 +105,15 @@ def round_metrics(record: RoundRecord) -> MetricRecord:
         told["follower_gap"] = record.certificate.follower_gap
         told["leader_regret"] = record.certificate.leader_regret
     return MetricRecord(dict(told))
+
+
+def _epochs(told: MetricRecord, fewest: int, most: int) -> int:
+    """Return the epochs of a client; one that does not know FLamma does a fixed number as told."""
+    if EPOCHS_METRIC in told:
+        return _whole_number(told, EPOCHS_METRIC)
+    if fewest != most:
+        raise MessageError(NO_EPOCHS)
+    return fewest
 
 
 def _only(content: RecordDict, kind: type[Record]) -> Record:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from flamma.engines.flower.error_replies import REPLY_REFUSED
 from flamma.engines.flower.messages import MessageError
 from flamma.experiments.config import Config, make_config
 from flamma.strategies.base import MOST_EPOCHS
@@ -93,11 +94,12 @@ def read_reply(reply: Message, read: Callable[[RecordDict], ReadValue]) -> ReadV
     Raises
     ------
     MessageError
-        If the client raised, died or is not there, or if its reply cannot be read.
+        If the client raised, died or is not there, or if its reply was refused or cannot be read.
     """
     try:
         if reply.has_error():
-            raise MessageError(why_failed(reply), from_client=True)
+            refused = reply.error.code == REPLY_REFUSED
+            raise MessageError(why_failed(reply), from_client=not refused)
         return read(reply.content)
     except MessageError:
         raise
@@ -112,6 +114,8 @@ def why_failed(reply: Message) -> str:
         return "the client's process died"
     if code in NODE_UNAVAILABLE:
         return "the client is not there"
+    if code == REPLY_REFUSED:
+        return one_line_of(reason)
     lines = [line for line in reason.splitlines() if line.strip(" '>")]
     told = lines[-1].strip(" '>") if lines else ""
     for before in ("Message: ", ":<'"):  # Flower's own words
