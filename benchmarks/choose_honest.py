@@ -18,6 +18,8 @@ from statistics import fmean
 from typing import Any
 
 import flamma
+from flamma.errors import EmptyRunError
+from flamma.experiments.run import Run
 from flamma.files import write_atomically
 
 SEEDS = (1000, 1001)
@@ -84,7 +86,11 @@ def run(
         "behaviours": behaviours or {},
     }
     with tempfile.TemporaryDirectory() as folder:
-        done = flamma.run(tables, out=Path(folder) / "run")
+        out = Path(folder) / "run"
+        try:
+            done = flamma.run(tables, out=out)
+        except EmptyRunError:  # a lie brought it to a standstill, and what was paid is recorded
+            done = Run.load(out)
         lines = (done.path / "population.csv").read_text(encoding="utf-8").splitlines()[1:]
     costs = [float(line.split(",")[3]) for line in lines]
     utilities = [0.0] * len(costs)
