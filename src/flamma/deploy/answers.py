@@ -44,8 +44,8 @@ MAX_ANNOUNCEMENT_BYTES = 4 * 1024 * 1024
 UPLOAD_IDLE_SECONDS = 60.0
 """Seconds between two objects of an answer."""
 OBJECT_ID = re.compile("[0-9a-f]{64}")
-STOPPED = "its answer stopped after {} bytes"
-BAD_PARTS = {408: STOPPED, 413: "a part of its answer, after {} bytes, is too large"}
+STOPPED_UPLOAD = "its answer stopped after {} bytes"
+BAD_PARTS = {408: STOPPED_UPLOAD, 413: "a part of its answer, after {} bytes, is too large"}
 """Why an answer is refused with whose part a status says that something is wrong."""
 
 
@@ -195,7 +195,7 @@ class HeldAnswers:
                 if not answer.missing:
                     await self._pass_on(answer)
                 elif answer.due(now):
-                    await self._refuse(answer, STOPPED.format(answer.size))
+                    await self._refuse(answer, STOPPED_UPLOAD.format(answer.size))
 
     def drop(self, site: str) -> None:
         """Forget what a site has uploaded."""
