@@ -82,7 +82,9 @@ def test_the_site_is_searched_and_read_from_its_files(tmp_path):
         page = browser.new_page()
         page.on("request", lambda request: asked.append(request.url))
         page.goto((tmp_path / "index.html").as_uri())
-        page.fill("input.md-search__input", "best_response")
+        page.click("input.md-search__input")
+        page.get_by_text("Type to start searching").wait_for()  # until then it does not listen
+        page.keyboard.type("best_response")
         page.wait_for_selector(".md-search-result__item")
         found = page.eval_on_selector_all(
             ".md-search-result__link", "links => links.map(link => link.href)"
