@@ -64,5 +64,6 @@ def test_an_upload_of_a_gigabyte_and_one_that_stalls_cost_the_others_nothing(tri
     assert "refused: its answer has more than" in records[1].failed[2]
     assert "refused: its answer stopped after" in records[2].failed[2]
     assert max(record.seconds_train for record in records) < WAIT + 15
+    assert records[2].seconds_train < WAIT / 2, "a stalled upload is given up long before"
     assert peak - resident < 150 * MEGABYTE
     assert database_bytes(trial.folder) - before < 10 * MEGABYTE
