@@ -96,6 +96,30 @@ def test_a_round_that_an_outage_struck_is_asked_again_and_gives_the_same_weights
     assert "1 of 3 sites is connected" in told[0]["message"]
 
 
+class Deaf(Flaky):
+    """Sites that stay connected, and whose answers to the first ``silences`` of orders are lost."""
+
+    def __init__(self, silences):
+        super().__init__()
+        self.silences = silences
+
+    def _answer(self, node, message):
+        if len(self.sent) <= 3 or len(self.sent) > 3 + 3 * self.silences:
+            super()._answer(node, message)
+
+
+def test_a_round_that_nobody_answers_is_asked_once_more(tmp_path, undisturbed):
+    done = served(tmp_path / "run", config(wait=0.5), Deaf(1), names=NAMES)
+    assert [dict(record.failed) for record in done.history] == [{}, {}, {}]
+    assert done.params_sha256 == undisturbed.params_sha256
+
+
+def test_and_not_a_third_time(tmp_path, sites):
+    done = served(tmp_path / "run", config(wait=0.5), Deaf(2), names=NAMES)
+    silent = dict.fromkeys(range(3), "no answer in 0.5 s")
+    assert [dict(record.failed) for record in done.history] == [silent, {}, {}]
+
+
 def test_one_lost_site_of_three_costs_its_answer_and_no_wait(tmp_path, sites):
     grid = Flaky(lost_at={6: {C}}, patience=10**9)
     done = served(tmp_path / "run", config(), grid, names=NAMES)

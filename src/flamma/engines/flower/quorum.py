@@ -6,6 +6,8 @@ model is not stepped, and who was lost is asked once more, with the same order, 
 back. What others had answered is kept. A client's training depends on the seed, the round and the
 client alone, so a round that was interrupted gives the same weights as one that was not.
 
+A round that no site has answered is asked once more in any case.
+
 A site that is connected and refuses an order, or whose process dies, has answered: asking it again
 would give the same refusal.
 """
@@ -127,6 +129,13 @@ class Quorum:
         ]
         away = set(lost) | {c for c in self._everybody() if self.roster.node(c) is None}
         return lost if len(self.roster.names) - len(away) < self.needed else []
+
+    def silent(self, answers: Mapping[int, AnswerOrReason]) -> bool:
+        """Return whether nobody has answered, though enough sites are there; all are asked again.
+
+        Answers can be lost with a connection though their sites are back by the end of the round.
+        """
+        return self.needed > 0 and all(is_outage(answer) for answer in answers.values())
 
     def missing(self) -> dict[str, str]:
         """Return why sites are not there, by name."""
