@@ -141,13 +141,13 @@ class GridClients:
         kinds |= dict.fromkeys(offers, MessageType.TRAIN)
         quorum = self.quorum or Quorum(self.roster)
         answers: dict[int, AnswerOrReason] = {}
-        asked, again = clients, False
+        everybody, again = clients, False
         while clients:
             quorum.wait(download.round + 1)
             answers |= self._answers({c: kinds[c] for c in clients}, content, largest)
             clients = quorum.lost(answers)
             if not clients and not again and quorum.silent(answers):
-                clients, again = asked, True
+                clients, again = everybody, True
         reports = [self._report(offer, answers[c], params.size) for c, offer in offers.items()]
         if self.trust is not None:
             reports = self.trust.screened(reports, terms, download.model)
