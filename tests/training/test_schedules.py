@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flamma.errors import ConfigError
@@ -65,8 +65,10 @@ def test_cosines_fall(rounds, floor):
 
 
 @given(st.floats(0, 1))
+@example(0.7187149992724479)
 def test_the_cosine_is_that_of_the_library_to_a_few_units(turns):
-    assert cosine_of_half_turns(turns) == pytest.approx(math.cos(math.pi * turns), abs=3e-16)
+    # The library's is of a product that is rounded, and off by some 3e-16 for that alone.
+    assert cosine_of_half_turns(turns) == pytest.approx(math.cos(math.pi * turns), abs=6e-16)
 
 
 def test_cosines_that_have_a_closed_form():
