@@ -116,15 +116,14 @@ def test_clipped_rows_move_the_model_by_the_radius_at_most():
     plan = Plan(rounds=3, per_round=10, epochs=4, learning_rate=0.5)
     choice = Choice("norm-clipping", {"radius": 0.01})
     longer_steps = ("feddyn", "fedavgm", "fedadam", "fedyogi")
-    # They add a part of the last steps, and take off what was expected, of rows that are clipped.
-    times = {"flamma-plus": 3, "flamma-honest": 3}
+    # What was expected is a difference of two clipped means, which may be longer than one of them.
+    alone = {"flamma-honest": {"correction": 0.0, "momentum": 0.0}}
     for name in [name for name in TAKES_ANY if name not in longer_steps]:
-        strategy = STRATEGIES[name](plan, aggregator=choice)
+        strategy = STRATEGIES[name](plan, aggregator=choice, **alone.get(name, {}))
         state = WORLD.begin(strategy)
         while state.round < 3:
             after, _ = WORLD.play_round(strategy, state, change=attacked)
-            moved = np.linalg.norm(after.params - state.params)
-            assert moved <= 0.0101 * times.get(name, 1), name
+            assert np.linalg.norm(after.params - state.params) <= 0.0101, name
             state = after
 
 

@@ -20,7 +20,6 @@ from flamma.registry import Choice
 from flamma.strategies.base import Answers, Inspect, Offer, Screened, ServerReads, Strategy
 from flamma.strategies.flamma_plus import PlusStrategy
 from flamma.strategies.inspection import difference, proven_epochs, with_verified
-from flamma.strategies.levelling import levelled
 from flamma.strategies.plausibility import (
     RECENT_ROUNDS,
     capped_losses,
@@ -190,8 +189,7 @@ class FlammaHonest(PlusStrategy[HonestState]):
 
     def weights(self, samples: Ints, losses: Floats, decay_factor: float) -> Floats:
         """Return weights by data size and loss, neither beyond what the others' make plausible."""
-        exponent = self.levelling * (1 - decay_factor)
-        return levelled(self.sizes(samples), capped_losses(losses), exponent)
+        return super().weights(samples, capped_losses(losses), decay_factor)
 
     def _paces(
         self, state: HonestState, offer: Offer, answers: tuple[Report, ...]
