@@ -24,7 +24,7 @@ from flamma.strategies.flamma_adaptive import FlammaAdaptive
 from flamma.strategies.flamma_memory import FlammaMemory
 from flamma.strategies.incentive import Incentive
 from flamma.strategies.knowledge import known_costs
-from flamma.strategies.levelling import levelled
+from flamma.strategies.levelling import loss_factors
 from flamma.strategies.mifa import Mifa
 from flamma.strategies.qffl import QFFL
 from flamma.types import Plan, Population, Profile, Report, Terms
@@ -332,11 +332,11 @@ def test_levelling_grows_as_gamma_falls():
 
 
 def test_who_has_told_no_loss_is_levelled_as_the_mean_of_the_others():
-    samples, losses = np.array([10, 10, 10]), np.array([1.0, 3.0, np.nan])
-    np.testing.assert_allclose(levelled(samples, losses, 1.0), [10, 30, 20])
-    np.testing.assert_allclose(levelled(samples, losses, 0.0), [10, 10, 10])
-    np.testing.assert_allclose(levelled(samples, np.full(3, np.nan), 1.0), [10, 10, 10])
-    assert levelled(samples, np.array([0.0, 1.0, 1.0]), 1.0)[0] > 0
+    losses = np.array([1.0, 3.0, np.nan])
+    np.testing.assert_allclose(loss_factors(losses, 1.0), [1, 3, 2])
+    np.testing.assert_allclose(loss_factors(losses, 0.0), [1, 1, 1])
+    np.testing.assert_allclose(loss_factors(np.full(3, np.nan), 1.0), [1, 1, 1])
+    assert loss_factors(np.array([0.0, 1.0, 1.0]), 1.0)[0] > 0
 
 
 @pytest.mark.parametrize("levelling", [0.0, 0.5])

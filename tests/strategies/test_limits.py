@@ -11,7 +11,7 @@ import pytest
 from flamma.errors import RunError, StrategyError
 from flamma.experiments.run import run
 from flamma.strategies import STRATEGIES
-from flamma.strategies.levelling import levelled
+from flamma.strategies.levelling import loss_factors
 from flamma.types import Plan, Population, Report
 
 PLAN = Plan(rounds=5, per_round=3, epochs=1, learning_rate=0.1, batch_size=8)
@@ -50,7 +50,7 @@ def test_qffl_gives_the_same_step_with_and_without_a_unit(monkeypatch):
 
 @pytest.mark.parametrize("power", [0.01, 1.0, 10.0])
 def test_weights_by_loss_stay_finite_whatever_a_client_tells(power):
-    weights = levelled(np.array([5, 5, 5]), np.array([1e308, 1.7e308, np.nan]), power)
+    weights = loss_factors(np.array([1e308, 1.7e308, np.nan]), power)
     assert np.isfinite(weights).all()
     assert weights.sum() > 0
 

@@ -6,6 +6,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Self
 
 import numpy as np
@@ -218,10 +219,14 @@ class ClientRunner:
                 reports[place] = Report(task.client, None, size, epochs=0, failure=failure)
         able = sorted(set(range(len(tasks))) - reports.keys())
         groups = self._executor.groups(tasks, sizes, able, self.processes)
+        # One block for all: memory of its size comes in large pages.
+        received = np.empty((len(able), self._layout.size), dtype=np.float32)
+        starts = [0, *accumulate(len(group) for group in groups)]
 
         def on_done(number: int, result: Result, weights: Weights) -> None:
             group = groups[number]
-            rows = weights[: len(group)].copy()  # at once: there may be very many
+            rows = received[starts[number] : starts[number + 1]]
+            rows[:] = weights[: len(group)]
             if isinstance(result, str):
                 result = [Outcome(math.nan, 0.0, result)] * len(group)
             for place, outcome, own in zip(group, result, rows, strict=True):

@@ -183,13 +183,13 @@ class FlammaHonest(PlusStrategy[HonestState]):
             )
         return super().combine(state, answers)
 
-    def sizes(self, samples: Ints | Floats) -> Floats:
+    def sizes(self, samples: Ints | Floats, clients: Ints) -> Floats:
         """Return what data sizes count for, none beyond what the others' make plausible."""
-        return super().sizes(capped_samples(samples, self.weight_cap))
+        return super().sizes(capped_samples(samples, self.weight_cap), clients)
 
-    def weights(self, samples: Ints, losses: Floats, decay_factor: float) -> Floats:
-        """Return weights by data size and loss, neither beyond what the others' make plausible."""
-        return super().weights(samples, capped_losses(losses), decay_factor)
+    def loss_factors(self, losses: Floats, decay_factor: float) -> Floats:
+        """Return what losses count for, none beyond what the others' make plausible."""
+        return super().loss_factors(capped_losses(losses), decay_factor)
 
     def _paces(
         self, state: HonestState, offer: Offer, answers: tuple[Report, ...]

@@ -58,7 +58,7 @@ class MemoryStrategy(LevellingStrategy[L], Generic[L]):
             answers.reference,
             fading=self.memory,
             persistence=self.persistence,
-            weights=self.weights(state.samples, losses, offer.decay_factor),
+            weights=state.samples * self.loss_factors(losses, offer.decay_factor),
         )
         params = self.damped(state.params, recalled.params, offer)
         return replace(

@@ -26,9 +26,9 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.numerics import power, total
+from flamma.numerics import norm, power, total
 from flamma.strategies.base import Answers
-from flamma.strategies.levelling import LevellingStrategy, levelled, told_losses
+from flamma.strategies.levelling import LevellingStrategy, told_losses
 from flamma.strategies.memory import CHECKPOINT_ROUNDS, streams_rows
 from flamma.strategies.path import LONGEST_MEAN, Path, Steps, fading_for
 from flamma.strategies.plus_state import PlusState
@@ -134,34 +134,33 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         """Return the share of the rounds at which γ leaves 1."""
         return max(self.decay_start, min(self.latest_decay_start, state.start))
 
-    def sizes(self, samples: Ints | Floats) -> Floats:
-        """Return what data sizes count for, up to a common factor."""
-        return power(samples, self.size_power)
-
-    def weights(self, samples: Ints, losses: Floats, decay_factor: float) -> Floats:
-        """Return how much each client counts, up to a common factor."""
-        return levelled(self.sizes(samples), losses, self.levelling * (1 - decay_factor))
+    def sizes(self, samples: Ints | Floats, clients: Ints) -> Floats:
+        """Return what the data sizes of some clients count for, up to a common factor."""
+        return power(samples[clients], self.size_power)
 
     def _shares(self, state: P, accepted: Sequence[Report]) -> Floats:
         """Return the share of each of those who answered, by their data."""
-        sizes = self.sizes(state.samples)[[report.client for report in accepted]]
+        sizes = self.sizes(state.samples, _clients_of(accepted))
         return sizes / total(sizes)
 
     def step(self, state: P, answers: Answers) -> P:
         """Step by this round's updates and the stand-ins of the others, and serve a mean."""
         offer, accepted = answers.offer, answers.accepted
         losses = told_losses(state.losses, accepted)
-        every = self.weights(state.samples, losses, offer.decay_factor)
-        weights = every[[report.client for report in accepted]]
+        clients = _clients_of(accepted)
+        factors = self.loss_factors(losses, offer.decay_factor)[clients]
+        weights = self.sizes(state.samples, clients) * factors
         mean = self.average(accepted, weights.tolist(), answers.reference)
         if not offer.round:  # what a warm-up sends is too short to stand in for an update
             return replace(state, params=mean, averaged=mean)
         kept, answered, received = state.kept, state.answered, state.params
         seen = SEEN_FADING * state.seen + products(kept, answered, state.places, accepted, received)
-        update = change(received, mean, state.trainable_size)
-        update -= self._excess(replace(state, seen=seen), answers)
+        own = change(received, mean, state.trainable_size)
+        update = own - self._excess(replace(state, seen=seen), answers)
         update += self._repeated(state)
         update *= self._length(state)
+        if not streams_rows(self):  # what an aggregator bounds, memory and momentum do not exceed
+            update *= min(1.0, norm(own) / max(norm(update), np.finfo(float).tiny))
         params = self.damped(received, stepped(received, mean, update), offer)
         shares = self._shares(state, accepted)
         after = replace(state, seen=seen, losses=losses).remembering(accepted, shares, offer.round)
@@ -194,7 +193,7 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         large client weighs less among few others than among all.
         """
         accepted, kept = answers.accepted, state.kept
-        clients = np.array([report.client for report in accepted])
+        clients = _clients_of(accepted)
         among = kept.slots[clients] >= 0
         if not among.any():
             return np.zeros(state.trainable_size)
@@ -246,6 +245,10 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
     def rounds_averaged(self, path: Path) -> float:
         """Return how many rounds' models the served one is a mean of."""
         return path.rounds_to_average if self.averaging == "measured" else self.averaging
+
+
+def _clients_of(reports: Sequence[Report]) -> Ints:
+    return np.array([report.client for report in reports], dtype=np.int64)
 
 
 @dataclass(frozen=True)

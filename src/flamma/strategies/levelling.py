@@ -94,9 +94,9 @@ class LevellingStrategy(GameStrategy[L], Generic[L]):
         """Whether clients must tell the loss of the model they receive."""
         return self.levelling > 0
 
-    def weights(self, samples: Ints, losses: Floats, decay_factor: float) -> Floats:
-        """Return how much each client counts, up to a common factor."""
-        return levelled(samples, losses, self.levelling * (1 - decay_factor))
+    def loss_factors(self, losses: Floats, decay_factor: float) -> Floats:
+        """Return what each client's last loss multiplies its weight by, up to a common factor."""
+        return loss_factors(losses, self.levelling * (1 - decay_factor))
 
 
 def told_losses(before: Floats, accepted: Sequence[Report]) -> Floats:
@@ -108,12 +108,15 @@ def told_losses(before: Floats, accepted: Sequence[Report]) -> Floats:
     return losses
 
 
-def levelled(samples: Ints | Floats, losses: Floats, exponent: float) -> Floats:
-    """Return data size times loss^exponent; who has told no loss counts as having their mean."""
+def loss_factors(losses: Floats, exponent: float) -> Floats:
+    """Return loss^exponent; who has told no loss counts as having their mean."""
     told = np.isfinite(losses)
     if exponent == 0 or not told.any():
-        return samples.astype(np.float64)
-    unit = loss_unit([SMALLEST_LOSS, *losses[told].tolist()], exponent)
-    known = np.where(told, losses, total(losses[told] / unit) / np.count_nonzero(told) * unit)
-    weights: Floats = samples * power(np.maximum(known, SMALLEST_LOSS) / unit, exponent)
-    return weights
+        return np.ones(losses.size)
+    known = losses[told]
+    unit = loss_unit([SMALLEST_LOSS, *known.tolist()], exponent)
+    mean = total(known / unit) / known.size * unit
+    powers = power(np.maximum(np.append(known, mean), SMALLEST_LOSS) / unit, exponent)
+    factors = np.full(losses.size, powers[-1])  # there may be very many who have not told any
+    factors[told] = powers[:-1]
+    return factors
