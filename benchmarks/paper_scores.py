@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-import flamma
+from flamma.experiments.run import Run
 from flamma.experiments.setup import build_data, build_runner
 from flamma.models.flat import FlatModel
 from flamma.reports.tables import text_table
@@ -31,7 +31,7 @@ WAYS = ("common, held out", "common, trained on", "own, held out", "own, trained
 STRATEGIES = ["fedavg", "fedprox", "qffl", "incentive", "flamma"]
 
 
-def scored_four_ways(run: flamma.Run) -> list[tuple[float, float]]:
+def scored_four_ways(run: Run) -> list[tuple[float, float]]:
     """Return mean and variance over clients of the accuracy in each way."""
     config = run.config
     data = build_data(config)
@@ -66,7 +66,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = defaultdict(list)
     for path in sorted(options.study.glob("runs/**/config.toml")):
-        run = flamma.load(path.parent)
+        run = Run.load(path.parent)
         name = run.config.strategy.name
         if name in options.strategies and run.finished:
             setting = (run.config.data.dataset, run.config.data.split.name, name)
