@@ -36,6 +36,9 @@ from flamma.training.optimisers import OPTIMISERS, UpdateRule
 from flamma.training.schedules import SCHEDULES
 from flamma.types import Schedule
 
+OWN = "own"
+"""What a configuration calls data or a model that were given from Python, or that sites bring."""
+
 MOST_TITLE = 40
 """Characters of a file's name that data are called by."""
 
