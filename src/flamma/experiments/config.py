@@ -27,7 +27,6 @@ from flamma.experiments.tables import OWN as OWN
 from flamma.experiments.tables import (
     ConfigTables,
     DataConfig,
-    TrainingConfig,
     WeightsConfig,
     in_our_spelling,
     keys_of_tables,
@@ -39,6 +38,7 @@ from flamma.privacy.table import PrivacyConfig
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy, current_strategy
 from flamma.toml import read_toml
+from flamma.training.table import TrainingConfig
 from flamma.types import Plan
 
 YOUNGER_KEYS = ("metric",)

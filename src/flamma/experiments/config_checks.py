@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from flamma.clients.behaviours import assign
 from flamma.errors import ConfigError
 from flamma.experiments.private import check_private
-from flamma.experiments.tables import OWN, TrainingConfig
+from flamma.experiments.tables import OWN
 from flamma.names import quoted, unknown
 from flamma.tasks import metric_names
+from flamma.training.table import TrainingConfig
 
 if TYPE_CHECKING:
     from flamma.experiments.config import Config
