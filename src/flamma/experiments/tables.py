@@ -14,7 +14,8 @@ from typing import Any
 from flamma.clients.clock import ClockConfig
 from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
-from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES
+from flamma.data.build import DEFAULT_SPLIT, VALIDATION_SAMPLES
+from flamma.data.partition import HELD_OUT
 from flamma.data.splits import SPLITS
 from flamma.errors import ConfigError
 from flamma.experiments.engine import ENGINES
