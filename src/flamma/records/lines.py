@@ -9,21 +9,18 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from flamma.errors import RecordError
 from flamma.game import Certificate
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-R = TypeVar("R", bound="DataclassInstance")
+R = TypeVar("R")
 
 RECORD_VERSION = 2
 """The form of the lines that are written now."""
 
 
-def line_of(record: DataclassInstance) -> str:
+def line_of(record: Any) -> str:
     """Return a record as one line of JSON with its version and its checksum."""
     table = {"version": RECORD_VERSION, **_encode(record)}
     text = json.dumps(table, allow_nan=False, separators=(",", ":"))
@@ -76,7 +73,7 @@ def _version(told: Any) -> int:
     return told
 
 
-def _from_version_1(table: dict[str, Any], kind: type[DataclassInstance]) -> dict[str, Any]:
+def _from_version_1(table: dict[str, Any], kind: Any) -> dict[str, Any]:
     """Return the table of a flat record of version 1 in the form of today's."""
     if "accuracy" not in table:  # which every line of version 1 has
         raise RecordError("it has no version")
