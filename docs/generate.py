@@ -19,11 +19,12 @@ from flamma.clients.faults import Faults
 from flamma.experiments.evaluation import EvaluationConfig
 from flamma.experiments.parts import PARTS, option_row, own_options
 from flamma.experiments.suite import Suite
-from flamma.experiments.tables import ConfigTables, DataConfig, TrainingConfig, WeightsConfig
+from flamma.experiments.tables import ConfigTables, DataConfig, WeightsConfig
 from flamma.metrics import METRICS
 from flamma.options import Option, options_of
 from flamma.privacy import PrivacyConfig
 from flamma.strategies import FAMILIES, STRATEGIES
+from flamma.training.table import TrainingConfig
 
 HERE = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: ([\w.:+-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)

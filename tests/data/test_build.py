@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from flamma.data.build import build_federation, choose_split, partition
+from flamma.data.build import build_federation, choose_split
 from flamma.data.datasets import DATASETS
 from flamma.data.records import Dataset, DatasetEntry
-from flamma.data.splits import SPLITS, Pool
+from flamma.data.splits import SPLITS
 from flamma.errors import ConfigError, DataError, FlammaError
-from flamma.registry import Choice
-
-LABELS = np.arange(400) % 10
-
-
-@settings(max_examples=50)
-@given(
-    split=st.sampled_from(list(SPLITS)),
-    clients=st.integers(5, 20),
-    seed=st.integers(0, 2**40),
-    pool=st.one_of(st.none(), st.integers(200, 350)),
-    validation=st.integers(0, 50),
-    held_out=st.floats(0.05, 0.6),
-)
-def test_no_sample_is_in_two_places(split, clients, seed, pool, validation, held_out):
-    samples = Pool(LABELS, 10, clients, seed, groups=np.arange(400) % 20)
-    chosen = SPLITS.choose({"name": split, "alpha": 2.0}, "split", shared=True)
-    part = partition(samples, chosen, pool, validation, held_out)
-    everything = np.concatenate([part.train, part.held, part.validation])
-    assert np.unique(everything).size == everything.size
-    assert everything.size == validation + (400 - validation if pool is None else pool)
-    assert part.validation.size == validation
-    for offsets, samples in ((part.train_offsets, part.train), (part.held_offsets, part.held)):
-        assert offsets[0] == 0
-        assert offsets[-1] == samples.size
-        assert (np.diff(offsets) >= 1).all()
 
 
 def rows(array):
@@ -164,22 +135,6 @@ def test_the_validation_set_is_cut_off_before_the_groups(letters):
     data = build_federation("letters", "groups", 4, 0, validation_samples=20)
     assert writers_of(data) == [{0}, {2}, {5}, {9}]
     assert len(data.train_x) + len(data.held_x) == 80
-
-
-def test_a_part_of_the_samples_has_some_of_every_group():
-    groups = np.repeat([0, 1, 2], [200, 3, 2])
-    pool = Pool(np.zeros(205, dtype=np.int64), 1, 3, 0, groups, labelled=False)
-    for seed in range(10):
-        part = partition(replace(pool, seed=seed), Choice("groups"), wanted=20)
-        held = np.diff(part.held_offsets)
-        sizes = np.diff(part.train_offsets) + held
-        assert held.min() >= 1
-        assert sizes[1:].min() >= 2
-        assert 20 <= sizes.sum() <= 24
-        taken = np.concatenate((part.train, part.held))
-        assert np.unique(taken).size == taken.size
-    with pytest.raises(DataError):  # one of few clients is not to be a group
-        partition(replace(pool, clients=4), Choice("groups"), wanted=20)
 
 
 def test_fewer_clients_than_groups_have_several(letters):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flamma.data.build import HELD_OUT, VALIDATION_SAMPLES
+from flamma.data.build import VALIDATION_SAMPLES
+from flamma.data.partition import HELD_OUT
 from flamma.data.site_files import DatasetSlice, NpzFile, ParquetFile, PictureFolder, read_site
 from flamma.data.splits import SPLITS
 from flamma.errors import DataError, FlammaError

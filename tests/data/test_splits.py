@@ -9,40 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from flamma.data.build import balanced_sample, held_out_mask
-from flamma.data.splits import SPLITS, Pool, part_sizes, split_owners
+from data.pools import owners_by, pools, possible
+from flamma.data.partition import held_out_mask
+from flamma.data.splits import SPLITS, Pool
 from flamma.errors import DataError, FlammaError
-
-
-def owners_by(name, pool, **options):
-    """Return the owners by a split, which takes those of the options that are its own."""
-    return split_owners(SPLITS.choose({"name": name, **options}, "split", shared=True), pool)
-
-
-@st.composite
-def pools(draw):
-    """Return a pool of samples in any order, and options that may or may not be possible."""
-    classes = draw(st.integers(1, 6))
-    sizes = draw(st.lists(st.integers(0, 60), min_size=classes, max_size=classes))
-    labels = np.repeat(np.arange(classes), sizes)
-    np.random.default_rng(draw(st.integers(0, 99))).shuffle(labels)
-    clients, groups = draw(st.integers(1, 12)), draw(st.integers(1, 20))
-    pool = Pool(
-        labels, classes, clients, draw(st.integers(0, 2**40)), np.arange(labels.size) % groups
-    )
-    return pool, {
-        "shards_per_client": draw(st.integers(1, 4)),
-        "classes_per_client": draw(st.integers(1, 6)),
-        "alpha": draw(st.sampled_from([0.01, 0.5, 10.0, 1000.0])),
-        "uneven": draw(st.sampled_from([0.0, 0.5, 3.0])),
-    }
-
-
-def possible(name, pool, options):
-    try:
-        return owners_by(name, pool, **options)
-    except DataError:
-        assume(False)
 
 
 @pytest.mark.parametrize("name", list(SPLITS))
@@ -251,47 +221,3 @@ def test_more_clients_than_groups_are_refused():
     pool = Pool(np.zeros(8, dtype=np.int64), 1, 3, groups=np.arange(8) % 2)
     with pytest.raises(DataError, match="2 groups for 3 clients: use at most 2 clients"):
         owners_by("groups", pool)
-
-
-@given(
-    total=st.integers(0, 5000),
-    weights=st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=50),
-    least=st.integers(0, 3),
-)
-def test_part_sizes_add_up_and_follow_the_weights(total, weights, least):
-    assume(total >= least * len(weights))
-    sizes = part_sizes(total, np.array(weights), least)
-    assert sizes.sum() == total
-    ideal = least + (total - least * len(weights)) * np.array(weights) / sum(weights)
-    assert np.abs(sizes - ideal).max() <= 1 + 1e-9
-
-
-@settings(max_examples=100)
-@given(drawn=pools(), held_out=st.floats(0.05, 0.95))
-def test_held_out_parts_are_cut_class_by_class(drawn, held_out):
-    pool, labels = drawn[0], drawn[0].labels
-    owners = possible("iid", *drawn)
-    held = held_out_mask(owners, labels, pool.clients, pool.seed, held_out)
-    for client in range(pool.clients):
-        mine = owners == client
-        share = (held & mine).sum() / mine.sum()
-        assert (
-            abs((held & mine).sum() - held_out * mine.sum()) <= 0.5 + 1e-9
-            or min((held & mine).sum(), (~held & mine).sum()) == 1
-        )
-        for label in range(pool.classes):
-            group = mine & (labels == label)
-            assert abs((held & group).sum() - share * group.sum()) < 1 + 1e-9
-
-
-@given(drawn=pools(), count=st.integers(0, 100))
-def test_a_balanced_sample_is_as_balanced_as_can_be(drawn, count):
-    labels, classes = drawn[0].labels, drawn[0].classes
-    rng = np.random.default_rng(drawn[0].seed)
-    chosen = balanced_sample(labels, classes, count, rng)
-    there = np.bincount(labels, minlength=classes)
-    taken = np.bincount(labels[chosen], minlength=classes)
-    assert len(set(chosen.tolist())) == chosen.size == min(count, labels.size)
-    unused = taken < there
-    if unused.any():
-        assert taken.max() - taken[unused].min() <= 1

@@ -228,15 +228,21 @@ def test_an_answer_that_is_too_large_becomes_an_error(play):
     assert the_error(link) == "its answer has more than 2000 bytes"
 
 
+async def begin_answer(site):
+    """Announce an answer and push the first of its objects; return its session and objects."""
+    request, objects = make_answer()
+    told = await site.announce(request)
+    pieces = list(objects.items())
+    assert stored(await site.push(told.session_id, *pieces[0]))
+    return told.session_id, pieces
+
+
 def test_an_answer_that_stops_half_way_becomes_an_error(play, monkeypatch):
     monkeypatch.setattr(module, "UPLOAD_IDLE_SECONDS", 3600.0)
     link = SuperLink()
-    request, objects = make_answer()
-    number, content = next(iter(objects.items()))
 
     async def upload(site):
-        told = await site.announce(request)
-        assert stored(await site.push(told.session_id, number, content))
+        session, objects = await begin_answer(site)
         await site.proxy.answers.expire()
         assert link.asked == []
         monkeypatch.setattr(module, "UPLOAD_IDLE_SECONDS", 0.0)
@@ -245,11 +251,12 @@ def test_an_answer_that_stops_half_way_becomes_an_error(play, monkeypatch):
         assert link.asked == []
         await asyncio.sleep(0.01)
         await site.proxy.answers.expire()
-        late = await site.push(told.session_id, *list(objects.items())[-1])
+        late = await site.push(session, *objects[-1])
         assert late.status_code == 413, "it is not one that the proxy has lost"
+        return len(objects[0][1])
 
-    play(link, upload)
-    assert the_error(link) == f"its answer stopped after {len(content)} bytes"
+    pushed = play(link, upload)
+    assert the_error(link) == f"its answer stopped after {pushed} bytes"
 
 
 async def stalling(content):
@@ -271,16 +278,14 @@ def test_a_part_that_stalls_or_is_too_large_ends_its_answer(
     monkeypatch.setattr(http_messages, "BODY_IDLE_SECONDS", 0.05)
     monkeypatch.setattr(http_messages, "MAX_REQUEST_BYTES", 4096)
     link = SuperLink()
-    request, objects = make_answer()
-    number, content = next(iter(objects.items()))
 
     async def upload(site):
-        told = await site.announce(request)
-        assert stored(await site.push(told.session_id, number, content))
-        return (await site.post(path, part)).status_code
+        _, objects = await begin_answer(site)
+        return (await site.post(path, part)).status_code, len(objects[0][1])
 
-    assert play(link, upload) == status
-    assert (the_error(link) if link.announced else "") == reason.format(len(content))
+    answered, pushed = play(link, upload)
+    assert answered == status
+    assert (the_error(link) if link.announced else "") == reason.format(pushed)
 
 
 def test_a_site_cannot_answer_for_another(play):

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flamma.cli.flags import add_settings, settings
 from flamma.cli.interrupts import goes_on_by, same_command
 from flamma.cli.live import Loudness, ManyRunsDisplay, loudness
 from flamma.cli.parser import Parser, listed
 from flamma.cli.report import report_at_end
-from flamma.cli.run import add_settings, settings
 from flamma.errors import RunError
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flamma.cli.flags import add_settings, settings
 from flamma.cli.interrupts import goes_on_by, same_command
 from flamma.cli.live import Loudness, ManyRunsDisplay, loudness
 from flamma.cli.parser import Parser, listed
 from flamma.cli.report import add_watch, report_at_end, watched
-from flamma.cli.run import TABLE_FILE, add_settings, settings
+from flamma.cli.show import TABLE_FILE
 from flamma.errors import FlammaError, RunError
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import argparse
 import json
 from pathlib import Path
 
+from flamma.cli.flags import add_settings, settings
 from flamma.cli.interrupts import goes_on_by, same_command
 from flamma.cli.live import LiveLine, Loudness, loudness
 from flamma.cli.parser import Parser
-from flamma.cli.run import add_settings, settings
 
 EXAMPLES = """\
 examples:

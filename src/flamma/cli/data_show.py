@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flamma.cli.flags import OWN_DATA_FLAGS, add_flags, settings
 from flamma.cli.parser import Parser
-from flamma.cli.run import OWN_DATA_FLAGS, add_flags, settings
 from flamma.errors import FlammaError
 
 if TYPE_CHECKING:

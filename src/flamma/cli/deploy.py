@@ -10,10 +10,10 @@ from pathlib import Path
 
 from flamma.cli import deploy_fetch, deploy_hosts, deploy_operate, deploy_sites
 from flamma.cli.deploy_verbs import add_verb
+from flamma.cli.flags import FLAGS, add_settings, settings
 from flamma.cli.interrupts import goes_on_by, resuming
 from flamma.cli.live import Loudness, duration, loudness
 from flamma.cli.parser import Parser
-from flamma.cli.run import FLAGS, add_settings, settings
 
 EXAMPLES = """\
 on this machine, to try it:
@@ -214,7 +214,7 @@ def run_deployed(options: argparse.Namespace) -> None:
     """Run ``flamma deploy run``."""
     from flamma.cli.live import RoundDisplay
     from flamma.cli.report import report_at_end
-    from flamma.cli.run import print_run
+    from flamma.cli.show import print_run
     from flamma.deploy.hosts import read_server
     from flamma.deploy.runs import check_online, deployed_config, needed_sites, told_reasons
     from flamma.experiments.callbacks.base import Notices

@@ -125,6 +125,7 @@ def command_line() -> Parser:
         predict,
         report,
         run,
+        show,
         tune,
     )
 
@@ -137,6 +138,7 @@ def command_line() -> Parser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     compare.register(commands)
     run.register(commands)
+    show.register(commands)
     audit.register(commands)
     tune.register(commands)
     contributions.register(commands)

@@ -1,28 +1,19 @@
-"""``flamma run``, ``resume`` and ``show``: one experiment from the command line."""
+"""``flamma run`` and ``resume``: one experiment from the command line."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from flamma.cli.flags import add_settings, settings
 from flamma.cli.interrupts import goes_on_by, resuming
 from flamma.cli.parser import Parser
 from flamma.cli.report import add_watch, report_at_end, watched
-from flamma.errors import FlammaError
+from flamma.cli.show import print_run
 
 if TYPE_CHECKING:
     from flamma.experiments.callbacks import Tracker
-    from flamma.experiments.run import Run
-    from flamma.experiments.summary import Summary
-
-TABLE_FILE = "table.json"
-"""The file in a comparison's directory that tells it from a run's."""
-
-TOLD_BYTES = 20_000_000
-"""The size of a run directory is told from here on."""
 
 EXAMPLES = """\
 examples:
@@ -40,34 +31,6 @@ evaluation, and rounds, per_round and seed; every run directory holds a complete
 the command line win over the file. `flamma list` names strategies, datasets, models and splits;
 docs/reference/configuration.md explains every key.
 """
-
-FLAGS: dict[str, tuple[str, type, str]] = {
-    "--strategy": ("strategy.name", str, "the federated algorithm (default flamma)"),
-    "--dataset": ("data.dataset", str, "the data (default digits, which needs no download)"),
-    "--data": ("data.file", str, "your own CSV or parquet file, or folder of pictures"),
-    "--target": ("data.target", str, "the column of your own file that is predicted"),
-    "--group": ("data.group", str, "the column of your own file that names the client of a row"),
-    "--split": ("data.split", str, "how data are dealt to clients (default shards)"),
-    "--clients": ("data.clients", int, "how many clients there are (default 10)"),
-    "--per-round": ("per_round", int, "how many are selected in a round (default 3)"),
-    "--rounds": ("rounds", int, "how many rounds (default 30)"),
-    "--seed": ("seed", int, "the seed of everything random (default 0)"),
-    "--model": ("model.name", str, "the model (default lenet5, or what fits the dataset)"),
-    "--start": ("model.start", Path, "a file of weights to begin with (drawn by the seed)"),
-    "--epochs": ("training.epochs", int, "local epochs of strategies that fix them (default 5)"),
-    "--batch-size": ("training.batch_size", int, "samples in a mini-batch (default 32)"),
-    "--learning-rate": ("training.learning_rate", float, "step size (default 0.05)"),
-    "--train-samples": ("data.train_samples", int, "train on so many samples in all (default all)"),
-    "--processes": ("engine.processes", int, "worker processes; the results are the same (1)"),
-    "--engine": ("engine.name", str, "where clients run (default local)"),
-    "--trainer": ("training.trainer", str, "how a client trains (default auto)"),
-    "--device": ("training.device", str, "where torch trains (default auto; cuda:1 is a second)"),
-    "--dropout": ("faults.dropout", float, "probability that a client is away in a round (0)"),
-    "--stragglers": ("faults.stragglers", float, "probability that a selected one is late (0)"),
-    "--failures": ("faults.failures", float, "probability that a selected one fails (0)"),
-}
-
-OWN_DATA_FLAGS = ("--data", "--target", "--group")
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -95,14 +58,6 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "--past-stop", action="store_true", help="go on with a run that was stopped early, too"
     )
     resume.set_defaults(run=run_resume)
-    show = commands.add_parser(
-        "show",
-        help="what a run, a comparison or an audit came to",
-        description="Final and last-ten-rounds metrics of a run, and its worst certificate; the "
-        "table of a comparison; the gains that an audit found.",
-    )
-    show.add_argument("dir", type=Path, metavar="DIR", help="the directory of any of them")
-    show.set_defaults(run=run_show)
     for parser in (run, resume):
         add_watch(parser)
         parser.add_argument(
@@ -113,47 +68,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
             help="log the rounds for tensorboard, mlflow or wandb; repeatable",
         )
         parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
-    for parser in (run, resume, show):
         parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-
-
-def add_settings(parser: Parser, leave_out: tuple[str, ...] = ()) -> None:
-    """Add the flags of the common options, and --set for all."""
-    common = parser.add_argument_group("the experiment")
-    add_flags(common, [flag for flag in FLAGS if flag not in leave_out])
-    common.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="TABLE.KEY=VALUE",
-        help="any option of the configuration, such as strategy.decay_start=0.4; repeatable",
-    )
-
-
-def add_flags(parser: argparse._ActionsContainer, flags: Iterable[str]) -> None:
-    """Add some of the flags of the common options."""
-    for flag in flags:
-        _, kind, text = FLAGS[flag]
-        parser.add_argument(flag, type=kind, help=text, metavar=kind.__name__.upper())
-
-
-def settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what flags and --set ask for, as dotted settings."""
-    from flamma.options import parse_value
-
-    chosen = {}
-    for flag, (name, _, _) in FLAGS.items():
-        value = getattr(options, flag[2:].replace("-", "_"), None)
-        if value is not None:  # a file is found from another folder too, when a run is resumed
-            chosen[name] = str(value.absolute()) if isinstance(value, Path) else value
-    if {"data.file", "data.dataset"} <= chosen.keys():
-        raise FlammaError("--data and --dataset name two sets of data: leave one out.")
-    for text in options.set:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise FlammaError(f"--set takes TABLE.KEY=VALUE, not {text!r}.")
-        chosen[name.strip()] = parse_value(value.strip())
-    return chosen
 
 
 def run_run(options: argparse.Namespace) -> None:
@@ -210,134 +125,3 @@ def _trackers(names: list[str]) -> list[Tracker]:
     from flamma.experiments.callbacks.tracker import TRACKERS
 
     return [TRACKERS[name]() for name in dict.fromkeys(names)]
-
-
-def run_show(options: argparse.Namespace) -> None:
-    """Run ``flamma show``."""
-    from flamma.experiments.auditing.audit_files import AUDIT_FILE
-    from flamma.experiments.folder import CONFIG
-    from flamma.experiments.run import Run
-
-    if not (options.dir / CONFIG).exists():
-        if (options.dir / AUDIT_FILE).exists():
-            from flamma.cli.audit import show_audit
-
-            show_audit(options.dir, options.json)
-            return
-        if (options.dir / TABLE_FILE).exists():
-            from flamma.cli.compare import show_comparison
-
-            show_comparison(options.dir, options.json)
-            return
-        _refuse_unfinished(options.dir)
-    print_run(Run.load(options.dir), options.json)
-
-
-def _refuse_unfinished(folder: Path) -> None:
-    """Say of a comparison or an audit without a table that it is not finished."""
-    for runs, command in (("runs", "compare"), ("counterfactuals", "audit")):
-        if (folder / runs).is_dir():
-            raise FlammaError(
-                f"{folder} has no table yet: the flamma {command} that was begun there goes on if "
-                f"it is started again, and flamma report {folder} shows what there is."
-            )
-
-
-def print_run(run: Run, as_json: bool) -> None:
-    """Print what a run came to."""
-    import json
-    from dataclasses import asdict
-
-    summary = run.summary()
-    spent = run.history[-1].privacy if run.history else None
-    for problem in run.problems:
-        print(f"flamma: {run.path}: {problem}.", file=sys.stderr)
-    if as_json:
-        about = {
-            "path": str(run.path),
-            "strategy": run.config.strategy.name,
-            "finished": run.finished,
-            "stopped": None if run.stopped is None else asdict(run.stopped),
-            "params_sha256": run.params_sha256,
-            "problems": list(run.problems),
-        }
-        if spent is not None:
-            about["privacy"] = asdict(spent)
-        print(json.dumps(about | summary.as_json(), indent=2, allow_nan=False))
-        return
-    from flamma.experiments.summary import sample_text
-    from flamma.metrics import shown_in
-    from flamma.reports.document import byte_size
-    from flamma.reports.tables import text_table
-
-    config = run.config
-    print(
-        f"{config.strategy.name} on {config.data.title} ({config.data.split.name}), "
-        f"{config.data.clients} clients, {config.per_round} a round, seed {config.seed}: "
-        f"{summary.rounds} of {config.rounds} rounds\n"
-    )
-    rows = [
-        [metric.title, _number(summary.final.get(name)), _number(summary[name])]
-        for name, metric in shown_in("show", summary.score_kind).items()
-    ]
-    print(text_table(["", "final", "last ten rounds"], rows))
-    if summary.sample is not None:
-        told = sample_text(summary.sample, summary.clients)
-        print(f"Metrics over clients are over {told}, drawn once by the seed.")
-    if summary.personal:
-        print("Metrics over clients are of the clients' own models, not of the global one.")
-    print(
-        f"\nlocal epochs {summary['epochs_total']:.0f}, failures {summary.failures}, "
-        f"abstentions {summary.abstentions}, {summary['seconds']:.1f} s"
-    )
-    if told := _times(summary, config.clock.targets):
-        print(told)
-    if summary.surveyed:
-        print(
-            f"losses asked for before selections: {summary.surveyed:,}, for which "
-            f"{byte_size(summary.bytes_surveys)} of weights were sent"
-        )
-    if summary["follower_gap"] is not None:
-        print(
-            f"worst certificate of a round: follower gap {_number(summary['follower_gap'])}, "
-            f"leader regret {_number(summary['leader_regret'])}, individual rationality "
-            f"slack {_number(summary['individual_rationality_slack'])}"
-        )
-    if spent is not None:
-        print(f"differential privacy: {spent}, noise on the {config.privacy.noise_on}")
-    if run.stopped is not None:
-        print(f"{run.stopped}; flamma resume {run.path} --past-stop goes on")
-    if run.params_sha256:
-        print(f"params_sha256 {run.params_sha256}\nrun directory {run.path}{_large(run.path)}")
-    else:
-        print(f"not finished: flamma resume {run.path}")
-
-
-def _times(summary: Summary, targets: Mapping[str, float]) -> str:
-    """Return the virtual time that a run took, and when it reached its targets, if it has any."""
-    if summary["virtual_seconds"] is None:
-        return ""
-    parts = [f"virtual time {_number(summary['virtual_seconds'])} s"]
-    words = {"seconds_to_accuracy": "accuracy", "seconds_to_fairness": "accuracy_variance"}
-    for name, of in words.items():
-        if of in targets:
-            what = f"{of.replace('_', ' ')} {targets[of]:g}"
-            when = summary[name]
-            reached = "not reached" if when is None else f"reached at {_number(when)} s"
-            parts.append(f"{what} {reached}")
-    return ", ".join(parts)
-
-
-def _large(folder: Path) -> str:
-    """Return the size of a run directory, in brackets, if it is one to know of."""
-    from flamma.files import folder_bytes
-    from flamma.reports.document import byte_size
-
-    size = folder_bytes(folder)
-    return f" ({byte_size(size)})" if size >= TOLD_BYTES else ""
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return "0" if abs(value) < 1e-9 else f"{value:.4g}"

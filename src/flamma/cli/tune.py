@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from flamma.cli.flags import add_settings, settings
 from flamma.cli.interrupts import goes_on_by, same_command
 from flamma.cli.live import LiveLine, Loudness, loudness
 from flamma.cli.parser import Parser
-from flamma.cli.run import add_settings, settings
 from flamma.errors import FlammaError
 
 EXAMPLES = """\

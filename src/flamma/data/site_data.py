@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 import flamma
 from flamma.clients.behaviours import Behaviour
-from flamma.data.build import build_federation, held_out_mask
+from flamma.data.build import build_federation
 from flamma.data.cache import cached_arrays, store_arrays
 from flamma.data.datasets import DATASETS
 from flamma.data.encoding import BYTE_SCALE, SIXTEEN_BIT_SCALE
 from flamma.data.npz_files import read_npz
+from flamma.data.partition import held_out_mask
 from flamma.data.pictures import read_folder, read_parquet
 from flamma.data.site_files import (
     DatasetSlice,

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from flamma.clients.behaviours import BEHAVIOURS, Behaviour, make_behaviour
-from flamma.data.build import DEFAULT_SPLIT, HELD_OUT, VALIDATION_SAMPLES, choose_split
+from flamma.data.build import DEFAULT_SPLIT, VALIDATION_SAMPLES, choose_split
+from flamma.data.partition import HELD_OUT
 from flamma.data.pictures import PictureOptions
 from flamma.data.site_limits import SiteLimits
 from flamma.data.site_preparations import SITE_PREPARATIONS

@@ -11,15 +11,15 @@ import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
+from flamma.data.dealing import by_label, deal_classes, part_sizes, uneven_weights
 from flamma.errors import DataError
-from flamma.numerics import dirichlet, exp, normal, total
+from flamma.numerics import dirichlet
 from flamma.registry import Choice, Registry
 from flamma.seeding import stream
-from flamma.types import Floats, Ints
+from flamma.types import Ints
 
 MIN_SAMPLES = 2
 """The fewest samples of a client: one to train on, one held out."""
@@ -73,7 +73,7 @@ def split_iid(pool: Pool, *, uneven: float = 0.0) -> Ints:
         one client in six larger than 2.7 times the median.
     """
     rng = pool.stream()
-    sizes = part_sizes(pool.labels.size, _weights(pool.clients, uneven, rng), MIN_SAMPLES)
+    sizes = part_sizes(pool.labels.size, uneven_weights(pool.clients, uneven, rng), MIN_SAMPLES)
     return rng.permutation(np.repeat(np.arange(pool.clients), sizes))
 
 
@@ -102,10 +102,10 @@ def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0)
             f"need at least {count * least} samples, but there are {labels.size}."
         )
     rng = pool.stream()
-    order = _by_label(labels, rng)
+    order = by_label(labels, rng)
     present = np.bincount(labels, minlength=pool.classes)
     cuts = present if count % pool.classes == 0 else np.array([labels.size])
-    weights = _weights(count, uneven, rng).reshape(cuts.size, -1)
+    weights = uneven_weights(count, uneven, rng).reshape(cuts.size, -1)
     sizes = np.concatenate(
         [part_sizes(int(n), w, least, "shards") for n, w in zip(cuts, weights, strict=True)]
     )
@@ -138,15 +138,15 @@ def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.
             f"{classes} classes without a client: take more clients or more classes per client."
         )
     rng = pool.stream()
-    held = _deal_classes(clients, each, classes, rng)
-    order = _by_label(labels, rng)
+    held = deal_classes(clients, each, classes, rng)
+    order = by_label(labels, rng)
     sizes = np.bincount(labels, minlength=classes)
     starts = np.concatenate(([0], np.cumsum(sizes)))
     least = -(-MIN_SAMPLES // each)
     owners = np.empty(labels.size, dtype=np.int64)
     for label in range(classes):
         holders = rng.permutation(np.flatnonzero((held == label).any(axis=1)))
-        weights = _weights(holders.size, uneven, rng)
+        weights = uneven_weights(holders.size, uneven, rng)
         parts = part_sizes(int(sizes[label]), weights, least, f"parts of class {label}")
         owners[order[starts[label] : starts[label + 1]]] = np.repeat(holders, parts)
     return owners
@@ -180,7 +180,7 @@ def split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
         if fewest >= MIN_SAMPLES:
             owners = np.empty(labels.size, dtype=np.int64)
             holders = np.tile(np.arange(clients), classes)
-            owners[_by_label(labels, rng)] = np.repeat(holders, parts.ravel())
+            owners[by_label(labels, rng)] = np.repeat(holders, parts.ravel())
             return owners
     raise DataError(
         f"no Dirichlet split with alpha {alpha:g} gave each of {clients} clients {MIN_SAMPLES} of "
@@ -259,54 +259,6 @@ def split_owners(split: Choice, pool: Pool) -> Ints:
             f"the split {split.name!r} did not give every client {MIN_SAMPLES} samples."
         )
     return owners
-
-
-def part_sizes(samples: int, weights: Floats, least: int, what: str = "clients") -> Ints:
-    """Return integer sizes with the given sum: ``least`` each, the rest in proportion to weights.
-
-    Examples
-    --------
-    >>> part_sizes(10, np.array([1.0, 1.0, 2.0]), 1)
-    array([3, 3, 4])
-    """
-    rest = samples - least * weights.size
-    if rest < 0:
-        raise DataError(
-            f"{samples} samples cannot make {weights.size} {what} of at least {least}: take more "
-            f"samples or fewer clients."
-        )
-    ideal = rest * (weights / total(weights))
-    sizes: Ints = np.floor(ideal).astype(np.int64)
-    short = rest - int(sizes.sum())
-    sizes[np.argsort(sizes - ideal, kind="stable")[:short]] += 1
-    sizes += least
-    return sizes
-
-
-def _weights(count: int, uneven: float, rng: np.random.Generator) -> Floats:
-    if not 0 <= uneven <= 5:  # false for NaN too
-        raise DataError(f"uneven must lie between 0 and 5, not {uneven:g}.")
-    return exp(uneven * normal(rng, count))
-
-
-def _by_label(labels: Ints, rng: np.random.Generator) -> Ints:
-    """Return the samples sorted by label, in random order within each."""
-    shuffled = rng.permutation(labels.size)
-    order: Ints = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    return order
-
-
-def _deal_classes(clients: int, each: int, classes: int, rng: np.random.Generator) -> Ints:
-    """Return a row of distinct classes per client, with each class used about equally often.
-
-    The clients of a block take consecutive classes of a random circular order of all classes; a
-    block has as many clients as it takes to use each class equally often.
-    """
-    block = Fraction(classes, each).numerator
-    circles = rng.permuted(np.tile(np.arange(classes), (-(-clients // block), 1)), axis=1)
-    slots = (np.arange(block)[:, None] * each + np.arange(each)) % classes
-    dealt = circles[:, slots].reshape(-1, each)[:clients]
-    return rng.permutation(dealt, axis=0)
 
 
 def _check(pool: Pool) -> None:

@@ -12,7 +12,7 @@ from flamma.experiments.suite import Cell
 from flamma.experiments.summary import Summary, at_budget, score_kind_of
 from flamma.metrics import METRICS, BesideLocalMetric, EqualWorkMetric
 from flamma.metrics.kinds import LAST_ROUNDS
-from flamma.metrics.table import finite_or_none
+from flamma.metrics.readings import finite_or_none
 from flamma.numerics import totals
 from flamma.strategies import competes
 from flamma.strategies.local import Local

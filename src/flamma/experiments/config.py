@@ -12,21 +12,21 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from flamma.clients.behaviours import BehaviourAssignment, assign, read_assignments
+from flamma.clients.behaviours import BehaviourAssignment, read_assignments
 from flamma.clients.clock import ClockConfig
 from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
 from flamma.data.build import choose_split
 from flamma.data.datasets import DATASETS
 from flamma.errors import ConfigError
+from flamma.experiments.config_checks import check_config
 from flamma.experiments.engine import ENGINES, Engine
 from flamma.experiments.evaluation import EvaluationConfig
 from flamma.experiments.ledger import LedgerConfig
-from flamma.experiments.private import check_private
+from flamma.experiments.tables import OWN as OWN
 from flamma.experiments.tables import (
     ConfigTables,
     DataConfig,
-    TrainingConfig,
     WeightsConfig,
     in_our_spelling,
     keys_of_tables,
@@ -37,13 +37,9 @@ from flamma.options import from_table, options_of, to_toml
 from flamma.privacy.table import PrivacyConfig
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy, current_strategy
-from flamma.tasks import metric_names
 from flamma.toml import read_toml
+from flamma.training.table import TrainingConfig
 from flamma.types import Plan
-
-OWN = "own"
-"""What a configuration calls data or a model that were given from Python, or that sites bring."""
-
 
 YOUNGER_KEYS = ("metric",)
 """Keys of ``[evaluation]`` that are written only if they are set."""
@@ -75,83 +71,7 @@ class Config:
     clock: ClockConfig = field(default_factory=ClockConfig)
 
     def __post_init__(self) -> None:
-        positive = {
-            "rounds": self.rounds,
-            "per_round": self.per_round,
-            "data.clients": self.data.clients,
-            "training.batch_size": self.training.batch_size,
-            "training.epochs": self.training.epochs,
-        }
-        for name, value in positive.items():
-            if value < 1:
-                raise ConfigError(f"{name} must be at least 1, not {value}.")
-        if self.seed < 0:
-            raise ConfigError(f"seed must be at least 0, not {self.seed}.")
-        if self.per_round > self.data.clients:
-            raise ConfigError(
-                f"per_round is {self.per_round}, but there are only {self.data.clients} clients: "
-                f"lower per_round or raise data.clients."
-            )
-        self.training.check()
-        if self.weights.start and self.weights.freeze and self.engine.clients_hold_data:
-            raise ConfigError(
-                "frozen weights of a file do not travel to sites: leave out model.start or "
-                "model.freeze."
-            )
-        self._check_measures()
-        self._check_behaviours()
-        check_private(self.privacy, self.strategy, self.data.clients)
-        if self.training.has_own_augmentation and not self.engine.controls_clients:
-            raise ConfigError(
-                "an augmentation of your own must have a name where clients are other processes: "
-                "give it an entry point, or use the local engine."
-            )
-        if self.training.optimiser != TrainingConfig.optimiser and self.strategy.needs_sgd:
-            raise ConfigError(
-                f"{self.strategy.name} takes clients' updates for sums of gradients, which those "
-                f"of {self.training.optimiser.name} are not: use training.optimiser sgd."
-            )
-        if self.strategy.pools_data and not self.engine.controls_clients:
-            raise ConfigError(
-                f"{self.strategy.name} trains on all clients' data in one place: use the local "
-                f"engine."
-            )
-        self._check_clock()
-
-    def _check_measures(self) -> None:
-        """Refuse a loss or a metric that there is not; the task's are known with the data."""
-        if self.training.loss not in ("", OWN):
-            raise ConfigError(
-                f"training.loss is left out or {OWN}, not {quoted(self.training.loss)}: give a "
-                f"function to flamma.run(loss=...)."
-            )
-        known = [OWN, *metric_names()]
-        if self.evaluation.metric and self.evaluation.metric not in known:
-            raise ConfigError(unknown("metric", self.evaluation.metric, known))
-
-    def _check_clock(self) -> None:
-        """Refuse virtual time where clients' time is their own."""
-        if self.engine.controls_clients:
-            return
-        if self.strategy.asynchronous:
-            raise ConfigError(
-                f"{self.strategy.name} is asynchronous, in virtual time, which the engine "
-                f"{self.engine.name} has not: use the local engine, or another strategy."
-            )
-        if self.clock.is_on:
-            raise ConfigError(
-                f"the engine {self.engine.name} has no virtual clock: leave out the table "
-                f"[clock], or use the local engine."
-            )
-
-    def _check_behaviours(self) -> None:
-        """Refuse behaviours that cannot be assigned, or that the engine's clients do not take."""
-        if self.behaviours and not self.engine.gives_behaviours:
-            raise ConfigError(
-                f"clients of the engine {self.engine.name} do not take their behaviour from the "
-                f"table [behaviours]: put behaviour = {{name = ...}} into the site.toml of a site."
-            )
-        assign(self.behaviours, self.data.clients, self.seed)
+        check_config(self)
 
     def with_settings(self, settings: Mapping[str, Any]) -> Config:
         """Return the configuration with dotted settings, such as ``engine.processes``, put in."""

@@ -31,7 +31,8 @@ from flamma.flower.handshake import (
     shake_hands,
     wait_for_nodes,
 )
-from flamma.flower.named_arrays import NamedArrays, mean_of_whole
+from flamma.flower.model_arrays import ModelArrays
+from flamma.flower.named_arrays import NamedArrays
 from flamma.flower.refusals import check_own_app
 from flamma.metrics import evaluate, shown_in
 from flamma.records import RoundRecord
@@ -97,7 +98,7 @@ class FlowerStrategy(Strategy):
 
     _state: State
     _offer: Offer
-    _form: NamedArrays
+    _model: ModelArrays
     _trust: Trust
     _known: ConnectedClients | None = None
 
@@ -188,7 +189,7 @@ class FlowerStrategy(Strategy):
         rng = stream(self._config.seed, "select", self._state.round + 1)
         self._offer = self._config.strategy.offer(self._state, present, rng)
         how = ConfigRecord({"config": self._config.as_toml()})
-        own = self._own_arrays(self._trained(arrays))
+        own = self._model.sender(self._download, self._trained(arrays))
         messages = []
         for terms in self._offer.terms:
             content = RecordDict({"arrays": own(terms.client), "config": config})
@@ -216,19 +217,19 @@ class FlowerStrategy(Strategy):
         )
         record = certified(record, self._offer, self._clients.costs)
         self.history.append(record)
-        self._average_whole(record, reports, whole)
+        self._model = self._model.after(record, reports, whole)
         for client, reason in record.failed.items():
             name = self._clients.names[client]
             log(WARNING, "client %s of round %s: %s", name, record.round, reason)
         if not record.used:
             log(ERROR, "round %s is empty: %s", record.round, why_empty([record]))
-        return self._arrays(self._state.served), round_metrics(record)
+        return self._model.arrays(self._state.served), round_metrics(record)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Ask every connected client to evaluate the model, its own where each has one."""
-        connected, own = set(grid.get_node_ids()), self._own_arrays(arrays)
+        connected, own = set(grid.get_node_ids()), self._model.sender(self._download, arrays)
         return [
             Message(
                 RecordDict({"arrays": own(client), "config": config}), node, MessageType.EVALUATE
@@ -269,14 +270,15 @@ class FlowerStrategy(Strategy):
         self._config = self._config.with_settings({"rounds": rounds, "data.clients": len(nodes)})
         if self._config.strategy.wants_validation and self._validate is None:
             raise FlammaError(f"{self.name} needs validate=..., which scores arrays.")
-        self._form = NamedArrays.of(arrays, self._trainable)
-        params, self._whole = self._form.flatten(arrays)
+        form = NamedArrays.of(arrays, self._trainable)
+        params, whole = form.flatten(arrays)
+        self._model = ModelArrays(form, whole)
         self._known, self._trust = believed(self._known, self._limits)
         population = Population(
             self._known.samples,
             self._known.costs,
-            self._form.trainable_size,
-            trainable_sizes=self._form.trainable_sizes,
+            form.trainable_size,
+            trainable_sizes=form.trainable_sizes,
         )
         self._state = self._config.strategy.init(params, population)
         self._offer = Offer(0, ())
@@ -286,24 +288,14 @@ class FlowerStrategy(Strategy):
     def _download(self) -> Download:
         return self._config.strategy.download(self._state)
 
-    def _own_arrays(self, common: ArrayRecord) -> Callable[[int], ArrayRecord]:
-        """Return what says which arrays a client is sent: those of all, or a model of its own."""
-        download = self._download
-        if download.model_for is None:
-            return lambda client: common
-        return lambda client: self._arrays(download.model(client))
-
     def _trained(self, served: ArrayRecord) -> ArrayRecord:
         """Return the arrays that clients train, which need not be those that are served."""
         state = self._state
-        return served if state.served is state.params else self._arrays(state.params)
-
-    def _arrays(self, params: Params) -> ArrayRecord:
-        return self._form.restore(params, self._whole)
+        return served if state.served is state.params else self._model.arrays(state.params)
 
     def _validate_params(self, params: Params) -> tuple[float, float]:
         assert self._validate is not None
-        return self._validate(self._arrays(params))
+        return self._validate(self._model.arrays(params))
 
     def _read(self, client: int, reply: Message) -> tuple[Report, dict[str, NDArray[Any]]]:
         terms = next((terms for terms in self._offer.terms if terms.client == client), None)
@@ -311,26 +303,8 @@ class FlowerStrategy(Strategy):
             raise MessageError("it was not asked")
         epoch_range = self._config.strategy.epoch_range(terms)
         return read_reply(
-            reply, lambda content: read_update(client, content, self._form, epoch_range)
+            reply, lambda content: read_update(client, content, self._model.form, epoch_range)
         )
-
-    def _average_whole(
-        self,
-        record: RoundRecord,
-        reports: Iterable[Report],
-        whole: dict[int, dict[str, NDArray[Any]]],
-    ) -> None:
-        """Average the integer arrays of the accepted updates, in the order of the clients."""
-        used = [
-            r
-            for r in sorted(reports, key=lambda r: r.client)
-            if r.params is not None
-            and r.client in record.selected
-            and r.client not in record.failed
-        ]
-        if used and self._form.whole:
-            weights = [float(r.samples) for r in used]
-            self._whole = mean_of_whole([whole[r.client] for r in used], weights)
 
 
 class FlammaStrategy(FlowerStrategy):

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from flamma.errors import FlammaError
 from flamma.metrics.functions import check_percent
 from flamma.metrics.kinds import Metric, Place, ScoreMetric, TimeToMetric
-from flamma.metrics.table import METRICS, finite_or_none
+from flamma.metrics.readings import finite_or_none
+from flamma.metrics.table import METRICS
 from flamma.records import Evaluation, RoundRecord
 from flamma.types import ACCURACY_SCORE, ScoreKind, Scores
 

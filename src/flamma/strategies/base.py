@@ -32,7 +32,7 @@ from flamma.strategies.exchange import Answers as Answers
 from flamma.strategies.exchange import Inspect as Inspect
 from flamma.strategies.exchange import KeepingState as KeepingState
 from flamma.strategies.exchange import Offer as Offer
-from flamma.strategies.exchange import Release, lost_what_they_kept, one_each, well_formed_report
+from flamma.strategies.exchange import Release, lost_what_they_kept, record_of
 from flamma.strategies.exchange import S as S
 from flamma.strategies.exchange import Screened as Screened
 from flamma.strategies.exchange import SecondsOf as SecondsOf
@@ -40,6 +40,7 @@ from flamma.strategies.exchange import ServerReads as ServerReads
 from flamma.strategies.exchange import State as State
 from flamma.strategies.exchange import Validate as Validate
 from flamma.strategies.server_training import TrainServer, server_task, update_by
+from flamma.strategies.well_formed import well_formed_reports
 from flamma.types import (
     ClientVectors,
     Download,
@@ -255,15 +256,7 @@ class Strategy(ABC, Generic[S]):
         than the client had when it introduced itself, is left out and recorded with its reason.
         ``release`` puts noisy models in the place of well-formed ones before all else.
         """
-        # Clients that did not introduce themselves are taken to have one sample each.
-        introduced = bool((state.samples > 1).any())
-        told = state.samples if introduced else np.full_like(state.samples, 2**62)
-        well_formed = tuple(
-            well_formed_report(
-                report, state.params.size, self.epoch_range(terms), told[report.client]
-            )
-            for report, terms in zip(one_each(offer, reports), offer.terms, strict=True)
-        )
+        well_formed = well_formed_reports(state, offer, reports, self.epoch_range)
         if release is not None:
             well_formed = release(state.params, offer.round, well_formed)
         screened = self.screen(state, offer, well_formed, inspect)
@@ -280,21 +273,11 @@ class Strategy(ABC, Generic[S]):
         if isinstance(after, KeepingState):
             flags = lost_what_they_kept(after, accepted) | flags
             after = after.having_heard(accepted)
-        contributions = tuple(terms.contribution for terms in offer.terms)
-        record = RoundRecord(
-            round=offer.round,
-            selected=offer.selected,
-            abstained=abstained,
-            failed={r.client: r.failure for r in answers if r.failure},
-            decay_factor=offer.decay_factor,
-            local_epochs=tuple(r.epochs for r in answers),
-            contributions=None if any(map(math.isnan, contributions)) else contributions or None,
+        record = record_of(
+            offer,
+            screened,
+            flags,
             epochs_total=sum(r.epochs + self._own_epochs(r) for r in answers),
-            decay_factors=offer.decay_factors,
-            credited=screened.credited,
-            fines=screened.fines,
-            flags=flags,
-            inspected=screened.inspected,
             payments=self.payments(after, came_back),
         )
         return replace(after, round=offer.round), record

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self, TypeVar
 
-import numpy as np
-
 from flamma.aggregators import Reference
 from flamma.game import Game
+from flamma.records import RoundRecord
 from flamma.types import Ints, LocalTask, Params, Report, Terms
 
 Validate = Callable[[Params], tuple[float, float]]
@@ -140,40 +140,30 @@ class Answers:
     screened: Screened | None = None
 
 
-def one_each(offer: Offer, reports: Sequence[Report]) -> list[Report]:
-    """Return one report for each selected client, in order; a failed one where none was sent."""
-    by_client: dict[int, Report] = {}
-    for report in sorted(reports, key=lambda r: r.client):
-        by_client.setdefault(report.client, report)
-    missing = "no answer"
-    return [
-        by_client.get(c) or Report(c, params=None, samples=0, epochs=0, failure=missing)
-        for c in offer.selected
-    ]
-
-
-def well_formed_report(report: Report, size: int, epochs: tuple[int, int], told: int) -> Report:
-    """Return the report as it is, or without its weights and with the reason.
-
-    A failed or refused report has done no epochs that count.
-    """
-    reason = ""
-    fewest, most = epochs
-    if report.failure:
-        return replace(report, params=None, epochs=0)
-    if report.params is None:
-        return replace(report, epochs=0)
-    if report.params.shape != (size,) or report.params.dtype != np.float32:
-        reason = f"refused: {report.params.dtype} weights of shape {report.params.shape}"
-    elif not np.isfinite(report.params).all():
-        reason = "refused: weights that are not finite"
-    elif report.samples <= 0:
-        reason = f"refused: {report.samples} samples"
-    elif report.samples > told:
-        reason = f"refused: {report.samples} samples of a client that had {told}"
-    elif not fewest <= report.epochs <= most:
-        allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        reason = f"refused: {report.epochs} epochs where {allowed} were on offer"
-    elif report.loss < 0:
-        reason = f"refused: a loss of {report.loss:g}"
-    return replace(report, params=None, epochs=0, failure=reason) if reason else report
+def record_of(
+    offer: Offer,
+    screened: Screened,
+    flags: Mapping[int, str],
+    *,
+    epochs_total: int,
+    payments: tuple[float, ...] | None,
+) -> RoundRecord:
+    """Return the record of a round, as far as a strategy knows it."""
+    answers = screened.answers
+    contributions = tuple(terms.contribution for terms in offer.terms)
+    return RoundRecord(
+        round=offer.round,
+        selected=offer.selected,
+        abstained=tuple(r.client for r in answers if r.abstained),
+        failed={r.client: r.failure for r in answers if r.failure},
+        decay_factor=offer.decay_factor,
+        local_epochs=tuple(r.epochs for r in answers),
+        contributions=None if any(map(math.isnan, contributions)) else contributions or None,
+        epochs_total=epochs_total,
+        decay_factors=offer.decay_factors,
+        credited=screened.credited,
+        fines=screened.fines,
+        flags=flags,
+        inspected=screened.inspected,
+        payments=payments,
+    )

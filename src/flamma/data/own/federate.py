@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from flamma.data.build import HELD_OUT, partition, pool_size
 from flamma.data.cells import Label, shown_names
 from flamma.data.federated import FederatedData
 from flamma.data.own.adapters import gather
 from flamma.data.own.gathered import GatheredSamples
 from flamma.data.own.targets import class_numbers
+from flamma.data.partition import HELD_OUT, partition, pool_size
 from flamma.data.splits import MIN_SAMPLES, Pool
 from flamma.errors import DataError
 from flamma.registry import Choice

@@ -1,7 +1,4 @@
-"""The client's side of a run: its data, its cost, and how it carries out an order.
-
-torch is imported only if it is needed.
-"""
+"""The client's side of a run: its data, its cost, and how it carries out an order."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -22,11 +18,16 @@ from flamma.engines.flower.conduct import ClientConduct, Memory
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import read_configuration
 from flamma.engines.flower.site_agreement import told_labels
-from flamma.engines.flower.site_module import site_module
+from flamma.engines.flower.site_trainers import (
+    first_params,
+    lanes_plan,
+    measures_of,
+    site_lanes_trainer,
+    site_torch_trainer,
+)
 from flamma.engines.outcomes import one_line, outcome_of, training_report
 from flamma.errors import ConfigError
-from flamma.experiments.config import OWN, Config
-from flamma.tasks import Measures, measures_for
+from flamma.experiments.config import Config
 from flamma.training.jobs import (
     Trained,
     Trainer,
@@ -34,7 +35,7 @@ from flamma.training.jobs import (
     training_stream,
     used_samples,
 )
-from flamma.training.lanes import LanesTrainer, available
+from flamma.training.lanes import available
 from flamma.types import (
     NO_VECTORS,
     Download,
@@ -236,9 +237,9 @@ class Site:
     def _trainer(self, order: Order) -> Trainer:
         shape, classes = tuple(self.data.shape), order.classes or self.data.classes
         if order.trainer == "lanes":
-            return _lanes(self.text, shape, classes, self._plan(shape, classes))
+            return site_lanes_trainer(self.text, shape, classes, self._plan(shape, classes))
         if order.trainer == "torch":
-            return _torch(self.text, shape, classes, self.data.task)
+            return site_torch_trainer(self.text, shape, classes, self.data.task)
         raise ConfigError(f"there is no trainer {order.trainer!r}.")
 
     def _plan(self, shape: tuple[int, ...], classes: int) -> bytes:
@@ -249,66 +250,6 @@ class Site:
             plan = lanes_plan(self.text, shape, classes)
             self.memory[name] = plan
         return plan
-
-
-# A process that lives on, as those of a simulation do, makes its trainer once.
-@lru_cache(maxsize=1)
-def _lanes(text: str, shape: tuple[int, ...], classes: int, plan: bytes) -> Trainer:
-    config = read_configuration(text)
-    training, words = config.training, np.frombuffer(plan, dtype=np.int64)
-    return LanesTrainer(words, shape, training.batch_size, training.momentum, rule=training.rule)
-
-
-@lru_cache(maxsize=1)
-def _torch(text: str, shape: tuple[int, ...], classes: int, task: str) -> Trainer:
-    import torch
-
-    from flamma.models.flat import FlatModel
-    from flamma.training.augmentations import augmentation_of
-    from flamma.training.choose import TrainerSettings, torch_trainer
-    from flamma.training.torch_trainer import pick_device
-
-    torch.set_num_threads(1)  # more threads would sum up in another order
-    config = read_configuration(text)
-    training = config.training
-    model = FlatModel(site_module(config, shape, classes), pick_device(training.device))
-    wanted = TrainerSettings(
-        shape,
-        training.batch_size,
-        training.momentum,
-        precision=training.precision,
-        measures=measures_of(text, task),
-        rule=training.rule,
-        augment=augmentation_of(training.augmentation),
-    )
-    return torch_trainer(model, wanted)
-
-
-@lru_cache(maxsize=1)
-def measures_of(text: str, task: str) -> Measures:
-    """Return the loss and the metric of a run for data of a task."""
-    config = read_configuration(text)
-    if OWN in (config.training.loss, config.evaluation.metric):
-        raise ConfigError("a loss or metric of your own cannot be sent to other processes.")
-    return measures_for(task, config.evaluation.metric)
-
-
-@lru_cache(maxsize=1)
-def lanes_plan(text: str, shape: tuple[int, ...], classes: int) -> bytes:
-    """Return the plan by which the lanes train the run's model."""
-    from flamma.training.lanes.plan import plan_of
-
-    plan, reason = plan_of(site_module(read_configuration(text), shape, classes), shape)
-    if plan is None:
-        raise ConfigError(f"the trainer lanes cannot be used: {reason}.")
-    return plan.tobytes()
-
-
-def first_params(text: str, shape: tuple[int, ...], classes: int) -> Params:
-    """Return the model's initial weights."""
-    from flamma.models.flat import FlatModel
-
-    return FlatModel(site_module(read_configuration(text), shape, classes)).read()
 
 
 def check_address(order: Order, name: str, number: int | None) -> None:

@@ -13,19 +13,18 @@ import numpy as np
 
 from flamma.aggregators import SERVER_UPDATE
 from flamma.clients.behaviours import TrueClients
-from flamma.clients.clock import Traffic, VirtualClock
+from flamma.clients.clock import VirtualClock
 from flamma.clients.faults import Faults
 from flamma.errors import StrategyError
-from flamma.game import certify, client_utility, server_utility
+from flamma.federation.certification import certified
+from flamma.federation.timing import Timing
 from flamma.metrics import evaluate
 from flamma.privacy import PrivateRounds, losses_refused
-from flamma.records import RoundGame, RoundRecord, Survey, Warmup
+from flamma.records import RoundRecord, Survey, Warmup
 from flamma.seeding import stream
 from flamma.strategies.base import Inspect, Offer, S, Strategy
-from flamma.strategies.flights import FlightState
 from flamma.types import (
     Download,
-    Floats,
     Ints,
     LocalTask,
     Params,
@@ -99,6 +98,11 @@ class Federation(Generic[S]):
     privacy: PrivateRounds | None = None
     clock: VirtualClock | None = None
 
+    @property
+    def timing(self) -> Timing[S]:
+        """Who gives no answer, and how the virtual time passes."""
+        return Timing(self.strategy, self.seed, self.faults, self.clock)
+
     def rounds(self, state: S, elapsed: float = 0.0) -> Iterator[Finished[S]]:
         """Go on from a state until the plan's last round, yielding every finished round.
 
@@ -113,12 +117,12 @@ class Federation(Generic[S]):
             started, number = time.perf_counter(), state.round + 1
             present = np.flatnonzero(self.faults.available(self.seed, number, population.clients))
             state, survey, asking = self._surveyed(state, present)
-            state = self._advanced(state, present)
+            state = self.timing.advanced(state, present)
             offer = self.strategy.offer(state, present, stream(self.seed, "select", number))
             offered = time.perf_counter()
             download = strategy.download(state)
             reports = self._answers(download, offer)
-            elapsed = self._time(state, elapsed + asking, download, offer)
+            elapsed = self.timing.elapsed(state, elapsed + asking, download, offer)
             trained = time.perf_counter()
             state, record = strategy.aggregate(
                 state,
@@ -160,34 +164,6 @@ class Federation(Generic[S]):
     def _due(self, number: int) -> bool:
         return number % self.evaluate_every == 0 or number == self.strategy.plan.rounds
 
-    def _advanced(self, state: S, present: Ints) -> S:
-        """Return the state in which clients have answered that need not wait for each other."""
-        if not self.strategy.asynchronous:
-            return state
-        assert self.clock is not None
-        waited, sent = self.clock.waited, self._traffic(self.strategy.download(state))
-        rng = stream(self.seed, "select", state.round + 1)
-        return self.strategy.advance(state, present, rng, lambda terms: waited(terms, sent))
-
-    def _time(self, state: S, elapsed: float, download: Download, offer: Offer) -> float:
-        """Return the virtual time when the answers of an offer have come."""
-        if isinstance(state, FlightState):
-            return state.now
-        if self.clock is None:
-            return elapsed
-        struck = self.faults.strike(self.seed, offer.round, offer.selected)
-        return elapsed + self.clock.round_seconds(offer.terms, struck, self._traffic(download))
-
-    def _traffic(self, download: Download) -> Traffic:
-        """Return the bytes that a client exchanges with the server in a round."""
-        return traffic(download) if self.strategy.sends_models else Traffic(0, 0)
-
-    def _struck(self, download: Download, offer: Offer) -> dict[int, str]:
-        """Return who gives no answer by simulated faults or the virtual clock, and why."""
-        sent = self._traffic(download)
-        late = {} if self.clock is None else self.clock.late(offer.terms, sent)
-        return late | self.faults.strike(self.seed, offer.round, offer.selected)
-
     def _surveyed(self, state: S, present: Ints) -> tuple[S, Survey | None, float]:
         """Return the state that knows the losses it asked for, who was asked, and its seconds."""
         number = state.round + 1
@@ -206,21 +182,22 @@ class Federation(Generic[S]):
                 losses[report.client] = report.loss
         sent = int(asked.size) * state.params.nbytes
         survey = Survey(int(asked.size), failed, sent)
-        return self.strategy.hear(state, losses), survey, self._time(state, 0.0, download, offer)
+        seconds = self.timing.elapsed(state, 0.0, download, offer)
+        return self.strategy.hear(state, losses), survey, seconds
 
     def _answers(self, download: Download, offer: Offer) -> list[Report]:
         """Let the clients play, except those whom simulated faults keep from answering."""
         asks = any(terms.wants_loss or terms.wants_trained_loss for terms in offer.terms)
         if asks and self.privacy is not None:
             raise StrategyError(losses_refused(self.strategy.name))
-        struck = self._struck(download, offer)
+        struck = self.timing.struck(download, offer)
         kept = [terms for terms in offer.terms if terms.client not in struck]
         lost = [Report(c, None, 0, 0, failure=reason) for c, reason in struck.items()]
         return [*self.clients.play(download, kept), *lost]
 
     def _counted(self, record: RoundRecord, state: S, survey: Survey | None) -> RoundRecord:
         """Return the record with its traffic: vectors of weights, not the few numbers beside."""
-        down, up = self._traffic(self.strategy.download(state))
+        down, up = self.timing.traffic(self.strategy.download(state))
         surveyed = 0 if survey is None else survey.bytes_down
         return replace(
             record,
@@ -233,7 +210,7 @@ class Federation(Generic[S]):
         """Return the record with what clients really did, where some need not tell the truth."""
         if not self.truth.behaviours:
             return record
-        struck = self._struck(download, offer)  # these did nothing
+        struck = self.timing.struck(download, offer)  # these did nothing
         present = tuple(client for client in offer.selected if client not in struck)
         done = [
             self.truth.effort(terms, present) if terms.client in present else None
@@ -258,76 +235,3 @@ def evaluated(report: Report) -> Report:
     if report.failure or (math.isfinite(report.loss) and report.loss >= 0):
         return report
     return replace(report, failure=f"refused: a loss of {report.loss:g}")
-
-
-def traffic(download: Download) -> Traffic:
-    """Return the bytes of weights that one client receives, and those that it sends back."""
-    size = download.params.nbytes
-    return Traffic(size + (0 if download.extra is None else download.extra.nbytes), size)
-
-
-def certified(record: RoundRecord, offer: Offer, costs: Floats | None) -> RoundRecord:
-    """Return the record with the game of the round, certified for the clients that answered.
-
-    Their true costs are used where they are known. Where clients have decay factors of their own,
-    each is measured by its own, and the leader's regret is what these cost the server against the
-    best common one. Without a game, or without an answer, there is nothing to certify.
-    """
-    game = offer.game
-    answered = [k for k, c in enumerate(record.selected) if c not in record.failed]
-    if game is None:
-        return replace(record, client_utilities=_paid_utilities(record, costs))
-    record = replace(
-        record,
-        game=RoundGame(
-            price=game.price,
-            decay_bounds=game.decay_bounds,
-            epoch_bounds=game.epoch_bounds,
-            whole_epochs=game.whole_epochs,
-            costs=tuple(game.costs.tolist()),
-            effective=offer.effective,
-            measure=offer.measure,
-        ),
-    )
-    if not answered:
-        return record
-    taken = game.costs[answered]
-    true = taken if costs is None else costs[np.array(record.selected)[answered]]
-    played = game.replace(
-        contributions=game.contributions[answered],
-        costs=np.where(np.isnan(true), taken, true),
-        whole_epochs=True,  # what clients really play, whatever the server solved for
-    )
-    epochs = np.array(record.local_epochs)[answered]
-    own = record.decay_factors is not None
-    gamma = np.array(record.decay_factors)[answered] if own else np.array(record.decay_factor)
-    utilities: list[float | None] = [None] * len(record.selected)
-    worth = client_utility(played, gamma, epochs, one_each=own)
-    for k, utility in zip(answered, worth, strict=True):
-        utilities[k] = float(utility)
-    if record.credited or record.efforts or record.fines:
-        for k, cost in zip(answered, played.costs, strict=True):
-            utilities[k] = record.payment(k) - float(cost) * record.effort(k)
-    return replace(
-        record,
-        certificate=certify(played, gamma, epochs),
-        server_utility=float(server_utility(played, gamma, epochs, one_each=own)),
-        client_utilities=tuple(utilities),
-    )
-
-
-def _paid_utilities(record: RoundRecord, costs: Floats | None) -> tuple[float | None, ...] | None:
-    """Return what clients earn less their cost where they are paid without a game of epochs.
-
-    None where nobody is paid, or where no cost is known.
-    """
-    if record.payments is None or costs is None:
-        return None
-    utilities = (
-        record.payment(place) - float(costs[client]) * record.effort(place)
-        for place, client in enumerate(record.selected)
-    )
-    return tuple(
-        None if client in record.failed or math.isnan(utility) else utility
-        for client, utility in zip(record.selected, utilities, strict=True)
-    )
