@@ -51,6 +51,10 @@ def compiled(folder: str) -> ctypes.CDLL:
     library = ctypes.CDLL(target)
     library.forward.argtypes = [ctypes.c_int] * 2 + [ctypes.c_void_p] * 4
     library.backward.argtypes = [ctypes.c_int] * 2 + [ctypes.c_void_p] * 5
+    library.strided_forward.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 3
+    library.strided_backward.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 5
+    library.norm_forward.argtypes = [ctypes.c_int] * 2 + [ctypes.c_void_p] * 6
+    library.norm_backward.argtypes = [ctypes.c_int] * 2 + [ctypes.c_void_p] * 9
     return library
 
 
@@ -70,16 +74,19 @@ def race(calls: dict[str, Call], repeats: int, inner: int) -> dict[str, float]:
 class Layer:
     """A convolution: its numbers in torch's layouts and in the prototype's."""
 
-    def __init__(self, library: ctypes.CDLL, shape: int) -> None:
+    def __init__(
+        self, library: ctypes.CDLL, shape: int, results: list[torch.Tensor] | None = None
+    ) -> None:
         channels, side, _ = SHAPES[shape]
         self.library, self.shape, self.channels, self.side = library, shape, channels, side
         self.x, self.dy = torch.randn(2, BATCH, channels, side, side)
         self.w = torch.randn(channels, channels, 3, 3) / (3 * channels**0.5)
         self.mine_x, self.mine_dy = self.packed(self.x), self.packed(self.dy)
         self.mine_w = self.w.permute(2, 3, 1, 0).contiguous()
-        self.y, self.dx = torch.zeros_like(self.mine_x), torch.zeros_like(self.mine_x)
         self.u = torch.zeros(POINTS * (channels * channels + LINE))
-        self.dw = torch.zeros_like(self.mine_w)
+        self.y, self.dx, self.dw = results or [
+            torch.zeros_like(like) for like in (self.mine_x, self.mine_x, self.mine_w)
+        ]
         self.given = {layout: self.as_layout(layout) for layout in LAYOUTS}
 
     def packed(self, x: torch.Tensor) -> torch.Tensor:
@@ -158,10 +165,8 @@ def compare(layer: Layer, repeats: int) -> dict[str, dict[str, float]]:
     """Print a row per direction, and return all times."""
     times = {}
     for direction in DIRECTIONS:
-        layer.call("largest tile", "forward")()
         calls = {layout: layer.torch_call(layout, direction) for layout in LAYOUTS}
-        for method in METHODS:
-            calls[method] = prepared(layer, method, direction)
+        calls |= {method: layer.call(method, direction) for method in METHODS}
         times[direction] = best = race(calls, repeats, inner=8)
         theirs = min(LAYOUTS, key=best.__getitem__)
         ratio = best[theirs] / min(best[method] for method in METHODS)
@@ -171,11 +176,6 @@ def compare(layer: Layer, repeats: int) -> dict[str, dict[str, float]]:
             f"| {best[theirs]:.0f} ({theirs}) | {mine} | {ratio:.2f} |"
         )
     return times
-
-
-def prepared(layer: Layer, method: str, direction: str) -> Call:
-    # Times do not depend on whose transformed weights there are; the errors were checked before.
-    return layer.call(method, direction)
 
 
 def fastest(times: dict[str, dict[str, float]], names: list[str]) -> str:
@@ -197,7 +197,12 @@ def chain(layers: list[Layer], call_of: Callable[[Layer, str], Call]) -> Call:
 def chains(
     library: ctypes.CDLL, all_times: list[dict[str, dict[str, float]]], repeats: int
 ) -> dict[str, float]:
-    layers = [Layer(library, shape) for shape, size in enumerate(SHAPES) for _ in range(size[2])]
+    layers = []
+    for shape, (_, _, count) in enumerate(SHAPES):
+        first = Layer(library, shape)
+        # Results are dropped at once, so that torch's take the same memory again: so do these.
+        results = [first.y, first.dx, first.dw]
+        layers += [first, *(Layer(library, shape, results) for _ in range(count - 1))]
     mine = [fastest(times, METHODS) for times in all_times]
     theirs = [fastest(times, LAYOUTS) for times in all_times]
     calls = {
@@ -210,12 +215,14 @@ def chains(
     return race(calls, repeats, inner=2)
 
 
+def network() -> torch.nn.Sequential:
+    shape, options = (3, 32, 32), {"width": 0.25, "norm": "group", "stem_stride": 2}
+    return build_model("resnet18", shape, 10, 0, **options).train()
+
+
 def step_of(layout: torch.memory_format) -> Call:
     """Return torch's step of training with the given layout."""
-    module = build_model(
-        "resnet18", (3, 32, 32), 10, 0, width=0.25, norm="group", stem_stride=2
-    ).train()
-    module.to(memory_format=layout)
+    module = network().to(memory_format=layout)
     x = torch.randn(BATCH, 3, 32, 32).to(memory_format=layout)
     y = torch.randint(0, 10, (BATCH,))
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
