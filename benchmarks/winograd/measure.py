@@ -8,7 +8,7 @@ prototype's times, since weights change with every step. Then the same for all t
 after the other, forth and back, with memory of their own as in a step; and what a training step
 would come to, with everything else as torch's profiler has it.
 
-    python benchmarks/winograd/measure.py [--repeats 15]
+    python benchmarks/winograd/measure.py [--repeats 15] [--march native]
 """
 
 from __future__ import annotations
@@ -36,18 +36,30 @@ LAYOUTS = ["contiguous", "channels last", "blocked"]
 TOLERANCE = 2e-5  # of the largest number of a result in double precision
 POINTS = 36
 LINE = 16  # numbers between the points of transformed weights
-FLAGS = ["-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-Wno-psabi"]
+FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-Wno-psabi"]
 # A zero beyond the edge drops out of a transform when it is compiled.
 FLAGS += ["-fno-signed-zeros", "-ffinite-math-only", "-fno-trapping-math", "-ffp-contract=fast"]
 
 Call = Callable[[], object]
 
 
-def compiled(folder: str) -> ctypes.CDLL:
+def started(doc: str, repeats: int) -> tuple[ctypes.CDLL, int]:
+    """Read the command line, compile the prototype and return it with the number of repeats."""
+    parser = argparse.ArgumentParser(description=doc.split("\n")[0])
+    parser.add_argument("--repeats", type=int, default=repeats)
+    parser.add_argument("--march", default="native", help="x86-64-v3 for AVX2 alone")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        return compiled(folder, options.march), options.repeats
+
+
+def compiled(folder: str, march: str) -> ctypes.CDLL:
     """Compile the prototype; vectors are those of the compiled trainer."""
     source, target = Path(__file__).with_name("convolution.cpp"), f"{folder}/convolution.so"
-    headers = Path(lanes.__file__).parent
-    subprocess.run(["g++", *FLAGS, f"-I{headers}", str(source), "-o", target], check=True)
+    flags = [*FLAGS, f"-march={march}", f"-I{Path(lanes.__file__).parent}"]
+    subprocess.run(["g++", *flags, str(source), "-o", target], check=True)
     library = ctypes.CDLL(target)
     library.forward.argtypes = [ctypes.c_int] * 2 + [ctypes.c_void_p] * 4
     library.backward.argtypes = [ctypes.c_int] * 2 + [ctypes.c_void_p] * 5
@@ -133,24 +145,30 @@ class Layer:
         weights = u if how else w
         return lambda: self.library.backward(self.shape, how, x, dy, weights, wanted_x, wanted_w)
 
+    def results(self, method: str) -> list[torch.Tensor]:
+        """Return output and gradients, in torch's layout."""
+        if method == "torch":
+            backward = self.torch_call("contiguous", "both gradients")
+            return [self.torch_call("contiguous", "forward")(), *backward()[:2]]
+        self.call(method, "forward")()
+        self.call(method, "both gradients")()
+        return [self.unpacked(self.y), self.unpacked(self.dx), self.dw.permute(3, 2, 0, 1)]
+
     def errors(self, method: str) -> list[float]:
         """Return the largest error of output and gradients, of the largest number of each."""
         x, w = (numbers.double().requires_grad_() for numbers in (self.x, self.w))
         y = conv2d(x, w, padding=1)
         y.backward(self.dy.double())
-        self.call(method, "forward")()
-        self.call(method, "both gradients")()
-        mine = [self.unpacked(self.y), self.unpacked(self.dx), self.dw.permute(3, 2, 0, 1)]
         return [
             float((a.double() - b).abs().max() / b.abs().max())
-            for a, b in zip(mine, (y.detach(), x.grad, w.grad), strict=True)
+            for a, b in zip(self.results(method), (y.detach(), x.grad, w.grad), strict=True)
         ]
 
 
 def checked(layers: list[Layer]) -> None:
     print("| map | method | error forward | by data | by weights |\n|---|---|---:|---:|---:|")
     for layer in layers:
-        for method in METHODS:
+        for method in ["torch", *METHODS]:
             errors = layer.errors(method)
             if max(errors) > TOLERANCE:
                 raise SystemExit(f"{method} is wrong: {errors}")
@@ -275,23 +293,17 @@ def report_step(chain_times: dict[str, float], repeats: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--repeats", type=int, default=15)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as folder:
-        library = compiled(folder)
+    library, repeats = started(__doc__, 15)
     layers = [Layer(library, shape) for shape in range(len(SHAPES))]
     checked(layers)
     print("\n| map | direction | torch, contiguous, µs | torch, best, µs | direct, µs ", end="")
     print("| F(2x2), µs | largest tile, µs | times as fast |\n|---|---|" + "---:|" * 6)
-    all_times = [compare(layer, options.repeats) for layer in layers]
-    chain_times = chains(library, all_times, options.repeats)
+    all_times = [compare(layer, repeats) for layer in layers]
+    chain_times = chains(library, all_times, repeats)
     print("\nAll 13 layers forth and back, each with memory of its own:\n")
     for name, time_of in chain_times.items():
         print(f"- {name}: {time_of / 1e3:.2f} ms")
-    report_step(chain_times, options.repeats)
+    report_step(chain_times, repeats)
 
 
 if __name__ == "__main__":

@@ -5,19 +5,17 @@ the packing of the input, the average pooling, the last layer, the loss, the sum
 and the optimiser. The gradients are compared with torch's in double precision first. Both take
 turns; the best of several times in seconds of the processor counts.
 
-    python benchmarks/winograd/step.py [--repeats 30]
+    python benchmarks/winograd/step.py [--repeats 30] [--march native]
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import tempfile
 from functools import partial
 from typing import NamedTuple
 
 import torch
-from measure import BATCH, LINE, METHODS, POINTS, SHAPES, Call, compiled, network, race, step_of
+from measure import BATCH, LINE, METHODS, POINTS, SHAPES, Call, network, race, started, step_of
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
@@ -103,7 +101,13 @@ class Network:
         )
 
     def norm(
-        self, layer: nn.GroupNorm, kind: int, shape: int, x: Map, y: Map, shortcut: Map | None = None
+        self,
+        layer: nn.GroupNorm,
+        kind: int,
+        shape: int,
+        x: Map,
+        y: Map,
+        shortcut: Map | None = None,
     ) -> Both:
         scale, dscale = map(self.address, self.parameter(layer.weight))
         shift, dshift = map(self.address, self.parameter(layer.bias))
@@ -182,13 +186,7 @@ def largest_error(mine: Network, module: nn.Sequential, x: Tensor, labels: Tenso
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--repeats", type=int, default=30)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as folder:
-        library = compiled(folder)
+    library, repeats = started(__doc__, 30)
     x, labels = torch.randn(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
     calls: dict[str, Call] = {"torch": step_of(torch.contiguous_format)}
     for how, method in enumerate(METHODS):
@@ -199,7 +197,7 @@ def main() -> None:
         if error > TOLERANCE:
             raise SystemExit("These gradients are wrong.")
         calls[method] = partial(mine.step, x, labels)
-    times = race(calls, options.repeats, inner=2)
+    times = race(calls, repeats, inner=2)
     print("\n| step by | ms | samples/s | times as fast |\n|---|---:|---:|---:|")
     for name, best in times.items():
         ratio = times["torch"] / best
