@@ -15,7 +15,7 @@ constexpr int VECS = 2, OUTS = W == 16 ? 8 : 4;
 
 constexpr int64_t pixel_size(int channels) { return int64_t(channels) * N + LINE; }
 
-// out[o] (+)= sum over i of a[i * SI + o * SO] in[i], for rows of N images.
+// sums[o] += a[i * SI + o * SO] in[i] for every i, where in[i] are rows of N images.
 template <int I, int SI, int SO>
 LANES_INLINE void accumulate(const float* in, const float* a, V (&sums)[OUTS][VECS]) {
 #pragma GCC unroll 2
@@ -76,7 +76,8 @@ struct OuterBlock {
             V y[KV];
             for (int v = 0; v < KV; ++v) y[v] = loaded(turned + n * K + v * W);
             for (int c = 0; c < CS; ++c)
-                for (int v = 0; v < KV; ++v) sums[c][v] = fma(splat(x[c * N + n]), y[v], sums[c][v]);
+                for (int v = 0; v < KV; ++v)
+                    sums[c][v] = fma(splat(x[c * N + n]), y[v], sums[c][v]);
         }
     }
 

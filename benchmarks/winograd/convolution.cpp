@@ -51,8 +51,9 @@ struct NormMethods {
         {M::template forward<true, true>, M::template backward<true, true>}};
 };
 
-constexpr const NormMethod* NORMS[] = {NormMethods<Norm<16, 16>>::all, NormMethods<Norm<32, 8>>::all,
-                                       NormMethods<Norm<64, 4>>::all, NormMethods<Norm<128, 2>>::all};
+constexpr const NormMethod* NORMS[] = {
+    NormMethods<Norm<16, 16>>::all, NormMethods<Norm<32, 8>>::all, NormMethods<Norm<64, 4>>::all,
+    NormMethods<Norm<128, 2>>::all};
 
 }  // namespace
 

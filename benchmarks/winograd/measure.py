@@ -5,7 +5,7 @@ The 3x3 convolutions of stride 1 of ResNet-18 at a quarter of its width, by a pr
 in the best of its layouts. All take turns in one process with one thread; the best of several
 times in seconds of the processor counts. The transforms of the weights are part of the
 prototype's times, since weights change with every step. Then the same for all these layers one
-after the other, forth and back, with memory of their own as in a step; and what a training step
+after the other, forth and back, with inputs and weights of their own; and what a training step
 would come to, with everything else as torch's profiler has it.
 
     python benchmarks/winograd/measure.py [--repeats 15] [--march native]
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import statistics
 import subprocess
 import tempfile
 import time
@@ -253,8 +254,8 @@ def step_of(layout: torch.memory_format) -> Call:
     return step
 
 
-def share_of_layers(step: Call, steps: int = 20) -> float:
-    """Return the share of a step that the 3x3 convolutions of stride 1 take."""
+def share_of_layers(step: Call, steps: int = 5) -> float:
+    """Return the share of some steps that the 3x3 convolutions of stride 1 take."""
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiled:
         for _ in range(steps):
             step()
@@ -276,7 +277,8 @@ def report_step(chain_times: dict[str, float], repeats: int) -> None:
     }
     times = race(steps, repeats, inner=2)
     layout = min(times, key=times.__getitem__)
-    share = share_of_layers(steps[layout])
+    # The profiler has the wall clock, so that other processes may disturb a part of them.
+    share = statistics.median(share_of_layers(steps[layout]) for _ in range(repeats))
     for name, time_of in times.items():
         print(f"- torch's step, {name}: {time_of / 1e3:.1f} ms ({BATCH / time_of * 1e6:,.0f}/s)")
     print(f"- of which 3x3 convolutions of stride 1: {share:.0%} ({layout})")
@@ -300,7 +302,7 @@ def main() -> None:
     print("| F(2x2), µs | largest tile, µs | times as fast |\n|---|---|" + "---:|" * 6)
     all_times = [compare(layer, repeats) for layer in layers]
     chain_times = chains(library, all_times, repeats)
-    print("\nAll 13 layers forth and back, each with memory of its own:\n")
+    print("\nAll 13 layers forth and back, each with inputs and weights of its own:\n")
     for name, time_of in chain_times.items():
         print(f"- {name}: {time_of / 1e3:.2f} ms")
     report_step(chain_times, repeats)

@@ -22,7 +22,9 @@ from torch.nn.functional import cross_entropy, linear
 RATE = 0.01
 ALONE, RELU, SHORTCUT_AND_RELU = range(3)  # what is part of a norm
 STRIDED = [(3, 16, 3), *((c, 2 * c, taps) for c, _, _ in SHAPES[:3] for taps in (3, 1))]
-TOLERANCE = 1e-4  # of the largest number of a parameter's gradient
+# Of the largest number of a parameter's gradient. A ReLU whose input is almost zero may go the
+# other way, which changes gradients by about a thousandth; a wrong layer changes them wholly.
+TOLERANCE = 1e-2
 GROUPS = 8
 
 

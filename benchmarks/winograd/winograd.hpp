@@ -12,10 +12,11 @@
 #include "blocks.hpp"
 #include "minimal.hpp"
 
+#define LANES_LAMBDA __attribute__((always_inline))
+
 namespace {
 
 // Which edges of the map a tile touches: its window lacks a row or a column there.
-
 template <bool Top, bool Bottom, bool Left, bool Right>
 struct Edges {
     static constexpr bool top = Top, left = Left;
@@ -26,7 +27,7 @@ struct Edges {
     }
 };
 
-// Calls with the edges of tile (i, j) of `count` x `count`.
+// Calls with the edges of tile (i, j) of COUNT x COUNT.
 template <int COUNT, class F>
 LANES_INLINE void with_edges(int i, int j, F call) {
     if constexpr (COUNT == 1) {
@@ -45,96 +46,89 @@ LANES_INLINE void with_edges(int i, int j, F call) {
     }
 }
 
-// Vectors `place`, place + W, ... of a window's pixels into those of the points.
-template <class T, int C, int S, class E>
-__attribute__((noinline)) void window_to_points(const float* x, float* points) {
-    constexpr int SIZE = T::OUT + 2, P = T::POINTS;
-    for (int place = 0; place < C * N; place += W) {
-        V d[SIZE][SIZE], r[P][P];
-        for (int i = 0; i < SIZE; ++i)
-            for (int j = 0; j < SIZE; ++j)
-                d[i][j] = E::inside(i, j, SIZE)
-                              ? loaded(x + ((i - 1) * S + j - 1) * pixel_size(C) + place)
-                              : zero();
-        both<SIZE, P>(d, r, T::input);
-        for (int i = 0; i < P; ++i)
-            for (int j = 0; j < P; ++j) store(points + (i * P + j) * pixel_size(C) + place, r[i][j]);
+// Transforms FROM x FROM vectors into TO x TO, for every vector of channels and images.
+template <int FROM, int TO, class Load, class Line, class Put>
+LANES_INLINE void transform(int numbers, Load load, Line line, Put put) {
+    for (int place = 0; place < numbers; place += W) {
+        V in[FROM][FROM], out[TO][TO];
+        for (int i = 0; i < FROM; ++i)
+            for (int j = 0; j < FROM; ++j) in[i][j] = load(i, j, place);
+        both<FROM, TO>(in, out, line);
+        for (int i = 0; i < TO; ++i)
+            for (int j = 0; j < TO; ++j) put(i, j, place, out[i][j]);
     }
 }
 
-// What tiles above and to the left have left in the pixels is added to.
-template <class T, int C, int S, class E>
-__attribute__((noinline)) void points_to_window(const float* points, float* x) {
-    constexpr int SIZE = T::OUT + 2, P = T::POINTS;
-    for (int place = 0; place < C * N; place += W) {
-        V d[SIZE][SIZE], r[P][P];
-        for (int i = 0; i < P; ++i)
-            for (int j = 0; j < P; ++j) r[i][j] = loaded(points + (i * P + j) * pixel_size(C) + place);
-        both<P, SIZE>(r, d, T::input_back);
-        for (int i = 0; i < SIZE; ++i)
-            for (int j = 0; j < SIZE; ++j)
-                if (E::inside(i, j, SIZE)) {
-                    float* at = x + ((i - 1) * S + j - 1) * pixel_size(C) + place;
-                    const bool written = (i < 2 && !E::top) || (j < 2 && !E::left);
-                    store(at, written ? loaded(at) + d[i][j] : d[i][j]);
-                }
+// The vectors of a square of pixels, or of points: SIDE in a row, of which each has STEP numbers.
+template <int SIDE, int64_t STEP>
+struct Square {
+    float* first;
+
+    LANES_INLINE float* at(int i, int j, int place) const {
+        return first + (i * SIDE + j) * STEP + place;
     }
-}
+    LANES_INLINE V operator()(int i, int j, int place) const { return loaded(at(i, j, place)); }
+    LANES_INLINE void operator()(int i, int j, int place, V x) const { store(at(i, j, place), x); }
+};
 
 template <class T, int C, int S>
-__attribute__((noinline)) void points_to_tile(const float* points, float* y) {
-    constexpr int P = T::POINTS, OUT = T::OUT;
-    for (int place = 0; place < C * N; place += W) {
-        V m[P][P], to[OUT][OUT];
-        for (int i = 0; i < P; ++i)
-            for (int j = 0; j < P; ++j) m[i][j] = loaded(points + (i * P + j) * pixel_size(C) + place);
-        both<P, OUT>(m, to, T::output);
-        for (int i = 0; i < OUT; ++i)
-            for (int j = 0; j < OUT; ++j) store(y + (i * S + j) * pixel_size(C) + place, to[i][j]);
-    }
-}
+struct Tile {
+    static constexpr int SIZE = T::OUT + 2, P = T::POINTS;
+    using Pixels = Square<S, pixel_size(C)>;
+    using Points = Square<P, pixel_size(C)>;
 
-template <class T, int C, int S>
-__attribute__((noinline)) void tile_to_points(const float* y, float* points) {
-    constexpr int P = T::POINTS, OUT = T::OUT;
-    for (int place = 0; place < C * N; place += W) {
-        V m[P][P], from[OUT][OUT];
-        for (int i = 0; i < OUT; ++i)
-            for (int j = 0; j < OUT; ++j) from[i][j] = loaded(y + (i * S + j) * pixel_size(C) + place);
-        both<OUT, P>(from, m, T::output_back);
-        for (int i = 0; i < P; ++i)
-            for (int j = 0; j < P; ++j) store(points + (i * P + j) * pixel_size(C) + place, m[i][j]);
+    template <class E>
+    __attribute__((noinline)) static void window_to_points(Pixels x, Points points) {
+        const auto load = [=](int i, int j, int place) LANES_LAMBDA {
+            return E::inside(i, j, SIZE) ? x(i - 1, j - 1, place) : zero();
+        };
+        transform<SIZE, P>(C * N, load, T::input, points);
     }
-}
+
+    // What tiles above and to the left have left in the pixels is added to.
+    template <class E>
+    __attribute__((noinline)) static void points_to_window(Points points, Pixels x) {
+        const auto put = [=](int i, int j, int place, V sum) LANES_LAMBDA {
+            const bool written = (i < 2 && !E::top) || (j < 2 && !E::left);
+            if (E::inside(i, j, SIZE))
+                x(i - 1, j - 1, place, written ? x(i - 1, j - 1, place) + sum : sum);
+        };
+        transform<P, SIZE>(C * N, points, T::input_back, put);
+    }
+
+    __attribute__((noinline)) static void points_to_tile(Points points, Pixels y) {
+        transform<P, T::OUT>(C * N, points, T::output, y);
+    }
+
+    __attribute__((noinline)) static void tile_to_points(Pixels y, Points points) {
+        transform<T::OUT, P>(C * N, y, T::output_back, points);
+    }
+};
 
 template <class T, int C, int K, int S>
 struct Winograd {
     static constexpr int P = T::POINTS, PP = P * P, TILES = S / T::OUT;
     static constexpr int64_t IN = pixel_size(C), OUT = pixel_size(K), PAIRS = C * K + LINE;
 
+    using Inputs = Tile<T, C, S>;
+    using Outputs = Tile<T, K, S>;
+    using Taps = Square<3, C * K>;
+    using Pairs = Square<P, PAIRS>;
+
     static void transform_weights(const float* w, float* u) {
-        for (int place = 0; place < C * K; place += W) {
-            V g[3][3], r[P][P];
-            for (int i = 0; i < 9; ++i) g[i / 3][i % 3] = loaded(w + i * C * K + place);
-            both<3, P>(g, r, T::weights);
-            for (int i = 0; i < PP; ++i) store(u + i * PAIRS + place, r[i / P][i % P]);
-        }
+        transform<3, P>(C * K, Taps{const_cast<float*>(w)}, T::weights, Pairs{u});
     }
 
-    static void transform_back(const float* u, float* w) {
-        for (int place = 0; place < C * K; place += W) {
-            V g[3][3], r[P][P];
-            for (int i = 0; i < PP; ++i) r[i / P][i % P] = loaded(u + i * PAIRS + place);
-            both<P, 3>(r, g, T::weights_back);
-            for (int i = 0; i < 9; ++i) store(w + i * C * K + place, g[i / 3][i % 3]);
-        }
+    static void transform_back(float* u, float* w) {
+        transform<P, 3>(C * K, Pairs{u}, T::weights_back, Taps{w});
     }
 
     static int64_t first(int i, int j) { return int64_t(i * S + j) * T::OUT; }
 
     static void window(const float* x, int i, int j, float* points) {
         with_edges<TILES>(i, j, [&](auto edges) {
-            window_to_points<T, C, S, decltype(edges)>(x + first(i, j) * IN, points);
+            auto pixels = const_cast<float*>(x) + first(i, j) * IN;
+            Inputs::template window_to_points<decltype(edges)>({pixels}, {points});
         });
     }
 
@@ -146,7 +140,7 @@ struct Winograd {
                 window(x, i, j, v);
                 for (int p = 0; p < PP; ++p)
                     product<C, K, K, 1>(v + p * IN, u + p * PAIRS, m + p * OUT);
-                points_to_tile<T, K, S>(m, y + first(i, j) * OUT);
+                Outputs::points_to_tile({m}, {y + first(i, j) * OUT});
             }
     }
 
@@ -155,7 +149,7 @@ struct Winograd {
         alignas(64) static float du[PP * PAIRS];
         for (int i = 0; i < TILES; ++i)
             for (int j = 0; j < TILES; ++j) {
-                tile_to_points<T, K, S>(dy + first(i, j) * OUT, dm);
+                Outputs::tile_to_points({const_cast<float*>(dy) + first(i, j) * OUT}, {dm});
                 if (dw) window(x, i, j, v);
                 for (int p = 0; p < PP; ++p) {
                     if (dx) product<K, C, 1, K>(dm + p * OUT, u + p * PAIRS, dv + p * IN);
@@ -168,7 +162,8 @@ struct Winograd {
                 }
                 if (dx)
                     with_edges<TILES>(i, j, [&](auto edges) {
-                        points_to_window<T, C, S, decltype(edges)>(dv, dx + first(i, j) * IN);
+                        auto pixels = dx + first(i, j) * IN;
+                        Inputs::template points_to_window<decltype(edges)>({dv}, {pixels});
                     });
             }
         if (dw) transform_back(du, dw);
