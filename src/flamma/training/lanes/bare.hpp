@@ -40,11 +40,21 @@ inline int64_t padded(int64_t count) { return blocks_of(count) * LANES; }
 template <class F>
 LANES_INLINE void over_taps(const Bare& s, const Grid& g, int64_t r, int64_t c, F f) {
     const int64_t top = r * s.sh - s.ph, left = c * s.sw - s.pw;
-    int64_t place = 0;
-    for (int64_t channel = 0; channel < s.x.c; ++channel)
-        for (int64_t y = top; y < top + s.kh; ++y)
-            for (int64_t x = left; x < left + s.kw; ++x)
-                f(place++, g.row(channel, y) + x, y >= 0 && y < g.h && x >= 0 && x < g.w);
+    const bool whole = top >= 0 && top + s.kh <= g.h && left >= 0 && left + s.kw <= g.w;
+    const int64_t plane = g.plane(), pitch = g.pitch(), corner = g.row(0, top) + left;
+    const auto all = [&](int64_t kh, int64_t kw, auto inside) {
+        int64_t place = 0;
+        for (int64_t channel = 0; channel < s.x.c; ++channel)
+            for (int64_t y = 0; y < kh; ++y)
+                for (int64_t x = 0; x < kw; ++x)
+                    f(place++, corner + channel * plane + y * pitch + x, inside(y, x));
+    };
+    const auto always = [](int64_t, int64_t) { return true; };
+    if (whole && s.kh == 3 && s.kw == 3) return all(3, 3, always);  // unrolled
+    if (whole) return all(s.kh, s.kw, always);
+    all(s.kh, s.kw, [&](int64_t y, int64_t x) {
+        return top + y >= 0 && top + y < g.h && left + x >= 0 && left + x < g.w;
+    });
 }
 
 inline void gather_taps(const Bare& s, const V* x, int64_t r, int64_t c, int64_t rows, V* in) {

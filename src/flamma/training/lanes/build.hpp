@@ -16,7 +16,7 @@ inline Net::Net(const Blueprint& blueprint) : memory_(blueprint.memory) {
 
 inline int64_t Net::slot(const Image& image) {
     for (auto* slots : {&value_, &gradient_, &batched_}) {
-        slots->push_back(std::make_unique<Slot>());
+        slots->push_back(std::make_shared<Slot>());
         slots->back()->grid = Grid{image.c, image.h, image.w, 0, 0};
     }
     return static_cast<int64_t>(value_.size()) - 1;
@@ -126,8 +126,7 @@ void Net::fixed_blocks(F f) {
     }
     for (int i = 0; i < 6; ++i) f(scratch_[i], most.scratch[i]);
     f(bare_gradient_, plus(times(most.transformed, SEATS), W));
-    for (int64_t i = 0; i <= border_; ++i)
-        f(gradient_[i]->data, times(gradient_[i]->grid.size(), together_));
+    for (Slot* slot : gradients_) f(slot->data, times(slot->grid.size(), together_));
     for (auto& slot : value_)
         if (!slot->each) f(slot->data, slot->grid.size());
 }
@@ -158,6 +157,10 @@ inline void Net::allocate() {
     if (together_ > 1)
         for (int64_t i = 0; i < border_; ++i) value_[i]->each = gradient_[i]->each = true;
     gradient_[border_]->each = together_ > 1;
+    if (together_ > 1) share_gradients();
+    for (int64_t i = 0; i <= border_; ++i) gradients_.push_back(gradient_[i].get());
+    std::sort(gradients_.begin(), gradients_.end());
+    gradients_.erase(std::unique(gradients_.begin(), gradients_.end()), gradients_.end());
     for (int64_t i = border_; i < static_cast<int64_t>(value_.size()); ++i)
         value_[i]->each = batched_[i]->each = true;
     for (auto* slots : {&value_, &gradient_})
@@ -186,6 +189,33 @@ inline void Net::set_taps() {
                         a[3],       a[4],       y.h,        y.w,        x.pitch(), x.plane(),
                         y.pitch(),  y.plane(),  dx.pitch(), dx.plane(), dy.pitch(),
                         dy.plane(), op->taps.get()};
+    }
+}
+
+// Lets gradients take turns in the same memory, which then stays in the cache. Borders stay zero as
+// long as the grids are the same. Those of what is pooled stay alone, because cells that no window
+// covers are never written.
+inline void Net::share_gradients() {
+    std::vector<bool> begun(value_.size());
+    std::vector<std::shared_ptr<Slot>> unused;
+    for (const auto& op : ops_)
+        if (op->kind == MAX_POOL || op->kind == AVG_POOL) begun[op->in] = true;
+    const std::vector<bool> alone = begun;
+    begun[border_] = true;
+    for (int64_t k = tail_ - 1; k >= first_; --k) {
+        const Operation& op = *ops_[k];
+        if (op.kind == RECALL || op.in == op.out) continue;
+        for (const int64_t slot : {op.joined, op.in}) {
+            if (begun[slot] || (slot == 0 && slot != op.in)) continue;
+            begun[slot] = true;
+            const auto same = std::find_if(unused.begin(), unused.end(), [&](const auto& other) {
+                return other->grid == gradient_[slot]->grid;
+            });
+            if (same == unused.end()) continue;
+            gradient_[slot] = *same;
+            unused.erase(same);
+        }
+        if (!alone[op.out]) unused.push_back(gradient_[op.out]);
     }
 }
 

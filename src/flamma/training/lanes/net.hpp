@@ -87,6 +87,7 @@ class Net final : public Machine {
     void add_bare(Operation& op);
     void set_taps();
     void set_blocked();
+    void share_gradients();
     void reserve(int64_t samples);
     void reserve_gradient();
     template <class F>
@@ -120,7 +121,8 @@ class Net final : public Machine {
     Scratch scratch() const;
 
     std::vector<std::unique_ptr<Operation>> ops_;
-    std::vector<std::unique_ptr<Slot>> value_, gradient_, batched_;
+    std::vector<std::shared_ptr<Slot>> value_, gradient_, batched_;
+    std::vector<Slot*> gradients_;  // those of images, each of which may be that of several slots
     int64_t memory_, fixed_ = 0;  // bytes allowed, and those whatever the mini-batches
     int64_t capacity_ = 0;        // samples of a lane for which there is memory
     int64_t features_ = 0, params_ = 0;

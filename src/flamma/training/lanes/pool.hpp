@@ -23,6 +23,9 @@ struct Grid {
         ph = ph > rows ? ph : rows;
         pw = pw > columns ? pw : columns;
     }
+    bool operator==(const Grid& g) const {
+        return c == g.c && h == g.h && w == g.w && ph == g.ph && pw == g.pw;
+    }
     int64_t origin() const { return ph * pitch() + pw; }
     int64_t row(int64_t channel, int64_t y) const {
         return channel * plane() + y * pitch() + origin();
