@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from torch import nn
 
+from flamma.models.resnet_block import Block
 from flamma.training.lanes import library, plan_of
 from fuzzing.compiled import NUMBER, Case, Client, fuzz, player
 
@@ -34,6 +36,16 @@ NETS = {
             nn.Linear(14, 2),
         ),
         (1, 8, 9),
+    ),
+    "residual": (
+        nn.Sequential(
+            nn.Conv2d(2, 4, 3, stride=2, padding=1, bias=False), nn.GroupNorm(2, 4), nn.ReLU(),
+            Block(4, 4, 1, partial(nn.GroupNorm, 2)), Block(4, 10, 2, partial(nn.GroupNorm, 5)),
+            Block(10, 10, 1, partial(nn.GroupNorm, 5)), Block(10, 9, 2, partial(nn.GroupNorm, 3)),
+            nn.Conv2d(9, 7, 3, padding=1, bias=False), nn.Tanh(), nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(), nn.Linear(7, 3),
+        ),
+        (2, 13, 15),
     ),
     "linear": (nn.Sequential(nn.Flatten(), nn.Linear(230, 6), nn.Tanh(), nn.Linear(6, 4)), (230,)),
 }  # fmt: skip

@@ -61,6 +61,7 @@ inline Image after_bare_conv(const Image& x, const int64_t* a) {
     after_conv(x, a);
     require_size(a[5]);
     require_size(a[6]);
+    require(times(times(a[1], a[2]), x.c) <= LARGEST, TOO_LARGE);
     const int64_t down = x.h + 2 * a[3] - a[1], across = x.w + 2 * a[4] - a[2];
     require(down >= 0 && across >= 0, WRONG_PLAN);
     return Image{a[0], down / a[5] + 1, across / a[6] + 1};
