@@ -106,8 +106,8 @@ inline void direct_backward(const Bare& s, const V* x, const V* dy, const float*
                 for (int64_t k = 0; k < s.y.c; ++k)
                     m.out[row * s.y.c + k] = dy[row * s.dy.size() + s.dy.row(k, r) + c];
             gather_taps(s, x, r, c, rows, m.in);
-            turn_samples(m.in, 1, rows, blocks, m.turned);
-            outer_product(Values{m.out, s.y.c}, s.y.c, m.turned, rows, blocks, m.sums);
+            turn_samples(m.in, rows, blocks, m.turned);
+            outer_product(m.out, s.y.c, s.y.c, m.turned, rows, blocks, m.sums);
             if (dx == nullptr) continue;
             product(Values{m.out, s.y.c}, Weights{w, 1, depth}, rows, depth, s.y.c, m.back, depth,
                     FromZero{});

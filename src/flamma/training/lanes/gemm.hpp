@@ -12,16 +12,10 @@ constexpr int OUTPUTS = SEATS == 1 ? 1 : 2;   // whose gradients are in register
 constexpr int64_t DEPTH = 512;                // weights of a row whose block stays in the L1 cache
 constexpr int64_t CACHED = 16384;             // bytes of inputs that stay there
 
-// Element (row, k) of the values is at data[row * step + k * stride], and so are the products.
+// Element (row, k) of the values is at data[row * step + k].
 struct Values {
     const V* data;
     int64_t step;
-    static constexpr int64_t stride = 1;
-};
-
-struct SpreadValues {
-    const V* data;
-    int64_t step, stride;
 };
 
 // Element (k, column) of the weights is at data[column * step + k * stride], for every client.
@@ -30,8 +24,8 @@ struct Weights {
     int64_t step, stride;
 };
 
-template <int R, int C, class A, class Begin>
-LANES_INLINE void tile(A a, Weights b, int64_t depth, int64_t row, int64_t column, V* out,
+template <int R, int C, class Begin>
+LANES_INLINE void tile(Values a, Weights b, int64_t depth, int64_t row, int64_t column, V* out,
                        int64_t pitch, Begin& begin) {
     V sum[R][C];
     for (int r = 0; r < R; ++r)
@@ -42,12 +36,12 @@ LANES_INLINE void tile(A a, Weights b, int64_t depth, int64_t row, int64_t colum
         V y[C];  // few enough to stay in registers beside the sums
         for (int c = 0; c < C; ++c) y[c] = each(pb + (c * b.step + k * b.stride) * SEATS);
         for (int r = 0; r < R; ++r) {
-            const V x = pa[r * a.step + k * a.stride];
+            const V x = pa[r * a.step + k];
             for (int c = 0; c < C; ++c) sum[r][c] = fma(x, y[c], sum[r][c]);
         }
     }
     for (int r = 0; r < R; ++r)
-        for (int c = 0; c < C; ++c) out[(row + r) * pitch + (column + c) * a.stride] = sum[r][c];
+        for (int c = 0; c < C; ++c) out[(row + r) * pitch + column + c] = sum[r][c];
 }
 
 // Calls f with the block as constants.
@@ -69,8 +63,8 @@ void with_tile(int rows, int columns, F f) {
 }
 
 // out = begin(row, column) + sum over k of a * b, summed in the order of k whatever the blocks.
-template <class A, class Begin>
-void product(A a, Weights b, int64_t rows, int64_t columns, int64_t depth, V* out,
+template <class Begin>
+void product(Values a, Weights b, int64_t rows, int64_t columns, int64_t depth, V* out,
              int64_t pitch, Begin begin) {
     const Cut across = cut(columns, COLUMNS), down = cut(rows, ROWS);
     int64_t column = 0;

@@ -1,7 +1,7 @@
 // Transposed matrices of numbers, each of which is one for every client.
 #pragma once
 
-#include "gemm.hpp"
+#include "vec.hpp"
 
 namespace {
 
@@ -73,13 +73,13 @@ void turn_back(const V* from, int64_t rows, int64_t columns, float* to) {
 // The place in a vector of a client's sample in its lane number n, in the order of all widths.
 inline int place_of_sample(int n) { return SEATS == 1 ? lane_of_client(n) : n; }
 
-// Samples become rows: `to` gets eight rows of vectors for every row of `from`, whose vectors, each
-// `stride` after the one before, are padded with zeros to whole blocks.
-inline void turn_samples(const V* from, int64_t stride, int64_t rows, int64_t blocks, V* to) {
+// Samples become rows: `to` gets eight rows of vectors of `count` numbers for every row of `from`,
+// whose vectors are padded with zeros to whole blocks.
+inline void turn_samples(const V* from, int64_t rows, int64_t blocks, V* to) {
     for (int64_t r = 0; r < rows; ++r)
         for (int64_t b = 0; b < blocks; ++b) {
             V x[LANES];
-            for (int i = 0; i < LANES; ++i) x[i] = from[((r * blocks + b) * LANES + i) * stride];
+            for (int i = 0; i < LANES; ++i) x[i] = from[(r * blocks + b) * LANES + i];
             turn(x);
             for (int n = 0; n < LANES; ++n)
                 to[(r * LANES + n) * blocks + b] = x[place_of_sample(n)];
@@ -90,20 +90,21 @@ constexpr int TALL = SEATS == 1 ? 4 : 8;  // rows of sums that are in registers 
 
 // sums[i][j] += sum over the samples of a[sample][i] * turned[sample][j], for R rows from i on and
 // C vectors from j on. The samples are added up in their order.
-template <int R, int C, class A>
-void outer_block(A a, const V* turned, int64_t rows, int64_t blocks, V* sums) {
+template <int R, int C>
+LANES_INLINE void outer_block(const V* a, int64_t pitch, const V* turned, int64_t rows,
+                              int64_t blocks, V* sums) {
     V sum[R][C];
     for (int i = 0; i < R; ++i)
         for (int j = 0; j < C; ++j) sum[i][j] = sums[i * blocks + j];
     for (int64_t r = 0; r < rows; ++r) {
-        const float* own = reinterpret_cast<const float*>(a.data + r * a.step);
+        const float* own = reinterpret_cast<const float*>(a + r * pitch);
         const V* row = turned + r * LANES * blocks;
 #pragma GCC unroll 8
         for (int n = 0; n < LANES; ++n) {
             V y[C];
             for (int j = 0; j < C; ++j) y[j] = row[n * blocks + j];
             for (int i = 0; i < R; ++i) {
-                const V x = each(own + i * a.stride * W + place_of_sample(n) * SEATS);
+                const V x = each(own + i * W + place_of_sample(n) * SEATS);
                 for (int j = 0; j < C; ++j) sum[i][j] = fma(x, y[j], sum[i][j]);
             }
         }
@@ -113,22 +114,17 @@ void outer_block(A a, const V* turned, int64_t rows, int64_t blocks, V* sums) {
 }
 
 // The same for all `count` rows of sums and all their blocks.
-template <class A>
-void outer_product(A a, int64_t count, const V* turned, int64_t rows, int64_t blocks, V* sums) {
-    const V* first = a.data;
+inline void outer_product(const V* a, int64_t pitch, int64_t count, const V* turned, int64_t rows,
+                          int64_t blocks, V* sums) {
     const int64_t tall = count / TALL * TALL;
     for (int64_t j = 0; j < blocks; j += 2) {
         const bool both = j + 2 <= blocks;
-        for (int64_t i = 0; i < count; i += i < tall ? TALL : 1) {
-            a.data = first + i * a.stride;
-            V* to = sums + i * blocks + j;
-            if (i < tall)
-                (both ? outer_block<TALL, 2, A> : outer_block<TALL, 1, A>)(a, turned + j, rows,
-                                                                           blocks, to);
-            else
-                (both ? outer_block<1, 2, A> : outer_block<1, 1, A>)(a, turned + j, rows, blocks,
-                                                                     to);
-        }
+        for (int64_t i = 0; i < tall; i += TALL)
+            (both ? outer_block<TALL, 2> : outer_block<TALL, 1>)(a + i, pitch, turned + j, rows,
+                                                                 blocks, sums + i * blocks + j);
+        for (int64_t i = tall; i < count; ++i)
+            (both ? outer_block<1, 2> : outer_block<1, 1>)(a + i, pitch, turned + j, rows, blocks,
+                                                           sums + i * blocks + j);
     }
 }
 

@@ -13,20 +13,17 @@ namespace {
 
 constexpr int64_t LINE = 64 / sizeof(V) + 1;  // keeps points from sharing sets of the cache
 
-// Points are [sample][channel][point], so that a transform writes to neighbouring places; weights
-// are [point][input][output].
 template <class T>
 struct Winograd {
     static constexpr int P = T::POINTS, PP = P * P;
-    static constexpr int64_t STEP = PP | 1;  // of the points of a channel; odd, for the cache's sake
     const Bare& s;
-    int64_t inputs, outputs;  // from one sample to the next, in vectors
-    int64_t pairs, blocks;    // of weights: from one point to the next, and from one input
+    int64_t inputs, outputs;  // from one point to the next, in vectors
+    int64_t pairs, blocks;    // the same of weights, and those of one input
 
     explicit Winograd(const Bare& bare)
         : s(bare),
-          inputs(s.x.c * STEP),
-          outputs(padded(s.y.c) * STEP),
+          inputs(ROWS * s.x.c + LINE),
+          outputs(ROWS * padded(s.y.c) + LINE),
           pairs(s.x.c * blocks_of(s.y.c) + LINE),
           blocks(blocks_of(s.y.c)) {}
 
@@ -34,8 +31,7 @@ struct Winograd {
     int64_t tiles_across() const { return parts(s.y.w, T::OUT); }
 
     Needs needs() const {
-        const int64_t in = times(ROWS, inputs), out = times(ROWS, outputs);
-        const int64_t all = times(PP, pairs);
+        const int64_t in = times(PP, inputs), out = times(PP, outputs), all = times(PP, pairs);
         return Needs{{in, in, out, times(ROWS * LANES, blocks), all, times(s.depth(), blocks)}, all};
     }
 
@@ -77,8 +73,8 @@ struct Winograd {
                 for (int i = 0; i < T::SIZE; ++i)
                     for (int j = 0; j < T::SIZE; ++j) in[i][j] = from[i * pitch + j];
                 both<T::SIZE, P>(in, out, T::input);
-                V* to = points + row * inputs + c * STEP;
-                for (int p = 0; p < PP; ++p) to[p] = out[p / P][p % P];
+                V* to = points + row * s.x.c + c;
+                for (int p = 0; p < PP; ++p) to[p * inputs] = out[p / P][p % P];
             }
     }
 
@@ -88,8 +84,8 @@ struct Winograd {
         for (int64_t row = 0; row < rows; ++row, y += s.y.size())
             for (int64_t k = 0; k < s.y.c; ++k) {
                 V in[P][P], out[T::OUT][T::OUT];
-                const V* from = points + row * outputs + k * STEP;
-                for (int p = 0; p < PP; ++p) in[p / P][p % P] = from[p];
+                const V* from = points + row * padded(s.y.c) + k;
+                for (int p = 0; p < PP; ++p) in[p / P][p % P] = from[p * outputs];
                 both<P, T::OUT>(in, out, T::output);
                 V* to = y + s.y.row(k, ty * T::OUT) + tx * T::OUT;
                 if (high == T::OUT && wide == T::OUT)
@@ -104,16 +100,17 @@ struct Winograd {
     __attribute__((noinline)) void tile_to_points(const V* dy, int64_t ty, int64_t tx,
                                                   int64_t rows, V* points) const {
         for (int64_t row = 0; row < rows; ++row, dy += s.dy.size()) {
-            V* to = points + row * outputs;
-            for (int64_t k = 0; k < s.y.c; ++k, to += STEP) {
+            V* to = points + row * padded(s.y.c);
+            for (int64_t k = 0; k < s.y.c; ++k, ++to) {
                 V in[T::OUT][T::OUT], out[P][P];
                 const V* from = dy + s.dy.row(k, ty * T::OUT) + tx * T::OUT;
                 for (int i = 0; i < T::OUT; ++i)
                     for (int j = 0; j < T::OUT; ++j) in[i][j] = from[i * s.dy.pitch() + j];
                 both<T::OUT, P>(in, out, T::output_back);
-                for (int p = 0; p < PP; ++p) to[p] = out[p / P][p % P];
+                for (int p = 0; p < PP; ++p) to[p * outputs] = out[p / P][p % P];
             }
-            for (int64_t i = s.y.c * STEP; i < outputs; ++i) points[row * outputs + i] = zero();
+            for (int64_t k = s.y.c; k < padded(s.y.c); ++k, ++to)
+                for (int p = 0; p < PP; ++p) to[p * outputs] = zero();
         }
     }
 
@@ -126,8 +123,8 @@ struct Winograd {
         for (int64_t row = 0; row < rows; ++row, dx += s.dx.size())
             for (int64_t c = 0; c < s.x.c; ++c) {
                 V in[P][P], out[T::SIZE][T::SIZE];
-                const V* from = points + row * inputs + c * STEP;
-                for (int p = 0; p < PP; ++p) in[p / P][p % P] = from[p];
+                const V* from = points + row * s.x.c + c;
+                for (int p = 0; p < PP; ++p) in[p / P][p % P] = from[p * inputs];
                 both<P, T::SIZE>(in, out, T::input_back);
                 for (int64_t i = down.from; i < down.to; ++i) {
                     V* to = dx + s.dx.row(c, top + i) + left;
@@ -146,9 +143,9 @@ struct Winograd {
             for (int64_t tx = 0; tx < tiles_across(); ++tx) {
                 window_to_points(x, ty, tx, rows, m.in);
                 for (int p = 0; p < PP; ++p)
-                    product(SpreadValues{m.in + p, inputs, STEP},
+                    product(Values{m.in + p * inputs, s.x.c},
                             Weights{numbers(u + p * pairs), 1, padded(s.y.c)}, rows, s.y.c, s.x.c,
-                            m.out + p, outputs, FromZero{});
+                            m.out + p * outputs, padded(s.y.c), FromZero{});
                 points_to_tile(m.out, ty, tx, rows, y);
             }
     }
@@ -163,13 +160,14 @@ struct Winograd {
                 tile_to_points(dy, ty, tx, rows, m.out);
                 window_to_points(x, ty, tx, rows, m.in);
                 for (int p = 0; p < PP; ++p) {
-                    turn_samples(m.out + p, STEP, rows, blocks, m.turned);
-                    outer_product(SpreadValues{m.in + p, inputs, STEP}, s.x.c, m.turned, rows,
-                                  blocks, m.sums + p * pairs);
+                    const V* out = m.out + p * outputs;
+                    turn_samples(out, rows, blocks, m.turned);
+                    outer_product(m.in + p * inputs, s.x.c, s.x.c, m.turned, rows, blocks,
+                                  m.sums + p * pairs);
                     if (dx)
-                        product(SpreadValues{m.out + p, outputs, STEP},
+                        product(Values{out, padded(s.y.c)},
                                 Weights{numbers(u + p * pairs), padded(s.y.c), 1}, rows, s.x.c,
-                                s.y.c, m.back + p, inputs, FromZero{});
+                                s.y.c, m.back + p * inputs, s.x.c, FromZero{});
                 }
                 if (dx) points_to_window(m.back, ty, tx, rows, more, dx);
             }
