@@ -121,9 +121,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = [
-        measure(
-            Setting(width, norm, stride, options.samples, options.batch_size), options.repeats
-        )
+        measure(Setting(width, norm, stride, options.samples, options.batch_size), options.repeats)
         for width in options.widths
         for stride in options.stem_strides
         for norm in options.norms

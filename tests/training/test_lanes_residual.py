@@ -65,9 +65,7 @@ SIZES = st.sampled_from([8, 9, 10, 11, 13, 16])
 
 # The same examples always: now and then a random one has a ReLU about which rounding decides.
 @settings(max_examples=40, derandomize=True)
-@given(
-    residual_nets(), st.lists(st.integers(1, 40), min_size=1, max_size=3), st.integers(0, 2**31)
-)
+@given(residual_nets(), st.lists(st.integers(1, 40), min_size=1, max_size=3), st.integers(0, 2**31))
 def test_gradients_are_those_of_autograd_with_every_instruction_set(net, sizes, seed):
     bits = {check(*net, sizes, seed, TOLERANCE, instructions=name) for name in SETS}
     assert len(bits) == 1

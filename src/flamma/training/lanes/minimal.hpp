@@ -115,6 +115,15 @@ struct Twos {
     }
 };
 
+// Calls f(row, column) for a square, unrolled: otherwise its numbers would go through memory.
+template <int SIDE, class F>
+LANES_INLINE void over_square(F f) {
+#pragma GCC unroll 6
+    for (int i = 0; i < SIDE; ++i)
+#pragma GCC unroll 6
+        for (int j = 0; j < SIDE; ++j) f(i, j);
+}
+
 // A transform of both dimensions.
 template <int FROM, int TO, class F>
 LANES_INLINE void both(const V (&in)[FROM][FROM], V (&out)[TO][TO], F line) {

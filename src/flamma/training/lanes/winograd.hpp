@@ -9,6 +9,8 @@
 #include "bare.hpp"
 #include "minimal.hpp"
 
+#define LANES_LAMBDA __attribute__((always_inline))
+
 namespace {
 
 constexpr int64_t LINE = 64 / sizeof(V) + 1;  // keeps points from sharing sets of the cache
@@ -44,9 +46,15 @@ struct Winograd {
         for (int64_t c = 0; c < s.x.c; ++c)
             for (int64_t b = 0; b < blocks; ++b) {
                 V in[3][3], out[P][P];
-                for (int i = 0; i < 9; ++i) in[i / 3][i % 3] = turned[(c * 9 + i) * blocks + b];
+                const V* taps = turned + c * 9 * blocks + b;
+                over_square<3>([&](int i, int j) LANES_LAMBDA {
+                    in[i][j] = taps[(3 * i + j) * blocks];
+                });
                 both<3, P>(in, out, T::weights);
-                for (int p = 0; p < PP; ++p) u[p * pairs + c * blocks + b] = out[p / P][p % P];
+                V* to = u + c * blocks + b;
+                over_square<P>([&](int i, int j) LANES_LAMBDA {
+                    to[(P * i + j) * pairs] = out[i][j];
+                });
             }
     }
 
@@ -54,9 +62,15 @@ struct Winograd {
         for (int64_t c = 0; c < s.x.c; ++c)
             for (int64_t b = 0; b < blocks; ++b) {
                 V in[P][P], out[3][3];
-                for (int p = 0; p < PP; ++p) in[p / P][p % P] = du[p * pairs + c * blocks + b];
+                const V* from = du + c * blocks + b;
+                over_square<P>([&](int i, int j) LANES_LAMBDA {
+                    in[i][j] = from[(P * i + j) * pairs];
+                });
                 both<P, 3>(in, out, T::weights_back);
-                for (int i = 0; i < 9; ++i) turned[(c * 9 + i) * blocks + b] = out[i / 3][i % 3];
+                V* taps = turned + c * 9 * blocks + b;
+                over_square<3>([&](int i, int j) LANES_LAMBDA {
+                    taps[(3 * i + j) * blocks] = out[i][j];
+                });
             }
         (more ? turn_back<true> : turn_back<false>)(turned, s.y.c, s.depth(), to);
     }
@@ -70,11 +84,14 @@ struct Winograd {
                 const V* from = x + s.x.row(c, ty * T::OUT) + tx * T::OUT -
                                 T::MARGIN * (pitch + 1);
                 V in[T::SIZE][T::SIZE], out[P][P];
-                for (int i = 0; i < T::SIZE; ++i)
-                    for (int j = 0; j < T::SIZE; ++j) in[i][j] = from[i * pitch + j];
+                over_square<T::SIZE>([&](int i, int j) LANES_LAMBDA {
+                    in[i][j] = from[i * pitch + j];
+                });
                 both<T::SIZE, P>(in, out, T::input);
                 V* to = points + row * s.x.c + c;
-                for (int p = 0; p < PP; ++p) to[p * inputs] = out[p / P][p % P];
+                over_square<P>([&](int i, int j) LANES_LAMBDA {
+                    to[(P * i + j) * inputs] = out[i][j];
+                });
             }
     }
 
@@ -85,12 +102,15 @@ struct Winograd {
             for (int64_t k = 0; k < s.y.c; ++k) {
                 V in[P][P], out[T::OUT][T::OUT];
                 const V* from = points + row * padded(s.y.c) + k;
-                for (int p = 0; p < PP; ++p) in[p / P][p % P] = from[p * outputs];
+                over_square<P>([&](int i, int j) LANES_LAMBDA {
+                    in[i][j] = from[(P * i + j) * outputs];
+                });
                 both<P, T::OUT>(in, out, T::output);
                 V* to = y + s.y.row(k, ty * T::OUT) + tx * T::OUT;
                 if (high == T::OUT && wide == T::OUT)
-                    for (int i = 0; i < T::OUT; ++i)
-                        for (int j = 0; j < T::OUT; ++j) to[i * s.y.pitch() + j] = out[i][j];
+                    over_square<T::OUT>([&](int i, int j) LANES_LAMBDA {
+                        to[i * s.y.pitch() + j] = out[i][j];
+                    });
                 else
                     for (int64_t i = 0; i < high; ++i)
                         for (int64_t j = 0; j < wide; ++j) to[i * s.y.pitch() + j] = out[i][j];
@@ -104,10 +124,13 @@ struct Winograd {
             for (int64_t k = 0; k < s.y.c; ++k, ++to) {
                 V in[T::OUT][T::OUT], out[P][P];
                 const V* from = dy + s.dy.row(k, ty * T::OUT) + tx * T::OUT;
-                for (int i = 0; i < T::OUT; ++i)
-                    for (int j = 0; j < T::OUT; ++j) in[i][j] = from[i * s.dy.pitch() + j];
+                over_square<T::OUT>([&](int i, int j) LANES_LAMBDA {
+                    in[i][j] = from[i * s.dy.pitch() + j];
+                });
                 both<T::OUT, P>(in, out, T::output_back);
-                for (int p = 0; p < PP; ++p) to[p * outputs] = out[p / P][p % P];
+                over_square<P>([&](int i, int j) LANES_LAMBDA {
+                    to[(P * i + j) * outputs] = out[i][j];
+                });
             }
             for (int64_t k = s.y.c; k < padded(s.y.c); ++k, ++to)
                 for (int p = 0; p < PP; ++p) to[p * outputs] = zero();
@@ -124,7 +147,9 @@ struct Winograd {
             for (int64_t c = 0; c < s.x.c; ++c) {
                 V in[P][P], out[T::SIZE][T::SIZE];
                 const V* from = points + row * s.x.c + c;
-                for (int p = 0; p < PP; ++p) in[p / P][p % P] = from[p * inputs];
+                over_square<P>([&](int i, int j) LANES_LAMBDA {
+                    in[i][j] = from[(P * i + j) * inputs];
+                });
                 both<P, T::SIZE>(in, out, T::input_back);
                 for (int64_t i = down.from; i < down.to; ++i) {
                     V* to = dx + s.dx.row(c, top + i) + left;
