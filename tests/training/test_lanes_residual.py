@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from flamma.models import build_model
+from flamma.errors import ConfigError
+from flamma.models import FlatModel, build_model
 from flamma.models.resnet_block import Block
+from flamma.training.choose import TrainerSettings, pick_trainer
 from flamma.training.lanes import LanesTrainer, available, plan_of, why_not
 from flamma.training.lanes.plan import BARE_CONV, GROUP_NORM, RECALL
 from flamma.types import TaskVectors
@@ -129,6 +131,15 @@ def test_a_resnet_has_the_same_bits_beside_any_clients_and_with_every_instructio
                 [one.loss for one in together], rel=0, abs=0, nan_ok=True
             )
     assert len(seen) == 1
+
+
+def test_auto_takes_lanes_for_group_norm_and_torch_for_batch_norm():
+    wanted = TrainerSettings(SHAPE, 8)
+    assert pick_trainer("auto", FlatModel(small()), wanted).name == "lanes"
+    other = FlatModel(build_model("resnet18", SHAPE, 5, seed=1, width=0.125, norm="batch"))
+    assert pick_trainer("auto", other, wanted).name == "torch"
+    with pytest.raises(ConfigError, match="BatchNorm2d is not supported"):
+        pick_trainer("lanes", other, wanted)
 
 
 def test_scores_do_not_depend_on_how_many_are_scored():

@@ -128,6 +128,40 @@ def test_what_does_not_fit_is_refused(play, changes, call, status):
     assert (call, status) in play(case("lenet", **changes))
 
 
+# The operations of the net `residual`: a convolution, its norm, a block beside its input (two of
+# each), a block of two of each beside a convolution and its norm, and so on.
+@pytest.mark.parametrize(
+    ("operation", "word", "value", "status"),
+    [
+        (0, 6, 0, -2),  # the stride of a convolution
+        (0, 7, 2**62, -2),
+        (0, 2, 2**31 - 1, -3),  # its kernel
+        (1, 1, 3, -2),  # groups that do not divide the channels
+        (1, 1, 0, -2),
+        (1, 2, 0, -2),  # the bits of epsilon: zero, NaN, negative
+        (1, 2, 0x7FC00000, -2),
+        (1, 2, 0xB727C5AC, -2),
+        (1, 2, 2**32, -2),
+        (5, 4, 1, -2),  # a join with what two read already, and not only convolutions
+        (5, 4, 6, -2),  # with itself
+        (5, 4, 99, -2),
+        (5, 4, -1, -2),
+        (9, 4, 1, -2),  # with an image of another size
+        (10, 1, 11, -2),  # going back to itself
+        (10, 1, -1, -2),
+        (11, 0, 8, -2),  # no convolution after going back
+        (11, 0, 9, -2),
+        (11, 0, 4, -2),
+        (12, 4, 11, -2),  # a join with an operation that makes nothing
+    ],
+)
+def test_a_residual_plan_that_cannot_be_computed_is_refused(play, operation, word, value, status):
+    whole = case("residual")
+    place = 5 + 8 * operation + word
+    plan = [*whole.plan[:place], value, *whole.plan[place + 1 :]]
+    assert play(replace(whole, plan=plan)) == [("new", status)]
+
+
 @pytest.mark.parametrize(
     ("place", "word", "status"),
     [
