@@ -1,10 +1,12 @@
-"""One client's epoch of ResNet-18 on CIFAR-10's shape: our torch trainer and a plain loop.
+"""An epoch of ResNet-18 on CIFAR-10's shape: a plain loop, our torch trainer, and lanes.
 
-Both in turn in one run, with the same batches and the same step, one thread, timed in seconds of
-the processor. The ratio is taken of every pair of neighbours, of which the median and the range
-are shown.
+All in turn in one run, with the same batches and the same step, one thread, timed in seconds of
+the processor. Lanes train two clients, as they do side by side with AVX-512. Speeds are medians,
+and ratios are taken of the runs of every turn, of which the median and the range are shown.
+Lanes have no batch norm.
 
-    python benchmarks/resnet.py [--widths 0.25 1.0] [--norms group batch] [--repeats 9]
+    python benchmarks/resnet.py [--widths 0.25 1.0] [--norms group batch] [--stem-strides 2 1]
+        [--repeats 9]
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +24,11 @@ from torch.nn.functional import cross_entropy
 from flamma.models import build_model
 from flamma.reports.tables import text_table
 from flamma.training import TorchTrainer
+from flamma.training.jobs import TrainingJob
+from flamma.training.lanes import LanesTrainer
 from flamma.types import LocalTask
+
+SHAPE = (3, 32, 32)
 
 
 def plain(module: torch.nn.Module, x: np.ndarray, y: np.ndarray, batch_size: int) -> None:
@@ -40,49 +47,87 @@ def timed(call: Callable[[], object]) -> float:
     return time.process_time() - begin
 
 
-def measure(width: float, norm: str, samples: int, batch_size: int, repeats: int) -> list[str]:
+Turn = Callable[[], object]
+
+
+class Setting(NamedTuple):
+    """A network, and how it is trained."""
+
+    width: float
+    norm: str
+    stem_stride: int
+    samples: int
+    batch_size: int
+
+    def model(self) -> torch.nn.Sequential:
+        options = {"width": self.width, "norm": self.norm, "stem_stride": self.stem_stride}
+        return build_model("resnet18", SHAPE, 10, 0, **options)
+
+
+def turns(setting: Setting) -> dict[str, tuple[int, Turn]]:
+    """Return how many clients every way trains in a turn, and the turn."""
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((samples, 3, 32, 32), dtype=np.float32)
-    y = rng.integers(0, 10, samples)
-
-    def model() -> torch.nn.Module:
-        return build_model("resnet18", (3, 32, 32), 10, 0, width=width, norm=norm)
-
-    trainer, module = TorchTrainer(model, batch_size), model().train()
+    x = rng.standard_normal((setting.samples, *SHAPE), dtype=np.float32)
+    y = rng.integers(0, 10, setting.samples)
+    trainer, module = TorchTrainer(setting.model, setting.batch_size), setting.model().train()
     params, task = trainer.model.read(), LocalTask(0, 1, epochs=1, learning_rate=0.01)
+    ways: dict[str, tuple[int, Turn]] = {
+        "plain": (1, lambda: plain(module, x, y, setting.batch_size)),
+        "torch": (1, lambda: trainer.train(params, x, y, task, np.random.default_rng(0))),
+    }
+    if setting.norm == "group":
+        lanes = LanesTrainer(setting.model(), SHAPE, setting.batch_size)
 
-    def ours() -> None:
-        trainer.train(params, x, y, task, np.random.default_rng(0))
+        def side_by_side() -> None:
+            rngs = np.random.default_rng(0), np.random.default_rng(0)
+            lanes.train_many(params, [TrainingJob(task, x, y, rng) for rng in rngs])
 
-    def theirs() -> None:
-        plain(module, x, y, batch_size)
+        ways["lanes"] = (2, side_by_side)
+    return ways
 
-    ours(), theirs()  # warm up
-    pairs = [
-        (timed(theirs), timed(ours)) if turn % 2 else (timed(ours), timed(theirs))[::-1]
-        for turn in range(repeats)
+
+def measure(setting: Setting, repeats: int) -> list[str]:
+    ways = turns(setting)
+    for _, turn in ways.values():
+        turn()  # warm up
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for repeat in range(repeats):
+        for name in list(ways)[:: 1 if repeat % 2 else -1]:
+            clients, turn = ways[name]
+            seconds[name].append(timed(turn) / clients)
+    row = [f"{setting.width:g}", setting.norm, str(setting.stem_stride)]
+    row += [
+        f"{setting.samples / statistics.median(seconds[name]):.1f}" if name in ways else "-"
+        for name in ("plain", "torch", "lanes")
     ]
-    ratios = sorted(theirs / ours for theirs, ours in pairs)
-    loop, trained = (samples / statistics.median(seconds) for seconds in zip(*pairs, strict=True))
-    middle = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-    return [f"{width:g}", norm, f"{loop:.1f}", f"{trained:.1f}", middle]
+    return [*row, ratio(seconds, "plain", "torch"), ratio(seconds, "torch", "lanes")]
+
+
+def ratio(seconds: dict[str, list[float]], slow: str, fast: str) -> str:
+    if fast not in seconds:
+        return "-"
+    ratios = sorted(a / b for a, b in zip(seconds[slow], seconds[fast], strict=True))
+    return f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--widths", type=float, nargs="+", default=[0.25, 1.0])
     parser.add_argument("--norms", nargs="+", default=["group", "batch"])
+    parser.add_argument("--stem-strides", type=int, nargs="+", default=[2, 1])
     parser.add_argument("--samples", type=int, default=64)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=9)
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = [
-        measure(width, norm, options.samples, options.batch_size, options.repeats)
+        measure(Setting(width, norm, stride, options.samples, options.batch_size), options.repeats)
         for width in options.widths
+        for stride in options.stem_strides
         for norm in options.norms
     ]
-    header = ["width", "norm", "plain loop samples/s", "trainer samples/s", "times as fast"]
+    header = ["width", "norm", "stem stride", "plain loop samples/s", "torch samples/s"]
+    header += ["lanes samples/s", "torch by plain loop", "lanes by torch"]
     print(text_table(header, rows, left=2))
 
 

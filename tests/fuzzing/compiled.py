@@ -39,7 +39,8 @@ CASE_SECONDS = 60.0
 STATUSES = range(-4, 1)
 """What the interface may answer, where it does not count."""
 
-CONV, MAX_POOL, AVG_POOL, RELU, TANH, LINEAR = range(1, 7)
+CONV, MAX_POOL, AVG_POOL, RELU, TANH, LINEAR, BARE_CONV, GROUP_NORM, RECALL = range(1, 10)
+EPSILON = 925353388  # the bits of 1e-5
 MEMORY = 2**24
 EXTREMES = [-(2**63), -(2**62), -(2**31), -1, 0, 2**31 - 1, 2**31, 2**32 + 1, 2**62, 2**63 - 1]
 
@@ -229,7 +230,7 @@ def sound_plan(rng: random.Random) -> tuple[list[int], int]:
     image = c, h, w = rng.randint(1, 4), rng.randint(1, 9), rng.randint(1, 9)
     operations: list[list[int]] = []
     for _ in range(rng.randint(0, 4)):
-        kind = rng.choice([CONV, MAX_POOL, AVG_POOL, RELU, TANH])
+        kind = rng.choice([CONV, MAX_POOL, AVG_POOL, RELU, TANH, BARE_CONV, GROUP_NORM, RECALL])
         kh, kw = rng.randint(1, min(h, 5)), rng.randint(1, min(w, 6))
         if kind == CONV:
             c, ph, pw = rng.randint(1, 7), rng.randrange(kh), rng.randrange(kw)
@@ -239,7 +240,17 @@ def sound_plan(rng: random.Random) -> tuple[list[int], int]:
             sh, sw = rng.randint(1, 3), rng.randint(1, 3)
             operations.append([kind, kh, kw, sh, sw, rng.randint(0, 1)])
             h, w = (h - kh) // sh + 1, (w - kw) // sw + 1
-        elif not operations or operations[-1][0] not in (RELU, TANH):
+        elif kind == BARE_CONV:
+            c, ph, pw = rng.randint(1, 12), rng.randrange(kh), rng.randrange(kw)
+            sh, sw = rng.randint(1, 3), rng.randint(1, 3)
+            operations.append([BARE_CONV, c, kh, kw, ph, pw, sh, sw])
+            h, w = (h + 2 * ph - kh) // sh + 1, (w + 2 * pw - kw) // sw + 1
+        elif kind == GROUP_NORM:
+            operations.append([GROUP_NORM, _groups(rng, c), EPSILON, rng.randint(0, 1), 0])
+        elif kind == RECALL:
+            block, c, h, w = sound_block(rng, len(operations), c, h, w)
+            operations += block
+        elif not operations or not _activated(operations[-1]):
             operations.append([kind])
     for _ in range(rng.randint(1, 3)):
         c, h, w = rng.randint(1, 12), 1, 1
@@ -248,6 +259,28 @@ def sound_plan(rng: random.Random) -> tuple[list[int], int]:
             operations.append([rng.choice([RELU, TANH])])
     words = [word for one in operations for word in (one + [0] * 8)[:8]]
     return [*image, c, len(operations), *words], c
+
+
+def sound_block(
+    rng: random.Random, start: int, c: int, h: int, w: int
+) -> tuple[list[list[int]], int, int, int]:
+    """Return a residual block after so many operations, and the size of its images."""
+    if start and rng.random() < 0.5:
+        norm = [GROUP_NORM, _groups(rng, c), EPSILON, 1, start]
+        return [[BARE_CONV, c, 3, 3, 1, 1, 1, 1], norm], c, h, w
+    c, stride = rng.randint(1, 12), rng.randint(1, 2)
+    norm = [GROUP_NORM, _groups(rng, c), EPSILON]
+    path = [[BARE_CONV, c, 3, 3, 1, 1, stride, stride], [*norm, 0, 0]]
+    beside = [[BARE_CONV, c, 1, 1, 0, 0, stride, stride], [*norm, rng.randint(0, 1), start + 2]]
+    return [*path, [RECALL, start], *beside], c, -(-h // stride), -(-w // stride)
+
+
+def _groups(rng: random.Random, channels: int) -> int:
+    return rng.choice([n for n in range(1, channels + 1) if channels % n == 0])
+
+
+def _activated(operation: list[int]) -> bool:
+    return operation[0] in (RELU, TANH) or (operation[0] == GROUP_NORM and operation[3] == 1)
 
 
 def damaged(rng: random.Random, case: Case) -> Case:
@@ -271,7 +304,7 @@ def _in_plan(rng: random.Random, case: Case) -> Case:
         plan += [rng.randint(0, 6) for _ in range(rng.randint(1, 9))]
     elif how < 0.4 and len(plan) > 5:
         place = 5 + 8 * rng.randrange((len(plan) - 5) // 8 or 1)
-        plan[place : place + 1] = [rng.randint(-1, 8)]
+        plan[place : place + 1] = [rng.randint(-1, 11)]
     elif plan:
         place = rng.randrange(len(plan))
         plan[place] = _wild(rng, plan[place])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from flamma.models import FlatModel, build_model
+from flamma.models.resnet_block import Block
 from flamma.training.jobs import TrainingJob
 from flamma.training.lanes import LanesTrainer, available, instruction_sets, plan_of, why_not
 from flamma.types import LocalTask
@@ -79,12 +81,15 @@ def gradient(module, x, y):
     return np.concatenate([each.grad.numpy().ravel() for each in module.parameters()])
 
 
-def check(module, shape, classes, sizes, seed, **options):
+def check(module, shape, classes, sizes, seed, tolerance=5e-6, **options):
     """Compare one step of size 1 of some clients with autograd, and return their weights."""
     torch.manual_seed(seed)
     for each in module.modules():
         if isinstance(each, nn.Conv2d | nn.Linear):
             each.reset_parameters()
+        elif isinstance(each, nn.GroupNorm):
+            nn.init.normal_(each.weight, 1.0, 0.3)
+            nn.init.normal_(each.bias, 0.0, 0.3)
     rng = np.random.default_rng(seed)
     params = FlatModel(copy.deepcopy(module)).read()
     trainer = LanesTrainer(module, shape, batch_size=max(sizes), **options)
@@ -97,7 +102,7 @@ def check(module, shape, classes, sizes, seed, **options):
     for job, result in zip(jobs, results, strict=True):
         expected = gradient(module, job.x, job.y)
         scale = np.abs(expected).max() + np.abs(params).max()
-        np.testing.assert_allclose(params - result.params, expected, atol=5e-6 * scale)
+        np.testing.assert_allclose(params - result.params, expected, atol=tolerance * scale)
     return b"".join(result.params.tobytes() for result in results)
 
 
@@ -184,8 +189,16 @@ SHARED = nn.Linear(4, 4)
         ([SHARED, SHARED], (4,), "shared"),
         ([nn.Linear(4, 2), nn.Tanh(), nn.Tanh()], (4,), "two activations"),
         ([nn.Flatten(0), nn.Linear(4, 2)], (4,), "Flatten of some"),
-        ([nn.Conv2d(1, 1, 3, bias=False), nn.Flatten()], (1, 5, 5), "Conv2d without bias"),
-        ([nn.Conv2d(1, 1, 3, stride=2), nn.Flatten()], (1, 5, 5), "stride"),
+        ([nn.Conv2d(1, 1, 3, stride=2), nn.Flatten()], (1, 5, 5), "bias and stride"),
+        ([nn.GroupNorm(1, 2, affine=False), nn.Flatten()], (2, 5, 5), "GroupNorm without weights"),
+        ([nn.GroupNorm(1, 2)], (3, 5, 5), "needs 2 channels"),
+        ([nn.GroupNorm(1, 4), nn.Linear(4, 2)], (4,), "needs 4 channels"),
+        ([nn.GroupNorm(1, 2, eps=0.0), nn.Flatten()], (2, 5, 5), "eps=0"),
+        ([nn.GroupNorm(1, 2), nn.ReLU(), nn.ReLU()], (2, 5, 5), "two activations"),
+        ([nn.BatchNorm2d(2)], (2, 5, 5), "BatchNorm2d is not supported"),
+        ([nn.AdaptiveAvgPool2d(2)], (2, 5, 5), "more than one pixel"),
+        ([Block(2, 2, 1, partial(nn.GroupNorm, 1))], (2, 5, 5), "residual block"),
+        ([Block(2, 3, 1, nn.BatchNorm2d)], (2, 5, 5), "BatchNorm2d is not supported"),
         ([nn.Conv2d(1, 1, 3, dilation=2), nn.Flatten()], (1, 5, 5), "dilation"),
         ([nn.Conv2d(2, 2, 3, groups=2), nn.Flatten()], (2, 5, 5), "groups"),
         ([nn.Conv2d(1, 1, 3, padding="same"), nn.Flatten()], (1, 5, 5), "padding='same'"),
@@ -216,7 +229,7 @@ def test_only_plain_sequences_are_taken():
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["lenet5", "mlp", "logistic"])
+@pytest.mark.parametrize("name", ["lenet5", "mlp", "logistic", "resnet18"])
 def test_the_models_of_the_package_are_taken(name):
     shape = (3, 32, 32)
     module = build_model(name, shape, 10, seed=0)

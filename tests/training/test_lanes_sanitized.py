@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from torch import nn
 
+from flamma.models.resnet_block import Block
 from flamma.training.lanes import library, plan_of
 from fuzzing.compiled import NUMBER, Case, Client, fuzz, player
 
@@ -34,6 +36,16 @@ NETS = {
             nn.Linear(14, 2),
         ),
         (1, 8, 9),
+    ),
+    "residual": (
+        nn.Sequential(
+            nn.Conv2d(2, 4, 3, stride=2, padding=1, bias=False), nn.GroupNorm(2, 4), nn.ReLU(),
+            Block(4, 4, 1, partial(nn.GroupNorm, 2)), Block(4, 10, 2, partial(nn.GroupNorm, 5)),
+            Block(10, 10, 1, partial(nn.GroupNorm, 5)), Block(10, 9, 2, partial(nn.GroupNorm, 3)),
+            nn.Conv2d(9, 7, 3, padding=1, bias=False), nn.Tanh(), nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(), nn.Linear(7, 3),
+        ),
+        (2, 13, 15),
     ),
     "linear": (nn.Sequential(nn.Flatten(), nn.Linear(230, 6), nn.Tanh(), nn.Linear(6, 4)), (230,)),
 }  # fmt: skip
@@ -114,6 +126,40 @@ def test_mini_batches_larger_than_the_data_take_no_more_memory(play, batch):
 )
 def test_what_does_not_fit_is_refused(play, changes, call, status):
     assert (call, status) in play(case("lenet", **changes))
+
+
+# The operations of the net `residual`: a convolution, its norm, a block beside its input (two of
+# each), a block of two of each beside a convolution and its norm, and so on.
+@pytest.mark.parametrize(
+    ("operation", "word", "value", "status"),
+    [
+        (0, 6, 0, -2),  # the stride of a convolution
+        (0, 7, 2**62, -2),
+        (0, 2, 2**31 - 1, -3),  # its kernel
+        (1, 1, 3, -2),  # groups that do not divide the channels
+        (1, 1, 0, -2),
+        (1, 2, 0, -2),  # the bits of epsilon: zero, NaN, negative
+        (1, 2, 0x7FC00000, -2),
+        (1, 2, 0xB727C5AC, -2),
+        (1, 2, 2**32, -2),
+        (5, 4, 1, -2),  # a join with what two read already, and not only convolutions
+        (5, 4, 6, -2),  # with itself
+        (5, 4, 99, -2),
+        (5, 4, -1, -2),
+        (9, 4, 1, -2),  # with an image of another size
+        (10, 1, 11, -2),  # going back to itself
+        (10, 1, -1, -2),
+        (11, 0, 8, -2),  # no convolution after going back
+        (11, 0, 9, -2),
+        (11, 0, 4, -2),
+        (12, 4, 11, -2),  # a join with an operation that makes nothing
+    ],
+)
+def test_a_residual_plan_that_cannot_be_computed_is_refused(play, operation, word, value, status):
+    whole = case("residual")
+    place = 5 + 8 * operation + word
+    plan = [*whole.plan[:place], value, *whole.plan[place + 1 :]]
+    assert play(replace(whole, plan=plan)) == [("new", status)]
 
 
 @pytest.mark.parametrize(

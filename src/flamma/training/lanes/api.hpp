@@ -104,8 +104,11 @@ class Machine {
 };
 
 // A plan is (channels, height, width, classes, operations), then eight numbers per operation:
-// its kind and its arguments.
-enum Kind { CONV = 1, MAX_POOL, AVG_POOL, RELU_OP, TANH_OP, LINEAR };
+// its kind and its arguments. Operations work on what the one before them has made. BARE_CONV is a
+// convolution without bias, of any stride. GROUP_NORM (groups, bits of epsilon, whether a ReLU
+// follows, joined) adds what operation number `joined` has made, counted from 1, or nothing if that
+// is 0. RECALL (number) goes back to what an operation has made, or to the image if that is 0.
+enum Kind { CONV = 1, MAX_POOL, AVG_POOL, RELU_OP, TANH_OP, LINEAR, BARE_CONV, GROUP_NORM, RECALL };
 constexpr int HEADER = 5, WORDS = 8;
 
 struct Variant {

@@ -45,7 +45,10 @@ struct Collect {
     float* to;
 
     LANES_INLINE void operator()(int64_t j, int count, const V* gradients) const {
-        const V gradient = summed(gradients);
+        apply(j, count, summed(gradients));
+    }
+
+    LANES_INLINE void apply(int64_t j, int count, V gradient) const {
         if (count == LANES)
             store(to + j * SEATS, gradient);
         else

@@ -99,11 +99,15 @@ inline void linear_forward(const V* x, const float* w, const float* bias, V* y, 
     }
 }
 
+struct FromZero {
+    LANES_INLINE V operator()(int64_t, int64_t) const { return zero(); }
+};
+
 // dx = dy w for all samples.
 inline void linear_backward_data(const V* dy, const float* w, V* dx, int64_t samples,
                                  int64_t inputs, int64_t outputs) {
     product(Values{dy, outputs}, Weights{w, 1, inputs}, samples, inputs, outputs, dx, inputs,
-            [](int64_t, int64_t) { return zero(); });
+            FromZero{});
 }
 
 // Calls end(j, LANES, gradients) for LANES weights from input i on, of the outputs o, ..., o + O - 1,

@@ -19,7 +19,7 @@ INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 CHOICE = "FLAMMA_LANES"
 """The environment variable that names the instruction set to use instead of the fastest."""
 
-INTERFACE = 7
+INTERFACE = 8
 """The version of the kernels' functions that :func:`declare` describes."""
 
 WRONG_SAMPLE = -4

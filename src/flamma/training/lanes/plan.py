@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from torch import nn
 
+from flamma.models.resnet_block import Block
 from flamma.types import Ints
 
-CONV, MAX_POOL, AVG_POOL, RELU, TANH, LINEAR = range(1, 7)
+CONV, MAX_POOL, AVG_POOL, RELU, TANH, LINEAR, BARE_CONV, GROUP_NORM, RECALL = range(1, 10)
 """The kinds of operation, as the kernels number them."""
+
+TRAINED = {CONV, LINEAR, BARE_CONV, GROUP_NORM}
+"""The kinds that have parameters."""
 
 WORDS_PER_OPERATION = 8
 """An operation is its kind and its arguments, padded with zeros."""
@@ -53,41 +57,82 @@ def plan_of(model: nn.Module, shape: Sequence[int]) -> tuple[Ints | None, str]:
 def _plan(model: nn.Module, shape: tuple[int, ...]) -> Ints:
     if type(model) is not nn.Sequential:
         raise _UnsupportedError(f"only Sequential is supported, not {type(model).__name__}")
-    operations: list[Operation] = []
-    # Images keep their shape until they are flattened; anything else is a list of features.
-    now = first = shape
-    for module in _modules(model):
-        _check_module(module)
-        if isinstance(module, nn.Flatten):
-            if (module.start_dim, module.end_dim) != (1, -1):
-                raise _UnsupportedError("Flatten of some dimensions only is not supported")
-            now = (math.prod(now),)
-            first = first if operations else now
-            continue
-        operation, now = _operation(module, now)
-        operations.append(operation)
-    if LINEAR not in (kinds := [operation[0] for operation in operations]) and CONV not in kinds:
+    walk = _Walk(shape)
+    walk.follow(model)
+    if TRAINED.isdisjoint(operation[0] for operation in walk.operations):
         raise _UnsupportedError("there is nothing to train")
     _check_sharing(model)
-    operations = _fused(operations)
-    if len(now) != 1:
-        raise _UnsupportedError(f"the output must be one number per class, not {now}")
-    if len(first) not in (1, 3):
+    if len(walk.shape) != 1:
+        raise _UnsupportedError(f"the output must be one number per class, not {walk.shape}")
+    if len(walk.first) not in (1, 3):
         raise _UnsupportedError(f"samples of shape {shape} must be flattened first")
-    header = [*first, 1, 1][:3]
-    words = np.zeros((len(operations), WORDS_PER_OPERATION), dtype=np.int64)
-    for row, operation in zip(words, operations, strict=True):
+    header = [*walk.first, 1, 1][:3]
+    words = np.zeros((len(walk.operations), WORDS_PER_OPERATION), dtype=np.int64)
+    for row, operation in zip(words, walk.operations, strict=True):
         row[: len(operation)] = operation
-    return np.concatenate(([*header, now[0], len(operations)], words.ravel())).astype(np.int64)
+    sizes = [*header, walk.shape[0], len(walk.operations)]
+    return np.concatenate((sizes, words.ravel())).astype(np.int64)
 
 
-def _modules(model: nn.Sequential) -> Iterator[nn.Module]:
-    for module in model:
+class _Walk:
+    """The operations of the modules so far, and the shape of what they make of a sample."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        # Images keep their shape until they are flattened; anything else is a list of features.
+        self.shape = self.first = shape
+        self.operations: list[Operation] = []
+
+    def follow(self, module: nn.Module) -> None:
+        """Add the operations of a module."""
+        _check_module(module)
         if type(module) is nn.Sequential:
-            _check_module(module)
-            yield from _modules(module)
+            for part in module:
+                self.follow(part)
+        elif type(module) is Block:
+            self._follow_block(module)
+        elif type(module) is nn.Flatten:
+            self._flatten(module)
         elif type(module) is not nn.Identity:
-            yield module
+            operation, self.shape = _operation(module, self.shape)
+            self._add(operation)
+
+    def _flatten(self, module: nn.Flatten) -> None:
+        if (module.start_dim, module.end_dim) != (1, -1):
+            raise _UnsupportedError("Flatten of some dimensions only is not supported")
+        self.shape = (math.prod(self.shape),)
+        self.first = self.first if self.operations else self.shape
+
+    def _follow_block(self, block: Block) -> None:
+        """Add both paths, the last norm of which adds the other path."""
+        start, shape = len(self.operations), self.shape
+        self.follow(block.convolutions)
+        joined = start
+        if type(block.shortcut) is not nn.Identity:
+            joined, path = len(self.operations), self.shape
+            self.operations.append([RECALL, start])
+            self.shape = shape
+            self.follow(block.shortcut)
+            shape, self.shape = self.shape, path
+        last = self.operations[-1]
+        if last[0] != GROUP_NORM or last[3:] != [0, 0] or shape != self.shape or not joined:
+            raise _UnsupportedError("a residual block of this kind is not supported")
+        last[3:] = [1, joined]
+
+    def _add(self, operation: Operation) -> None:
+        """Add an operation, or merge it with the one before."""
+        before = self.operations[-1] if self.operations else [0]
+        activates = operation[0] in (RELU, TANH)
+        if operation[0] == MAX_POOL and before == [RELU]:
+            # They commute, and the pooled image is smaller.
+            self.operations.pop()
+            operation = [*operation[:5], 1]
+        elif activates and (before[0] in (RELU, TANH) or (before[0] == GROUP_NORM and before[3])):
+            # Activations work in place, so the first one's values would be lost.
+            raise _UnsupportedError("two activations in a row are not supported")
+        elif operation == [RELU] and before[0] == GROUP_NORM:
+            before[3] = 1
+            return
+        self.operations.append(operation)
 
 
 def _check_module(module: nn.Module) -> None:
@@ -111,6 +156,10 @@ def _operation(module: nn.Module, shape: tuple[int, ...]) -> tuple[Operation, tu
     if type(module) in (nn.MaxPool2d, nn.AvgPool2d):
         assert isinstance(module, nn.MaxPool2d | nn.AvgPool2d)
         return _pooling(module, shape)
+    if type(module) is nn.AdaptiveAvgPool2d:
+        return _global_pooling(module, shape)
+    if type(module) is nn.GroupNorm:
+        return _group_norm(module, shape)
     if type(module) is nn.Linear:
         if module.bias is None:
             raise _UnsupportedError("Linear without bias is not supported")
@@ -127,25 +176,46 @@ def _operation(module: nn.Module, shape: tuple[int, ...]) -> tuple[Operation, tu
 def _convolution(module: nn.Conv2d, shape: tuple[int, ...]) -> tuple[Operation, tuple[int, ...]]:
     if len(shape) != 3 or shape[0] != module.in_channels:
         raise _UnsupportedError(f"Conv2d needs {module.in_channels} channels, not {shape}")
-    plain = {"stride": (1, 1), "dilation": (1, 1), "groups": 1, "padding_mode": "zeros"}
+    plain = {"dilation": (1, 1), "groups": 1, "padding_mode": "zeros"}
     for name, only in plain.items():
         if getattr(module, name) != only:
             raise _UnsupportedError(f"Conv2d with {name}={getattr(module, name)} is not supported")
-    if module.bias is None:
-        raise _UnsupportedError("Conv2d without bias is not supported")
+    stride = _pair(module.stride)
+    if module.bias is not None and stride != (1, 1):
+        raise _UnsupportedError(f"Conv2d with bias and stride={stride} is not supported")
     if isinstance(module.padding, str):
         raise _UnsupportedError(f"Conv2d with padding={module.padding!r} is not supported")
     kernel, padding = _pair(module.kernel_size), _pair(module.padding)
     height, width = (
-        size + 2 * pad - taps + 1
-        for size, pad, taps in zip(shape[1:], padding, kernel, strict=True)
+        (size + 2 * pad - taps) // step + 1
+        for size, pad, taps, step in zip(shape[1:], padding, kernel, stride, strict=True)
     )
     if min(height, width) < 1:
         raise _UnsupportedError(f"images of {shape} are smaller than the kernel")
     # Wider padding would put rows of the output where no tap reaches the image.
     if padding[0] >= kernel[0] or padding[1] >= kernel[1]:
         raise _UnsupportedError("Conv2d with padding as wide as its kernel is not supported")
-    return [CONV, module.out_channels, *kernel, *padding], (module.out_channels, height, width)
+    sizes, after = [module.out_channels, *kernel, *padding], (module.out_channels, height, width)
+    return ([BARE_CONV, *sizes, *stride] if module.bias is None else [CONV, *sizes]), after
+
+
+def _group_norm(module: nn.GroupNorm, shape: tuple[int, ...]) -> tuple[Operation, tuple[int, ...]]:
+    if len(shape) != 3 or shape[0] != module.num_channels:
+        raise _UnsupportedError(f"GroupNorm needs {module.num_channels} channels, not {shape}")
+    if not module.affine:
+        raise _UnsupportedError("GroupNorm without weights is not supported")
+    epsilon = np.float32(module.eps)
+    if not 0 < epsilon < np.inf:
+        raise _UnsupportedError(f"GroupNorm with eps={module.eps} is not supported")
+    return [GROUP_NORM, module.num_groups, int(epsilon.view(np.uint32)), 0, 0], shape
+
+
+def _global_pooling(
+    module: nn.AdaptiveAvgPool2d, shape: tuple[int, ...]
+) -> tuple[Operation, tuple[int, ...]]:
+    if module.output_size not in (1, (1, 1)) or len(shape) != 3:
+        raise _UnsupportedError("AdaptiveAvgPool2d to more than one pixel is not supported")
+    return [AVG_POOL, *shape[1:], *shape[1:], 0], (shape[0], 1, 1)
 
 
 def _pooling(
@@ -172,20 +242,6 @@ def _pooling(
     )
     kind = MAX_POOL if isinstance(module, nn.MaxPool2d) else AVG_POOL
     return [kind, *kernel, *stride, 0], (shape[0], height, width)
-
-
-def _fused(operations: list[Operation]) -> list[Operation]:
-    """Merge a ReLU into the max pooling after it: they commute, and the pooled image is smaller."""
-    fused: list[Operation] = []
-    for operation in operations:
-        if operation[0] == MAX_POOL and fused and fused[-1] == [RELU]:
-            fused.pop()
-            operation = [*operation[:5], 1]
-        elif operation[0] in (RELU, TANH) and fused and fused[-1][0] in (RELU, TANH):
-            # Activations work in place, so the first one's values would be lost.
-            raise _UnsupportedError("two activations in a row are not supported")
-        fused.append(operation)
-    return fused
 
 
 def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:

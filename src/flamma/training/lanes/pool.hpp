@@ -18,6 +18,14 @@ struct Grid {
         require(all <= LARGEST, TOO_LARGE);
         return all;
     }
+    // Makes its border at least so wide.
+    void widen(int64_t rows, int64_t columns) {
+        ph = ph > rows ? ph : rows;
+        pw = pw > columns ? pw : columns;
+    }
+    bool operator==(const Grid& g) const {
+        return c == g.c && h == g.h && w == g.w && ph == g.ph && pw == g.pw;
+    }
     int64_t origin() const { return ph * pitch() + pw; }
     int64_t row(int64_t channel, int64_t y) const {
         return channel * plane() + y * pitch() + origin();

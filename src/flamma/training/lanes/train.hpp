@@ -1,6 +1,7 @@
 // The forward and backward passes, and scoring.
 #pragma once
 
+#include "blocked.hpp"
 #include "descend.hpp"
 #include "net.hpp"
 
@@ -91,7 +92,7 @@ inline void Net::one_forward(Operation& op, int64_t sample, const float* weights
     const V* x = in.at(sample);
     V* y = out.at(sample);
     if (op.kind == CONV) {
-        conv_forward(op.conv, x, weights + op.weights * SEATS, weights + op.bias * SEATS,
+        conv_forward(op.conv, x + op.start, weights + op.weights * SEATS, weights + op.bias * SEATS,
                      y + out.grid.origin());
     } else if (op.kind == MAX_POOL) {
         I* which = op.which.get() + sample * out.grid.c * out.grid.h * out.grid.w;
@@ -105,9 +106,11 @@ inline void Net::one_forward(Operation& op, int64_t sample, const float* weights
 }
 
 inline void Net::forward(int64_t samples, const float* weights, const float* const* images) {
-    for (int64_t s = 0; s < samples; ++s) {
-        fill(images, s);
-        for (int64_t k = 0; k < tail_; ++k) one_forward(*ops_[k], s, weights);
+    transform(weights);
+    for (int64_t s = 0; s < samples; s += together_) {
+        const int64_t rows = std::min(together_, samples - s);
+        for (int64_t row = 0; row < rows; ++row) fill(images, s + row);
+        for (int64_t k = 0; k < tail_; ++k) forward_all(*ops_[k], s, rows, weights);
     }
     for (int64_t k = tail_; k < static_cast<int64_t>(ops_.size()); ++k) {
         const Operation& op = *ops_[k];
@@ -160,35 +163,48 @@ inline void Net::backward(int64_t samples, Step step) {
         }
     }
     if (first_ >= tail_) return;
-    const int64_t image_params = tail_ < count ? ops_[tail_]->weights : params_;
-    for (int64_t j = 0; j < image_params; ++j) image_gradient_[j] = zero();
-    for (int64_t s = 0; s < samples; ++s) backward_images(s);
-    for (int64_t j = 0; j < image_params; j += LANES) {
-        const int64_t rest = image_params - j;
-        step(j, static_cast<int>(rest < LANES ? rest : LANES), image_gradient_.get() + j);
+    for (int64_t j = 0; j < image_sums_; ++j) image_gradient_[j] = zero();
+    for (int64_t s = 0; s < samples; s += together_)
+        backward_images(s, std::min(together_, samples - s));
+    step_images(step);
+}
+
+template <class Step>
+inline void Net::step_images(Step step) {
+    for (int64_t k = first_; k < tail_; ++k) {
+        const Operation& op = *ops_[k];
+        for (int64_t j = op.weights; j < op.end; j += LANES) {
+            const int count = static_cast<int>(at_most_eight(op.end - j));
+            if (op.kind == BARE_CONV)
+                step.apply(j, count, loaded(bare_gradient_.get() + j * SEATS));
+            else
+                step(j, count, image_gradient_.get() + op.sums + j - op.weights);
+        }
     }
 }
 
-inline void Net::backward_images(int64_t sample) {
+inline void Net::backward_images(int64_t sample, int64_t rows) {
     const Operation& last = *ops_[tail_ - 1];
     const Grid &from = value_[last.out]->grid, &to = gradient_[last.out]->grid;
-    const V* source = batched_[last.out]->at(sample);
-    for (int64_t c = 0; c < from.c; ++c)
-        for (int64_t r = 0; r < from.h; ++r)
-            std::memcpy(static_cast<void*>(gradient_[last.out]->at(0) + to.row(c, r)),
-                        source + from.row(c, r), sizeof(V) * from.w);
-    for (int64_t k = tail_ - 1; k >= first_; --k) one_backward(*ops_[k], sample);
+    for (int64_t row = 0; row < rows; ++row) {
+        const V* source = batched_[last.out]->at(sample + row);
+        for (int64_t c = 0; c < from.c; ++c)
+            for (int64_t r = 0; r < from.h; ++r)
+                std::memcpy(static_cast<void*>(gradient_[last.out]->at(row) + to.row(c, r)),
+                            source + from.row(c, r), sizeof(V) * from.w);
+    }
+    for (int64_t k = tail_ - 1; k >= first_; --k) backward_all(*ops_[k], sample, rows);
 }
 
-inline void Net::one_backward(Operation& op, int64_t sample) {
+inline void Net::one_backward(Operation& op, int64_t sample, int64_t row) {
     const Slot &in = *value_[op.in], &out = *value_[op.out];
     const Slot &d_in = *gradient_[op.in], &d_out = *gradient_[op.out];
-    V *dx = d_in.at(0), *dy = d_out.at(0);
+    V *dx = d_in.at(row), *dy = d_out.at(row);
     if (op.kind == CONV) {
         const V* start = dy + d_out.grid.origin();
         V* gradient = image_gradient_.get();
-        conv_backward_weights(op.conv, start, in.at(sample), gradient + op.weights,
-                              gradient + op.bias);
+        conv_backward_weights(op.conv, start, in.at(sample) + op.start, gradient + op.sums,
+                              gradient + op.sums + op.bias - op.weights);
         if (&op == ops_[first_].get()) return;
         const float* w = weights_.get() + op.weights * SEATS;
         V* target = dx + d_in.grid.origin();
@@ -212,13 +228,15 @@ inline void Net::one_backward(Operation& op, int64_t sample) {
     }
 }
 
-constexpr int64_t SCORED_AT_ONCE = 16;  // samples of every lane, or more if there is room
+// Samples of every lane, or more if there is room.
+constexpr int64_t SCORED_AT_ONCE = 16;
 
 // Scores samples with the same weights in every lane, one sample per lane.
 inline void Net::score(const float* x, const int64_t* y, int64_t samples, float* losses,
                        uint8_t* right) {
     const int64_t needed = parts(samples, W);
-    reserve(needed < SCORED_AT_ONCE ? needed : SCORED_AT_ONCE);
+    // Nets that take samples together keep all values of each, of which there are many.
+    reserve(std::min(needed, together_ > 1 ? together_ : SCORED_AT_ONCE));
     images_.resize(static_cast<size_t>(capacity_ * W));
     for (int64_t from = 0; from < samples; from += capacity_ * W) {
         const int64_t rest = samples - from, wanted = parts(rest, W);

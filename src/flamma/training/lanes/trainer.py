@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 SECONDS_PER_CALL = 0.1
 """How long the kernels train before Python can react to Ctrl-C."""
 
+SCORED_PER_CALL = 256
+"""Samples that the kernels score before Python can react: seconds, with the largest networks."""
+
 WORDS_OF_HEADER = 5
 """A plan begins with the channels, height, width, classes and the number of operations."""
 
@@ -244,12 +247,14 @@ class LanesTrainer:
     def _score(self, x: Floats32, y: Ints) -> tuple[Floats32, NDArray[np.bool_]]:
         losses = np.empty(y.size, dtype=np.float32)
         right = np.empty(y.size, dtype=np.bool_)
-        samples = (x.ctypes.data, x.size, y.ctypes.data, y.size)
-        results = (losses.ctypes.data, right.ctypes.data)
-        status = self._kernels.lanes_score(self._trainer, *samples, *results)
-        if status == WRONG_SAMPLE:
-            raise self._wrong_labels()
-        accepted(status)
+        for first in range(0, y.size, SCORED_PER_CALL):
+            own = slice(first, first + SCORED_PER_CALL)
+            samples = (x[own].ctypes.data, x[own].size, y[own].ctypes.data, y[own].size)
+            results = (losses[own].ctypes.data, right[own].ctypes.data)
+            status = self._kernels.lanes_score(self._trainer, *samples, *results)
+            if status == WRONG_SAMPLE:
+                raise self._wrong_labels()
+            accepted(status)
         return losses, right
 
     def _laid_out(self, job: TrainingJob) -> TrainingJob:
