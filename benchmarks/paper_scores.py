@@ -27,7 +27,7 @@ from flamma.experiments.run import Run
 from flamma.experiments.setup import build_data, build_runner
 from flamma.models.flat import FlatModel
 from flamma.reports.tables import text_table
-from flamma.types import LocalTask, Params
+from flamma.types import LocalTask
 
 WAYS = {
     "common, held out": ("common", True),
@@ -43,28 +43,27 @@ def scored_in_all_ways(run: Run) -> list[tuple[float, float]]:
     """Return mean and variance over clients of the accuracy in each way."""
     config = run.config
     data = build_data(config)
+    trained_on = replace(
+        data, held_x=data.train_x, held_y=data.train_y, held_offsets=data.train_offsets
+    )
     params, plan = FlatModel(run.model()).read(), config.training
     tasks = [
         LocalTask(client, config.rounds + 1, plan.epochs, plan.learning_rate)
         for client in range(data.clients)
     ]
-    with build_runner(config, data, processes=2) as runner:
+    with (
+        build_runner(config, data, processes=2) as held_out_runner,
+        build_runner(config, trained_on, processes=2) as trained_on_runner,
+    ):
         models = {"common": [params] * data.clients}
         for name, done in {"ten": 10, "round": None}.items():
-            reports = runner.train(params, [replace(task, iterations=done) for task in tasks])
-            models[name] = [report.params for report in reports]
-        trainer = runner._executor.trainer
-
-        def accuracy(weights: Params, held_out: bool, client: int) -> float:
-            offsets = data.held_offsets if held_out else data.train_offsets
-            x, y = (data.held_x, data.held_y) if held_out else (data.train_x, data.train_y)
-            where = slice(*offsets[client : client + 2])
-            return 100 * float(np.mean(trainer.predict(weights, x[where], y[where])[1]))
-
+            asked = [replace(task, iterations=done) for task in tasks]
+            models[name] = [report.params for report in held_out_runner.train(params, asked)]
         found = []
         for name, held_out in WAYS.values():
-            each = [accuracy(own, held_out, client) for client, own in enumerate(models[name])]
-            found.append((float(np.mean(each)), float(np.var(each))))
+            runner = held_out_runner if held_out else trained_on_runner
+            scores = runner.evaluate_each(params, models[name].__getitem__).accuracy
+            found.append((float(np.mean(scores)), float(np.var(scores))))
     return found
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from flamma.metrics import METRICS, ComparedMetric, ScoreMetric, of_run, usable
 from flamma.metrics.kinds import LAST_ROUNDS, mean_of
 from flamma.records import Evaluation, RoundRecord
-from flamma.types import ACCURACY_SCORE, ScoreKind
+from flamma.types import ACCURACY_SCORE, NamesItsScore, ScoreKind
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(NamesItsScore):
     """Every metric of a run.
 
     Attributes
@@ -62,11 +62,6 @@ class Summary:
     bytes_surveys: int = 0
     scored_by: str = ""
     less_is_better: bool = False
-
-    @property
-    def score_kind(self) -> ScoreKind:
-        """What clients are scored by."""
-        return ScoreKind(self.scored_by, self.less_is_better)
 
     def __getitem__(self, name: str) -> float | None:
         return self.metrics[name]

@@ -25,14 +25,14 @@ from flamma.metrics import METRICS, BesideLocalMetric, Metric, TimeToMetric, sho
 from flamma.metrics.kinds import Place
 from flamma.numerics import total
 from flamma.strategies import competes, label_of
-from flamma.types import ACCURACY_SCORE, ScoreKind
+from flamma.types import ACCURACY_SCORE, NamesItsScore, ScoreKind
 
 TABLE_VERSION = 2
 """Of ``table.json``: the first one had no version, no hashes and no suite."""
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(NamesItsScore):
     """One strategy on one dataset and split; every metric by name, as mean and spread over seeds.
 
     Of a suite of settings, ``dataset`` is the name of the setting.
@@ -55,11 +55,6 @@ class Row:
     personal: bool = False
     scored_by: str = ""
     less_is_better: bool = False
-
-    @property
-    def score_kind(self) -> ScoreKind:
-        """What clients are scored by."""
-        return ScoreKind(self.scored_by, self.less_is_better)
 
     def texts(self, name: str, digits: int = 2) -> tuple[str, str]:
         """Return mean and spread of a metric, to more digits where scores are not in percent."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flamma.types import ScoreKind
+from flamma.types import NamesItsScore
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(NamesItsScore):
     """How good the model of a round is for its clients.
 
     Attributes
@@ -37,11 +37,6 @@ class Evaluation:
     personal: bool = False
     scored_by: str = ""
     less_is_better: bool = False
-
-    @property
-    def score_kind(self) -> ScoreKind:
-        """What clients are scored by."""
-        return ScoreKind(self.scored_by, self.less_is_better)
 
     def __getitem__(self, name: str) -> float | None:
         return self.metrics.get(name)

@@ -26,6 +26,7 @@ from flamma.types.plan import Plan as Plan
 from flamma.types.plan import Population as Population
 from flamma.types.plan import Schedule as Schedule
 from flamma.types.scores import ACCURACY_SCORE as ACCURACY_SCORE
+from flamma.types.scores import NamesItsScore as NamesItsScore
 from flamma.types.scores import ScoreKind as ScoreKind
 from flamma.types.scores import Scores as Scores
 from flamma.types.scores import Scoring as Scoring

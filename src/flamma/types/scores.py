@@ -60,6 +60,18 @@ ACCURACY_SCORE = ScoreKind()
 """Plain accuracy."""
 
 
+class NamesItsScore:
+    """A record that has what its clients are scored by as two fields."""
+
+    scored_by: str
+    less_is_better: bool
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """What clients are scored by."""
+        return ScoreKind(self.scored_by, self.less_is_better)
+
+
 @dataclass(frozen=True, eq=False)
 class Scores:
     """The global model evaluated on the clients' own held-out data, and on the common test set.
