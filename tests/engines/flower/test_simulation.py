@@ -174,7 +174,7 @@ def test_interrupted_and_killed_it_leaves_nothing_behind_and_goes_on_to_the_same
     assert nothing_is_left()
 
 
-WAIT = 60  # a process that died is known of after 20 s and more on a busy machine
+WAIT = 60  # on a busy machine a dead process was known of only after 25 s
 
 
 @pytest.fixture(scope="module")
