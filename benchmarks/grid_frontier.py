@@ -19,7 +19,8 @@ from flamma.reports.comparing import pareto
 from flamma.reports.drawing import new_figure, save
 from flamma.reports.palette import looks_of
 from flamma.strategies import label_of
-from grid_tables import markdown, merged, names_of, places_of
+from grid_tables import markdown, names_of, places_of
+from join_tables import joined
 
 COLUMNS = 5
 MARKS = "osD^vP*X"
@@ -30,7 +31,7 @@ def main() -> None:
     parser.add_argument("tables", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=Path("grid-frontier.png"))
     options = parser.parse_args()
-    table = merged([read_published(path) for path in options.tables])
+    table = joined([read_published(path) for path in options.tables])
     fronts = {
         place: [row.strategy for row in pareto(table.contenders(*place))]
         for place in places_of(table)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -25,6 +24,7 @@ from flamma.experiments.statistics_text import statistics_note, statistics_of, s
 from flamma.experiments.suite import read_suite
 from flamma.experiments.table import Comparison, Row
 from flamma.strategies import label_of
+from join_tables import joined
 
 METRICS = (("accuracy", 1), ("accuracy_variance", -1))
 SKEWS = {
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("tables", nargs="+", type=Path)
     parser.add_argument("--strategy", default="flamma-plus", help="which one to tell of")
     options = parser.parse_args()
-    table = merged([read_published(path) for path in options.tables])
+    table = joined([read_published(path) for path in options.tables])
     print("## Every setting\n")
     print(settings_table(table))
     for own in statistics_of(table.rows):
@@ -52,15 +52,6 @@ def main() -> None:
     print(against_table(table, options.strategy))
     print(f"\n## {label_of(options.strategy)} against FedAvg, by setting\n")
     print(regime_table(table, options.strategy))
-
-
-def merged(tables: list[Comparison]) -> Comparison:
-    """Return one table of all rows, the first to come where several have the same."""
-    rows: dict[tuple[str, str, str], Row] = {}
-    for table in tables:
-        for row in table.rows:
-            rows.setdefault((row.dataset, row.split, row.strategy), row)
-    return replace(tables[0], rows=list(rows.values()))
 
 
 def places_of(table: Comparison) -> list[tuple[str, str]]:
