@@ -10,9 +10,11 @@ makes steps of its own length, for instance, two step sizes of the clients, each
 default and with three times that. Runs that are finished are kept; started again, it goes on.
 
     python benchmarks/suite_steps.py quick --seeds 3 --table docs/results/quick-steps.json
-    python benchmarks/suite_steps.py laptop --datasets mnist fashion-mnist --seeds 3
-    python benchmarks/suite_steps.py laptop --datasets cifar10 --steps 0.05 0.1 0.2 --no-options
-    python benchmarks/suite_steps.py laptop --split iid --strategies fedavg
+    python benchmarks/suite_steps.py laptop --seeds 3 --table docs/results/laptop-steps.json
+    python benchmarks/suite_steps.py laptop --seeds 3 --datasets mnist \\
+        --strategies flamma-memory --table docs/results/laptop-steps.json
+    python benchmarks/suite_steps.py laptop --split iid --strategies fedavg \\
+        --table docs/results/laptop-steps.json
     python benchmarks/suite_steps.py family --datasets digits --seeds 2 --no-options \\
         --margin 0.5 --table docs/results/family-steps.json
     python benchmarks/suite_steps.py family --datasets mnist --no-options \\
@@ -56,6 +58,7 @@ OPTIONS = {
     "fedavg-decay": [{"strategy.decay_start": [0.6]}],
     "flamma": [{"strategy.decay_start": [0.6]}],
     "flamma-adaptive": [MEAN_OF_MODELS],
+    "flamma-memory": [MEAN_OF_MODELS],
 }
 
 
