@@ -5,6 +5,8 @@
     python benchmarks/join_tables.py paper out/mnist-*/table.json --out docs/results/paper.json
 
 Rows are in the order of the suite. Of a row that several tables have, the first to come is taken.
+Metrics that compare strategies, such as that at equal work, are left out where the strategies of a
+dataset and split come from several tables, unless what these have in common agrees.
 `flamma compare --check` repeats a joined table as any other.
 """
 
@@ -19,19 +21,52 @@ from flamma.experiments.published import read_published
 from flamma.experiments.suite import Suite, narrowed, read_suite
 from flamma.experiments.table import TABLE_VERSION, Comparison, Row
 from flamma.files import write_atomically
+from flamma.metrics import METRICS, ComparedMetric
+
+Rows = dict[tuple[str, str, str], Row]
+COMPARED = {name for name in METRICS if isinstance(METRICS[name], ComparedMetric)}
 
 
 def joined(tables: list[Comparison]) -> Comparison:
     """Return one table of all rows, the first to come where several have the same."""
-    rows: dict[tuple[str, str, str], Row] = {}
-    for table in tables:
-        for row in table.rows:
-            rows.setdefault((row.dataset, row.split, row.strategy), row)
-    return replace(
-        tables[0],
-        rows=list(rows.values()),
-        trainers=tuple(sorted({name for table in tables for name in table.trainers})),
+    by_table = [{(r.dataset, r.split, r.strategy): r for r in table.rows} for table in tables]
+    places = dict.fromkeys(place for rows in by_table for place in rows)
+    found = []
+    for place in places:
+        row = next(rows[place] for rows in by_table if place in rows)
+        beside = [rows for rows in by_table if any(other[:2] == place[:2] for other in rows)]
+        found.append(row if agree(beside, place[:2]) else without(row, COMPARED))
+    trainers = tuple(sorted({name for table in tables for name in table.trainers}))
+    return replace(tables[0], rows=found, trainers=trainers)
+
+
+def agree(tables: list[Rows], place: tuple[str, str]) -> bool:
+    """Return whether tables of one place have the same figures of the runs they have in common."""
+    told = [
+        {
+            (own, row.weights_sha256): compared_of(row)
+            for own, row in rows.items()
+            if own[:2] == place
+        }
+        for rows in tables
+    ]
+    common = set.intersection(*(set(rows) for rows in told))
+    alike = all(rows[own] == told[0][own] for rows in told for own in common)
+    return len(tables) == 1 or (bool(common) and alike)
+
+
+def compared_of(row: Row) -> dict[str, list[float]]:
+    """Return the metrics of a row that compare strategies."""
+    return {name: own for name, own in row.values.items() if name in COMPARED}
+
+
+def without(row: Row, names: set[str]) -> Row:
+    """Return a row without some of its metrics."""
+    mean, std, values = (
+        {name: own for name, own in part.items() if name not in names}
+        for part in (row.mean, row.std, row.values)
     )
+    return replace(row, mean=mean, std=std, values=values)
 
 
 def of_suite(table: Comparison, suite: Suite) -> Comparison:
