@@ -15,6 +15,8 @@ default and with three times that. Runs that are finished are kept; started agai
         --strategies flamma-memory --table docs/results/laptop-steps.json
     python benchmarks/suite_steps.py laptop --split iid --strategies fedavg \\
         --table docs/results/laptop-steps.json
+    python benchmarks/suite_steps.py paper --datasets mnist --no-options --rounds 30 \\
+        --steps 0.002 0.005 0.01 0.02 --table docs/results/paper-steps.json
     python benchmarks/suite_steps.py family --datasets digits --seeds 2 --no-options \\
         --margin 0.5 --table docs/results/family-steps.json
     python benchmarks/suite_steps.py family --datasets mnist --no-options \\
@@ -109,6 +111,8 @@ def choose(
         general = {n: o for n, o in asked.overrides.items() if not n.endswith(asked.strategies)}
         asked = replace(asked, overrides=general)
     tables = asked.cells()[0].config.as_tables()
+    if options.rounds:
+        tables = with_settings(tables, {"rounds": options.rounds})
     fitting = STEPS_IN_SETTINGS.get(tables["data"]["dataset"], IMAGE_STEPS)
     steps = options.steps or (fitting if asked.settings else STEPS)
     grid = own_steps.get(strategy, {"training.learning_rate": steps})
@@ -192,6 +196,7 @@ def main() -> None:
     parser.add_argument(
         "--margin", type=float, default=0.0, help="of scores so near the best, the smallest step's"
     )
+    parser.add_argument("--rounds", type=int, help="of a trial; default: as many as a run has")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     suite = read_suite(options.suite)
