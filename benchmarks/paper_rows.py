@@ -1,8 +1,8 @@
 """Is there a setting with the paper's rows: FedAvg at 35%, FedProx and q-FFL at 93%, FLamma at 97%?
 
 Ten clients with one class of MNIST each, and one thing changed at a time that the paper's words
-leave open: how many take part, how many rounds, shards of unequal sizes, how much data. Two step
-sizes for each strategy, on a seed of its own; the better one is shown, by accuracy.
+leave open: how many take part, how many rounds and epochs, shards of unequal sizes, how much data.
+Two step sizes for each strategy, on a seed of its own; the better one is shown, by accuracy.
 
     python benchmarks/paper_rows.py [--out out/paper-rows] [--settings "three of ten"]
 
@@ -41,6 +41,7 @@ SETTINGS: dict[str, dict] = {
     "unequal shards": {"data.uneven": 1.0},
     "unequal shards, all of ten": {"data.uneven": 1.0, "per_round": 10},
     "two shards": {"data.shards_per_client": 2},
+    "one epoch": {"training.epochs": 1, "costs.value": 0.5},
     "all 60,000 images": {"data.train_samples": None, "evaluation.every": 5},
 }
 
