@@ -15,8 +15,10 @@ default and with three times that. Runs that are finished are kept; started agai
         --strategies flamma-memory --table docs/results/laptop-steps.json
     python benchmarks/suite_steps.py laptop --split iid --strategies fedavg \\
         --table docs/results/laptop-steps.json
+    python benchmarks/suite_steps.py paper --datasets mnist --no-options --steps 0.01 0.02 0.05 \\
+        --strategies fedavg flamma --table docs/results/paper-steps.json
     python benchmarks/suite_steps.py paper --datasets mnist --no-options --rounds 30 \\
-        --steps 0.002 0.005 0.01 0.02 --table docs/results/paper-steps.json
+        --steps 0.002 0.005 0.01 0.02 --strategies flamma-plus --table docs/results/paper-steps.json
     python benchmarks/suite_steps.py family --datasets digits --seeds 2 --no-options \\
         --margin 0.5 --table docs/results/family-steps.json
     python benchmarks/suite_steps.py family --datasets mnist --no-options \\
