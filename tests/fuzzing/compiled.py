@@ -52,7 +52,8 @@ SIZES += ["more_params", "fewer_jobs", "more_vector", "rates"]
 class Client:
     """The data of a client; ``numbers`` are those of x beyond samples of the right size.
 
-    The bits of ``given`` are which vectors it has: received, start and correction.
+    The bits of ``given`` are which vectors it has: received, start, correction and samples as they
+    are shown; the last one is whether its order begins with an empty piece.
     """
 
     samples: int
@@ -200,7 +201,7 @@ def sound_case(rng: random.Random) -> Case:
         samples = rng.choice([0, 1, 2, 5, 9, 20])
         order_from = rng.randint(0, samples)
         left = samples - order_from
-        highest, given = rng.randrange(classes), rng.choice([0, 0, rng.randrange(8)])
+        highest, given = rng.randrange(classes), rng.choice([0, 0, rng.randrange(32)])
         clients.append(Client(samples, left, highest, order_from=order_from, given=given))
     bound, tilt = rng.choice([(math.inf, 0.0), (1.5, 0.0), (math.inf, 2.0), (math.inf, -1e300)])
     return Case(

@@ -45,7 +45,7 @@ std::unique_ptr<T[]> array(int64_t length) {
 
 struct Client {
     int64_t samples, numbers, left, lowest, highest, order_from, given;
-    std::unique_ptr<float[]> x, received, start, correction;
+    std::unique_ptr<float[]> x, received, start, correction, shown;
     std::unique_ptr<int64_t[]> y, order;
 
     void read() {
@@ -54,7 +54,7 @@ struct Client {
     }
 
     // `numbers` is said as what there is beyond samples of the right size, and the bits of `given`
-    // are which vectors there are.
+    // are which vectors there are, and whether its first piece of the order comes later.
     bool make(int64_t features, int64_t vector) {
         if (samples > MOST || left > MOST || features > MOST || samples * features > MOST)
             return false;
@@ -77,11 +77,15 @@ struct Client {
                 (*one)[i] = 0.1f * std::cos(static_cast<float>(i * bit));
             bit *= 2;
         }
+        if (given & 8) shown = array<float>(numbers);
         return true;
     }
 
+    bool begins_later() const { return given & 16; }
+
     void give_order(Job& job, int64_t pieces) const {
         job.order = order.get();
+        job.shown = shown.get();
         job.left = left;
         job.place = 0;
         job.more = pieces > 0;
@@ -165,7 +169,10 @@ struct Case {
             job.learning_rate = rates[0], job.momentum = rates[1], job.proximal = rates[2];
             job.loss_bound = rates[3], job.tilt = rates[4];
             job.weight_decay = rates[5], job.clip = rates[6];
-            client.give_order(jobs[i], --rest[i]);
+            if (client.begins_later())
+                job.more = 1;
+            else
+                client.give_order(job, --rest[i]);
         }
         const int64_t given = number - fewer_jobs;
         const int64_t begun = lanes_begin(trainer, params.get(), count, jobs.get(), given);

@@ -22,8 +22,9 @@ from flamma.training.augmentations import (
     augmentation_of,
     augmented,
 )
-from flamma.training.choose import TrainerSettings, pick_trainer, stacked_trainer, why_not_lanes
+from flamma.training.choose import TrainerSettings, pick_trainer, stacked_trainer
 from flamma.training.jobs import TrainingJob, augmentation_stream, training_stream
+from flamma.training.lanes import LanesTrainer, available, instruction_sets
 from flamma.training.torch_trainer import TorchTrainer
 from flamma.types import LocalTask
 
@@ -174,10 +175,111 @@ def test_one_by_name():
         AUGMENTATIONS.discard("noise")
 
 
-def test_lanes_and_stacks_say_why_not():
+def test_stacks_say_why_not():
     model = FlatModel(make_model())
     wanted = TrainerSettings(SHAPE, 8, augment=Flip())
-    assert why_not_lanes(model, wanted) == "they do not augment samples."
-    assert pick_trainer("auto", model, wanted).name == "torch"
     with pytest.raises(ConfigError, match="does not augment"):
         stacked_trainer(model, wanted)
+
+
+# In lanes
+
+
+BOTH = InTurn((Flip(), Crop(1)))
+
+
+def jobs_of_several(**task):
+    jobs = []
+    for client, samples in enumerate((20, 7, 16, 33, 8)):
+        own = LocalTask(client, 4, learning_rate=0.1, **({"epochs": 3} | task))
+        x, y = pictures(samples), np.arange(samples) % 3
+        jobs.append(TrainingJob(own, x, y, training_stream(7, own)))
+    return jobs
+
+
+def in_lanes(jobs, augment=BOTH, **options):
+    trainer = LanesTrainer(make_model(), SHAPE, 8, augment=augment, **options)
+    received = FlatModel(make_model()).read()
+    return trainer.train_many(received, jobs)
+
+
+needs_lanes = pytest.mark.skipif(not available(), reason="the kernels are not compiled")
+
+
+@needs_lanes
+@pytest.mark.parametrize(
+    "task", [{}, {"wants_loss": True}, {"wants_trained_loss": True}, {"iterations": 7}]
+)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_lanes_train_on_the_samples_that_torch_trains_on(task, momentum):
+    jobs = jobs_of_several(**task)
+    torch = TorchTrainer(make_model, 8, momentum, augment=BOTH)
+    received = torch.model.read()
+    found = in_lanes(jobs, momentum=momentum)
+    plain = in_lanes(jobs, augment=None, momentum=momentum)
+    for number, expected in torch.train_each(received, jobs):
+        own = found[number]
+        np.testing.assert_allclose(own.params, expected.params, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(own.loss, expected.loss, rtol=1e-4)
+        assert not np.array_equal(own.params, plain[number].params)
+
+
+@needs_lanes
+def test_in_lanes_a_client_has_the_same_bits_alone_and_with_any_instructions():
+    jobs = jobs_of_several()
+    expected = [done.params.tobytes() for done in in_lanes(jobs)]
+    assert [in_lanes([job])[0].params.tobytes() for job in jobs] == expected
+    assert [done.params.tobytes() for done in in_lanes(jobs[::-1])][::-1] == expected
+    for name in instruction_sets():
+        assert [done.params.tobytes() for done in in_lanes(jobs, instructions=name)] == expected
+
+
+@needs_lanes
+def test_in_lanes_nothing_random_is_drawn_from_the_stream_of_the_mini_batches():
+    jobs = jobs_of_several()
+    plain = [done.params.tobytes() for done in in_lanes(jobs, augment=None)]
+    still = in_lanes(jobs, augment=lambda samples, rng: samples + 0 * rng.random())
+    assert [done.params.tobytes() for done in still] == plain
+
+
+@needs_lanes
+def test_in_lanes_an_augmentation_that_fails_ends_the_training_of_one_client():
+    calls = []
+
+    def fails(samples, rng):
+        calls.append(len(samples))
+        if len(samples) == 7:
+            raise ValueError("no seven")
+        return samples[:, :1] if len(samples) == 1 else samples
+
+    found = in_lanes(jobs_of_several(), augment=fails)
+    assert [done.error is None for done in found] == [True, False, True, False, True]
+    assert "no seven" in str(found[1].error)
+    assert "must keep the shape" in str(found[3].error)  # of its last mini-batch
+    assert found[1].params is None
+    assert all(done.params is not None for done in (found[0], found[2], found[4]))
+    assert calls
+
+
+@needs_lanes
+def test_in_lanes_clients_are_augmented_when_they_have_their_turn():
+    # All of them at once would need as much memory again as their data.
+    begun = []
+
+    def remember(samples, rng):
+        begun.append(len(samples))
+        return samples
+
+    jobs = jobs_of_several(epochs=1) * 4
+    trainer = LanesTrainer(make_model(), SHAPE, 64, augment=remember)
+    results = trainer.train_each(FlatModel(make_model()).read(), jobs)
+    next(results)
+    assert len(begun) <= 2 * trainer.width
+    assert len(list(results)) == len(jobs) - 1
+    assert len(begun) == len(jobs)
+
+
+@needs_lanes
+def test_lanes_are_chosen_where_samples_are_augmented():
+    model = FlatModel(make_model())
+    assert pick_trainer("auto", model, TrainerSettings(SHAPE, 8, augment=Flip())).name == "lanes"

@@ -81,6 +81,19 @@ def test_vectors_and_objectives_of_clients_are_read_within_bounds(play, name, bo
     assert {status for _, status in answer} == {0}
 
 
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("wants_trained_loss", [0, 1])
+def test_samples_as_they_are_shown_and_orders_that_come_later(play, name, wants_trained_loss):
+    clients = [Client(size, size, 1, given=8 * (size % 4)) for size in (5, 0, 4, 7, 3, 6, 2, 1)]
+    answer = play(case(name, clients=clients, pieces=2, wants_trained_loss=wants_trained_loss))
+    assert {status for _, status in answer} == {0}
+
+
+def test_only_the_first_and_the_last_piece_of_an_order_may_be_empty(play):
+    answer = play(case("linear", clients=[Client(0, 0, 1), Client(5, 5, 1)], pieces=3))
+    assert [status for call, status in answer if call == "job"] == [-1, 0, -1, 0]
+
+
 @pytest.mark.parametrize("batch", [2**31, 2**62, 2**63 - 1])
 def test_mini_batches_larger_than_the_data_take_no_more_memory(play, batch):
     answer = play(case("lenet", batch=batch, memory=2**23))

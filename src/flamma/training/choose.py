@@ -116,6 +116,7 @@ def lanes_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
         wanted.momentum,
         rule=wanted.rule,
         mark=wanted.measures.metric.from_losses,
+        augment=wanted.augment,
     )
 
 
@@ -195,8 +196,6 @@ def why_not_lanes(model: FlatModel, wanted: TrainerSettings) -> str:
         return f"they train in float32, not in {wanted.precision}."
     if not wanted.rule.is_sgd:
         return f"they train with sgd, not with {wanted.optimiser_name}."
-    if wanted.augment is not None:
-        return "they do not augment samples."
     if not isinstance(model.module, nn.Sequential):
         return "the model is not a torch.nn.Sequential."
     plan, reason = plan_of(model.module, wanted.shape)

@@ -15,6 +15,7 @@ from flamma.engines.flower.site_module import site_module
 from flamma.errors import ConfigError
 from flamma.experiments.config import OWN
 from flamma.tasks import Measures, measures_for
+from flamma.training.augmentations import augmentation_of
 from flamma.training.jobs import Trainer
 from flamma.training.lanes import LanesTrainer
 from flamma.types import Params
@@ -25,7 +26,14 @@ def site_lanes_trainer(text: str, shape: tuple[int, ...], classes: int, plan: by
     """Return what trains the run's model in lanes, by their plan."""
     config = read_configuration(text)
     training, words = config.training, np.frombuffer(plan, dtype=np.int64)
-    return LanesTrainer(words, shape, training.batch_size, training.momentum, rule=training.rule)
+    return LanesTrainer(
+        words,
+        shape,
+        training.batch_size,
+        training.momentum,
+        rule=training.rule,
+        augment=augmentation_of(training.augmentation),
+    )
 
 
 @lru_cache(maxsize=1)
@@ -34,7 +42,6 @@ def site_torch_trainer(text: str, shape: tuple[int, ...], classes: int, task: st
     import torch
 
     from flamma.models.flat import FlatModel
-    from flamma.training.augmentations import augmentation_of
     from flamma.training.choose import TrainerSettings, torch_trainer
     from flamma.training.torch_trainer import pick_device
 

@@ -18,11 +18,13 @@ struct Refusal {
 };
 
 // A client's training, which Python fills in and reads. A job's order may come in pieces, each of
-// which begins with an epoch: with `more`, the job waits for the next piece after this one.
+// which begins with an epoch: with `more`, the job waits for the next piece after this one. The
+// first piece may be empty: the job waits for another as soon as it has a seat.
 struct Job {
     const float* x;
     const int64_t* y;
     const int64_t* order;  // the samples of all mini-batches, epoch after epoch
+    const float* shown;    // what the samples look like in this piece, as long as x; null for x
     float* trained;        // receives the weights
     const float* received;    // the client's own received weights, null for the common ones
     const float* start;       // where it starts, null for where it received

@@ -69,7 +69,7 @@ constexpr int64_t MOST_ROUNDS = int64_t{1} << 40;  // whose operations can be co
 extern "C" {
 
 // Counts the changes of this interface, so that no library of another version is called.
-int lanes_interface() { return 8; }
+int lanes_interface() { return 9; }
 
 // How many clients an instruction set trains at once: 0 is portable, 1 AVX2, 2 AVX-512. 0 if it
 // cannot be used.

@@ -19,7 +19,7 @@ INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 CHOICE = "FLAMMA_LANES"
 """The environment variable that names the instruction set to use instead of the fastest."""
 
-INTERFACE = 8
+INTERFACE = 9
 """The version of the kernels' functions that :func:`declare` describes."""
 
 WRONG_SAMPLE = -4
@@ -35,7 +35,7 @@ REFUSALS = {
 
 JOB = np.dtype(
     [
-        *((name, np.uintp) for name in ("x", "y", "order", "trained")),
+        *((name, np.uintp) for name in ("x", "y", "order", "shown", "trained")),
         *((name, np.uintp) for name in ("received", "start", "correction")),
         *((name, np.int64) for name in ("vector", "numbers", "samples", "left", "place")),
         *((name, np.int64) for name in ("more", "wants_loss", "wants_trained_loss", "state")),

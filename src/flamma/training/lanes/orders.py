@@ -1,16 +1,27 @@
-"""The mini-batches of all clients of a job, drawn in pieces or, of small clients, all at once."""
+"""The mini-batches of all clients of a job, drawn in pieces or, of small clients, all at once.
+
+Where samples are augmented, a piece is an epoch, and is drawn when the client has its turn.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flamma.seeding import StreamKey
-from flamma.training.jobs import TrainingJob, batch_count, stream_of
+from flamma.training.augmentations import Augment, augmented
+from flamma.training.jobs import (
+    Floats32,
+    TrainingJob,
+    augmentation_stream,
+    batch_count,
+    stream_of,
+)
 from flamma.training.lanes.library import accepted, library
 from flamma.types import Ints
 
@@ -41,14 +52,26 @@ class Orders:
         The same jobs.
     lengths : sequence of int
         How many samples each has to train.
+    changes : Changes, optional
+        How samples are augmented.
     """
 
     def __init__(
-        self, table: NDArray[np.void], jobs: Sequence[TrainingJob], lengths: Sequence[int]
+        self,
+        table: NDArray[np.void],
+        jobs: Sequence[TrainingJob],
+        lengths: Sequence[int],
+        changes: Changes | None = None,
     ) -> None:
+        self.errors: dict[int, Exception] = {}
         self._table = table
         self._pieces: dict[int, _Pieces] = {}
-        self._drawn: dict[int, Ints] = {}
+        self._drawn: dict[int, Drawn] = {}
+        if changes is not None:
+            for place, (job, length) in enumerate(zip(jobs, lengths, strict=True)):
+                self._pieces[place] = _AugmentedPieces(job, length, changes)
+                table["more"][place] = length > 0
+            return
         together: list[int] = []
         kernels_draw = agree_with_numpy()
         for place, (job, length) in enumerate(zip(jobs, lengths, strict=True)):
@@ -65,13 +88,20 @@ class Orders:
     def give(self, place: int) -> None:
         """Give a job the next piece of its order."""
         pieces, row = self._pieces[place], self._table[place]
-        order = self._drawn[place] = pieces.next()
+        try:
+            order, shown = self._drawn[place] = pieces.next()
+        except Exception as error:  # of an augmentation, which ends the training of this client
+            self.errors[place] = error
+            row["left"], row["place"], row["more"] = 0, 0, False
+            return
         row["order"] = order.__array_interface__["data"][0]
+        row["shown"] = 0 if shown is None else shown.__array_interface__["data"][0]
         row["left"], row["place"], row["more"] = order.size, 0, pieces.left > 0
 
     def forget(self, place: int) -> None:
         """Free the memory of a job that is done."""
         self._drawn.pop(place, None)
+        self._pieces.pop(place, None)
 
     def _give_together(
         self, places: list[int], jobs: Sequence[TrainingJob], lengths: Sequence[int]
@@ -88,6 +118,20 @@ class Orders:
         return orders
 
 
+class Drawn(NamedTuple):
+    """A piece of an order, and what all samples look like in it where they are augmented."""
+
+    order: Ints
+    shown: Floats32 | None = None
+
+
+class Changes(NamedTuple):
+    """How samples are augmented: by what, and how many at once."""
+
+    augment: Augment
+    batch_size: int
+
+
 class _Pieces:
     """Draws the mini-batches of one client, epoch after epoch, in pieces."""
 
@@ -96,9 +140,13 @@ class _Pieces:
         self.samples = samples
         self.left = left
 
-    def next(self) -> Ints:
-        """Return the samples of the next mini-batches, in their order; none if all were drawn."""
-        samples, most = self.samples, max(self.samples, ORDER_PIECE)
+    def next(self) -> Drawn:
+        """Return the samples of the next mini-batches; none if all were drawn."""
+        return Drawn(self.order(max(self.samples, ORDER_PIECE)))
+
+    def order(self, most: int) -> Ints:
+        """Return the next samples in their order, whole epochs of them but for the last."""
+        samples = self.samples
         count = min(self.left, most // samples * samples if samples else 0)
         epochs = -(-count // samples) if samples else 0
         order = np.empty((epochs, samples), dtype=np.int64)
@@ -106,6 +154,24 @@ class _Pieces:
         self.rng.permuted(order, axis=1, out=order)  # as `epochs` permutations, but quicker
         self.left -= count
         return order.reshape(-1)[:count]
+
+
+class _AugmentedPieces(_Pieces):
+    """Draws them one epoch at a time, and what the samples look like in it."""
+
+    def __init__(self, job: TrainingJob, left: int, changes: Changes) -> None:
+        self.noise = augmentation_stream(job)
+        super().__init__(stream_of(job), int(job.y.size), left)
+        self.x = job.x
+        self.changes = changes
+
+    def next(self) -> Drawn:
+        order, size = self.order(self.samples), self.changes.batch_size
+        shown = np.empty_like(self.x)
+        for start in range(0, order.size, size):
+            chosen = order[start : start + size]
+            shown[chosen] = augmented(self.changes.augment, self.x[chosen], self.noise)
+        return Drawn(order, shown)
 
 
 def drawn_orders(keys: Sequence[StreamKey], samples: Ints, epochs: Ints) -> Ints:

@@ -49,16 +49,18 @@ class Trainer {
         const int64_t first = next_;
         double time = start;
         do {
+            bool waits = false;
             // Jobs that only score never take their seat: there may be many.
             for (int seat = 0; seat < seats(); ++seat)
                 while (taken_[seat] == nullptr && next_ < number_ &&
                        (next_ == first || time - start < seconds)) {
                     sit(seat, &jobs_[next_++], time);
+                    waits |= taken_[seat] != nullptr && taken_[seat]->state == NEEDS_ORDER;
                     time = now();
                 }
+            if (waits) return unfinished_;
             if (!step() && next_ == number_) return unfinished_;
             time = now();
-            bool waits = false;
             for (Job*& job : taken_)
                 if (job != nullptr) {
                     follow(job, time, limit);
@@ -127,18 +129,19 @@ class Trainer {
         const int64_t state = attempted([&] {
             check_task(*job);
             check_samples(job->x, job->numbers, job->y, job->samples);
-            check_order(*job);
+            const bool later = job->left == 0 && job->more;
+            if (!later) check_order(*job);
             const float* start = start_of(*job);
-            const bool idle = job->left == 0;
+            const bool idle = job->left == 0 && !later;
             if (job->wants_trained_loss ? idle : job->wants_loss != 0)
                 job->loss = loss_of(*job, start);
             if (!idle)
                 wide_->put(seat, seating_of(*job, start, nullptr));
             else
                 std::copy(start, start + params(), job->trained);
-            return idle ? FINISHED : TRAINING;
+            return idle ? FINISHED : later ? NEEDS_ORDER : TRAINING;
         });
-        if (state == TRAINING) {
+        if (state == TRAINING || state == NEEDS_ORDER) {
             job->state = state;
             taken_[seat] = job;
         } else {
@@ -203,7 +206,7 @@ class Trainer {
             const int64_t epoch = job->samples - job->place;
             int64_t size = job->left < batch_ ? job->left : batch_;
             size = size < epoch ? size : epoch;
-            batches[seat] = Batch{job->x, job->y, job->order, size};
+            batches[seat] = Batch{job->shown ? job->shown : job->x, job->y, job->order, size};
             ++busy, last = seat;
         }
         if (busy == 0) return false;

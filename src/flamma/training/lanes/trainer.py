@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from flamma.errors import FlammaError
 from flamma.tasks.contract import SampleMarks
+from flamma.training.augmentations import Augment
 from flamma.training.jobs import (
     Floats32,
     TooSlow,
@@ -36,7 +37,7 @@ from flamma.training.lanes.library import (
     memory_of_machine,
     refusal,
 )
-from flamma.training.lanes.orders import Orders, samples_to_train
+from flamma.training.lanes.orders import Changes, Orders, samples_to_train
 from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.types import NO_VECTORS, Ints, Params, TaskVectors
 
@@ -76,6 +77,8 @@ class LanesTrainer:
     mark : callable, optional
         Makes the marks of samples for a metric from their losses and labels; without it they are
         whether a sample is classified right.
+    augment : callable, optional
+        Changes the samples of every mini-batch at random; see :mod:`flamma.training.augmentations`.
     instructions : {"portable", "avx2", "avx512"}, optional
         Which instruction set to use; by default what ``FLAMMA_LANES`` names, else the widest of
         the processor. The bits do not depend on it.
@@ -97,6 +100,7 @@ class LanesTrainer:
         instructions: str | None = None,
         rule: UpdateRule = PLAIN_RULE,
         mark: Callable[[Params, Ints], SampleMarks] | None = None,
+        augment: Augment | None = None,
     ) -> None:
         check_sgd(batch_size, momentum)
         if not rule.is_sgd:
@@ -113,6 +117,7 @@ class LanesTrainer:
         self.momentum = momentum
         self.rule = rule
         self._mark = mark
+        self._changes = None if augment is None else Changes(augment, batch_size)
         self._classes = int(plan[3])
         made = ctypes.c_void_p()
         sizes = (plan.ctypes.data, plan.size, batch_size, memory_of_machine())
@@ -165,7 +170,7 @@ class LanesTrainer:
         numbers, ready = [entry[0] for entry in able], [entry[1] for entry in able]
         trained = self._rows_for(len(able))
         table = self._table(ready, trained)
-        orders = Orders(table, ready, [entry[2] for entry in able])
+        orders = Orders(table, ready, [entry[2] for entry in able], self._changes)
         vector = (params.ctypes.data, params.size)
         accepted(self._kernels.lanes_begin(self._trainer, *vector, table.ctypes.data, table.size))
         try:
@@ -200,7 +205,9 @@ class LanesTrainer:
             columns = (table[name][ended].tolist() for name in ("state", "loss", "seconds"))
             for place, state, loss, seconds in zip(ended.tolist(), *columns, strict=True):
                 orders.forget(place)
-                if state == FINISHED:
+                if error := orders.errors.get(place):
+                    yield place, Trained(None, loss, seconds, error)
+                elif state == FINISHED:
                     yield place, Trained(trained[place], loss, seconds)
                 else:
                     yield place, Trained(None, loss, seconds, self._error(state))
