@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -34,6 +35,7 @@ from flamma.aggregators import AGGREGATORS
 from flamma.errors import RunError
 from flamma.experiments.run import Run, resume
 from flamma.metrics.functions import mean, variance, worst_10
+from flamma.processes import exit_with_parent
 from flamma.reports.tables import text_table
 from flamma.seeding import stream
 
@@ -198,7 +200,8 @@ def main() -> None:
     missing = [cell for cell in wanted if finished(options.out / cell.path) is None]
     print(f"{len(wanted)} runs, {len(wanted) - len(missing)} of them finished", flush=True)
     chosen, begun = missing[: options.limit], time.monotonic()
-    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+    spawn, own = get_context("spawn"), (os.getpid(),)
+    with ProcessPoolExecutor(options.processes, spawn, exit_with_parent, own) as pool:
         jobs = {pool.submit(carry_out, cell, options.out): cell for cell in chosen}
         for done, job in enumerate(as_completed(jobs), start=1):
             job.result()

@@ -19,6 +19,10 @@ default and with three times that. Runs that are finished are kept; started agai
         --strategies fedavg flamma --table docs/results/paper-steps.json
     python benchmarks/suite_steps.py paper --datasets mnist --no-options --rounds 30 \\
         --steps 0.002 0.005 0.01 0.02 --strategies flamma-plus --table docs/results/paper-steps.json
+    python benchmarks/suite_steps.py cifar --no-options --settings one-class two-shards \\
+        --steps 0.01 0.02 0.05 --strategies fedavg --table docs/results/cifar-steps.json
+    python benchmarks/suite_steps.py cifar --no-options --settings iid --steps 0.05 0.1 \\
+        --strategies fedavg --table docs/results/cifar-steps.json
     python benchmarks/suite_steps.py family --datasets digits --seeds 2 --no-options \\
         --margin 0.5 --table docs/results/family-steps.json
     python benchmarks/suite_steps.py family --datasets mnist --no-options \\
@@ -38,6 +42,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -47,6 +52,7 @@ from flamma.experiments.config import make_config, with_settings
 from flamma.experiments.suite import narrowed, read_suite
 from flamma.experiments.tune import tune
 from flamma.files import write_atomically
+from flamma.processes import exit_with_parent
 
 SEED = 1000
 STEPS = [0.02, 0.05, 0.1, 0.2]
@@ -209,7 +215,8 @@ def main() -> None:
         for dataset, split in suite.compared_pairs()
         for strategy in options.strategies or suite.strategies
     ]
-    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+    spawn, own = get_context("spawn"), (os.getpid(),)
+    with ProcessPoolExecutor(options.processes, spawn, exit_with_parent, own) as pool:
         jobs = []
         for dataset, split, strategy in wanted:
             out = options.out / Path(options.suite).stem / split / dataset / strategy
