@@ -23,8 +23,8 @@ from flamma.errors import ConfigError
 from flamma.models import FlatModel, build_model
 from flamma.reports.tables import text_table
 from flamma.training.choose import TrainerSettings, pick_trainer
+from flamma.training.devices import pick_device
 from flamma.training.jobs import Trainer, TrainingJob
-from flamma.training.torch_trainer import pick_device
 from flamma.types import LocalTask, Params
 
 SHAPES = {"lenet5": (1, 28, 28), "resnet18": (3, 32, 32)}

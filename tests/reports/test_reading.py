@@ -414,7 +414,7 @@ def charts_of(document):
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     path = made_run(tmp_path / "run")
-    monkeypatch.setattr("flamma.reports.reading.MAX_FILE_BYTES", 2000)
+    monkeypatch.setattr("flamma.reports.confined.MAX_FILE_BYTES", 2000)
     record = read_run(path)
     assert "rounds.jsonl is larger than 0 MB and is not read" in record.problems
     assert not record.rounds

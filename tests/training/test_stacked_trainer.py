@@ -16,7 +16,7 @@ from flamma.training import StackedTrainer, TooSlow, TorchTrainer, memory, stack
 from flamma.training.choose import TRAINERS, TrainerSettings, pick_trainer
 from flamma.training.jobs import TrainingJob
 from flamma.training.precision import SINGLE_PRECISION, Precision, pick_precision
-from flamma.training.stack import StackedModel
+from flamma.training.stacked_model import StackedModel
 from flamma.types import LocalTask
 
 SHAPE = (2, 16, 16)

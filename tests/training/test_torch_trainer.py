@@ -11,11 +11,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from flamma.errors import ConfigError
 from flamma.models import FlatModel, build_model
 from flamma.seeding import stream
 from flamma.training import TooSlow, TorchTrainer
-from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE, pick_device
+from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
 from flamma.types import LocalTask
 
 SHAPE = (2, 16, 16)
@@ -324,16 +323,3 @@ def test_a_module_that_relies_on_the_order_in_memory_works():
     params, _ = trainer.train(received, x, y, task(), stream(0, "train"))
     assert np.isfinite(params).all()
     assert not np.array_equal(params, received)
-
-
-def test_auto_picks_a_gpu_where_there_is_one(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert (pick_device("auto"), pick_device("cpu")) == ("cuda", "cpu")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert pick_device("auto") == "cpu"
-
-
-@pytest.mark.parametrize("device", ["cuda:99", "nonsense", "meta", "mps:3", "cuda:-1"])
-def test_a_device_that_is_not_there_is_refused_in_one_sentence(device):
-    with pytest.raises(ConfigError, match=r"^training\.device '.*' cannot be used here .*\.$"):
-        pick_device(device)

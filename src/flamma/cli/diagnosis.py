@@ -139,7 +139,7 @@ def lanes() -> FactTable:
 
 def devices() -> FactTable:
     """Return the devices on which torch can train here."""
-    from flamma.training.device_facts import device_facts
+    from flamma.training.devices import device_facts
 
     return device_facts()
 

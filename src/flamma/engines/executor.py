@@ -41,6 +41,16 @@ class VectorTask(NamedTuple):
     vectors: TaskVectors
 
 
+def with_vectors(
+    tasks: Sequence[LocalTask], vectors: Sequence[TaskVectors] | None
+) -> Sequence[LocalTask | VectorTask]:
+    """Return the tasks, each with the vectors that it needs, if it needs any."""
+    if vectors is None:
+        return tasks
+    pairs = zip(tasks, vectors, strict=True)
+    return [task if own is NO_VECTORS else VectorTask(task, own) for task, own in pairs]
+
+
 Tasks = tuple[LocalTask | VectorTask, ...]
 Job = Tasks | Span
 """Clients to train together, or samples to score."""

@@ -19,9 +19,9 @@ from flamma.engines.executor import (
     OnDone,
     Result,
     SerialPool,
-    VectorTask,
     Weights,
     one_thread,
+    with_vectors,
 )
 from flamma.engines.outcomes import Outcome, training_report
 from flamma.engines.placement import gpu_count, wants_cuda, workers_per_device
@@ -34,11 +34,11 @@ from flamma.seeding import stream
 from flamma.tasks.measures import PLAIN_MEASURES, Measures
 from flamma.training.augmentations import Augment
 from flamma.training.choose import AUTO, TrainerSettings, pick_trainer
+from flamma.training.devices import pick_device
 from flamma.training.jobs import Trainer, TrainingJob, check_sgd
 from flamma.training.optimisers import PLAIN_RULE, UpdateRule
-from flamma.training.torch_trainer import pick_device
 from flamma.training.trial import tried
-from flamma.types import NO_VECTORS, Ints, Layout, LocalTask, Params, Report, Scores, TaskVectors
+from flamma.types import Ints, Layout, LocalTask, Params, Report, Scores, TaskVectors
 
 SPANS_PER_PROCESS = 4
 """Jobs per process that a scoring is cut into, so that the processes finish at about one time."""
@@ -232,10 +232,7 @@ class ClientRunner:
             for place, outcome, own in zip(group, result, rows, strict=True):
                 reports[place] = training_report(tasks[place], sizes[place], outcome, own)
 
-        given: Sequence[LocalTask | VectorTask] = tasks
-        if vectors is not None:
-            pairs = zip(tasks, vectors, strict=True)
-            given = [t if own is NO_VECTORS else VectorTask(t, own) for t, own in pairs]
+        given = with_vectors(tasks, vectors)
         self._run(params, [tuple(given[place] for place in group) for group in groups], on_done)
         return [reports[place] for place in range(len(tasks))]
 

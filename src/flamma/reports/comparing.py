@@ -16,8 +16,9 @@ from flamma.experiments.published import parse_table
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
 from flamma.experiments.table import Comparison, Row, compared, scored_alike
+from flamma.reports.confined import ConfinedRunFolder, is_inside
 from flamma.reports.progress import read_planned_suite
-from flamma.reports.reading import ConfinedRunFolder, RunView, is_inside, read_run
+from flamma.reports.reading import RunView, read_run
 from flamma.strategies import competes
 from flamma.types import ScoreKind
 

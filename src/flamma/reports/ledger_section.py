@@ -14,6 +14,7 @@ from flamma.experiments.folder import POPULATION
 from flamma.experiments.ledger import LedgerConfig
 from flamma.experiments.ledger_file import Ledger, read_ledger
 from flamma.options import from_table
+from flamma.reports.confined import ConfinedRunFolder
 from flamma.reports.crowd_charts import RANKS, is_crowd
 from flamma.reports.document import (
     Chart,
@@ -28,7 +29,7 @@ from flamma.reports.document import (
     number_text,
     short_numbers,
 )
-from flamma.reports.reading import ConfinedRunFolder, RunView
+from flamma.reports.reading import RunView
 from flamma.reports.run_charts import SHOWN_CLIENTS
 
 SHOWN_REASONS = 12

@@ -11,8 +11,9 @@ from flamma.errors import FlammaError
 from flamma.experiments.site_states import SITES, SiteStates
 from flamma.experiments.suite import SUITE, Suite, read_suite
 from flamma.metrics.kinds import LAST_ROUNDS
+from flamma.reports.confined import ConfinedRunFolder
 from flamma.reports.document import Document, PageProgress
-from flamma.reports.reading import ConfinedRunFolder, RunView, finite
+from flamma.reports.reading import RunView, finite
 from flamma.toml import parse_toml
 
 

@@ -288,14 +288,7 @@ class Strategy(ABC, Generic[S]):
         Here it is what the offer has fixed, for usable answers alone. None means γ ω τ where there
         is a game, and nothing where there is none.
         """
-        promised = answers.offer.payments
-        if promised is None:
-            return None
-        usable = {report.client for report in answers.accepted}
-        return tuple(
-            amount if client in usable else 0.0
-            for client, amount in zip(answers.offer.selected, promised, strict=True)
-        )
+        return answers.earned
 
     def _own_epochs(self, report: Report) -> int:
         """Return the epochs that a client trained for itself beside those that it reports."""

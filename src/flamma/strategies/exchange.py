@@ -139,6 +139,18 @@ class Answers:
     reference: Reference | None = None
     screened: Screened | None = None
 
+    @property
+    def earned(self) -> tuple[float, ...] | None:
+        """What the offer has fixed for each selected client, and 0 for one without usable answer.
+
+        None if it has fixed nothing.
+        """
+        if self.offer.payments is None:
+            return None
+        usable = {report.client for report in self.accepted}
+        pairs = zip(self.offer.selected, self.offer.payments, strict=True)
+        return tuple(amount if client in usable else 0.0 for client, amount in pairs)
+
 
 def record_of(
     offer: Offer,

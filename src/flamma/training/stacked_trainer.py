@@ -13,8 +13,6 @@ from torch import nn
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
-from flamma.seeding import StreamKey
-from flamma.tasks.contract import Task
 from flamma.tasks.measures import PLAIN_MEASURES, Measures
 from flamma.training.jobs import (
     TooSlow,
@@ -33,9 +31,11 @@ from flamma.training.memory import (
 )
 from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.precision import SINGLE_PRECISION, Precision
-from flamma.training.stack import Stack, StackedClient, StackedModel
+from flamma.training.stack import Stack, StackedClient
+from flamma.training.stack_trial import TRIAL_BATCH_SIZE, difference, first_line, trial_jobs
+from flamma.training.stacked_model import StackedModel
 from flamma.training.torch_trainer import TorchTrainer
-from flamma.types import LocalTask, Params
+from flamma.types import Params
 
 _Result = tuple[int, Trained]
 
@@ -44,15 +44,6 @@ MOST_STACKED_CLIENTS = 256
 
 SAMPLES_EXPECTED = 512
 """Samples that a client is expected to have at most, before the clients are known."""
-
-TRIAL_BATCH_SIZE = 3
-"""The mini-batch of the trial that compares a stack with training one after the other."""
-
-TRIAL_DIFFERENCE = 0.03
-"""How far apart both may be in the trial, as a share of the update.
-
-Beside the kinks of a deep net, rounding alone can make a hundredth of it.
-"""
 
 
 class StackedTrainer(TorchTrainer):
@@ -261,7 +252,7 @@ class StackedTrainer(TorchTrainer):
         )
         try:
             self._classes = self._logits()
-            jobs = _trial_jobs(self.measures.task, self.shape)
+            jobs = trial_jobs(self.measures.task, self.shape)
             stacked = dict(self.train_each(received, jobs))
             single = {
                 number: trained._replace(
@@ -270,11 +261,11 @@ class StackedTrainer(TorchTrainer):
                 for number, trained in super().train_each(received, jobs)
             }
         except Exception as error:  # whatever a module may raise
-            return f"the model cannot be tried ({_first_line(error)})"
+            return f"the model cannot be tried ({first_line(error)})"
         finally:
             self.batch_size, self.precision = batch_size, precision
             self.model.load(received)
-        return self._difference(received, stacked, single)
+        return difference(self.model.layout.trainable_size, received, stacked, single)
 
     def _logits(self) -> int:
         self._set_mode(training=False)
@@ -282,44 +273,7 @@ class StackedTrainer(TorchTrainer):
             samples, _ = self.measures.task.blank(TRIAL_BATCH_SIZE, self.shape)
             return int(self.model.module(self._tensor(samples)).shape[-1])
 
-    def _difference(
-        self, received: Params, stacked: dict[int, Trained], single: dict[int, Trained]
-    ) -> str:
-        trained = slice(0, self.model.layout.trainable_size)
-        carried = slice(self.model.layout.trainable_size, None)
-        for number, one in single.items():
-            many = stacked[number]
-            if many.params is None or one.params is None:
-                return f"vmap does not support the model ({_first_line(many.error or one.error)})"
-            for part in (trained, carried):
-                update = np.linalg.norm(one.params[part] - received[part])
-                rounding = 1e-6 * np.linalg.norm(received[part])
-                apart = np.linalg.norm(many.params[part] - one.params[part])
-                if not apart <= TRIAL_DIFFERENCE * update + rounding:
-                    return (
-                        "the model treats the samples of a mini-batch as a whole or keeps a state "
-                        "(as batch norm does)"
-                    )
-        return ""
-
-
-def _first_line(error: Exception | None) -> str:
-    return str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(". ")
-
 
 def _failed(stack: Stack, seconds: float, error: Exception) -> Iterator[_Result]:
     for member in stack.members:
         yield member.number, Trained(None, member.loss, seconds, error)
-
-
-def _trial_jobs(task: Task, shape: tuple[int, ...]) -> list[TrainingJob]:
-    """Return a step of two clients, of which the second has a smaller mini-batch."""
-    rng = np.random.default_rng(0)
-    jobs = []
-    for client, samples in enumerate((TRIAL_BATCH_SIZE, TRIAL_BATCH_SIZE - 1)):
-        x, y = task.blank(samples, shape)
-        if not task.takes_tokens:
-            x = rng.random((samples, *shape), dtype=np.float32)
-        step = LocalTask(client, 0, epochs=0, learning_rate=0.01, iterations=1)
-        jobs.append(TrainingJob(step, x, y, StreamKey.of(client, "trial", 0, client)))
-    return jobs

@@ -13,14 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from flamma.errors import ConfigError
 from flamma.models.flat import FlatModel
 from flamma.models.own import takes_whole_numbers
-from flamma.names import quoted
 from flamma.numerics import total
 from flamma.tasks.measures import PLAIN_MEASURES, Measures
 from flamma.tasks.own import refuse_negative
 from flamma.training.augmentations import Augment, augmented
+from flamma.training.devices import pick_device
 from flamma.training.flat_steps import FlatSteps
 from flamma.training.inputs import wants_channels_last
 from flamma.training.jobs import (
@@ -274,40 +273,6 @@ class TorchTrainer:
         # torch has no read-only tensors and warns of read-only arrays.
         tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
         return tensor.to(self.model.device)
-
-
-def pick_device(device: str) -> str:
-    """Return the device to use: ``auto`` is the GPU if there is one, else the CPU.
-
-    Raises
-    ------
-    ConfigError
-        If this machine, or torch as it is installed here, has no such device.
-    """
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.zeros(1, device=device).item()
-    except Exception as error:  # torch asserts where it was compiled without a GPU, and worse
-        raise ConfigError(
-            f"training.device {quoted(device)} cannot be used here ({_why_not(device)}); use auto "
-            f"or cpu."
-        ) from error
-    return device
-
-
-def _why_not(device: str) -> str:
-    """Return why a device cannot be used; torch's own words are about its insides."""
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        return "devices are called cpu, cuda, cuda:1 or mps"
-    if kind == "cuda" and torch.version.cuda is None and torch.version.hip is None:
-        return "torch was installed without CUDA"
-    if kind == "cuda":
-        number = torch.cuda.device_count()
-        return f"torch sees {number} GPU{'s' * (number != 1)}"
-    return f"this machine, or torch as it is installed, has no {kind}"
 
 
 @contextmanager

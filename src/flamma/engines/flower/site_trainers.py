@@ -43,7 +43,7 @@ def site_torch_trainer(text: str, shape: tuple[int, ...], classes: int, task: st
 
     from flamma.models.flat import FlatModel
     from flamma.training.choose import TrainerSettings, torch_trainer
-    from flamma.training.torch_trainer import pick_device
+    from flamma.training.devices import pick_device
 
     torch.set_num_threads(1)  # more threads would sum up in another order
     config = read_configuration(text)
