@@ -1,11 +1,13 @@
 """The tables of docs/results.md and docs/how-to/choose-a-strategy.md on the grid, as Markdown.
 
     flamma compare --suite grid-development --strategies fedavg,flamma-plus --out out/grid
-    python benchmarks/grid_tables.py out/grid/table.json [more tables] [--strategy flamma-plus]
+    python benchmarks/grid_tables.py out/grid/table.json [more tables] [--strategy flamma-plus] \\
+        [--diagrams FOLDER]
 
 Every setting with the accuracy and variance of all strategies, those that lead in bold or italics;
 one strategy against each of the others, won-tied-lost by differences paired over seeds; and its
-mean differences from FedAvg by who takes part and by how clients differ.
+mean differences from FedAvg by who takes part and by how clients differ. The critical-difference
+diagrams of what the tables have together go into a folder.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from flamma.experiments.statistics import bootstrap_interval
 from flamma.experiments.statistics_text import statistics_note, statistics_of, statistics_table
 from flamma.experiments.suite import read_suite
 from flamma.experiments.table import Comparison, Row
+from flamma.reports.statistics_charts import save_diagrams
 from flamma.strategies import label_of
 from join_tables import joined
 
@@ -40,6 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("tables", nargs="+", type=Path)
     parser.add_argument("--strategy", default="flamma-plus", help="which one to tell of")
+    parser.add_argument("--diagrams", type=Path, help="draw mean ranks into this folder")
     options = parser.parse_args()
     table = joined([read_published(path) for path in options.tables])
     print("## Every setting\n")
@@ -52,6 +56,9 @@ def main() -> None:
     print(against_table(table, options.strategy))
     print(f"\n## {label_of(options.strategy)} against FedAvg, by setting\n")
     print(regime_table(table, options.strategy))
+    if options.diagrams:
+        options.diagrams.mkdir(parents=True, exist_ok=True)
+        save_diagrams(options.diagrams, table)
 
 
 def places_of(table: Comparison) -> list[tuple[str, str]]:
