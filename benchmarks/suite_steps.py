@@ -16,9 +16,7 @@ default and with three times that. Runs that are finished are kept; started agai
     python benchmarks/suite_steps.py laptop --split iid --strategies fedavg \\
         --table docs/results/laptop-steps.json
     python benchmarks/suite_steps.py paper --datasets mnist --no-options --steps 0.01 0.02 0.05 \\
-        --strategies fedavg flamma --table docs/results/paper-steps.json
-    python benchmarks/suite_steps.py paper --datasets mnist --no-options --rounds 30 \\
-        --steps 0.002 0.005 0.01 0.02 --strategies flamma-plus --table docs/results/paper-steps.json
+        --strategies fedavg flamma flamma-plus mifa --table docs/results/paper-steps.json
     python benchmarks/suite_steps.py cifar --no-options --settings one-class two-shards \\
         --steps 0.01 0.02 0.05 --strategies fedavg --table docs/results/cifar-steps.json
     python benchmarks/suite_steps.py cifar --no-options --settings iid --steps 0.05 0.1 \\
@@ -132,7 +130,7 @@ def choose(
             tried.append(found | {"options": step | found["options"]})
     best = chosen(tried, options.margin)
     place = {"dataset": dataset, "split": split, "strategy": strategy, "seeds": options.seeds}
-    return place | {"best": best, "tried": tried}
+    return place | {"rounds": tables["rounds"], "best": best, "tried": tried}
 
 
 def scored(tables: dict, grid: dict, out: Path, seeds: int) -> list[dict]:
@@ -163,10 +161,10 @@ def chosen(tried: list[dict], margin: float) -> dict:
 
 
 def write_found(path: Path, found: dict) -> None:
-    """Put what was found into a table, in the place of what it had of the same strategy."""
-    place = ("dataset", "split", "strategy")
+    """Put what was found into a table, in the place of what it had of trials of the same kind."""
+    place = ("dataset", "split", "strategy", "rounds")
     table = json.loads(path.read_text()) if path.exists() else []
-    others = [own for own in table if any(own[key] != found[key] for key in place)]
+    others = [own for own in table if any(own.get(key) != found[key] for key in place)]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps([*others, found], indent=1) + "\n").encode())
 
