@@ -164,7 +164,7 @@ def write_found(path: Path, found: dict) -> None:
     """Put what was found into a table, in the place of what it had of trials of the same kind."""
     place = ("dataset", "split", "strategy", "rounds")
     table = json.loads(path.read_text()) if path.exists() else []
-    others = [own for own in table if any(own.get(key) != found[key] for key in place)]
+    others = [own for own in table if any(own.get(key, found[key]) != found[key] for key in place)]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps([*others, found], indent=1) + "\n").encode())
 
