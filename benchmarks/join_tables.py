@@ -74,7 +74,7 @@ def of_suite(table: Comparison, suite: Suite) -> Comparison:
     parts = {
         "datasets": list(dict.fromkeys(row.dataset for row in table.rows)),
         "splits": list(dict.fromkeys(row.split for row in table.rows)),
-        "strategies": list(dict.fromkeys(row.strategy for row in table.rows)),
+        "strategies": [s for s in suite.strategies if any(row.strategy == s for row in table.rows)],
     }
     own = narrowed(suite, **parts)
     cells = own.cells()

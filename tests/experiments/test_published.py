@@ -22,6 +22,11 @@ from flamma.experiments.published import (
 from flamma.experiments.run import Run
 from flamma.experiments.suite import read_suite
 
+ROOT = Path(__file__).parents[2]
+TABLES = sorted(
+    path for path in (ROOT / "docs/results").glob("*.json") if '"suite"' in path.read_text()
+)
+
 SUITE = {
     "name": "tiny",
     "seeds": 2,
@@ -168,3 +173,16 @@ def test_another_suite_is_refused_before_anything_runs(published, tmp_path, caps
     assert reason in capsys.readouterr().err
     assert not out.exists()
     assert check_overlap(read_published(published), read_suite(SUITE)) is None
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_published_runs_are_those_of_the_suite_as_it_is(path):
+    table = read_published(path)
+    own = ROOT / "benchmarks" / f"{table.name}.toml"
+    now = {
+        cell.folder: cell.config for cell in read_suite(own if own.exists() else table.name).cells()
+    }
+    published = suite_of(table).cells()
+    assert published
+    others = [cell.folder for cell in published if now.get(cell.folder) != cell.config]
+    assert others == []
