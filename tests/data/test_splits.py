@@ -91,6 +91,16 @@ def test_uneven_spreads_the_sizes(name):
     assert spread[0] + 0.2 < spread[1] < spread[2] - 0.2
 
 
+def test_uneven_shards_of_whole_classes_are_cut_across_them():
+    labels = np.arange(2000) % 10
+    owners = owners_by("shards", Pool(labels, 10, 5), shards_per_client=2, uneven=1.0)
+    sizes = np.bincount(owners)
+    assert sizes.sum() == 2000
+    assert np.log(sizes).std() > 0.2
+    equal = owners_by("shards", Pool(labels, 10, 5), shards_per_client=2)
+    assert np.bincount(equal).tolist() == [400] * 5
+
+
 @settings(max_examples=100)
 @given(
     seed=st.integers(0, 2**40),
@@ -149,6 +159,11 @@ def test_iid_is_a_fair_deal():
             "classes",
             {"clients": 4, "classes_per_client": 2},
             "leave 2 of 10 classes without a client",
+        ),
+        (
+            "classes",
+            {"clients": 5, "classes_per_client": 2, "uneven": 0.5},
+            "every class belongs to one of 5 clients",
         ),
         ("classes", {"clients": 50, "classes_per_client": 1, "uneven": 0}, None),
         ("dirichlet", {"clients": 40, "alpha": 0.01}, "no Dirichlet split with alpha 0.01"),

@@ -81,8 +81,9 @@ def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0)
     """Sort by label, cut into shards, deal ``shards_per_client`` of them to each client.
 
     If the number of shards is a multiple of the number of classes, each class is cut separately
-    and every shard has a single class. Otherwise the sorted pool is cut as a whole, and a shard
-    can have the end of one class and the beginning of the next.
+    and every shard has a single class. Otherwise, and where whole classes would have to be uneven
+    shards, the sorted pool is cut as a whole, and a shard can have the end of one class and the
+    beginning of the next.
 
     Parameters
     ----------
@@ -104,7 +105,8 @@ def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0)
     rng = pool.stream()
     order = by_label(labels, rng)
     present = np.bincount(labels, minlength=pool.classes)
-    cuts = present if count % pool.classes == 0 else np.array([labels.size])
+    separately = count % pool.classes == 0 and not (uneven and count == pool.classes)
+    cuts = present if separately else np.array([labels.size])
     weights = uneven_weights(count, uneven, rng).reshape(cuts.size, -1)
     sizes = np.concatenate(
         [part_sizes(int(n), w, least, "shards") for n, w in zip(cuts, weights, strict=True)]
@@ -136,6 +138,11 @@ def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.
         raise DataError(
             f"{clients} clients with {each} classes each leave {classes - clients * each} of "
             f"{classes} classes without a client: take more clients or more classes per client."
+        )
+    if uneven and clients * each == classes:
+        raise DataError(
+            f"every class belongs to one of {clients} clients with {each} each, so that there are "
+            f"no uneven parts of one: take more clients or classes per client, or uneven = 0."
         )
     rng = pool.stream()
     held = deal_classes(clients, each, classes, rng)
