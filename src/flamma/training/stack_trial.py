@@ -34,7 +34,7 @@ def trial_jobs(task: Task, shape: tuple[int, ...]) -> list[TrainingJob]:
     return jobs
 
 
-def difference(
+def why_different(
     trainable: int, received: Params, stacked: Mapping[int, Trained], single: Mapping[int, Trained]
 ) -> str:
     """Return why the clients of a trial differ from those trained alone, empty if they do not."""

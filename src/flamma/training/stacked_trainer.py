@@ -32,7 +32,7 @@ from flamma.training.memory import (
 from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.precision import SINGLE_PRECISION, Precision
 from flamma.training.stack import Stack, StackedClient
-from flamma.training.stack_trial import TRIAL_BATCH_SIZE, difference, first_line, trial_jobs
+from flamma.training.stack_trial import TRIAL_BATCH_SIZE, first_line, trial_jobs, why_different
 from flamma.training.stacked_model import StackedModel
 from flamma.training.torch_trainer import TorchTrainer
 from flamma.types import Params
@@ -265,7 +265,7 @@ class StackedTrainer(TorchTrainer):
         finally:
             self.batch_size, self.precision = batch_size, precision
             self.model.load(received)
-        return difference(self.model.layout.trainable_size, received, stacked, single)
+        return why_different(self.model.layout.trainable_size, received, stacked, single)
 
     def _logits(self) -> int:
         self._set_mode(training=False)

@@ -52,7 +52,7 @@ class Orders:
         The same jobs.
     lengths : sequence of int
         How many samples each has to train.
-    changes : Changes, optional
+    changes : Augmenting, optional
         How samples are augmented.
     """
 
@@ -61,7 +61,7 @@ class Orders:
         table: NDArray[np.void],
         jobs: Sequence[TrainingJob],
         lengths: Sequence[int],
-        changes: Changes | None = None,
+        changes: Augmenting | None = None,
     ) -> None:
         self.errors: dict[int, Exception] = {}
         self._table = table
@@ -125,7 +125,7 @@ class Drawn(NamedTuple):
     shown: Floats32 | None = None
 
 
-class Changes(NamedTuple):
+class Augmenting(NamedTuple):
     """How samples are augmented: by what, and how many at once."""
 
     augment: Augment
@@ -159,7 +159,7 @@ class _Pieces:
 class _AugmentedPieces(_Pieces):
     """Draws them one epoch at a time, and what the samples look like in it."""
 
-    def __init__(self, job: TrainingJob, left: int, changes: Changes) -> None:
+    def __init__(self, job: TrainingJob, left: int, changes: Augmenting) -> None:
         self.noise = augmentation_stream(job)
         super().__init__(stream_of(job), int(job.y.size), left)
         self.x = job.x

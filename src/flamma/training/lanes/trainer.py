@@ -37,7 +37,7 @@ from flamma.training.lanes.library import (
     memory_of_machine,
     refusal,
 )
-from flamma.training.lanes.orders import Changes, Orders, samples_to_train
+from flamma.training.lanes.orders import Augmenting, Orders, samples_to_train
 from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.types import NO_VECTORS, Ints, Params, TaskVectors
 
@@ -117,7 +117,7 @@ class LanesTrainer:
         self.momentum = momentum
         self.rule = rule
         self._mark = mark
-        self._changes = None if augment is None else Changes(augment, batch_size)
+        self._changes = None if augment is None else Augmenting(augment, batch_size)
         self._classes = int(plan[3])
         made = ctypes.c_void_p()
         sizes = (plan.ctypes.data, plan.size, batch_size, memory_of_machine())
