@@ -1,4 +1,4 @@
-"""``flamma run``, ``resume``, ``show``, ``compare`` and ``list`` as a user meets them."""
+"""``flamma run``, ``resume``, ``show`` and ``compare`` as a user meets them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import pytest
 
 from flamma.cli import main
 from flamma.experiments.callbacks import StopRun
-from flamma.experiments.parts import PARTS, own_options
 from flamma.experiments.run import run
-from flamma.strategies import FAMILIES, STRATEGIES, in_family
+from flamma.strategies import in_family
 
 SMALL = [
     *("--dataset", "digits", "--clients", "5", "--per-round", "2", "--rounds", "3"),
@@ -254,31 +253,6 @@ def test_compare_shows_its_suite(capsys):
     assert 'name = "quick"' in shown
 
 
-def test_list_names_everything(capsys):
-    code, shown, _ = call(capsys, "list", "--json")
-    found = json.loads(shown)
-    assert code == 0
-    for part in PARTS:
-        assert list(found[part.name]) == list(part.registry)
-    assert all(line for lines in found.values() for line in lines.values())
-
-
-def test_list_groups_strategies_by_family(capsys):
-    _, shown, _ = call(capsys, "list")
-    blocks = dict(block.split("\n", 1) for block in shown.split("\n\n"))
-    for family, about in FAMILIES.items():
-        heading = f"strategies: {family} ({about})"
-        named = [line.split()[0] for line in blocks.get(heading, "").splitlines()]
-        assert named == in_family(family)
-    assert "strategies" not in blocks
-    assert blocks["datasets"].split()[0] == "digits"
-    _, shown, _ = call(capsys, "list", "--json", "--options")
-    detailed = json.loads(shown)["strategies"]
-    assert {name: told["family"] for name, told in detailed.items()} == {
-        name: STRATEGIES[name].family for name in STRATEGIES
-    }
-
-
 def test_compare_takes_families(capsys, tmp_path):
     out = tmp_path / "fair"
     code, shown, _ = call(
@@ -291,13 +265,3 @@ def test_compare_takes_families(capsys, tmp_path):
     code, _, told = call(capsys, "compare", "--out", str(out), "--strategies", "fairnes")
     assert code == 2
     assert "did you mean the family fairness?" in told
-
-
-def test_list_shows_the_options_of_each_part(capsys):
-    code, shown, _ = call(capsys, "list", "--options")
-    assert code == 0
-    for part in PARTS:
-        for _, entry in part.entries():
-            for option in own_options(entry).values():
-                assert f"{option.name} = " in shown
-                assert option.help.replace("``", "") in shown

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from flamma.cli.parser import Parser
+from flamma.errors import ConfigError
+from flamma.names import unknown
 
 if TYPE_CHECKING:
     from flamma.options import Option
@@ -22,6 +24,9 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         help="strategies, datasets, models, splits, metrics and the other parts of a run",
         description="What a run can be made of, with one line each; other packages' included.",
     )
+    parser.add_argument(
+        "kind", nargs="?", default="", metavar="KIND", help="only these: strategies, datasets, ..."
+    )
     parser.add_argument("--options", action="store_true", help="show the options of each, too")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(run=run_list)
@@ -34,6 +39,9 @@ def run_list(options: argparse.Namespace) -> None:
 
     found = {part.name: part.lines() for part in PARTS}
     found["suites"] = dict.fromkeys(suite_names(), "for flamma compare")
+    if options.kind:
+        kind = _known(options.kind, list(found))
+        found = {kind: found[kind]}
     keys = {
         (part.name, name): own_options(entry) for part in PARTS for name, entry in part.entries()
     }
@@ -43,6 +51,14 @@ def run_list(options: argparse.Namespace) -> None:
         print(json.dumps(_detailed(found, keys) if options.options else found, indent=2))
     else:
         print(_text(found, keys if options.options else {}))
+
+
+def _known(word: str, kinds: list[str]) -> str:
+    """Return the kind that a word is or begins, such as ``contribution``."""
+    begun = [kind for kind in kinds if kind.startswith(word.casefold())]
+    if len(begun) != 1:
+        raise ConfigError(unknown("kind", word, kinds))
+    return begun[0]
 
 
 def _detailed(found: Lines, keys: Options) -> dict[str, dict[str, dict[str, Any]]]:
@@ -56,7 +72,7 @@ def _detailed(found: Lines, keys: Options) -> dict[str, dict[str, dict[str, Any]
         }
         for kind, lines in found.items()
     }
-    for name, told in detailed["strategies"].items():
+    for name, told in detailed.get("strategies", {}).items():
         told["family"] = family_of(name)
     return detailed
 
@@ -68,9 +84,11 @@ def _text(found: Lines, keys: Options) -> str:
 
     width = max(len(name) for lines in found.values() for name in lines)
     groups = [(part.name, *group) for part in PARTS for group in part.groups().items()]
-    groups.append(("suites", "", list(found["suites"])))
+    groups.append(("suites", "", list(found.get("suites", {}))))
     blocks = []
     for kind, family, names in groups:
+        if kind not in found:
+            continue
         block = [f"{kind}: {family} ({FAMILIES[family]})" if family else kind]
         for name in names:
             block.append(f"  {name.ljust(width)}  {found[kind][name]}")
