@@ -13,6 +13,7 @@ diagrams of what the tables have together go into a folder.
 from __future__ import annotations
 
 import argparse
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
@@ -20,23 +21,25 @@ from statistics import fmean
 import numpy as np
 
 from flamma.experiments.best import paired_difference
+from flamma.experiments.config import Config
 from flamma.experiments.published import read_published
 from flamma.experiments.statistics import bootstrap_interval
 from flamma.experiments.statistics_text import statistics_note, statistics_of, statistics_table
 from flamma.experiments.suite import read_suite
 from flamma.experiments.table import Comparison, Row
+from flamma.experiments.tables import DataConfig
 from flamma.reports.statistics_charts import save_diagrams
 from flamma.strategies import label_of
 from join_tables import joined
 
 METRICS = (("accuracy", 1), ("accuracy_variance", -1))
-SKEWS = {
-    "IID": ("iid",),
-    "Dirichlet 1.0 and 0.3": ("dirichlet-1.0", "dirichlet-0.3"),
-    "Dirichlet 0.1, two shards": ("dirichlet-0.1", "two-shards"),
-    "one class a client": ("one-class",),
-    "natural groups": ("groups",),
-}
+SKEWS = (
+    "IID",
+    "Dirichlet 1.0 and 0.3",
+    "Dirichlet 0.1, two shards",
+    "one class a client",
+    "natural groups",
+)
 
 
 def main() -> None:
@@ -45,7 +48,8 @@ def main() -> None:
     parser.add_argument("--strategy", default="flamma-plus", help="which one to tell of")
     parser.add_argument("--diagrams", type=Path, help="draw mean ranks into this folder")
     options = parser.parse_args()
-    table = joined([read_published(path) for path in options.tables])
+    tables = [read_published(path) for path in options.tables]
+    table = joined(tables)
     print("## Every setting\n")
     print(settings_table(table))
     for own in statistics_of(table.rows):
@@ -55,7 +59,7 @@ def main() -> None:
     print(f"\n## {label_of(options.strategy)} against each: won-tied-lost\n")
     print(against_table(table, options.strategy))
     print(f"\n## {label_of(options.strategy)} against FedAvg, by setting\n")
-    print(regime_table(table, options.strategy))
+    print(regime_table(table, options.strategy, configs_of(tables)))
     if options.diagrams:
         options.diagrams.mkdir(parents=True, exist_ok=True)
         save_diagrams(options.diagrams, table)
@@ -111,18 +115,31 @@ def won_tied_lost(table: Comparison, strategy: str, other: str, metric: str, sig
     return f"{won}-{tied}-{len(lost)}{where}"
 
 
-def regime_table(table: Comparison, strategy: str) -> str:
-    settings = read_suite("grid-settings").settings
-    everybody = {
-        name for name, own in settings.items() if own["per_round"] == own["data"]["clients"]
-    }
+def configs_of(tables: list[Comparison]) -> dict[str, Config]:
+    """Return a run's configuration for every setting."""
+    suites = [read_suite(tomllib.loads(table.suite)) for table in tables]
+    return {cell.dataset: cell.config for suite in suites for cell in suite.cells()}
+
+
+def skew_of(data: DataConfig) -> str:
+    """Return which of ``SKEWS`` the data of a setting have."""
+    held = {"shards": "shards_per_client", "classes": "classes_per_client"}.get(data.split.name)
+    if held:
+        return SKEWS[3] if data.split.options[held] == 1 else SKEWS[2]
+    if data.split.name == "dirichlet":
+        return SKEWS[2] if data.split.options["alpha"] < 0.2 else SKEWS[1]
+    return {"iid": SKEWS[0], "groups": SKEWS[4]}[data.split.name]
+
+
+def regime_table(table: Comparison, strategy: str, configs: dict[str, Config]) -> str:
+    everybody = {name for name, own in configs.items() if own.per_round >= own.data.clients}
     regimes: dict[str, Callable[[str], bool]] = {
         "all settings": lambda name: True,
         "all clients take part": lambda name: name in everybody,
         "a part of them takes part": lambda name: name not in everybody,
         **{
-            label: lambda name, ends=ends: name.endswith(ends)  # type: ignore[misc]
-            for label, ends in SKEWS.items()
+            skew: lambda name, skew=skew: skew_of(configs[name].data) == skew  # type: ignore[misc]
+            for skew in SKEWS
         },
     }
     lines = []
