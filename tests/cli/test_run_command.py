@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -265,3 +267,17 @@ def test_compare_takes_families(capsys, tmp_path):
     code, _, told = call(capsys, "compare", "--out", str(out), "--strategies", "fairnes")
     assert code == 2
     assert "did you mean the family fairness?" in told
+
+
+def test_a_run_imports_no_more_than_it_needs(tmp_path):
+    """Each of these takes as long to import as a short run takes."""
+    unneeded = "('sklearn', 'scipy', 'pandas', 'matplotlib', 'torch._dynamo')"
+    program = (
+        "import sys; from flamma.cli import main; code = main(sys.argv[1:])\n"
+        f"sys.exit(code or [name for name in {unneeded} if name in sys.modules] or None)"
+    )
+    words = ["run", *SMALL, "--model", "lenet5", "--out", str(tmp_path / "run")]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -21,6 +21,15 @@ from flamma.errors import ConfigError, DataError
 OTHERS = DatasetEntry("another package's", (1,), ("0",), 1, 1, lambda folder, samples: None)
 
 
+def test_digits_are_those_of_scikit_learn(monkeypatch):
+    read = load_dataset("digits")
+    monkeypatch.setattr(Path, "exists", lambda self: False)  # where the file has moved
+    imported = load_dataset("digits")
+    for part in ("train_x", "train_y", "test_x", "test_y"):
+        np.testing.assert_array_equal(getattr(read, part), getattr(imported, part))
+        assert getattr(read, part).dtype == getattr(imported, part).dtype
+
+
 def test_digits_load_offline():
     digits = load_dataset("digits")
     assert digits.train_x.shape[1:] == DATASETS["digits"].shape

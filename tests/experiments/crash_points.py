@@ -177,6 +177,8 @@ def main() -> int:
         TABLES["strategy"] = KEEPS
     folder = Path(tempfile.mkdtemp(prefix="flamma-crash-"))
     try:
+        stay_on_one_thread()
+        run(TABLES, out=folder / "first", rounds=1)  # forked processes need not import what it did
         assert crashing(folder / "whole", None, options.rounds) == 0
         moments = int((folder / "whole.moments").read_text())
         whole = fingerprint(folder / "whole")

@@ -19,12 +19,12 @@ def crashes(*options):
     assert "every run ended the same" in done.stdout
 
 
-def test_killed_at_every_31st_write_or_sync():
-    crashes("--rounds", "2", "--every", "31")
+def test_killed_at_every_seventh_write_or_sync():
+    crashes("--rounds", "2", "--every", "7")
 
 
 def test_killed_where_clients_keep_something():
-    crashes("--rounds", "2", "--every", "61", "--keeps")
+    crashes("--rounds", "2", "--every", "13", "--keeps")
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -29,16 +29,11 @@ def load_digits(_folder: Path, _samples: int) -> Dataset:
     set is every fifth image of each class in the order of the file: it is fixed and has images of
     all writers.
     """
-    try:
-        digits = importlib.import_module("sklearn.datasets").load_digits()
-    except ImportError:
-        raise DataError(
-            "the digits dataset needs scikit-learn: pip install scikit-learn."
-        ) from None
-    images = np.asarray(digits.images, dtype=np.uint8)[:, None]
+    table = _digits_table()
+    images = table[:, :-1].reshape(-1, 1, 8, 8)
     enlarged = images.repeat(3, axis=2).repeat(3, axis=3)
     x = np.pad(enlarged, ((0, 0), (0, 0), (2, 2), (2, 2)))
-    y = np.asarray(digits.target, dtype=np.int64)
+    y = table[:, -1].astype(np.int64)
     test = every_fifth_of_each_class(y)
     return Dataset(
         "digits",
@@ -51,6 +46,21 @@ def load_digits(_folder: Path, _samples: int) -> Dataset:
         mean=(0.2242,),
         std=(0.3494,),
     )
+
+
+def _digits_table() -> NDArray[np.uint8]:
+    """Return a row for each digit: 64 pixels and the label.
+
+    They are read from scikit-learn's own file, since to import the package takes a second or two.
+    """
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or spec.origin is None:
+        raise DataError("the digits dataset needs scikit-learn: pip install scikit-learn.")
+    file = Path(spec.origin).with_name("datasets") / "data" / "digits.csv.gz"
+    if file.exists():
+        return np.loadtxt(file, delimiter=",", dtype=np.uint8)
+    pixels, labels = importlib.import_module("sklearn.datasets").load_digits(return_X_y=True)
+    return np.column_stack([pixels, labels]).astype(np.uint8)
 
 
 def every_fifth_of_each_class(labels: Ints) -> NDArray[np.bool_]:

@@ -32,6 +32,10 @@ def same_initial_weights() -> AbstractContextManager[Any]:
 
 
 class _Replacing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and torch's compiler takes a second to import
+
     def __torch_dispatch__(
         self,
         func: Callable[..., Any],
