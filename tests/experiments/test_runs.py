@@ -563,3 +563,13 @@ def test_a_run_of_version_1_is_resumed_without_a_manifest(tmp_path, monkeypatch)
     (place / "manifest.json").unlink()
     assert resume(place).params_sha256 == run(small(), out=tmp_path / "whole").params_sha256
     assert (place / "manifest.json").exists()
+
+
+def test_a_summary_is_read_like_a_table(tmp_path):
+    found = run(small(), out=tmp_path / "run", rounds=1).summary()
+    assert "accuracy" in found
+    assert "acuracy" not in found
+    assert dict(found) == found.metrics
+    assert list(found) == list(found.metrics)
+    with pytest.raises(KeyError, match="unknown metric 'acuracy': did you mean accuracy"):
+        found["acuracy"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flamma.metrics import METRICS, ComparedMetric, ScoreMetric, of_run, usable
 from flamma.metrics.kinds import LAST_ROUNDS, mean_of
+from flamma.names import unknown
 from flamma.records import Evaluation, RoundRecord
 from flamma.types import ACCURACY_SCORE, NamesItsScore, ScoreKind
 
@@ -64,7 +65,19 @@ class Summary(NamesItsScore):
     less_is_better: bool = False
 
     def __getitem__(self, name: str) -> float | None:
+        if name not in self.metrics:
+            raise KeyError(unknown("metric", name, self.metrics))
         return self.metrics[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.metrics
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.metrics)
+
+    def keys(self) -> Iterable[str]:
+        """Return the names of all metrics, so that ``dict(summary)`` has them."""
+        return self.metrics.keys()
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as ``flamma show --json`` prints it."""
