@@ -60,14 +60,8 @@ UNEVEN = 1.0
 MEAN_COST = 0.1
 EPOCHS = 5
 
-STRATEGIES = [
-    "reference",
-    "family:flamma",
-    "fairness",
-    "optimisation",
-    "selection",
-    "family:incentive",
-]
+STRATEGIES = ["fedavg", "fedavg-decay", "mifa", "flamma", "qffl", "flamma-plus"]
+"""Some hours of two cores; `--strategies` runs others, with the step of the suite."""
 ABOUT = """\
 # Settings drawn over what the literature uses, by benchmarks/draw_grid.py: every possible pair of
 # levels of clients, share a round, split, sizes, costs and data is in one of them. The rules by
