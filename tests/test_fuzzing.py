@@ -15,7 +15,7 @@ SECONDS = 1.5
     ids=lambda module: module.__name__,
 )
 def test_no_input_ends_in_anything_but_a_result_or_a_sentence(fuzzer):
-    assert fuzzer.fuzz(seed=0, seconds=SECONDS) > 10
+    assert fuzzer.fuzz(seed=0, seconds=SECONDS) >= oracle.FEWEST
 
 
 def test_the_oracle_sees_tracebacks_warnings_and_long_waits(monkeypatch):

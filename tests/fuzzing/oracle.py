@@ -16,6 +16,8 @@ from flamma.cli import main
 SECONDS_PER_INPUT = 20
 """An input that takes longer counts as a hang; all of them ask for little work."""
 
+FEWEST = 20
+
 NUMBERS = (
     *("0", "1", "-1", "2", "10", "0.5", "1e-9", "1e308", "1e309", "-1e308", "5e-324", "inf", "nan"),
     *(
@@ -121,10 +123,13 @@ def shortened(arguments: list[str]) -> str:
 
 
 def repeat(seed: int, seconds: float, attempt: Callable[[random.Random], None]) -> int:
-    """Try inputs for some time, each from its own stream, and return how many they were."""
+    """Try inputs for some time, each from its own stream, and return how many they were.
+
+    There are at least ``FEWEST``, however slow the machine is.
+    """
     end = time.monotonic() + seconds
     count = 0
-    while time.monotonic() < end:
+    while count < FEWEST or time.monotonic() < end:
         try:
             attempt(random.Random(f"{seed}/{count}"))
         except AssertionError as error:
