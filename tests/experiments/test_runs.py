@@ -146,7 +146,7 @@ COMMAND = [
 def test_killed_at_any_moment_and_resumed_it_ends_the_same(tmp_path):
     subprocess.run([*COMMAND, "--out", tmp_path / "whole"], check=True, capture_output=True)
     whole = Run.load(tmp_path / "whole").params_sha256
-    for number, moment in enumerate((0, 7.25)):
+    for number, moment in enumerate((0, 1.5, 7.25, 11)):
         place = tmp_path / f"killed{number}"
         victim = subprocess.Popen(
             [*COMMAND, "--out", place], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -17,6 +17,7 @@ SECONDS_PER_INPUT = 20
 """An input that takes longer counts as a hang; all of them ask for little work."""
 
 FEWEST = 20
+"""Inputs that a fuzzer tries at least, so that a test does not go by the machine's speed."""
 
 NUMBERS = (
     *("0", "1", "-1", "2", "10", "0.5", "1e-9", "1e308", "1e309", "-1e308", "5e-324", "inf", "nan"),
