@@ -112,7 +112,7 @@ def test_an_audit_means_something_else_by_clients():
         flamma.audit(clients=3)
     with pytest.raises(ConfigError, match="raise data__clients="):
         flamma.audit(per_round=30)
-    with pytest.raises(ConfigError, match="several seeds, not one: say how many by seeds="):
+    with pytest.raises(ConfigError, match="by seeds=, and from which on by first_seed="):
         flamma.compare(seed=4)
 
 

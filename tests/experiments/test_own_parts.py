@@ -137,7 +137,8 @@ def test_a_suite_may_name_a_file_and_no_dataset(tmp_path, monkeypatch):
     patients().to_csv("hospitals.csv", index=False)
     file = {"file": "hospitals.csv", "target": "label", "group": "hospital"}
     tables = {"strategies": ["fedavg"], "seeds": 1, "run": {"rounds": 3, "data": file}}
-    suite, own = asked_suite(tables)
+    suite, own = asked_suite(tables, first_seed=7)
+    assert list(suite.all_seeds()) == [7]
     [cell] = suite.cells()
     assert (cell.dataset, cell.split, cell.config.data.clients) == ("own", "groups", 3)
     assert own.federation(cell.config).client_names == ("north", "south", "west")

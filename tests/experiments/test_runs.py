@@ -158,6 +158,7 @@ def test_killed_at_any_moment_and_resumed_it_ends_the_same(tmp_path):
             if lines >= int(moment):
                 time.sleep((moment % 1) * 0.02)
                 break
+            time.sleep(0.001)
         victim.kill()
         victim.wait()
         if not (place / "config.toml").exists():

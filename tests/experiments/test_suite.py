@@ -9,6 +9,7 @@ import pytest
 from flamma.errors import ConfigError
 from flamma.experiments.compare import compare
 from flamma.experiments.suite import narrowed, read_suite
+from flamma.experiments.suite_shown import suite_as_json
 from flamma.strategies import FAMILIES, in_family
 
 SUITE = {"seeds": 1, "strategies": ["fedavg"], "splits": ["iid"], "run": {"rounds": 1}}
@@ -44,6 +45,25 @@ def test_a_suite_that_names_nothing_to_compare_is_refused(text, tmp_path):
 def test_a_suite_of_too_many_runs_is_refused_at_once():
     with pytest.raises(ConfigError, match="runs"):
         read_suite(SUITE | {"seeds": 2**62})
+
+
+def test_seeds_follow_the_first_one():
+    suite = read_suite(SUITE | {"first_seed": 1000, "seeds": 2})
+    assert [(cell.seed, cell.config.seed) for cell in suite.cells()] == [(1000, 1000), (1001, 1001)]
+    assert read_suite(tomllib.loads(suite.as_toml())) == suite
+    assert list(narrowed(suite, 1).all_seeds()) == [1000]
+    assert list(narrowed(suite, first_seed=7).all_seeds()) == [7, 8]
+    assert suite_as_json(suite)["seeds"] == [1000, 1001]
+    assert len(suite_as_json(suite)["cells"]) == 1
+
+
+def test_the_text_of_a_suite_from_seed_0_does_not_name_it():
+    assert "first_seed" not in read_suite(SUITE).as_toml()  # published tables have such texts
+
+
+def test_a_negative_first_seed_is_refused():
+    with pytest.raises(ConfigError, match="first_seed must be at least 0, not -1"):
+        read_suite(SUITE | {"first_seed": -1})
 
 
 def test_a_suite_whose_name_is_too_long_for_a_file_is_unknown():

@@ -55,7 +55,10 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument("--suite", dest="suite_option", metavar="SUITE", help="the same")
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory (default out/SUITE)")
-    parser.add_argument("--seeds", type=int, help="how many seeds, from 0 (default the suite's)")
+    parser.add_argument("--seeds", type=int, help="how many seeds (default the suite's)")
+    parser.add_argument(
+        "--first-seed", type=int, metavar="SEED", help="the first one (the suite's, 0)"
+    )
     parser.add_argument(
         "--strategies", metavar="A,B,..", help="only these strategies, or families of them"
     )
@@ -86,7 +89,8 @@ def run_compare(options: argparse.Namespace) -> int:
     from flamma.experiments.compare import compare_suite
     from flamma.experiments.own_suite import asked_suite
     from flamma.experiments.published import check_overlap, repetition, suite_of
-    from flamma.experiments.suite import read_suite, suite_text
+    from flamma.experiments.suite import read_suite
+    from flamma.experiments.suite_files import suite_text
 
     named = options.suite or options.suite_option
     published = None if options.check is None else _published(options.check, named)
@@ -100,7 +104,8 @@ def run_compare(options: argparse.Namespace) -> int:
             f"--check repeats a table as it was made: leave out {', '.join(changes)}."
         )
     source = suite_of(published) if published and not named else named
-    suite, own = asked_suite(_with_settings(source, options), options.seeds, chosen, lists)
+    source = _with_settings(source, options)
+    suite, own = asked_suite(source, options.seeds, chosen, lists, first_seed=options.first_seed)
     if options.show_suite:
         as_written = suite == read_suite(named)
         _show(suite, suite_text(named or "quick") if as_written else "", options.json)

@@ -33,7 +33,10 @@ COMMON_SETTINGS: Mapping[str, str] = {
 OF_DATA = {"target": "data.target", "group": "data.group", "task": "data.task"}
 """The same for the columns of one's own data; ``group`` may also be an array, which is none."""
 
-OTHER_ARGUMENTS = ("out", "data", "model", "seeds", "strategies", "datasets", "splits", "trials")
+OTHER_ARGUMENTS = (
+    *("out", "data", "model", "seeds", "first_seed"),
+    *("strategies", "datasets", "splits", "trials"),
+)
 """Further arguments that messages may name."""
 
 FLAG = re.compile(r"--([a-z][a-z-]*)")

@@ -34,6 +34,7 @@ def compare(
     datasets: Sequence[str] | None = None,
     splits: Sequence[str] | None = None,
     seeds: int | None = None,
+    first_seed: int | None = None,
     data: Any = None,
     target: str | None = None,
     group: Any = None,
@@ -73,8 +74,8 @@ def compare(
     strategies, datasets, splits : sequence of str, optional
         In place of those of the suite. In a suite of settings, names of settings or of datasets,
         and splits, choose among them.
-    seeds : int, optional
-        How many seeds; they are 0, 1, 2, ...
+    seeds, first_seed : int, optional
+        How many seeds, and the first of them; those of the suite, from 0, if not given.
     data, target, group, task, model, start, freeze, loss, metric, augment
         Your own data and model, as of :func:`flamma.run`; another comparison in the same
         directory must have the same data.
@@ -100,7 +101,7 @@ def compare(
         own, named = own_parts(model, start, freeze, loss, metric, augment)
         flags = named | asked_settings(asked, leave_out=("processes",))
         lists = {"strategies": strategies, "datasets": datasets, "splits": splits}
-        chosen, own = asked_suite(suite, seeds, flags, lists, data, group, own)
+        chosen, own = asked_suite(suite, seeds, flags, lists, data, group, own, first_seed)
         path, scratch = place_for(out, "comparison")
         with ProgressBar(wants_bar(progress), 1, "rounds") as bar:
 

@@ -30,6 +30,7 @@ def asked_suite(
     data: Any = None,
     group: Any = None,
     own: OwnParts = NOTHING_OWN,
+    first_seed: int | None = None,
 ) -> tuple[Suite, OwnParts]:
     """Return the suite that is asked for, and what of it is the user's own.
 
@@ -46,18 +47,21 @@ def asked_suite(
         if (name := _named(left, setting)) is not None:
             asked.setdefault(kind, [name])
     if "seed" in left:
-        raise ConfigError("a suite has several seeds, not one: say how many by --seeds.")
+        raise ConfigError(
+            "a suite has several seeds, not one: say how many by --seeds, and from which on by "
+            "--first-seed."
+        )
     if isinstance(data, str | Path):
         left["data.file"] = str(data)
     suite = source if isinstance(source, Suite) else read_suite(source)
     gathered = gathered_for(with_settings(spelled_out(suite.run), left), data, group)
     if gathered is None:
-        return narrowed(suite, seeds, left, **asked), own
+        return narrowed(suite, seeds, left, first_seed, **asked), own
     if suite.settings:
         raise ConfigError("data of your own have no place in a suite of settings: use another.")
     if "datasets" in asked:
         raise ConfigError("there are data of your own and datasets by name: leave one out.")
-    chosen = narrowed(suite, seeds, left, **asked)
+    chosen = narrowed(suite, seeds, left, first_seed, **asked)
     chosen = with_own_data(chosen, gathered, own.model is not None, "splits" in asked)
     return chosen, replace(own, data=gathered, known={})
 

@@ -34,7 +34,6 @@ from flamma.experiments.suite_parts import (
     setting_places,
 )
 from flamma.experiments.suite_parts import variants as variants
-from flamma.files import read_text
 from flamma.names import check_folder_name, unknown
 from flamma.options import convert, from_table, to_toml
 from flamma.strategies import STRATEGIES, strategies_named, unknown_strategy
@@ -78,7 +77,9 @@ class Suite:
     name : str
         Names the default directory, ``out/NAME``.
     seeds : int
-        How many seeds; they are 0, 1, 2, ...
+        How many seeds.
+    first_seed : int
+        The first seed; the others follow it.
     datasets, splits : tuple of str
         Names of ``flamma list``.
     pairs : tuple
@@ -110,10 +111,13 @@ class Suite:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     flags: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    first_seed: int = 0
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ConfigError(f"seeds must be at least 1, not {self.seeds}.")
+        if self.first_seed < 0:
+            raise ConfigError(f"first_seed must be at least 0, not {self.first_seed}.")
         if self.settings:
             self._place_settings()
         named = strategies_named(self.strategies, variants(self.overrides))
@@ -146,9 +150,10 @@ class Suite:
     def as_toml(self) -> str:
         """Return the suite as a file says it, without what it extends."""
         tables = {field.name: getattr(self, field.name) for field in fields(self)}
-        # The text of a suite without flags or settings is what it was before there were any.
-        left_out = PLACES if self.settings else ("settings",)
-        for name in (*left_out, *(() if self.flags else ("flags",))):
+        # The text of a suite without these is what it was before there were any.
+        optional = ("settings", "flags", "first_seed")
+        left_out = [name for name in optional if not tables[name]]
+        for name in (*left_out, *(PLACES if self.settings else ())):
             del tables[name]
         return to_toml(tables)
 
@@ -164,12 +169,16 @@ class Suite:
             if pair in self.pairs or not paired.issuperset(pair)
         ]
 
+    def all_seeds(self) -> range:
+        """Return the seeds that every strategy has a run with."""
+        return range(self.first_seed, self.first_seed + self.seeds)
+
     def cells(self) -> list[Cell]:
         """Return all runs; their configurations are checked before the first one starts."""
         found = []
         for dataset, split in self.compared_pairs():
-            made = {name: self._config(dataset, split, name, 0) for name in self.strategies}
-            for seed, (name, config) in product(range(self.seeds), made.items()):
+            made = {name: self._config(dataset, split, name) for name in self.strategies}
+            for seed, (name, config) in product(self.all_seeds(), made.items()):
                 found.append(Cell(dataset, split, name, seed, replace(config, seed=seed)))
         return found
 
@@ -194,14 +203,15 @@ class Suite:
         layers = self.layers(cell.dataset, cell.split, cell.strategy)
         return trace(cell.config, [Layer(SUITE_ORIGIN, shared), *layers])
 
-    def _config(self, dataset: str, split: str, strategy: str, seed: int) -> Config:
+    def _config(self, dataset: str, split: str, strategy: str) -> Config:
         tables = merged(self.run, self.layers(dataset, split, strategy))
         own = tables.get("strategy", {})
         named = own.get("name", strategy) if isinstance(own, Mapping) else own
         if isinstance(named, str) and named not in STRATEGIES:
             raise ConfigError(unknown_strategy(named))
         data = {} if self.settings else {"data.dataset": dataset, "data.split": split}
-        return make_config(with_settings(tables, {**data, "strategy.name": named, "seed": seed}))
+        chosen = {**data, "strategy.name": named, "seed": self.first_seed}
+        return make_config(with_settings(tables, chosen))
 
 
 def read_suite(source: str | Path | Mapping[str, Any] | None = None) -> Suite:
@@ -227,6 +237,7 @@ def narrowed(
     suite: Suite,
     seeds: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    first_seed: int | None = None,
     **lists: Sequence[str] | None,
 ) -> Suite:
     """Return the suite with other seeds and settings, or with other lists of its three kinds.
@@ -246,15 +257,11 @@ def narrowed(
     return replace(
         suite,
         seeds=suite.seeds if seeds is None else seeds,
+        first_seed=suite.first_seed if first_seed is None else first_seed,
         flags={**suite.flags, **(settings or {})},
         overrides={name: o for name, o in suite.overrides.items() if name in names},
         **left,
     )
-
-
-def suite_text(source: str | Path) -> str:
-    """Return a suite as it is written."""
-    return read_text(suite_file(source))
 
 
 def _built(tables: Mapping[str, Any], beside: Path, within: tuple[Path, ...] = ()) -> Suite:

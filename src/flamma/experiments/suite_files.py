@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from flamma.errors import ConfigError
+from flamma.files import read_text
 from flamma.names import unknown
 
 
@@ -31,3 +32,8 @@ def suite_file(source: str | Path) -> Path:
     if not os.path.exists(source) and not str(source).endswith(".toml"):
         raise ConfigError(unknown("suite", str(source), suite_names()))
     return Path(source)
+
+
+def suite_text(source: str | Path) -> str:
+    """Return a suite as it is written."""
+    return read_text(suite_file(source))

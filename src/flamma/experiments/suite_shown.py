@@ -27,7 +27,7 @@ def suite_as_json(suite: Suite) -> dict[str, Any]:
     """
     return {
         "name": suite.name,
-        "seeds": list(range(suite.seeds)),
+        "seeds": list(suite.all_seeds()),
         "runs": len(suite.cells()),
         "cells": [
             {
@@ -88,7 +88,7 @@ def origin_notes(suite: Suite) -> list[str]:
 
 
 def _first_seeds(suite: Suite) -> list[Cell]:
-    return [cell for cell in suite.cells() if cell.seed == 0]
+    return [cell for cell in suite.cells() if cell.seed == suite.first_seed]
 
 
 def _line(setting: TracedSetting) -> str:
