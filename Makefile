@@ -21,7 +21,9 @@ test: $(VENV)/.installed-dev chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 4 --dist worksteal  # more workers than cores: many tests wait for processes
+	# More workers than cores, since many tests wait for processes; and compiled modules are kept
+	# whatever the environment says, since each of those processes would compile them anew.
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 4 --dist worksteal
 
 coverage: $(VENV)/.installed-dev chromium
 	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from flamma.experiments.folder import RunFolder
+from flamma.experiments.run import run as run_here
 from flamma.records import RoundRecord
 
 FLAMMA = (sys.executable, "-m", "flamma")
@@ -126,8 +127,5 @@ def sha(out: Path) -> str:
 def same_on_one_machine(out: Path, place: Path) -> Path:
     """Run the very same configuration with the local engine and return its directory."""
     trainer = json.loads((out / "run.json").read_text())["trainer"]
-    done = flamma(
-        "run", out / "config.toml", "--engine", "local", "--trainer", trainer, "--out", place
-    )
-    assert done.returncode == 0, done.stderr
+    run_here(out / "config.toml", out=place, engine__name="local", training__trainer=trainer)
     return place

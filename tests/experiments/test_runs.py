@@ -163,10 +163,7 @@ def test_killed_at_any_moment_and_resumed_it_ends_the_same(tmp_path):
         victim.wait()
         if not (place / "config.toml").exists():
             continue  # killed before there was anything to resume
-        subprocess.run(
-            [sys.executable, "-m", "flamma", "resume", place], check=True, capture_output=True
-        )
-        assert Run.load(place).params_sha256 == whole
+        assert resume(place).params_sha256 == whole
 
 
 def test_faults_are_survived_and_recorded(tmp_path):
