@@ -1,7 +1,5 @@
 """Profiles: many more random games with ``--hypothesis-profile=thorough``; the order of tests."""
 
-import gc
-
 import pytest
 from hypothesis import settings
 
@@ -17,8 +15,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     such a module would start a federation of its own.
     """
     items.sort(key=lambda item: "trial" not in getattr(item, "fixturenames", ()))
-
-
-def pytest_collection_finish() -> None:
-    """Leave modules and collected tests out of every later look for garbage."""
-    gc.freeze()
