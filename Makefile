@@ -16,13 +16,13 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 run: $(VENV)/.installed
 	$(BIN)/flamma compare --out $(OUT)/quick --check docs/results/quick.json || [ $$? = 1 ]
 
+# More workers than cores, since many tests wait for processes; and compiled modules are kept whatever
+# the environment says, since each of those processes would compile them anew.
 test: $(VENV)/.installed-dev chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	# More workers than cores, since many tests wait for processes; and compiled modules are kept
-	# whatever the environment says, since each of those processes would compile them anew.
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 4 --dist worksteal
 
 coverage: $(VENV)/.installed-dev chromium
