@@ -6,6 +6,7 @@ follows Flower's with Flower's choices, and ours with the paper's.
 
 from __future__ import annotations
 
+import gc
 import math
 
 import numpy as np
@@ -31,7 +32,11 @@ ADAPTIVE = {"eta": 0.1, "beta_1": 0.8, "beta_2": 0.9, "tau": 0.01}
 
 @pytest.fixture(autouse=True)
 def in_a_task(monkeypatch):
-    """Let messages be made outside of a running app."""
+    """Let messages be made outside of a running app.
+
+    Flower looks for garbage at every conversion of weights, which takes long among all tests.
+    """
+    monkeypatch.setattr(gc, "collect", lambda: 0)
     for name in ("_task_id", "_run_id", "_node_id"):
         monkeypatch.setattr(identity.TaskIdentity, name, 1)
 
