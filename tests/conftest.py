@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import settings
 
-settings.register_profile("default", deadline=None, max_examples=300)
+settings.register_profile("default", deadline=None, max_examples=150)
 settings.register_profile("thorough", deadline=None, max_examples=20_000)
 settings.load_profile("default")
 
