@@ -19,7 +19,7 @@ from flamma.game import Game, best_response, certificate, certify, server_utilit
 from flamma.game.model import LARGEST_COST, LARGEST_PRICE, MOST_EPOCHS, SMALLEST_COST
 
 
-@settings(max_examples=400)
+@settings(max_examples=1000)
 @given(exact_games())
 def test_an_equilibrium_has_no_gaps(exact):
     game = floats(exact)
@@ -33,7 +33,7 @@ def test_an_equilibrium_has_no_gaps(exact):
     assert result.abstaining_share == equilibrium.abstains.mean()
 
 
-@settings(max_examples=200)
+@settings(max_examples=500)
 @given(exact_games(), st.integers(0, 100))
 def test_the_leaders_regret_is_the_exact_one(exact, percent):
     gamma = exact.gamma_min + (exact.gamma_max - exact.gamma_min) * Fraction(percent, 100)
@@ -49,7 +49,7 @@ def test_the_leaders_regret_is_the_exact_one(exact, percent):
     assert abs(found.follower_gap) <= tolerance
 
 
-@settings(max_examples=200)
+@settings(max_examples=500)
 @given(exact_games(whole=st.just(True)), st.data())
 def test_the_follower_gap_is_the_exact_one(exact, data):
     gamma = exact.gamma_max

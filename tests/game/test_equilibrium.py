@@ -12,7 +12,7 @@ from flamma.game import Game, best_response, server_utility, solve
 from flamma.game.pieces import _order
 
 
-@settings(max_examples=500)
+@settings(max_examples=1500)
 @given(exact_games())
 def test_equals_exact_enumeration(exact):
     utility, gamma = exact.optimum()

@@ -72,7 +72,7 @@ def by_definition(rule, contributions, costs, t, offered):
     return np.array(found)
 
 
-@settings(max_examples=150)
+@settings(max_examples=300)
 @given(populations(), rules("common"), st.integers(1, 100))
 def test_the_common_game_is_that_of_the_papers_strategy(clients, rule, t):
     omega, costs = clients
@@ -116,7 +116,7 @@ def test_others_is_the_game_of_all_others(whole, price, n, asked, seeds):
             assert found == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=150)
+@settings(max_examples=300)
 @given(populations(), rules(), st.integers(1, 100), st.data())
 def test_ones_own_report_does_not_move_a_bit_of_ones_own_offer(clients, rule, t, data):
     omega, costs = clients

@@ -17,7 +17,7 @@ from flamma.game import Game, best_response, client_utility, server_utility
 UTILITIES = (client_utility, server_utility)
 
 
-@settings(max_examples=300)
+@settings(max_examples=600)
 @given(exact_games(), SHARES, st.data())
 def test_equals_exact_enumeration_also_at_exact_ties(exact, gamma, data):
     if data.draw(st.booleans()):  # where some client is indifferent between two options

@@ -107,7 +107,7 @@ def check(module, shape, classes, sizes, seed, tolerance=5e-6, **options):
 
 
 @needs_kernels
-@settings(max_examples=150)
+@settings(max_examples=300)
 @given(
     nets(),
     st.lists(st.integers(1, 40), min_size=1, max_size=5),

@@ -80,7 +80,7 @@ def test_too_many_cells_are_refused(monkeypatch):
 
 @given(st.binary(max_size=300))
 @example(b"a,b\n\r1,2\n")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_any_bytes_are_a_table_or_refused(content):
     try:
         found = parse_csv(content, "t.csv")
