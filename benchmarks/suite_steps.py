@@ -7,7 +7,9 @@ with other values of it, at the step that was best (a memory of models: at two s
 suite already has for a strategy is left out, unless only steps are to be chosen. A strategy that
 the common steps do not fit gets as many runs as the others on a grid of its own: one whose server
 makes steps of its own length, for instance, two step sizes of the clients, each with the server's
-default and with three times that. Runs that are finished are kept; started again, it goes on.
+default and with three times that. Those whose updates all get the same length, so that steps do not
+become shorter as gradients do, try each of these with a constant step and with one that falls to a
+tenth: twice as many runs. Runs that are finished are kept; started again, it goes on.
 
     python benchmarks/suite_steps.py quick --seeds 3 --table docs/results/quick-steps.json
     python benchmarks/suite_steps.py laptop --seeds 3 --table docs/results/laptop-steps.json
@@ -50,6 +52,7 @@ from flamma.experiments.config import make_config, with_settings
 from flamma.experiments.suite import narrowed, read_suite
 from flamma.experiments.tune import tune
 from flamma.files import write_atomically
+from flamma.options import toml_value
 from flamma.processes import exit_with_parent
 
 SEED = 1000
@@ -71,12 +74,13 @@ OPTIONS = {
 
 
 CLIENT_STEPS = {"training.learning_rate": [0.05, 0.1]}
+SCHEDULES = {"training.schedule": ["constant", {"name": "cosine", "floor": 0.1}]}
 STEPS_OF_THEIR_OWN = {
     "fedadam": CLIENT_STEPS | {"strategy.server_step": [0.01, 0.03]},
     "fedyogi": CLIENT_STEPS | {"strategy.server_step": [0.01, 0.03]},
-    "fedmgda+": CLIENT_STEPS | {"strategy.server_step": [1.0, 3.0]},
-    "adafed": CLIENT_STEPS | {"strategy.server_step": [0.5, 1.5]},
-    "cgsv": CLIENT_STEPS | {"strategy.length": [0.5, 1.5]},
+    "fedmgda+": CLIENT_STEPS | {"strategy.server_step": [1.0, 3.0]} | SCHEDULES,
+    "adafed": CLIENT_STEPS | {"strategy.server_step": [0.5, 1.5]} | SCHEDULES,
+    "cgsv": CLIENT_STEPS | {"strategy.length": [0.5, 1.5]} | SCHEDULES,
     "propfair": {"training.learning_rate": [0.02, 0.1], "strategy.loss_bound": [10.0, 100.0]},
     "scaffold": {"training.learning_rate": [0.005, 0.01, 0.02, 0.05]},
 }
@@ -95,9 +99,9 @@ ONE_CLIENT_STEP = {"training.learning_rate": [0.05]}
 THREE_STEPS_OF_THEIR_OWN = {
     "fedadam": ONE_CLIENT_STEP | {"strategy.server_step": [0.003, 0.01, 0.03]},
     "fedyogi": ONE_CLIENT_STEP | {"strategy.server_step": [0.003, 0.01, 0.03]},
-    "fedmgda+": ONE_CLIENT_STEP | {"strategy.server_step": [0.3, 1.0, 3.0]},
-    "adafed": ONE_CLIENT_STEP | {"strategy.server_step": [0.15, 0.5, 1.5]},
-    "cgsv": ONE_CLIENT_STEP | {"strategy.length": [0.15, 0.5, 1.5]},
+    "fedmgda+": ONE_CLIENT_STEP | {"strategy.server_step": [0.3, 1.0, 3.0]} | SCHEDULES,
+    "adafed": ONE_CLIENT_STEP | {"strategy.server_step": [0.15, 0.5, 1.5]} | SCHEDULES,
+    "cgsv": ONE_CLIENT_STEP | {"strategy.length": [0.15, 0.5, 1.5]} | SCHEDULES,
     "scaffold": {"training.learning_rate": [0.005, 0.02, 0.05]},
 }
 """The same as above, with three runs each, for suites of settings."""
@@ -180,7 +184,8 @@ def write_steps(path: Path, table: Path, suite: str) -> None:
     ]
     found = json.loads(table.read_text()) if table.exists() else []
     for own in sorted(found, key=lambda own: (own["dataset"], own["strategy"])):
-        lines = [f"{name} = {value!r}" for name, value in own["best"]["options"].items()]
+        options = own["best"]["options"].items()
+        lines = [f"{name} = {toml_value(value)}" for name, value in options]
         head += [f'[overrides."{own["dataset"]}/{own["strategy"]}"]', *lines, ""]
     write_atomically(path, "\n".join(head).encode())
 
@@ -222,7 +227,7 @@ def main() -> None:
         for job in jobs:
             found = job.result()
             best = found["best"]
-            named = ", ".join(f"{name} = {value:g}" for name, value in best["options"].items())
+            named = ", ".join(f"{name} = {value}" for name, value in best["options"].items())
             print(
                 f"{found['dataset']}/{found['strategy']}: {named} (score {best['score']:.2f})",
                 flush=True,

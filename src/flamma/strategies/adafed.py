@@ -72,4 +72,4 @@ class AdaFed(ByUnitGradients):
         losses = np.array([report.loss + SMALLEST_LOSS_SHIFT for report in moves.reports])
         rates = power(losses / losses.max(), self.gamma)
         weights = weights_of_rates(inner_products(units), rates)
-        return moves.received + self.server_step * weighted_sum(units, weights)
+        return moves.received + self.step_length(state) * weighted_sum(units, weights)

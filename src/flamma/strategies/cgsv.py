@@ -43,7 +43,7 @@ class CGSV(Averaging[OwnModels]):
     memory : float
         α, the weight of the past in a reputation.
     length : float
-        Γ, what every update is scaled to.
+        Γ, what every update is scaled to; a schedule of the learning rate multiplies it, too.
     altruism : float
         β: the larger, the more equal the shares; without end, everybody receives everything.
     floor : float
@@ -85,7 +85,8 @@ class CGSV(Averaging[OwnModels]):
         if not accepted:
             return state
         clients = [report.client for report in accepted]
-        units = [self._scaled(update) for update in state.updates(accepted)]
+        length = self.length * self.plan.factor(answers.offer.round)
+        units = [scaled(update, length) for update in state.updates(accepted)]
         before = shares_among(state, clients)
         step = combined_step(self, state, units, before, answers.reference)
         agreement = np.array([cosine_between(unit, step) for unit in units])
@@ -95,10 +96,11 @@ class CGSV(Averaging[OwnModels]):
         carried = carried_along(self, state, accepted, answers.reference)
         return rewarded(replace(state, reputations=reputations), step, carried, shares)
 
-    def _scaled(self, update: Floats) -> Floats:
-        """Return the update with the length Γ; one of length 0 as it is."""
-        size = norm(update)
-        return self.length / size * update if size > 0 else update
+
+def scaled(update: Floats, length: float) -> Floats:
+    """Return an update with a given length; one of length 0 as it is."""
+    size = norm(update)
+    return length / size * update if size > 0 else update
 
 
 def cosine_between(x: Floats, y: Floats) -> float:

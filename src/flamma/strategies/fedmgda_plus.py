@@ -55,6 +55,5 @@ class FedMgdaPlus(ByUnitGradients):
         weights = least_norm_weights(inner_products(units), shares, self.epsilon)
         models = [moves.received + unit for unit in units]
         there = aggregated(self.aggregator, models, weights, moves.reference)
-        if self.server_step == 1:
-            return there
-        return moves.received + self.server_step * (there - moves.received)
+        step = self.step_length(state)
+        return there if step == 1 else moves.received + step * (there - moves.received)

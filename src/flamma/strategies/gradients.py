@@ -103,7 +103,8 @@ class ByUnitGradients(ByGradients[GradientState]):
     Parameters
     ----------
     server_step : float
-        η_s, the length of a step along gradients that all point the same way.
+        η_s, the length of a step along gradients that all point the same way; a schedule of the
+        learning rate multiplies it, too.
     """
 
     server_step: float = 1.0
@@ -116,3 +117,7 @@ class ByUnitGradients(ByGradients[GradientState]):
     def init(self, params: Params, population: Population) -> GradientState:
         """Start with the given weights."""
         return GradientState(params, 0, population.samples, population.trainable_size)
+
+    def step_length(self, state: GradientState) -> float:
+        """Return η_s of the round after a state."""
+        return self.server_step * self.plan.factor(state.round + 1)
