@@ -148,7 +148,8 @@ def _print_account(run: Run, summary: Summary) -> None:
             f"slack {_number(summary['individual_rationality_slack'])}"
         )
     if (spent := _privacy_spent(run)) is not None:
-        print(f"differential privacy: {spent}, noise on the {run.config.privacy.noise_on}")
+        noise_on = run.config.privacy.noise_on
+        print(f"differential privacy: {spent}, noise on the {noise_on} (zero-out neighbours)")
 
 
 def _privacy_spent(run: Run) -> RoundPrivacy | None:
