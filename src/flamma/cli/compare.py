@@ -162,8 +162,8 @@ def _print_repetition(found: Repetition, options: argparse.Namespace) -> None:
 
         print(json.dumps(found.as_json(), indent=1, allow_nan=False))
         return
+    from flamma.experiments.presented import text_table
     from flamma.metrics import ComparedMetric, TimeToMetric, shown_in
-    from flamma.reports.tables import text_table
     from flamma.strategies import label_of
 
     shown = shown_in("table").items()
@@ -230,16 +230,6 @@ def show_comparison(folder: Path, as_json: bool) -> None:
 
 def print_comparison(comparison: Comparison, origins: Sequence[str] = ()) -> None:
     """Print the table of a comparison and what its numbers and marks mean."""
-    from flamma.experiments.statistics_text import statistics_note, statistics_of, statistics_table
-    from flamma.experiments.table_text import layout, legend, mark_notes
-    from flamma.reports.tables import text_table
+    from flamma.experiments.table_text import as_text
 
-    for dataset, header, lines in layout(comparison, (("*", ""), ("~", ""))):
-        print(f"{dataset}\n{text_table(header, lines)}\n")
-    found = statistics_of(comparison.rows)
-    for caption, header, lines in map(statistics_table, found):
-        print(f"{caption}\n{text_table(header, lines)}\n")
-    if found:
-        print(f"{statistics_note(found)}\n")
-    notes = [*comparison.evaluation_notes(), *origins, *mark_notes(comparison, "*", "~")]
-    print("\n".join([legend(comparison.rows), *notes]))
+    print(as_text(comparison, origins))

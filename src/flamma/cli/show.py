@@ -104,9 +104,9 @@ def _print_json(run: Run, summary: Summary) -> None:
 
 def _print_metrics(run: Run, summary: Summary) -> None:
     """Print which run it is, and its metrics."""
+    from flamma.experiments.presented import text_table
     from flamma.experiments.summary import sample_text
     from flamma.metrics import shown_in
-    from flamma.reports.tables import text_table
 
     config = run.config
     print(
@@ -118,7 +118,7 @@ def _print_metrics(run: Run, summary: Summary) -> None:
         [metric.title, _number(summary.final.get(name)), _number(summary[name])]
         for name, metric in shown_in("show", summary.score_kind).items()
     ]
-    print(text_table(["", "final", "last ten rounds"], rows))
+    print(text_table(["", "final", summary.averaged_title], rows))
     if summary.sample is not None:
         told = sample_text(summary.sample, summary.clients)
         print(f"Metrics over clients are over {told}, drawn once by the seed.")
