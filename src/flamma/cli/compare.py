@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -196,6 +195,7 @@ def _finish(comparison: Comparison, suite: Suite, out: Path, options: argparse.N
     """Draw, print and report a comparison."""
     from flamma.errors import MissingExtraError
     from flamma.experiments.suite_shown import origin_notes
+    from flamma.experiments.table_text import as_text
     from flamma.reports.curves import save_curves
     from flamma.reports.statistics_charts import save_diagrams
 
@@ -206,7 +206,7 @@ def _finish(comparison: Comparison, suite: Suite, out: Path, options: argparse.N
         pictures = []
         print(f"flamma: no pictures: {error}", file=sys.stderr)
     if not options.json:
-        print_comparison(comparison, origin_notes(suite))
+        print(as_text(comparison, origin_notes(suite)))
         if loudness(options) > Loudness.QUIET:
             tables = ", ".join(str(out / f"table.{kind}") for kind in ("json", "csv", "md"))
             print(f"\nTables: {tables}")
@@ -223,13 +223,6 @@ def show_comparison(folder: Path, as_json: bool) -> None:
     if as_json:
         print((folder / TABLE_FILE).read_text(encoding="utf-8"), end="")
     else:
-        print_comparison(comparison)
+        print(comparison)
     for run, why in comparison.failed.items():
         print(f"flamma: {run} failed and is not in the table: {why}", file=sys.stderr)
-
-
-def print_comparison(comparison: Comparison, origins: Sequence[str] = ()) -> None:
-    """Print the table of a comparison and what its numbers and marks mean."""
-    from flamma.experiments.table_text import as_text
-
-    print(as_text(comparison, origins))
