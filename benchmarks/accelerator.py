@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from flamma.errors import ConfigError
+from flamma.experiments.presented import text_table
 from flamma.models import FlatModel, build_model
-from flamma.reports.tables import text_table
 from flamma.training.choose import TrainerSettings, pick_trainer
 from flamma.training.devices import pick_device
 from flamma.training.jobs import Trainer, TrainingJob

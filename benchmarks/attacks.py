@@ -33,10 +33,10 @@ import numpy as np
 import flamma
 from flamma.aggregators import AGGREGATORS
 from flamma.errors import RunError
+from flamma.experiments.presented import text_table
 from flamma.experiments.run import Run, resume
 from flamma.metrics.functions import mean, variance, worst_10
 from flamma.processes import exit_with_parent
-from flamma.reports.tables import text_table
 from flamma.seeding import stream
 
 CLIENTS, ROUNDS, LAST_ROUNDS = 20, 30, 10

@@ -17,8 +17,8 @@ import time
 
 import numpy as np
 
+from flamma.experiments.presented import text_table
 from flamma.game import Game, certify, solve
-from flamma.reports.tables import text_table
 
 
 def fastest(call, budget=3.0):

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from flamma.experiments.presented import text_table
 from flamma.models import FlatModel, build_model
-from flamma.reports.tables import text_table
 from flamma.training import TorchTrainer
 from flamma.training.jobs import TrainingJob
 from flamma.training.lanes import LanesTrainer, library

@@ -23,10 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
+from flamma.experiments.presented import text_table
 from flamma.experiments.run import Run
 from flamma.experiments.setup import build_data, build_runner
 from flamma.models.flat import FlatModel
-from flamma.reports.tables import text_table
 from flamma.types import LocalTask
 
 WAYS = {

@@ -18,8 +18,8 @@ from itertools import product
 from pathlib import Path
 
 import flamma
+from flamma.experiments.presented import text_table
 from flamma.experiments.run import Run
-from flamma.reports.tables import text_table
 
 SEED = 1000
 PAPER = {"accuracy": 35.0, "variance": 1830.0}

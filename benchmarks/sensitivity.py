@@ -14,8 +14,8 @@ import json
 from pathlib import Path
 
 from flamma.experiments.compare import compare
+from flamma.experiments.presented import text_table
 from flamma.experiments.suite import narrowed, read_suite
-from flamma.reports.tables import text_table
 
 STRATEGIES = ("fedavg", "flamma", "flamma-plus")
 GAMES = ("flamma", "flamma-plus")

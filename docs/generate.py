@@ -9,6 +9,7 @@ where a page and the code differ.
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ from flamma.experiments.tables import ConfigTables, DataConfig, WeightsConfig
 from flamma.metrics import METRICS
 from flamma.options import Option, options_of
 from flamma.privacy import PrivacyConfig
-from flamma.strategies import FAMILIES, STRATEGIES
+from flamma.strategies import FAMILIES, STRATEGIES, label_of
 from flamma.training.table import TrainingConfig
 
 HERE = Path(__file__).parent
@@ -43,7 +44,21 @@ EVERYWHERE = (
     "__main__",
     "__init__",
 )
-PAGES = sorted(HERE.rglob("*.md"))
+PAGES = [HERE.parent / "README.md", *sorted(HERE.rglob("*.md"))]
+SOURCES = {
+    "fedavg": "McMahan et al., 2017",
+    "qffl": "Li et al., 2020",
+    "scaffold": "Karimireddy et al., 2020",
+    "mifa": "MIFA; Gu et al., 2021",
+    "feddyn": "Acar et al., 2021",
+    "fedavg-decay": "ours, without the game",
+    "flamma": "Javaherian et al., 2025",
+    "flamma-plus": "ours",
+    "cffl": "Lyu et al., 2020",
+    "ditto": "Li et al., 2021",
+    "local": "no federation",
+}
+"""Where the algorithms of the front page come from."""
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -92,7 +107,7 @@ def metrics() -> str:
                 metric.label,
                 metric.unit or "-",
                 metric.better,
-                metric.aggregation,
+                metric.aggregation(),
                 ", ".join(metric.shown) or "records only",
             ]
             for name in METRICS
@@ -164,6 +179,26 @@ def _direct(graph: Mapping[str, set[str]], room: str) -> set[str]:
     return graph[room] - through
 
 
+def first() -> str:
+    """Return the table of the front page, from the file that its picture is drawn from."""
+    rows = json.loads((HERE / "results" / "first.json").read_text(encoding="utf-8"))["rows"]
+    lines = []
+    for row in rows:
+        name = f"{label_of(row['strategy'])} ({SOURCES[row['strategy']]})"
+        cells = [
+            f"{row['mean'][metric]:.{digits}f}" + f" ± {row['std'][metric]:.{digits}f}" * spread
+            for metric, digits, spread in (
+                ("accuracy", 1, True),
+                ("worst_10", 1, True),
+                ("accuracy_variance", 0, True),
+                ("epochs_total", 0, False),
+            )
+        ]
+        lines.append([f"{name}, personal models" if row["personal"] else name, *cells])
+    titles = ["Mean accuracy", "Worst client in ten", "Variance across clients (pp²)"]
+    return table(["Algorithm", *titles, "Local epochs"], lines)
+
+
 def generated(name: str) -> str:
     """Return one generated part by its name."""
     simple: dict[str, Callable[[], str]] = {
@@ -177,6 +212,7 @@ def generated(name: str) -> str:
         "evaluation": lambda: options(options_of(EvaluationConfig)),
         "suite": lambda: options(options_of(Suite)),
         "metrics": metrics,
+        "first": first,
         "rooms": rooms,
     }
     if name in simple:

@@ -1,12 +1,14 @@
 """Make the pictures of the report that the documentation shows.
 
 ``python docs/screenshots.py OUT/QUICK`` takes the directory of the default comparison (``flamma
-compare --out OUT/QUICK``) and writes ``docs/screenshots/*.png``. It needs Chromium and the ``dev``
+compare --out OUT/QUICK``), which must have the bits of ``docs/results/quick.json``, and writes
+``docs/screenshots/*.png`` with the SHA-256 of that file in each. It needs Chromium and the ``dev``
 and ``report`` extras.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import shutil
 import sys
@@ -14,21 +16,27 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from flamma.experiments.published import read_published, repetition
 from flamma.reports.html_page import write_report
 from flamma.reports.live import LiveServer
 
 PICTURES = Path(__file__).parent / "screenshots"
+TABLE = Path(__file__).parent / "results" / "quick.json"
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
 RUN = Path("runs/digits/shards/flamma/seed-0")
 
 
 def main(comparison: Path) -> None:
     """Make all pictures."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    found = repetition(read_published(TABLE), read_published(comparison / "table.json"))
+    if not found.same:
+        sys.exit(f"{comparison} is not what {TABLE} has: {found.sentence}")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         pages = {
             "comparison": write_report(comparison, Path(folder, "comparison.html")),
             "run": write_report(comparison / RUN, Path(folder, "run.html")),
@@ -62,10 +70,17 @@ def take(
     PICTURES.mkdir(exist_ok=True)
     file = PICTURES / f"{name}.png"
     picture.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
-        file, optimize=True
+        file, optimize=True, pnginfo=source()
     )
     print(f"{file}: {file.stat().st_size / 1000:.0f} kB")
     page.close()
+
+
+def source() -> PngInfo:
+    """Return what a picture says of itself: the hash of the table that it shows."""
+    info = PngInfo()
+    info.add_text("table", hashlib.sha256(TABLE.read_bytes()).hexdigest())
+    return info
 
 
 def halved(run: Path, copy: Path) -> Path:

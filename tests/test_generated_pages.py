@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import json
+import re
 
 import pytest
+from PIL import Image
 
 from documented import PAGES, ROOT
 from flamma.experiments.parts import PARTS, own_options
+from flamma.experiments.published import read_published
 from flamma.metrics import METRICS, RunMetric
 
-SPEC = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-generate = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(generate)
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generate, pictures = script("generate"), script("pictures")
 GENERATED = [page for page in PAGES if "<!-- generated:" in page.read_text(encoding="utf-8")]
 
 
@@ -20,6 +31,37 @@ GENERATED = [page for page in PAGES if "<!-- generated:" in page.read_text(encod
 def test_a_page_is_up_to_date(page):
     text = page.read_text(encoding="utf-8")
     assert generate.rewritten(text) == text, "run python docs/generate.py"
+
+
+def test_the_picture_of_the_front_page_is_drawn_from_its_table():
+    table = pictures.TABLE.read_text(encoding="utf-8")
+    drawn = pictures.PICTURE.read_text(encoding="utf-8")
+    assert pictures.picture(table) == drawn, "run python docs/pictures.py"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    if "<!-- generated: first -->" in readme:
+        assert "docs/results/first.svg" in readme
+
+
+@pytest.mark.parametrize(
+    "picture", sorted((ROOT / "docs" / "screenshots").glob("*.png")), ids=lambda path: path.stem
+)
+def test_screenshots_show_the_published_table(picture):
+    published = (ROOT / "docs" / "results" / "quick.json").read_bytes()
+    told = Image.open(picture).text.get("table")
+    assert told == hashlib.sha256(published).hexdigest(), "run python docs/screenshots.py OUT/QUICK"
+
+
+def test_the_dots_of_the_picture_have_the_means_of_the_table():
+    table = json.loads(pictures.TABLE.read_text(encoding="utf-8"))
+    assert len(read_published(pictures.TABLE).rows) == len(table["rows"])  # whole, by its checksum
+    for row in table["rows"]:
+        assert len(row["seeds"]) == len(row["client_accuracies"]) == 5
+        for clients, accuracy in zip(
+            row["client_accuracies"], row["values"]["accuracy"], strict=True
+        ):
+            assert sum(clients) / len(clients) == pytest.approx(accuracy, abs=0.005)
+    accuracies = re.findall(r"[|] (\d+\.\d) ± \d+\.\d [|] \d+\.\d ±", generate.generated("first"))
+    assert accuracies == [f"{row['mean']['accuracy']:.1f}" for row in table["rows"]]
 
 
 def test_an_added_metric_changes_its_page():

@@ -118,7 +118,22 @@ def test_best_goes_by_differences_paired_over_seeds():
     assert "| FedAvg | *60.00 ± 18.03*" in as_markdown(tied)
     # The leader's mark is that of the others, so the legend must not call them worse than it.
     assert {tied.mark(row, "accuracy") for row in tied.rows} == {"tied"}
-    assert "Bold is the best alone. Italics share the lead: the best mean" in as_markdown(tied)
+    assert "Italics: the best and all that are not significantly different from it" in (
+        as_markdown(tied)
+    )
+    # In plain text a star, which is not read as part of the number, and numbers stay aligned.
+    for own, second in ((tied, "60.00 ± 18.03*"), (clear, "60.00 ± 18.03 ")):
+        fedavg, flamma = str(own).splitlines()[3:5]
+        assert second in fedavg
+        assert flamma[fedavg.index(second) :].startswith("61.00 ± ")
+    assert "61.00 ± 10.00*" in str(tied)
+    assert "61.00 ± 18.03*" in str(clear)
+    for own in (tied, clear):
+        assert "~" not in str(own)
+        assert (
+            "\n* best, or not significantly different from the best (paired over seeds, 95%)"
+            in (str(own))
+        )
     # With a single seed nothing can be told.
     alone = Comparison(
         "made", [made_row("fedavg", 60, 9, (0,)), made_row("flamma", 90, 8, (0,))], []

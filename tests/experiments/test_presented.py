@@ -11,11 +11,14 @@ import sys
 import pytest
 
 import flamma
+from flamma.cli import main
 from flamma.errors import MissingExtraError, RunError
 from flamma.experiments.presented import html_table, sparkline
 from flamma.experiments.progress_bar import ProgressBar, in_notebook, wants_bar
+from flamma.experiments.published import parse_table
 from flamma.experiments.scratch import ScratchFolder
-from flamma.experiments.table import Comparison
+from flamma.experiments.table import Comparison, Row
+from flamma.experiments.table_text import averaged_rounds
 
 SMALL = {"rounds": 3, "model": "logistic", "data__train_samples": 300, "clients": 4}
 MOST_HTML = 4000
@@ -59,8 +62,25 @@ def test_a_run_is_a_frame_of_rounds(run):
     assert frame["selected"].tolist() == [3, 3, 3]
 
 
-def test_a_comparison_is_one_line_a_table_and_frames(comparison):
-    assert repr(comparison) == "<Comparison 2 strategies on digits (iid), 2 seeds>"
+def test_a_comparison_prints_the_table_of_the_command(comparison, capsys):
+    assert str(comparison) == repr(comparison)
+    lines = str(comparison).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[1].split() == [
+        "Algorithm",
+        "Accuracy",
+        "(iid)",
+        "Variance",
+        "(iid)",
+        "Local",
+        "epochs",
+    ]
+    assert [line.split()[0] for line in lines[3:5]] == ["FedAvg", "FLamma"]
+    main(["show", str(comparison.path)])
+    assert capsys.readouterr().out == f"{comparison}\n"
+
+
+def test_a_comparison_is_a_table_and_frames(comparison):
     shown = comparison._repr_html_()
     assert len(shown) < MOST_HTML
     assert shown.count("<svg") == 2
@@ -70,6 +90,50 @@ def test_a_comparison_is_one_line_a_table_and_frames(comparison):
     assert frame["accuracy"].tolist() == [v for r in comparison.rows for v in r.values["accuracy"]]
     assert len(comparison.history) == 2 * 2 * 3
     assert {row["strategy"] for row in comparison.history} == {"fedavg", "flamma"}
+
+
+@pytest.mark.parametrize(
+    ("rounds", "every", "text", "title"),
+    [
+        (3, 1, "the last 3 evaluated rounds", "mean of last 3"),
+        (1, 1, "the last evaluated round", "mean of last 1"),
+        (12, 1, "the last 10 rounds", "mean of last 10"),
+        (12, 4, "the last 3 evaluated rounds", "mean of last 3 evaluated"),
+    ],
+)
+def test_means_say_over_how_many_rounds_they_are(tmp_path, rounds, every, text, title, capsys):
+    small = SMALL | {"rounds": rounds, "evaluation__every": every, "data__train_samples": 200}
+    found = flamma.compare(
+        strategies=["fedavg"], splits=["iid"], seeds=1, out=tmp_path, processes=1, **small
+    )
+    [run] = found.runs["digits", "iid", "fedavg"].values()
+    accuracies = [value for value in run.of_rounds("accuracy")[-10:] if value is not None]
+    assert found.rows[0].rounds_averaged == (len(accuracies),)
+    assert f"Mean over {text}; accuracy in %" in " ".join(str(found).split())
+    assert f"Mean over {text}; accuracy in %" in (tmp_path / "table.md").read_text("utf-8")
+    assert parse_table((tmp_path / "table.json").read_text("utf-8")).rows == found.rows
+    page = found.report().read_text("utf-8")
+    assert f"both are means over {text}" in page
+    assert title in run._repr_html_()
+    main(["show", str(run.path)])
+    assert f"final  {title}\n" in capsys.readouterr().out
+    assert run.summary().as_json()["rounds_averaged"] == len(accuracies)
+
+
+def test_rows_of_other_numbers_of_rounds_are_named():
+    def row(dataset, strategy, *averaged):
+        seeds = tuple(range(len(averaged)))
+        return Row(dataset, "iid", strategy, seeds, {}, {}, {}, rounds_averaged=averaged)
+
+    ten = [row("digits", name, 10, 10) for name in ("fedavg", "flamma", "qffl")]
+    assert averaged_rounds(ten) == "the last 10 rounds"
+    assert averaged_rounds([*ten, row("digits", "fedbuff", 4, 6)]) == (
+        "the last 10 rounds (FedBuff on digits (iid): the last 4 to 6 evaluated rounds)"
+    )
+    assert averaged_rounds([*ten, row("mnist", "fedavg", 5), row("mnist", "flamma", 5)]) == (
+        "the last 10 rounds (mnist: the last 5 evaluated rounds)"
+    )
+    assert averaged_rounds([row("digits", "fedavg")]) == "the evaluated ones of the last 10 rounds"
 
 
 def test_an_audit_is_a_sentence_and_a_table(audited):

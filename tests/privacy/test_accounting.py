@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 
 from flamma.errors import MissingExtraError
@@ -43,6 +44,16 @@ def test_more_releases_and_less_noise_cost_more():
 
 def test_almost_no_noise_is_still_a_number_and_no_warning():
     assert epsilon_spent(1e-4, 1000, 1e-5) > 1e10
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.01, 0.5, 0.99])
+def test_epsilon_is_never_negative(delta):
+    for noise_multiplier in np.geomspace(0.1, 1e6, 15):
+        costs = [
+            epsilon_spent(noise_multiplier, releases, delta) for releases in (0, 1, 30, 10_000)
+        ]
+        assert min(costs) >= 0
+        assert costs == sorted(costs)
 
 
 def test_without_opacus_the_extra_is_named(monkeypatch):

@@ -95,6 +95,61 @@ def test_no_update_moves_the_mean_further_than_the_noise_is_made_for(
     assert np.allclose(noise, expected, rtol=1e-6, atol=1e-9 * clip)
 
 
+@given(
+    st.lists(
+        st.lists(st.floats(-1e3, 1e3, width=32), min_size=3, max_size=3), min_size=3, max_size=6
+    ),
+    st.lists(st.integers(1, 100), min_size=6, max_size=6),
+    st.integers(1, 100),
+)
+def test_sensitivity_of_each_neighbouring_relation(moves, samples, cap):
+    """The bounds of the table in docs/how-to/privacy.md, on released models of a whole round."""
+    received, clip, tiny = np.zeros(3, dtype=np.float32), 1.5, 1e-9
+    mechanism = rounds(clip=clip, noise_multiplier=tiny, samples_cap=cap)
+    *moves, other = map(np.array, moves)
+    samples = samples[: len(moves)]
+    counted = np.minimum(samples, cap)
+    share = counted[0] / counted.sum()
+
+    def mean(*moves, samples=samples):
+        return released_update(
+            mechanism, reports(*moves, received=received, samples=samples), received
+        )[0]
+
+    whole, rest = mean(*moves), moves[1:]
+    bound = share * clip + 1e-5
+    assert np.linalg.norm(whole - mean(np.zeros(3), *rest)) <= bound
+    assert np.linalg.norm(whole - mean(other, *rest)) <= 2 * bound
+    assert np.linalg.norm(whole - mean(*rest, samples=samples[1:])) <= 2 * bound
+
+
+def test_sensitivities_are_attained():
+    """Opposite updates: another client, or its absence, moves the mean twice as far as zeros do."""
+    received, up = np.zeros(1, dtype=np.float32), np.ones(1)
+    mechanism = rounds(clip=1.0, noise_multiplier=1e-9)
+
+    def mean(*moves):
+        return released_update(mechanism, reports(*moves, received=received), received)[0]
+
+    whole = mean(9 * up, -9 * up, -9 * up, -9 * up)
+    moved = [mean(0 * up, -up, -up, -up), mean(-9 * up, -up, -up, -up), mean(-up, -up, -up)]
+    assert [abs(whole - own)[0] for own in moved] == pytest.approx([1 / 4, 2 / 4, 2 / 4])
+
+
+def test_neighbours_have_the_same_noise():
+    received, noisy = np.zeros(200, dtype=np.float32), rounds(noise_multiplier=2.0, samples_cap=9)
+    far = [np.full(200, 0.1 * k) for k in range(1, 5)]
+    quiet = rounds(noise_multiplier=1e-12, samples_cap=9)
+
+    def noise(*moves):
+        told = reports(*moves, received=received, samples=[3, 5, 8, 30])
+        return released_update(noisy, told, received)[0] - released_update(quiet, told, received)[0]
+
+    zeroed = noise(*[np.zeros(200)], *far[1:])
+    assert noise(*far) == pytest.approx(zeroed, abs=1e-6)
+    assert zeroed.std() == pytest.approx(2.0 * 9 / 25, rel=0.2)
+
+
 def test_a_long_update_is_cut_and_a_short_one_is_not():
     received = np.ones(2, dtype=np.float32)
     mechanism = rounds(clip=5.0, noise_multiplier=1e-12)

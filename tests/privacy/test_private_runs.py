@@ -78,9 +78,9 @@ def test_a_run_tells_its_epsilon_and_repeats_itself(tmp_path, capsys):
     line = first.history[-1].to_json()
     assert RoundRecord.from_json(line) == first.history[-1]
     main(["show", str(first.path)])
-    assert f"differential privacy: epsilon {spent[-1].epsilon:.4g} at delta 1e-05 after 3 " in (
-        capsys.readouterr().out
-    )
+    shown = capsys.readouterr().out
+    assert f"differential privacy: epsilon {spent[-1].epsilon:.4g} at delta 1e-05 after 3 " in shown
+    assert "noise on the mean (zero-out neighbours)" in shown
     main(["show", str(first.path), "--json"])
     assert json.loads(capsys.readouterr().out)["privacy"]["releases"] == 3
     assert "Privacy ε" in first.report(tmp_path / "page.html").read_text(encoding="utf-8")

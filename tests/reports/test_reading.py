@@ -70,16 +70,16 @@ def test_the_best_is_decided_by_differences_paired_over_seeds(tmp_path):
     assert marks_of(document) == {"FedAvg": "", "q-FFL": "best"}
     assert document.facts.facts[0][:2] == ("highest accuracy: mnist, iid", "q-FFL")
     assert "paired over seeds" in document.facts.facts[0][2]
-    assert (
-        "differences paired over seeds, 95% confidence"
-        in tables_of(document)["table-mnist"].notes[0]
-    )
+    assert "paired over seeds, 95%" in tables_of(document)["table-mnist"].notes[0]
     document = with_accuracies(
         tmp_path / "open",
         {"fedavg": {0: 50.0, 1: 70.0, 2: 90.0}, "qffl": {0: 75.0, 1: 55.0, 2: 95.0}},
     )
     assert marks_of(document) == {"FedAvg": "tied", "q-FFL": "tied"}
-    assert "Underlined share the lead: the best" in tables_of(document)["table-mnist"].notes[0]
+    assert (
+        "Underlined: the best and all that are not significantly different"
+        in tables_of(document)["table-mnist"].notes[0]
+    )
     assert document.facts.facts[0][1] == "q-FFL or FedAvg"
 
 

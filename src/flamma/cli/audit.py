@@ -126,7 +126,7 @@ def show_audit(folder: Path, as_json: bool) -> None:
 
 def _print(found: Audit) -> None:
     from flamma.experiments.auditing.audit_table import audit_header, audit_line
-    from flamma.reports.tables import text_table
+    from flamma.experiments.presented import text_table
 
     for case in found.cases:
         print(case.title)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -162,8 +161,8 @@ def _print_repetition(found: Repetition, options: argparse.Namespace) -> None:
 
         print(json.dumps(found.as_json(), indent=1, allow_nan=False))
         return
+    from flamma.experiments.presented import text_table
     from flamma.metrics import ComparedMetric, TimeToMetric, shown_in
-    from flamma.reports.tables import text_table
     from flamma.strategies import label_of
 
     shown = shown_in("table").items()
@@ -196,6 +195,7 @@ def _finish(comparison: Comparison, suite: Suite, out: Path, options: argparse.N
     """Draw, print and report a comparison."""
     from flamma.errors import MissingExtraError
     from flamma.experiments.suite_shown import origin_notes
+    from flamma.experiments.table_text import as_text
     from flamma.reports.curves import save_curves
     from flamma.reports.statistics_charts import save_diagrams
 
@@ -206,7 +206,7 @@ def _finish(comparison: Comparison, suite: Suite, out: Path, options: argparse.N
         pictures = []
         print(f"flamma: no pictures: {error}", file=sys.stderr)
     if not options.json:
-        print_comparison(comparison, origin_notes(suite))
+        print(as_text(comparison, origin_notes(suite)))
         if loudness(options) > Loudness.QUIET:
             tables = ", ".join(str(out / f"table.{kind}") for kind in ("json", "csv", "md"))
             print(f"\nTables: {tables}")
@@ -223,23 +223,6 @@ def show_comparison(folder: Path, as_json: bool) -> None:
     if as_json:
         print((folder / TABLE_FILE).read_text(encoding="utf-8"), end="")
     else:
-        print_comparison(comparison)
+        print(comparison)
     for run, why in comparison.failed.items():
         print(f"flamma: {run} failed and is not in the table: {why}", file=sys.stderr)
-
-
-def print_comparison(comparison: Comparison, origins: Sequence[str] = ()) -> None:
-    """Print the table of a comparison and what its numbers and marks mean."""
-    from flamma.experiments.statistics_text import statistics_note, statistics_of, statistics_table
-    from flamma.experiments.table_text import layout, legend, mark_notes
-    from flamma.reports.tables import text_table
-
-    for dataset, header, lines in layout(comparison, (("*", ""), ("~", ""))):
-        print(f"{dataset}\n{text_table(header, lines)}\n")
-    found = statistics_of(comparison.rows)
-    for caption, header, lines in map(statistics_table, found):
-        print(f"{caption}\n{text_table(header, lines)}\n")
-    if found:
-        print(f"{statistics_note(found)}\n")
-    notes = [*comparison.evaluation_notes(), *origins, *mark_notes(comparison, "*", "~")]
-    print("\n".join([legend(comparison.rows), *notes]))

@@ -71,7 +71,7 @@ def run_contributions(options: argparse.Namespace) -> None:
     """Run ``flamma contributions``."""
     from flamma.experiments.config import make_config, read_config, with_settings
     from flamma.experiments.laboratory import LABORATORY_DEFAULTS, study_contributions
-    from flamma.reports.tables import text_table
+    from flamma.experiments.presented import text_table
 
     chosen = settings(options)
     chosen.pop("engine.processes", None)

@@ -107,7 +107,7 @@ def run_data_list(options: argparse.Namespace) -> None:
         }
         print(json.dumps(record, indent=2, allow_nan=False))
         return
-    from flamma.reports.tables import text_table
+    from flamma.experiments.presented import text_table
 
     rows = [
         [

@@ -169,7 +169,7 @@ def _record(config: Config, data: FederatedData, names: tuple[str, ...]) -> dict
 def _print_table(config: Config, data: FederatedData, names: tuple[str, ...]) -> None:
     import numpy as np
 
-    from flamma.reports.tables import text_table
+    from flamma.experiments.presented import text_table
 
     held, counts = np.diff(data.held_offsets), data.class_counts()
     print(

@@ -79,7 +79,7 @@ def run_status(options: argparse.Namespace) -> None:
 
 
 def _print_status(found: dict[str, Any]) -> None:
-    from flamma.reports.tables import text_table
+    from flamma.experiments.presented import text_table
 
     rows = []
     for host, about in found["hosts"].items():

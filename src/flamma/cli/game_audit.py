@@ -88,7 +88,7 @@ def audit_record(names: list[str], lies: list[Misreport]) -> dict[str, Any]:
 
 def print_audit(names: list[str], lies: list[Misreport]) -> None:
     """Print every client's best lie, and the largest one in a sentence."""
-    from flamma.reports.tables import text_table
+    from flamma.experiments.presented import text_table
 
     header = [
         *("client", "true cost", "decay factor", "utility"),

@@ -9,8 +9,8 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from flamma.experiments.presented import text_table
 from flamma.game import Certificate, Equilibrium, Game, Statics
-from flamma.reports.tables import text_table
 
 CLIENT_COLUMNS_SHOWN = 8
 

@@ -104,9 +104,9 @@ def _print_json(run: Run, summary: Summary) -> None:
 
 def _print_metrics(run: Run, summary: Summary) -> None:
     """Print which run it is, and its metrics."""
+    from flamma.experiments.presented import text_table
     from flamma.experiments.summary import sample_text
     from flamma.metrics import shown_in
-    from flamma.reports.tables import text_table
 
     config = run.config
     print(
@@ -118,7 +118,7 @@ def _print_metrics(run: Run, summary: Summary) -> None:
         [metric.title, _number(summary.final.get(name)), _number(summary[name])]
         for name, metric in shown_in("show", summary.score_kind).items()
     ]
-    print(text_table(["", "final", "last ten rounds"], rows))
+    print(text_table(["", "final", summary.averaged_title], rows))
     if summary.sample is not None:
         told = sample_text(summary.sample, summary.clients)
         print(f"Metrics over clients are over {told}, drawn once by the seed.")
@@ -148,7 +148,8 @@ def _print_account(run: Run, summary: Summary) -> None:
             f"slack {_number(summary['individual_rationality_slack'])}"
         )
     if (spent := _privacy_spent(run)) is not None:
-        print(f"differential privacy: {spent}, noise on the {run.config.privacy.noise_on}")
+        noise_on = run.config.privacy.noise_on
+        print(f"differential privacy: {spent}, noise on the {noise_on} (zero-out neighbours)")
 
 
 def _privacy_spent(run: Run) -> RoundPrivacy | None:

@@ -64,8 +64,9 @@ def run_tune(options: argparse.Namespace) -> None:
     """Run ``flamma tune``."""
     from flamma.experiments.config import read_config
     from flamma.experiments.own import configured
+    from flamma.experiments.presented import text_table
     from flamma.experiments.search import score_text, tune_config
-    from flamma.reports.tables import text_table
+    from flamma.metrics.kinds import LAST_ROUNDS
 
     tables = {"seed": 1000} | (read_config(options.config) if options.config else {})
     config, own = configured(tables, settings(options))
@@ -96,9 +97,11 @@ def run_tune(options: argparse.Namespace) -> None:
     ]
     print(text_table([*found.options, "score"], rows, left=0))
     given_up = sum(t["given_up"] for t in found.trials)
+    evaluated = "" if found.config.evaluation.every == 1 else "evaluated ones of the "
+    last = f"{evaluated}last {min(LAST_ROUNDS, found.config.rounds)} rounds"
     print(
         f"\n{len(found.trials)} trials, {given_up} given up early. Score: {found.scored_by}, "
-        f"last ten rounds.\nBest: {out / 'best.toml'}"
+        f"{last}.\nBest: {out / 'best.toml'}"
     )
 
 

@@ -1,9 +1,9 @@
-"""Which strategy is best, and whether one can tell: the one definition that everything shows.
+"""Significance of the best strategy: the definition that all tables and pages share.
 
 All strategies run on the same seeds, and a seed decides the split and the first weights, so they
 are compared seed by seed. The strategy with the best mean leads. Another one is as good as the
 leader where the mean of the paired differences lies within its 95% confidence interval of 0
-(Student's t). With a single seed nothing can be told.
+(Student's t). With a single seed nothing can be tested.
 """
 
 from __future__ import annotations
@@ -61,12 +61,18 @@ def explain_marks(best: str, tied: str) -> str:
 
     Examples
     --------
-    >>> print(explain_marks("*", "~"))
-    * is the best alone. ~ share the lead: the best mean, and all that cannot be told from it.
+    >>> print(explain_marks("*", "*"))
+    * best, or not significantly different from the best (paired over seeds, 95%).
+    >>> print(explain_marks("Bold", "Italics"))
+    Bold: significantly better than all others (paired over seeds, 95%). Italics: the best and all \
+that are not significantly different from it.
     """
+    how = f"(paired over seeds, {CONFIDENCE:.0%})"
+    if best == tied:
+        return f"{best} best, or not significantly different from the best {how}."
     return (
-        f"{best} is the best alone. {tied} share the lead: the best mean, and all that cannot be "
-        f"told from it."
+        f"{best}: significantly better than all others {how}. {tied}: the best and all that are "
+        f"not significantly different from it."
     )
 
 
@@ -77,7 +83,7 @@ def best_of(values: dict[str, dict[int, float]], sign: int) -> tuple[str, ...]:
     ----------
     values : dict of str to dict of int to float
         Of every strategy, the value on each seed. Those that share fewer than two seeds with the
-        leader cannot be told from it.
+        leader count as not different.
     sign : {1, -1}
         Whether larger or smaller values are better.
     """

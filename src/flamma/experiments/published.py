@@ -15,6 +15,7 @@ from flamma.experiments.suite import MOST_RUNS, Suite, read_suite, suite_names
 from flamma.experiments.table import TABLE_VERSION, Comparison, Row
 from flamma.files import read_text
 from flamma.metrics import METRICS, ComparedMetric
+from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.toml import parse_toml
 
 MOST_TABLE_BYTES = 1 << 28
@@ -100,7 +101,12 @@ def _row(table: Mapping[str, Any]) -> Row:
     personal = table.get("personal", False) is True
     scored_by = str(table.get("scored_by", ""))[:LONGEST_TITLE]
     row = Row(*place, spread["mean"], spread["std"], values, hashes, sample, personal, scored_by)
-    return replace(row, less_is_better=table.get("less_is_better", False) is True)
+    averaged = tuple(int(count) for count in table.get("rounds_averaged", ()))
+    if not all(0 <= count <= LAST_ROUNDS for count in averaged):
+        raise ValueError("rounds_averaged")
+    return replace(
+        row, less_is_better=table.get("less_is_better", False) is True, rounds_averaged=averaged
+    )
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from flamma.experiments.scratch import ScratchFolder
 from flamma.experiments.stopped import StoppedEarly, read_stopped
 from flamma.experiments.summary import Summary, summarise_run
 from flamma.metrics import METRICS, ComparedMetric, shown_in, usable
-from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.records import RoundRecord
 from flamma.strategies import label_of
 
@@ -180,7 +179,7 @@ class Run(PresentedResult):
     def _tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
         summary = self.summary()
         digits = 4 if summary.less_is_better else 2
-        header = ["metric", "last round", f"mean of last {LAST_ROUNDS}", "over the rounds"]
+        header = ["metric", "last round", summary.averaged_title, "over the rounds"]
         lines = []
         for name, metric in shown_in("table", summary.score_kind).items():
             values = [] if isinstance(metric, ComparedMetric) else self.of_rounds(name)

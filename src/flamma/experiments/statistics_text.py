@@ -50,7 +50,7 @@ def statistics_note(found: Sequence[AcrossSettings]) -> str:
         label = METRICS[own.metric].label
         told.append(
             f"{label}: Friedman's test p {p_text(own.friedman_p)}, mean ranks that differ by less "
-            f"than {own.critical_difference:.2f} cannot be told apart (Nemenyi)"
+            f"than {own.critical_difference:.2f} are not significantly different (Nemenyi)"
         )
     left_out = dict.fromkeys(label_of(name) for own in found for name in own.left_out)
     missing = f" Not in every setting, and left out: {', '.join(left_out)}." if left_out else ""

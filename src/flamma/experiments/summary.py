@@ -37,6 +37,8 @@ class Summary(NamesItsScore):
     sample : int or None
         How many of them were drawn for the evaluations: metrics of an evaluation are over these
         alone. None if all were evaluated.
+    rounds_averaged : int
+        How many rounds the means over the last ones are over: those evaluated among the last ten.
     personal : bool
         Whether clients scored models of their own, rather than the global one.
     surveyed : int
@@ -58,6 +60,7 @@ class Summary(NamesItsScore):
     epochs_warmup: float
     clients: int
     sample: int | None
+    rounds_averaged: int = 0
     personal: bool = False
     surveyed: int = 0
     bytes_surveys: int = 0
@@ -74,6 +77,12 @@ class Summary(NamesItsScore):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.metrics)
+
+    @property
+    def averaged_title(self) -> str:
+        """The title of a column of means over the last rounds."""
+        every = self.rounds_averaged == min(self.rounds, LAST_ROUNDS)
+        return f"mean of last {self.rounds_averaged}{'' if every else ' evaluated'}"
 
     def keys(self) -> Iterable[str]:
         """Return the names of all metrics, so that ``dict(summary)`` has them."""
@@ -95,6 +104,7 @@ class Summary(NamesItsScore):
             "epochs_warmup": self.epochs_warmup,
             "clients": self.clients,
             "sample": self.sample,
+            "rounds_averaged": self.rounds_averaged,
             "personal": self.personal,
             "scored_by": self.score_kind.name,
             "less_is_better": self.less_is_better,
@@ -133,6 +143,7 @@ def summarise_run(
         epochs_warmup=0.0 if warmup is None else warmup.epochs,
         clients=clients,
         sample=sample_of(records),
+        rounds_averaged=sum(record.evaluated for record in records[-LAST_ROUNDS:]),
         personal=is_personal(records),
         surveyed=sum(survey.asked for survey in surveys),
         bytes_surveys=sum(survey.bytes_down for survey in surveys),

@@ -38,6 +38,8 @@ class Row(NamesItsScore):
     Of a suite of settings, ``dataset`` is the name of the setting.
     ``values`` has the metrics of the runs in the order of ``seeds``, and ``weights_sha256`` the
     SHA-256 of their final weights as little-endian float32; empty where it is not known.
+    ``rounds_averaged`` is how many evaluated rounds went into the means of each run; tables of
+    FLamma 0.2 have none.
     ``sample`` is how many clients were drawn for the evaluations, and of how many; None if all were
     evaluated. ``personal`` is whether they scored models of their own, ``scored_by`` what they are
     scored by, empty for accuracy, and ``less_is_better`` whether less of that is better.
@@ -55,6 +57,7 @@ class Row(NamesItsScore):
     personal: bool = False
     scored_by: str = ""
     less_is_better: bool = False
+    rounds_averaged: tuple[int, ...] = ()
 
     def texts(self, name: str, digits: int = 2) -> tuple[str, str]:
         """Return mean and spread of a metric, to more digits where scores are not in percent."""
@@ -123,9 +126,9 @@ class Comparison(PresentedResult):
         return [r for r in rows if competes(r.strategy)] or rows
 
     def best(self, dataset: str, split: str, metric: str) -> tuple[str, ...]:
-        """Return the leading strategy, and after it those that cannot be told from it.
+        """Return the leading strategy, and after it those not significantly different from it.
 
-        Nothing is returned where one cannot tell: see :mod:`flamma.experiments.best`.
+        Nothing is returned with too few seeds to test: see :mod:`flamma.experiments.best`.
         """
         rows = [r for r in self.contenders(dataset, split) if metric in r.values]
         values = {r.strategy: dict(zip(r.seeds, r.values[metric], strict=True)) for r in rows}
@@ -156,6 +159,11 @@ class Comparison(PresentedResult):
             *([f"Accuracies of {names} are of the clients' own models."] if own else []),
         ]
 
+    def __repr__(self) -> str:
+        from flamma.experiments.table_text import as_text
+
+        return as_text(self)
+
     def _headline(self) -> str:
         strategies, seeds = ({getattr(r, k) for r in self.rows} for k in ("strategy", "seeds"))
         places = dict.fromkeys(f"{row.dataset} ({row.split})" for row in self.rows)
@@ -164,10 +172,10 @@ class Comparison(PresentedResult):
         return what + (f", {len(self.failed)} runs failed" if self.failed else "")
 
     def _tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
-        from flamma.experiments.table_text import layout
+        from flamma.experiments.table_text import STARS, layout
 
         found = []
-        for caption, header, lines in layout(self, (("*", ""), ("~", ""))):
+        for caption, header, lines in layout(self, STARS):
             dataset = caption.partition(",")[0]
             splits = dict.fromkeys(row.split for row in self.rows if row.dataset == dataset)
             curves = {
@@ -219,11 +227,13 @@ def compared(
     hashes: dict[tuple[str, str, str], list[str]] = {}
     samples: dict[tuple[str, str, str], tuple[int, int]] = {}
     personal: set[tuple[str, str, str]] = set()
+    averaged: dict[tuple[str, str, str], list[int]] = {}
     kinds: dict[tuple[str, str, str], ScoreKind] = {}
     for (cell, run), summary, found in zip(runs, summaries, metrics, strict=True):
         place = (cell.dataset, cell.split, cell.strategy)
         groups.setdefault(place, {})[cell.seed] = found
         hashes.setdefault(place, []).append(run.params_sha256 or "")
+        averaged.setdefault(place, []).append(summary.rounds_averaged)
         if summary.sample is not None:
             samples[place] = (summary.sample, summary.clients)
         if summary.personal:
@@ -238,6 +248,7 @@ def compared(
                 personal=place in personal,
                 scored_by=kinds[place].title,
                 less_is_better=kinds[place].less_is_better,
+                rounds_averaged=tuple(averaged[place]),
             )
             for place, by_seed in groups.items()
         ],

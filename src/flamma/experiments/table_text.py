@@ -6,10 +6,12 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 
 from flamma.experiments.best import explain_marks
 from flamma.experiments.families import families_compared, family_name
 from flamma.experiments.manifest import signed
+from flamma.experiments.presented import text_table
 from flamma.experiments.statistics_text import statistics_note, statistics_of, statistics_table
 from flamma.experiments.table import (
     TABLE_VERSION,
@@ -22,7 +24,7 @@ from flamma.experiments.table import (
 )
 from flamma.files import write_atomically
 from flamma.metrics import METRICS, BesideLocalMetric, Metric, TimeToMetric, shown_in
-from flamma.metrics.kinds import LAST_ROUNDS
+from flamma.metrics.kinds import last_rounds
 from flamma.strategies import label_of
 
 SHORT_HASH_DIGITS = 12
@@ -31,7 +33,13 @@ Marks = tuple[tuple[str, str], tuple[str, str]]
 """What stands before and after the best value, and before and after values as good as the best."""
 
 
-ONE_SEED = "With a single seed one cannot tell which strategy is best, so nothing is marked."
+STARS: Marks = (("", "*"), ("", "*"))
+"""The marks of plain text."""
+
+LONGEST_LINE = 100
+"""Characters of a line of notes in plain text."""
+
+ONE_SEED = "With a single seed no difference can be tested, so nothing is marked."
 """What stands in place of how the best is found."""
 
 SPENT = (
@@ -151,6 +159,37 @@ def as_markdown(comparison: Comparison) -> str:
     return "\n\n".join([*parts, notes]) + "\n"
 
 
+def as_text(comparison: Comparison, origins: Sequence[str] = ()) -> str:
+    """Return the tables as plain text, and under them what their numbers and marks mean.
+
+    ``origins`` are further notes: where the settings of the runs come from.
+    """
+    parts = []
+    for caption, header, lines in layout(comparison, STARS):
+        parts.append(f"{caption}\n{text_table(header, _aligned(lines))}")
+    found = statistics_of(comparison.rows)
+    for caption, header, lines in map(statistics_table, found):
+        parts.append(f"{caption}\n{text_table(header, lines)}")
+    notes = [
+        *([statistics_note(found), ""] if found else []),
+        legend(comparison.rows),
+        *comparison.evaluation_notes(),
+        *origins,
+        *mark_notes(comparison, "*", "*"),
+    ]
+    parts.append("\n".join(fill(note, LONGEST_LINE, break_on_hyphens=False) for note in notes))
+    return "\n\n".join(parts)
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return cells with a space where others of their column have a star."""
+    starred = {k for line in lines for k, cell in enumerate(line) if cell.endswith("*")}
+    return [
+        [cell + " " * (k in starred and not cell.endswith("*")) for k, cell in enumerate(line)]
+        for line in lines
+    ]
+
+
 def _markdown_table(caption: str, header: list[str], lines: list[list[str]]) -> str:
     """Return a table as Markdown; a line of one cell is the name of a family."""
     rule = ["---"] + ["---:"] * (len(header) - 1)
@@ -181,14 +220,31 @@ def legend(rows: Sequence[Row]) -> str:
     """Return what the numbers of a table are."""
     told = told_by(rows, "table")
     units = [f"{metric.label} in {metric.unit}" for metric in told.values() if metric.unit]
-    beside = [f" {note}" for note in further_notes(told)]
+    beside = [f" {note}" for note in further_notes(told, rows)]
     several = any(len(row.seeds) > 1 for row in rows)
     spread = ", ± standard deviation over seeds" if several else ""
-    best = "Best: by differences paired over seeds, 95% confidence." if several else ONE_SEED
-    return (
-        f"Mean over the last {LAST_ROUNDS} rounds{spread}; {', '.join(units)}. {best}"
-        f"{''.join(beside)}"
-    )
+    best = "" if several else f" {ONE_SEED}"
+    return f"Mean over {averaged_rounds(rows)}{spread}; {', '.join(units)}.{best}{''.join(beside)}"
+
+
+def averaged_rounds(rows: Sequence[Row]) -> str:
+    """Return over which rounds the means of rows are, and which rows differ from most others."""
+    rows_of: dict[str, list[Row]] = {}
+    for row in rows:
+        rows_of.setdefault(last_rounds(row.rounds_averaged), []).append(row)
+    usual, *others = sorted(rows_of, key=lambda text: -len(rows_of[text])) or [last_rounds()]
+    if not others:
+        return usual
+    differing = [f"{_which(rows_of[text], rows)}: {text}" for text in others]
+    return f"{usual} ({'; '.join(differing)})"
+
+
+def _which(some: Sequence[Row], rows: Sequence[Row]) -> str:
+    """Return the names of some rows: of whole datasets, or else of strategies."""
+    datasets = list(dict.fromkeys(row.dataset for row in some))
+    if sum(row.dataset in datasets for row in rows) == len(some):
+        return ", ".join(datasets)
+    return ", ".join(f"{label_of(row.strategy)} on {row.dataset} ({row.split})" for row in some)
 
 
 def mark_notes(comparison: Comparison, best: str, tied: str) -> list[str]:
@@ -197,10 +253,10 @@ def mark_notes(comparison: Comparison, best: str, tied: str) -> list[str]:
     return [explain_marks(best, tied)] if several else []
 
 
-def further_notes(metrics: Mapping[str, Metric]) -> list[str]:
+def further_notes(metrics: Mapping[str, Metric], rows: Sequence[Row]) -> list[str]:
     """Return a sentence for each of these metrics that is beside training alone, or a time."""
     return [
-        f"{capitalised(metric.label)}: {metric.aggregation}."
+        f"{capitalised(metric.label)}: {metric.aggregation(averaged_rounds(rows))}."
         for metric in metrics.values()
         if isinstance(metric, BesideLocalMetric | TimeToMetric)
     ]

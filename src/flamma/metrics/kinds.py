@@ -6,7 +6,7 @@ of :data:`flamma.metrics.METRICS`, or an entry point of the group ``flamma.metri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
@@ -15,7 +15,32 @@ from flamma.records import RoundRecord
 from flamma.types import Floats, ScoreKind, Scores
 
 LAST_ROUNDS = 10
-"""A metric of an evaluation is told as its mean over so many last rounds."""
+"""A metric of a run is its mean over the evaluated ones of this many final rounds."""
+
+
+def last_rounds(averaged: Iterable[int] = ()) -> str:
+    """Return which rounds a mean is over, given how many went into that of each run.
+
+    Examples
+    --------
+    >>> last_rounds([10, 10]), last_rounds([3]), last_rounds([1, 5])
+    ('the last 10 rounds', 'the last 3 evaluated rounds', 'the last 1 to 5 evaluated rounds')
+    >>> last_rounds()  # not known
+    'the evaluated ones of the last 10 rounds'
+    """
+    known = [count for count in averaged if count]
+    if not known:
+        return f"the evaluated ones of the last {LAST_ROUNDS} rounds"
+    low, high = min(known), max(known)
+    if low == LAST_ROUNDS:
+        return f"the last {LAST_ROUNDS} rounds"
+    if high == 1:
+        return "the last evaluated round"
+    return f"the last {low if low == high else f'{low} to {high}'} evaluated rounds"
+
+
+UNKNOWN_LAST_ROUNDS = last_rounds()
+
 
 Place = Literal["show", "table", "csv", "page", "curves"]
 """Where a metric is shown: ``flamma show``, the tables of a comparison in the terminal and in
@@ -55,9 +80,8 @@ class Metric:
     of_scores: ClassVar[bool] = False
     """Whether it is computed from clients' scores, so that a unit of percent is theirs."""
 
-    @property
-    def aggregation(self) -> str:
-        """How the metric of a run comes from its rounds, for the documentation."""
+    def aggregation(self, last: str = UNKNOWN_LAST_ROUNDS) -> str:
+        """How the metric of a run comes from its rounds; ``last`` names those of a mean."""
         return ""
 
     @property
@@ -101,10 +125,9 @@ class ScoreMetric(Metric):
 
     of_scores: ClassVar[bool] = True
 
-    @property
-    def aggregation(self) -> str:
+    def aggregation(self, last: str = UNKNOWN_LAST_ROUNDS) -> str:
         """How the metric of a run comes from its rounds."""
-        return f"mean over the last {LAST_ROUNDS} rounds"
+        return f"mean over {last}"
 
     def of_round(self, name: str, record: RoundRecord) -> float | None:
         """Return what was recorded."""
@@ -128,8 +151,7 @@ class RoundMetric(Metric):
     over_rounds: Literal["sum", "max", "min"]
     warmup: Callable[[RoundRecord], float] | None = None
 
-    @property
-    def aggregation(self) -> str:
+    def aggregation(self, last: str = UNKNOWN_LAST_ROUNDS) -> str:
         """How the metric of a run comes from its rounds."""
         words = {
             "sum": "sum over rounds",
@@ -159,8 +181,7 @@ class RunMetric(Metric):
 
     measure: Callable[[Sequence[RoundRecord], int], float | None]
 
-    @property
-    def aggregation(self) -> str:
+    def aggregation(self, last: str = UNKNOWN_LAST_ROUNDS) -> str:
         """How the metric of a run comes from its rounds."""
         return "all rounds together"
 
@@ -179,8 +200,7 @@ class TimeToMetric(Metric):
 
     reaches: tuple[tuple[str, Direction], ...]
 
-    @property
-    def aggregation(self) -> str:
+    def aggregation(self, last: str = UNKNOWN_LAST_ROUNDS) -> str:
         """How the metric of a run comes from its rounds."""
         return "end of the first evaluated round that reaches it, where every seed has one"
 
@@ -214,10 +234,9 @@ class EqualWorkMetric(ComparedMetric):
 
     of_scores: ClassVar[bool] = True
 
-    @property
-    def aggregation(self) -> str:
+    def aggregation(self, last: str = UNKNOWN_LAST_ROUNDS) -> str:
         """How the metric of a run comes from its rounds."""
-        return f"mean over the last {LAST_ROUNDS} rounds within the budget"
+        return f"mean over {UNKNOWN_LAST_ROUNDS} within the budget"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,10 +251,9 @@ class BesideLocalMetric(ComparedMetric):
     about: str
     compare: Callable[[Floats, Floats], float]
 
-    @property
-    def aggregation(self) -> str:
+    def aggregation(self, last: str = UNKNOWN_LAST_ROUNDS) -> str:
         """How the metric of a run comes from its rounds."""
-        return f"{self.about}, by each one's mean over the last {LAST_ROUNDS} rounds"
+        return f"{self.about}, by each one's mean over {last}"
 
 
 def mean_of(values: Sequence[float]) -> float | None:

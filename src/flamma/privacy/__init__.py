@@ -1,9 +1,10 @@
 """Central differential privacy: clients' updates are clipped, and noise hides each one of them.
 
-What is protected is a client, with all of its data: two runs are neighbours if in one of them the
-updates of a single client are replaced by no update at all. :mod:`flamma.privacy.mechanism`
-releases noisy updates to the strategy, which sees nothing else, and
-:mod:`flamma.privacy.accounting` tells what the releases together have cost.
+The neighbouring relation is zero-out (Ponomareva et al., "How to DP-fy ML", JAIR 77, 2023): two
+runs are neighbours if in one of them every update of a single client is the zero vector. The client
+still counts in the mean, since who took part and with how many samples is public.
+:mod:`flamma.privacy.mechanism` releases noisy updates to the strategy, which sees nothing else, and
+:mod:`flamma.privacy.accounting` computes what the releases together have cost.
 """
 
 from flamma.privacy.accounting import epsilon_spent as epsilon_spent

@@ -33,7 +33,11 @@ def require_accountant() -> Any:
 
 
 def epsilon_spent(noise_multiplier: float, releases: int, delta: float) -> float:
-    """Return the epsilon of so many releases by the Gaussian mechanism, at a delta."""
+    """Return the epsilon of so many releases by the Gaussian mechanism, at a delta; at least 0.
+
+    ``noise_multiplier`` is in units of the sensitivity, which doubles if neighbours replace a
+    client's updates by others rather than by zero: halve it for that relation.
+    """
     if releases == 0:
         return 0.0
     rdp = require_accountant()
@@ -42,4 +46,4 @@ def epsilon_spent(noise_multiplier: float, releases: int, delta: float) -> float
         # At the outermost order the bound holds, it could only be tighter.
         warnings.filterwarnings("ignore", message="Optimal order")
         epsilon, _ = rdp.get_privacy_spent(orders=ORDERS, rdp=spent, delta=delta)
-    return float(epsilon)
+    return max(0.0, float(epsilon))  # the conversion falls below 0 where delta alone suffices

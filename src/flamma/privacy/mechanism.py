@@ -77,7 +77,11 @@ class PrivateRounds:
         return RoundPrivacy(self.epsilon(releases), self.config.delta, releases)
 
     def _noisy_mean(self, received: Params, number: int, usable: Sequence[Report]) -> Floats:
-        """Return the mean of the clipped updates plus noise for the client that counts most."""
+        """Return the mean of the clipped updates plus noise for the client that counts most.
+
+        The shares depend on who answered, not on what: setting an update to zero moves the mean by
+        its share times the clip at most, and changes neither the shares nor the noise.
+        """
         counted = np.array([min(own.samples, self.config.samples_cap) for own in usable], float)
         shares = counted / total(counted)
         mean = weighted_sum([self._clipped(received, own) for own in usable], shares)
@@ -95,7 +99,7 @@ class PrivateRounds:
         return update if length <= longest else longest / length * update
 
     def _noise(self, share: float, size: int, number: int, client: int = 0) -> Floats:
-        """Return noise where one client changes ``share`` times the clip at most."""
+        """Return noise for a sensitivity of ``share`` times the clip."""
         scale = self.config.noise_multiplier * self.config.longest * share
         return scale * normal(stream(self.seed, "privacy", number, client), size)
 

@@ -19,7 +19,8 @@ class PrivacyConfig:
         The longest update that counts in full, in the Euclidean norm over all weights: longer ones
         are cut to this length. Without it there is no differential privacy.
     noise_multiplier : float
-        The standard deviation of the noise, in units of what one client can change at most.
+        The standard deviation of the noise, in units of how far the release moves at most if one
+        client's update is set to zero.
     delta : float
         The probability with which epsilon need not hold; below one over the number of clients.
     noise_on : {"mean", "updates"}

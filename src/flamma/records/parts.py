@@ -98,7 +98,8 @@ class Survey:
 class RoundPrivacy:
     """What the run has cost in differential privacy up to and including a round.
 
-    ``releases`` is how often clients' updates have gone into something that was given away.
+    Neighbouring runs differ in one client, whose updates are zero in one of them. ``releases`` is
+    how often clients' updates have gone into something that was given away.
     """
 
     epsilon: float

@@ -66,9 +66,9 @@ def gains_table(case: AuditedCase, name: str) -> Table:
         "Gains are in utility, pay less true cost over all rounds, as a share of the honest "
         "utility (a multiple where it ends in x; in utility itself, in brackets, where the honest "
         "utility is 0), mean ± standard deviation over seeds. The other columns are changes over "
-        "the last ten evaluated rounds, in the mean over all audited clients: of the client's own "
-        "accuracy, and of the mean, the variance and the lowest accuracy of all others, in "
-        "percentage points and, of the variance, in percent squared."
+        "the last evaluated rounds, ten at most, in the mean over all audited clients: of the "
+        "client's own accuracy, and of the mean, the variance and the lowest accuracy of all "
+        "others, in percentage points and, of the variance, in percent squared."
     ]
     if any(len(finding.group) > 1 for finding in case.findings):
         notes.append("Where clients deviate together, the gain is theirs together.")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from flamma.experiments.table import Row, capitalised
+from flamma.experiments.table_text import averaged_rounds
 from flamma.metrics import METRICS, RoundMetric, shown_in
-from flamma.metrics.kinds import LAST_ROUNDS
 from flamma.reports.comparing import ComparisonView
 from flamma.reports.curves import Curve, curves
 from flamma.reports.document import (
@@ -178,8 +178,9 @@ def _box(view: ComparisonView, row: Row) -> dict[str, Any] | None:
 def tails(view: ComparisonView) -> Charts:
     """Return the worst and the best tenth of the clients, and the mean between them."""
     aid = (
-        "The worst tenth of the clients, the mean and the best tenth: mean over the last "
-        f"{LAST_ROUNDS} rounds, ± one standard deviation over seeds. Close together is fair."
+        "The worst tenth of the clients, the mean and the best tenth: mean over "
+        f"{averaged_rounds(view.comparison.rows)}, ± one standard deviation over seeds. Close "
+        "together is fair."
     )
     ends = {} if view.score_kind.title else {"x_range": [-3, 103]}
     layout = axes(view.score_kind.axis, "", y_type="category", y_autorange="reversed", **ends)

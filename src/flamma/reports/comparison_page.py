@@ -7,7 +7,7 @@ from typing import Any
 
 from flamma.experiments.summary import sample_text
 from flamma.experiments.table import capitalised
-from flamma.metrics.kinds import LAST_ROUNDS
+from flamma.experiments.table_text import averaged_rounds
 from flamma.reports import comparison_charts as charts
 from flamma.reports import comparison_tables as tables
 from flamma.reports import game_charts
@@ -87,13 +87,11 @@ def _facts(view: ComparisonView) -> Facts:
                 over += " of clients' own models" * row.personal
                 facts.append((title, names[0], f"{value}{over}; {tables.HOW_BEST}"))
             elif len(best) == 2:
-                note = f"cannot be told apart by {tables.HOW_BEST}"
-                facts.append((title, " or ".join(names), note))
+                facts.append((title, " or ".join(names), tables.NOT_SIGNIFICANT))
             elif best:
-                several = f"{len(names)} strategies"
-                which = ", ".join(names) if len(names) <= MAX_NAMES else several
-                note = f"{which} cannot be told apart by {tables.HOW_BEST}"
-                facts.append((title, "not decided", note))
+                which = f"{', '.join(names)}: " if len(names) <= MAX_NAMES else ""
+                note = f"{which}{tables.NOT_SIGNIFICANT}"
+                facts.append((title, f"{len(names)} strategies tie", note))
     return Facts(facts[:MAX_FACTS])
 
 
@@ -108,8 +106,8 @@ def _sections(view: ComparisonView) -> list[Section]:
             "table",
             "The table",
             f"{capitalised(kind.name)} is the mean over clients{percent}, variance that of the "
-            f"clients'{percent and f'{percent} squared'}; both are means over the last "
-            f"{LAST_ROUNDS} rounds, ± the standard deviation over seeds.",
+            f"clients'{percent and f'{percent} squared'}; both are means over "
+            f"{averaged_rounds(view.comparison.rows)}, ± the standard deviation over seeds.",
             main,
         ),
         *statistics_section(view),

@@ -12,6 +12,7 @@ from flamma.experiments.table import Comparison, Row, capitalised, told_by, with
 from flamma.experiments.table_text import (
     ONE_SEED,
     SPENT,
+    averaged_rounds,
     column_titles,
     further_notes,
     metrics_in_lines,
@@ -19,13 +20,14 @@ from flamma.experiments.table_text import (
     spent_text,
 )
 from flamma.metrics import METRICS, EqualWorkMetric, Metric
-from flamma.metrics.kinds import LAST_ROUNDS
+from flamma.metrics.kinds import UNKNOWN_LAST_ROUNDS
 from flamma.reports.comparing import ComparisonView
 from flamma.reports.document import Table, TableCell
 from flamma.reports.metric_text import column_text, value_text
 from flamma.strategies import label_of
 
 HOW_BEST = f"differences paired over seeds, {CONFIDENCE:.0%} confidence"
+NOT_SIGNIFICANT = f"no significant difference (paired over seeds, {CONFIDENCE:.0%})"
 NOT_FINISHED = "not finished"
 
 
@@ -80,7 +82,7 @@ def main_table(view: ComparisonView, dataset: str) -> Table:
         lines.append(cells)
     notes = [
         *_table_notes(rows, printed),
-        *further_notes(metrics),
+        *further_notes(metrics, rows),
         *comparison.evaluation_notes(dataset),
     ]
     groups = _groups(view, strategies)
@@ -112,7 +114,8 @@ def further_table(view: ComparisonView, dataset: str) -> Table:
         ]
         for row in rows
     ]
-    notes = [f"{capitalised(m.label)}: {m.aggregation}." for m in metrics.values()]
+    last = averaged_rounds(rows)
+    notes = [f"{capitalised(m.label)}: {m.aggregation(last)}." for m in metrics.values()]
     notes += comparison.evaluation_notes(dataset)
     groups = _groups(view, (row.strategy for row in rows))
     return Table(f"further-{dataset}", dataset, header, lines, [" ".join(notes)], groups)
@@ -145,7 +148,7 @@ def equal_work_tables(view: ComparisonView) -> list[Table]:
             cells += [_cell(view.comparison, own, name) for name in metrics]
         lines.append(cells)
     note = (
-        f"Mean of the last {LAST_ROUNDS} rounds before a run has spent more local epochs than the "
+        f"Mean over {UNKNOWN_LAST_ROUNDS} before a run has spent more local epochs than the "
         "run of the same data and split with the fewest spends in all."
     )
     notes = [note, *view.comparison.evaluation_notes()]
@@ -183,10 +186,8 @@ def _cell(comparison: Comparison, row: Row | None, name: str, note: str = "") ->
 
 
 def _table_notes(rows: Sequence[Row], printed: dict[str, Any]) -> list[str]:
-    if min(len(row.seeds) for row in rows) < 2:
-        notes = [ONE_SEED]
-    else:
-        notes = [f"Best: by {HOW_BEST}. {explain_marks('Bold', 'Underlined')}"]
+    several = min(len(row.seeds) for row in rows) > 1
+    notes = [explain_marks("Bold", "Underlined") if several else ONE_SEED]
     if printed:
         found = paper_table()
         notes.append(f"Paper: {found['source']}. {found['caution']}")

@@ -33,7 +33,7 @@ def fact(metric: Metric, value: float, rounds: Sequence[float | None] = ()) -> t
     """
     alone = column_text(metric) == metric.label
     averaged = isinstance(metric, ScoreMetric) and bool(rounds)
-    how = _mean_note(metric, rounds) if averaged else metric.aggregation
+    how = _mean_note(metric, rounds) if averaged else metric.aggregation()
     note = how if alone else f"{metric.unit}, {how}"
     return metric.label, value_text(metric, value), note
 

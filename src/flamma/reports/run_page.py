@@ -84,7 +84,8 @@ def _facts(run: RunView) -> Facts:
             label, text, note = fact(metric, value, run.of_rounds(name))
             facts.append((label, text, note + over * isinstance(metric, ScoreMetric)))
     if run.rounds and (spent := run.rounds[-1].privacy):
-        facts.append(("Privacy ε", f"{spent.epsilon:.4g}", f"{spent}, of each client"))
+        told = f"{spent}, of each client (zero-out neighbours)"
+        facts.append(("Privacy ε", f"{spent.epsilon:.4g}", told))
     return Facts(facts)
 
 

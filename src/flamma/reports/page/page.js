@@ -76,7 +76,7 @@ const Page = (() => {
       const node = make(tag, { class: value.mark || false, scope: k === 0 ? "row" : false,
         "data-value": value.value ?? false, "data-spread": value.spread ?? false },
       make("span", { class: "text" }, value.text));
-      if (value.mark) node.title = value.mark === "best" ? "the best alone" : "shares the lead";
+      if (value.mark) node.title = value.mark === "best" ? "the best alone" : "best, or not significantly different from it";
       if (value.note) node.append(make("span", { class: "note" }, value.note));
       return node;
     });
