@@ -38,10 +38,11 @@ the oldest of the address that has most of them. The others of ``MAX_CONNECTIONS
 MAX_OPEN_FILES = 4096
 """Files that a process of a host may have open. A connection of the proxy takes two: the site's
 and the one to the SuperLink."""
-SPARE_FILES = 64
+OTHER_FILES = 64
 """Files that the proxy has open besides connections."""
-ACCEPTED_AT_ONCE = 64
-"""Connections that are accepted before those that were closed give back their files."""
+WAITING_CONNECTIONS, ACCEPTED_AT_ONCE = 2048, 64
+"""Connections that the system keeps until they are accepted, and those that are accepted before
+the ones that were closed give back their files."""
 STRANGER_SECONDS = 10.0
 """Seconds in which a new connection must bring its first authenticated request."""
 IDLE_SECONDS = 120.0
@@ -231,6 +232,10 @@ class CountedListener(socket.socket):
             listener.connections = connections
             listeners.append(listener)
         return listeners
+
+    def listen(self, backlog: int = WAITING_CONNECTIONS) -> None:
+        """Begin to listen; asyncio's number is that of connections to accept at once."""
+        super().listen(max(backlog, WAITING_CONNECTIONS))
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Return the next connection.

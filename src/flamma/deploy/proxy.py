@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from flamma.deploy.admission import (
     ACCEPTED_AT_ONCE,
     MAX_CONNECTIONS,
-    SPARE_FILES,
+    OTHER_FILES,
     Allowance,
     Budget,
     Connections,
@@ -281,7 +281,7 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         trust_env=False,
     )
     traffic = ProxyTraffic.of(host)
-    room = min(MAX_CONNECTIONS, (raise_file_limit() - SPARE_FILES) // 2)
+    room = min(MAX_CONNECTIONS, (raise_file_limit() - OTHER_FILES) // 2)
     connections = Connections(room, traffic.crowded)
     proxy = Proxy(
         client,
