@@ -8,8 +8,17 @@ BIN    := $(VENV)/bin
 # An environment from before the package was renamed has it under its old name, too.
 RENAMED = $(BIN)/python -m pip uninstall -qqq --yes --disable-pip-version-check flamma
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# With LOCKED=1, as in CI, pip installs only files whose hashes are in requirements.lock: all
+# packages at once, since pip cannot check the hash of a folder such as this one.
+LOCKED_PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+ifdef LOCKED
+install = $(LOCKED_PIP) --require-hashes -r requirements.lock && $(LOCKED_PIP) --no-deps --no-build-isolation -e .
+else
+install = $(PIP) -e '.[$(strip $(1))]'
+endif
+comma := ,
 
-.PHONY: run test coverage fuzz docs sbom chromium clean
+.PHONY: run test coverage fuzz docs lock sbom chromium clean
 
 # Ends by saying whether every run has the bits of the published table; exit code 1 is that some
 # have not, which the training with torch does not promise.
@@ -37,14 +46,25 @@ fuzz: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-docs
 	$(BIN)/mkdocs build --clean --site-dir site
 
+# The hashes of all files of the versions in constraints.txt, for every platform, from the index:
+# all packages; those of a wheel that is tried and listed in the SBOM; and what builds releases.
+UV_LOCK = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11.5 \
+  --generate-hashes --no-header --no-annotate -c constraints.txt
+lock: $(VENV)/.installed-dev
+	$(UV_LOCK) --all-extras pyproject.toml -o requirements.lock
+	$(UV_LOCK) --extra flower --extra report pyproject.toml -o .ci/shipped.lock
+	$(UV_LOCK) .ci/tools.txt -o .ci/tools.lock
+
 # What a release was tested with, as CycloneDX: the packages of an environment of its own that has
-# FLamma with Flower and the report, of the versions in constraints.txt.
+# FLamma with Flower and the report.
 SBOM := build/sbom
+SBOM_PIP := bin/pip install --quiet --disable-pip-version-check
 sbom:
 	rm -rf $(SBOM) && mkdir -p dist
 	$(PYTHON) -m venv $(SBOM)/shipped && $(PYTHON) -m venv $(SBOM)/tool
-	$(SBOM)/shipped/bin/pip install --quiet --disable-pip-version-check -c constraints.txt '.[flower,report]'
-	$(SBOM)/tool/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
+	$(SBOM)/shipped/$(SBOM_PIP) --require-hashes -r .ci/shipped.lock
+	$(SBOM)/shipped/$(SBOM_PIP) --no-deps --no-build-isolation .
+	$(SBOM)/tool/$(SBOM_PIP) --require-hashes -r .ci/tools.lock
 	version=$$($(SBOM)/shipped/bin/python -c 'import flamma; print(flamma.__version__)') && \
 	  sed "s/^dynamic = .*/version = \"$$version\"/" pyproject.toml > $(SBOM)/pyproject.toml
 	$(SBOM)/tool/bin/cyclonedx-py environment --pyproject $(SBOM)/pyproject.toml --output-reproducible \
@@ -57,16 +77,16 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(RENAMED)
-	$(PIP) -e '.[report]'
+	$(call install,report)
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(RENAMED)
-	$(PIP) -e '.[report,dev]'
+	$(call install,report$(comma)dev)
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-docs: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e '.[docs]'
+	$(call install,docs)
 	@touch $@
 
 # The report is tested in a real browser, which is installed only where there is none.

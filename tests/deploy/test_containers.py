@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from flamma.cli import main
+from flamma.deploy.admission import MAX_CONNECTIONS
 from flamma.deploy.templates import INSTALL_PREFIX
 
 
@@ -53,6 +54,8 @@ def test_compose_runs_what_the_container_file_makes(fed, place, name, port):
     assert found["user"] == "${FLAMMA_USER:-1000:1000}"
     assert found["cap_drop"] == ["ALL"]
     assert found["read_only"] is True
+    assert found["ulimits"]["nofile"] > 2 * MAX_CONNECTIONS
+    assert found["logging"]["options"] == {"max-size": "10m", "max-file": "3"}
 
 
 def test_a_build_sees_no_key(fed):

@@ -23,6 +23,7 @@ from documented import ROOT
 from flamma.cli import main
 from flamma.data.site_files import read_site
 from flamma.deploy import loopback
+from flamma.deploy.admission import MAX_CONNECTIONS
 from flamma.deploy.hosts import ServerHost, SiteHost, read_host, read_hosts, read_server
 from flamma.deploy.init import init
 from flamma.deploy.keys import public_key_bytes
@@ -121,6 +122,7 @@ def test_a_service_s_user_is_made_and_its_runs_are_where_it_may_write(made):
     unit = (made / "server/flamma-server.service").read_text()
     settings = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line[:20])
     assert settings["User"] == settings["Group"] == "flamma"
+    assert int(settings["LimitNOFILE"]) > 2 * MAX_CONNECTIONS  # to sites and to the SuperLink
     page = (made / "README.md").read_text()
     for text in (page, unit, DEPLOY_PAGE):
         assert re.search(r"useradd --system .*--home-dir /opt/flamma/server .* flamma\n", text)

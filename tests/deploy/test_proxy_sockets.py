@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import select
 import socket
 import ssl
@@ -17,9 +18,12 @@ import psutil
 import pytest
 
 from deploy.signing import load_key, make_keys, signed
+from flamma.deploy import proxy as proxy_module
+from flamma.deploy.admission import Connections
 from flamma.deploy.hosts import read_server
 from flamma.deploy.http_messages import MAX_REQUEST_BYTES
 from flamma.deploy.init import init
+from flamma.deploy.proxy import CountRepeats
 from flamma.deploy.rotation import rotate_site
 
 PUSH = "/v1/fleet/get-fab"
@@ -31,6 +35,12 @@ http_messages.BODY_GRACE_SECONDS = {BODY_SECONDS}
 http_messages.SLOWEST_BYTES_PER_SECOND = 2**20
 admission.STRANGER_SECONDS, admission.MAX_STRANGERS = {STRANGER_SECONDS}, {STRANGERS}
 proxy.TLS_HANDSHAKE_SECONDS = {STRANGER_SECONDS}
+proxy.main()
+"""
+START_WITH_FEW_FILES = """
+import resource, sys
+from flamma.deploy import proxy
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv.pop()),) * 2)
 proxy.main()
 """
 
@@ -83,9 +93,9 @@ class Running:
         return self.process.memory_info().rss
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("proxy") / "fed"
+@contextlib.contextmanager
+def proxied(folder, code, *arguments, log=None):
+    """A proxy whose process runs some code, with what stands for a SuperLink behind it."""
     init(folder, ["site0"], {"dataset": "own", "held_out": 0.2})
     host = read_server(folder / "server")
     link = ThreadingHTTPServer(("127.0.0.1", host.control_port), SuperLink)
@@ -93,7 +103,8 @@ def running(tmp_path_factory):
     context.load_cert_chain(host.folder / "server.pem", host.folder / "server.key")
     link.socket = context.wrap_socket(link.socket, server_side=True)
     threading.Thread(target=link.serve_forever, daemon=True).start()
-    process = subprocess.Popen([sys.executable, "-c", START, str(host.folder), "127.0.0.1"])
+    words = [sys.executable, "-c", code, str(host.folder), "127.0.0.1", *map(str, arguments)]
+    process = subprocess.Popen(words, stderr=log)
     try:
         found = Running(folder, process)
         end = time.monotonic() + 60
@@ -108,6 +119,12 @@ def running(tmp_path_factory):
         process.wait(20)
         link.shutdown()
         link.server_close()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    with proxied(tmp_path_factory.mktemp("proxy") / "fed", START) as found:
+        yield found
 
 
 def is_closed(connection, within):
@@ -212,6 +229,76 @@ def test_honest_sites_get_in_among_many_strangers(running):
         opened = [stack.enter_context(running.connected()) for _ in range(3 * STRANGERS)]
         assert running.push().text == "100000"
         assert is_closed(opened[0], 10.0)  # the oldest of them made room
+
+
+def try_without_tls(tmp_path, files, idle):
+    """There are more of them than the proxy may have files open."""
+    with (
+        open(tmp_path / "log", "wb") as log,
+        proxied(tmp_path / "fed", START_WITH_FEW_FILES, files, log=log) as running,
+        contextlib.ExitStack() as stack,
+    ):
+        address = ("127.0.0.1", running.host.port)
+        opened = [stack.enter_context(socket.create_connection(address, 20)) for _ in range(idle)]
+        for _ in range(3):
+            assert running.push().text == "100000"
+        assert is_closed(opened[0], 20.0)  # the oldest of them made room
+        assert running.process.num_fds() < files
+    assert (tmp_path / "log").stat().st_size < 20_000
+
+
+def test_connections_that_never_begin_tls_shut_no_site_out(tmp_path):
+    try_without_tls(tmp_path, files=256, idle=400)
+
+
+@pytest.mark.slow
+def test_1500_connections_that_never_begin_tls_shut_no_site_out(tmp_path):
+    try_without_tls(tmp_path, files=1024, idle=1500)
+
+
+def test_the_address_with_most_strangers_makes_room():
+    told = []
+    connections = Connections(room=8, tell=told.append)
+    with contextlib.ExitStack() as stack:
+        pairs = [tuple(stack.enter_context(end) for end in socket.socketpair()) for _ in range(10)]
+        for port, (own, _) in enumerate(pairs):
+            address = "192.0.2.1" if port in (0, 5) else "192.0.2.2"
+            connections.accepted((address, port), own)
+        closed = [port for port, (_, other) in enumerate(pairs) if is_closed(other, 0.1)]
+    assert closed == [1, 2, 3, 4, 6, 7]  # four are left: two of each
+    assert told == ["192.0.2.2"] * 6
+
+
+def test_a_connection_that_has_ended_makes_room_first():
+    told = []
+    connections = Connections(room=4, tell=told.append)
+    with contextlib.ExitStack() as stack:
+        pairs = [tuple(stack.enter_context(end) for end in socket.socketpair()) for _ in range(3)]
+        for port, (own, _) in enumerate(pairs):
+            connections.accepted(("192.0.2.1", port), own)
+            if port == 1:
+                own.close()
+        assert not is_closed(pairs[0][1], 0.1)
+    assert told == []
+
+
+def test_messages_of_one_kind_are_counted_not_repeated(caplog, monkeypatch):
+    logger = logging.getLogger("test of the proxy")
+    logger.addFilter(CountRepeats())
+
+    def warn():
+        logger.warning("Invalid %s", "request")
+
+    for _ in range(1235):
+        warn()
+    logger.warning("another")
+    monkeypatch.setattr(proxy_module, "REPEAT_SECONDS", 0.0)
+    warn()
+    assert caplog.messages == [
+        "Invalid request",
+        "another",
+        "Invalid request (1,234 more of these since the last one)",
+    ]
 
 
 def test_a_replaced_key_opens_nothing_any_more(running):

@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 import threading
+import time
 
 import pytest
 
@@ -57,3 +58,27 @@ def test_a_process_that_ends_is_restarted_and_all_of_it_is_told(tmp_path, monkey
 def hear(manager, heard):
     while not heard or heard[-1] != "STOPPING=1":
         heard.append(manager.recv(100).decode())
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_log_is_bounded_while_its_process_writes_it(tmp_path, monkeypatch):
+    host = SiteHost(tmp_path / "a", "a", "127.0.0.1:1")
+    host.folder.mkdir()
+    text = f"yes | head -c {3 * module.MAX_LOG_BYTES}; echo end; exec sleep 60"
+    monkeypatch.setattr(module, "commands_of", lambda *_: [Command("worker", ("sh", "-c", text))])
+    supervisor = module.Supervisor(host)
+    log, older = host.logs / "worker.log", host.logs / "worker.log.1"
+
+    def stop():
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not (older.exists() and log.stat().st_size < 100):
+            time.sleep(0.1)
+        supervisor.stopping = True
+
+    beside = threading.Thread(target=stop)
+    beside.start()
+    supervisor.run()
+    beside.join()
+    assert log.stat().st_size < 100
+    assert 0 < older.stat().st_size <= module.MAX_LOG_BYTES
+    assert b"end\n" in older.read_bytes() + log.read_bytes()

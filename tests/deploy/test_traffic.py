@@ -65,6 +65,20 @@ def test_a_flood_of_strangers_is_one_event_and_all_are_counted(server):
     assert read_traffic(server)[1] == {401: 1000, 413: 1}
 
 
+def test_what_was_left_out_is_counted_in_the_next_event(server, monkeypatch):
+    async def lives():
+        traffic = ProxyTraffic.of(server)
+        for _ in range(1235):
+            traffic.crowded("192.0.2.1")
+        monkeypatch.setattr(module, "REFUSAL_SECONDS", 0.0)
+        traffic.crowded("192.0.2.1")
+
+    asyncio.run(lives())
+    first, second = told(server)
+    assert first["message"].startswith("a stranger at 192.0.2.1: ")
+    assert second["message"] == f"{first['message']} (1,234 more of these since the last one)"
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"sites": 1}', '{"sites": {"a": {}}}', "\xff"])
 def test_damaged_counts_begin_anew(server, text):
     (server.state / "traffic.json").write_text(text, encoding="latin-1")

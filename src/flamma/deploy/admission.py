@@ -1,4 +1,4 @@
-"""Who may use the proxy, and how much of it: keys, connections, and memory for requests.
+"""Who may use the proxy, and how much of it: keys, connections, files, and memory for requests.
 
 A request is authenticated by its headers, before any of its body is read. Flower signs each fleet
 request of a SuperNode: the headers have the site's public key, a timestamp, and a signature of the
@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime
+import errno
+import socket
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from flamma.deploy.keys import load_public_key, public_key_bytes
 
@@ -27,8 +30,19 @@ TIMESTAMP_HEADER = b"flwr-timestamp"
 
 SIGNATURE_SECONDS, CLOCK_DRIFT_SECONDS = 305.0, 5.0
 """How old a signature may be, and how far in the future; the SuperLink goes by the same."""
+MAX_CONNECTIONS = 1000
+"""Connections at a time; a request over one more is answered with 503."""
 MAX_STRANGERS = 256
-"""Connections on which no site has authenticated yet; one more replaces the oldest of them."""
+"""Connections on which no site has authenticated yet, counted before TLS begins; one more replaces
+the oldest of the address that has most of them. The others of ``MAX_CONNECTIONS`` are for sites."""
+MAX_OPEN_FILES = 4096
+"""Files that a process of a host may have open. A connection of the proxy takes two: the site's
+and the one to the SuperLink."""
+OTHER_FILES = 64
+"""Files that the proxy has open besides connections."""
+WAITING_CONNECTIONS, ACCEPTED_AT_ONCE = 2048, 64
+"""Connections that the system keeps until they are accepted, and those that are accepted before
+the ones that were closed give back their files."""
 STRANGER_SECONDS = 10.0
 """Seconds in which a new connection must bring its first authenticated request."""
 IDLE_SECONDS = 120.0
@@ -117,20 +131,49 @@ class Connections:
     A connection is a stranger's until a site has authenticated a request on it. It is closed if
     that takes too long, or if there are too many of them. Between two requests of a site there
     is a time limit, too.
+
+    Parameters
+    ----------
+    room : int
+        How many connections there may be, strangers and sites together.
+    tell : callable, optional
+        What is called with the address of each stranger that had to make room.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, room: int = MAX_CONNECTIONS, tell: Callable[[str], object] = lambda address: None
+    ) -> None:
+        self.most_strangers = min(MAX_STRANGERS, room // 2)
+        self._tell = tell
         self._transports: dict[Peer, asyncio.Transport] = {}
         self._timers: dict[Peer, asyncio.TimerHandle] = {}
-        self._strangers: dict[Peer, None] = {}  # the oldest first
+        self._strangers: dict[Peer, socket.socket] = {}  # the oldest first
         self._sites: dict[Peer, str] = {}
 
+    def accepted(self, peer: Peer, connection: socket.socket) -> None:
+        """Count a connection on which TLS has not begun, and make room for it."""
+        self.closed(peer)
+        self._strangers[peer] = connection
+        if len(self._strangers) > self.most_strangers:
+            # asyncio tells nobody of a connection that ends before TLS is ready.
+            for other, old in list(self._strangers.items()):
+                if old.fileno() < 0:
+                    self.closed(other)
+        while len(self._strangers) > self.most_strangers:
+            self.make_room()
+
+    def make_room(self) -> bool:
+        """Close the oldest stranger of the address with most of them; False if there is none."""
+        if not self._strangers:
+            return False
+        [(address, _)] = Counter(address for address, _ in self._strangers).most_common(1)
+        self._cut(next(peer for peer in self._strangers if peer[0] == address))
+        self._tell(address)
+        return True
+
     def opened(self, peer: Peer, transport: asyncio.Transport) -> None:
-        """Give a new connection some time, in place of the oldest stranger if there are many."""
-        while len(self._strangers) >= MAX_STRANGERS:
-            self._cut(next(iter(self._strangers)))
+        """Give a connection on which TLS is ready some time for its first request."""
         self._transports[peer] = transport
-        self._strangers[peer] = None
         self._limit(peer, STRANGER_SECONDS)
 
     def closed(self, peer: Peer) -> None:
@@ -164,10 +207,61 @@ class Connections:
         self._timers[peer] = loop.call_later(seconds, self._cut, peer)
 
     def _cut(self, peer: Peer) -> None:
-        transport = self._transports.get(peer)
+        transport, connection = self._transports.get(peer), self._strangers.get(peer)
         self.closed(peer)
         if transport is not None:
             transport.abort()
+        elif connection is not None:
+            with suppress(OSError):  # it has ended by itself; if not, asyncio reads its end
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class CountedListener(socket.socket):
+    """A listening socket whose connections are counted as soon as they are accepted."""
+
+    connections: Connections
+
+    @classmethod
+    def on(cls, listen: str, port: int, connections: Connections) -> list[CountedListener]:
+        """Return a listener for each address that ``listen`` stands for."""
+        found = socket.getaddrinfo(listen, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        listeners = []
+        for family, address in dict.fromkeys((family, address) for family, *_, address in found):
+            plain = socket.create_server(address[:2], family=family)
+            listener = cls(plain.family, plain.type, plain.proto, plain.detach())
+            listener.connections = connections
+            listeners.append(listener)
+        return listeners
+
+    def listen(self, backlog: int = WAITING_CONNECTIONS) -> None:
+        """Begin to listen; asyncio's number is that of connections to accept at once."""
+        super().listen(max(backlog, WAITING_CONNECTIONS))
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Return the next connection.
+
+        Without room for one more file a stranger is closed first: asyncio would wait and fill
+        the log with tracebacks.
+        """
+        try:
+            connection, address = super().accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE) and self.connections.make_room():
+                raise BlockingIOError from None
+            raise
+        self.connections.accepted((str(address[0]), int(address[1])), connection)
+        return connection, address
+
+
+def raise_file_limit() -> int:
+    """Let this process have ``MAX_OPEN_FILES`` open if the system does; return how many it may."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(MAX_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
 
 
 def watched_protocol(connections: Connections) -> type[asyncio.Protocol]:

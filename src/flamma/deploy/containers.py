@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flamma.deploy.admission import MAX_OPEN_FILES
 from flamma.deploy.templates import INSTALL_PREFIX
 from flamma.distribution import WHEEL_PREFIX
 
@@ -28,6 +29,7 @@ def containerfile(name: str, port: int | None) -> str:
 # The image holds no key and no data; this folder is mounted into it.
 #   podman build --tag flamma-{name} --file Containerfile .
 #   podman run --detach --name flamma-{name} --userns keep-id{published} \\
+#          --ulimit nofile={MAX_OPEN_FILES}:{MAX_OPEN_FILES} \\
 #          --volume "$PWD":{MOUNTED} flamma-{name}
 # Or, with compose.yaml beside it: docker compose up --detach
 FROM python:3.11-slim
@@ -59,6 +61,8 @@ services:
     tmpfs: [/tmp]
     cap_drop: [ALL]
     security_opt: ["no-new-privileges:true"]
+    ulimits: {{nofile: {MAX_OPEN_FILES}}}
+    logging: {{driver: json-file, options: {{max-size: 10m, max-file: "3"}}}}
     stop_grace_period: 40s
     healthcheck:
       test: [CMD, flamma, deploy, health, {MOUNTED}]

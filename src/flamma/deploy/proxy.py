@@ -16,17 +16,24 @@ Run as ``python -m flamma.deploy.proxy FOLDER``.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flamma.deploy.admission import (
+    ACCEPTED_AT_ONCE,
+    MAX_CONNECTIONS,
+    OTHER_FILES,
     Allowance,
     Budget,
     Connections,
+    CountedListener,
     Headers,
     SiteKeys,
+    raise_file_limit,
     watched_protocol,
 )
 from flamma.deploy.answers import PUSH_MESSAGES, PUSH_OBJECT, HeldAnswers
@@ -78,10 +85,10 @@ MAX_HEADER_BYTES = 16 * 1024
 TLS_HANDSHAKE_SECONDS = 10.0
 OPEN_AFTER_ANSWER_SECONDS = 60
 """Seconds that a connection stays open after an answer, which may still be on its way."""
-MAX_CONNECTIONS = 1000
-"""Connections at a time; a request over one more is answered with 503."""
 SUPERLINK_TIMEOUT_SECONDS = 60.0
 """Seconds that the SuperLink has to answer one request."""
+REPEAT_SECONDS = 60.0
+"""Seconds in which a message of one kind is in the log once."""
 OWN_HEADERS = frozenset(
     (b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"content-length")
 )
@@ -233,6 +240,32 @@ def _reply_headers(reply: httpx.Response) -> list[tuple[bytes, bytes]]:
     return [*((key, value) for key, value in raw if key not in unfit), length]
 
 
+class CountRepeats(logging.Filter):
+    """Lets one message of a kind through per minute, with the number of those left out before.
+
+    Strangers can cause as many messages of uvicorn and asyncio as they like.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kinds: dict[tuple[str, int, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a message is logged."""
+        kind = record.pathname, record.lineno, str(record.msg).partition("\n")[0]
+        last, left_out = self._kinds.get(kind, (-REPEAT_SECONDS, 0))
+        now = time.monotonic()
+        if now - last < REPEAT_SECONDS:
+            self._kinds[kind] = last, left_out + 1
+            return False
+        if len(self._kinds) > MAX_CONNECTIONS:
+            self._kinds.clear()
+        self._kinds[kind] = now, 0
+        if left_out:
+            record.msg = f"{record.msg} ({left_out:,} more of these since the last one)"
+        return True
+
+
 def run_proxy(host: ServerHost, listen: str) -> None:
     """Serve on ``listen`` until a signal comes."""
     import httpx
@@ -247,14 +280,16 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         limits=limits,
         trust_env=False,
     )
-    connections = Connections()
+    traffic = ProxyTraffic.of(host)
+    room = min(MAX_CONNECTIONS, (raise_file_limit() - OTHER_FILES) // 2)
+    connections = Connections(room, traffic.crowded)
     proxy = Proxy(
         client,
         SiteKeys(site_keys(host)),
         connections,
         host.state / "answers",
         host.answer_bytes,
-        ProxyTraffic.of(host),
+        traffic,
         Denials(host),
         host.state / DATABASE_FILE,
     )
@@ -262,8 +297,6 @@ def run_proxy(host: ServerHost, listen: str) -> None:
     asyncio.constants.SSL_HANDSHAKE_TIMEOUT = TLS_HANDSHAKE_SECONDS  # type: ignore[attr-defined]
     settings = uvicorn.Config(
         proxy,
-        host=listen,
-        port=host.port,
         ssl_certfile=str(host.certificate),
         ssl_keyfile=str(host.certificate_key),
         log_level="warning",
@@ -274,18 +307,23 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         ws="none",
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         timeout_keep_alive=OPEN_AFTER_ANSWER_SECONDS,
-        limit_concurrency=MAX_CONNECTIONS,
+        limit_concurrency=room,
+        backlog=ACCEPTED_AT_ONCE,
         server_header=False,
     )
     settings.load()
     assert settings.ssl is not None
-    asyncio.run(_serve(uvicorn.Server(settings), Watch(host, proxy, settings.ssl, trusted)))
+    for name in ("asyncio", "uvicorn.error"):
+        logging.getLogger(name).addFilter(CountRepeats())
+    listeners = CountedListener.on(listen, host.port, connections)
+    watch = Watch(host, proxy, settings.ssl, trusted)
+    asyncio.run(_serve(uvicorn.Server(settings), watch, listeners))
 
 
-async def _serve(server: uvicorn.Server, watch: Watch) -> None:
+async def _serve(server: uvicorn.Server, watch: Watch, listeners: list[CountedListener]) -> None:
     watching = asyncio.create_task(watch.run())
     try:
-        await server.serve()
+        await server.serve(list(listeners))
     finally:
         watching.cancel()
 

@@ -44,8 +44,10 @@ MAX_SILENCE_SECONDS = 90.0
 20 s or so, whether the server answers or not."""
 TERMINATE_SECONDS = 10.0
 """Seconds that a process has to terminate before it is killed."""
-MAX_LOG_BYTES = 50_000_000
-"""The size above which a log is emptied when its process starts."""
+MAX_LOG_BYTES = 10_000_000
+"""The size above which a log is moved to a file ``.1`` beside it, in place of the one before."""
+LOG_SECONDS = 1.0
+"""Seconds between two looks at the sizes of the logs."""
 
 
 @dataclass
@@ -90,6 +92,7 @@ class Supervisor:
     children: list[Child] = field(default_factory=list)
     stopping: bool = False
     asking: subprocess.Popen[bytes] | None = None
+    logs_due: float = 0.0
 
     def run(self) -> None:
         """Supervise until SIGTERM or SIGINT.
@@ -145,6 +148,9 @@ class Supervisor:
 
     def _check(self) -> None:
         now = time.monotonic()
+        if now >= self.logs_due:
+            self.logs_due = now + LOG_SECONDS
+            bound_logs(self.host)
         for child in self.children:
             if child.running is None:
                 if now >= child.due:
@@ -197,9 +203,7 @@ class Supervisor:
         self._record()
 
     def _spawn(self, command: Command) -> subprocess.Popen[bytes]:
-        log = self.host.logs / f"{command.name}.log"
-        fresh = log.exists() and log.stat().st_size > MAX_LOG_BYTES
-        with open(log, "wb" if fresh else "ab") as output:
+        with open(self.host.logs / f"{command.name}.log", "ab") as output:
             return subprocess.Popen(
                 command.words,
                 stdin=subprocess.DEVNULL,
@@ -246,6 +250,22 @@ def recorded(host: Host) -> tuple[Process | None, dict[str, Process], dict[str, 
     found = {name: process for name, e in entries.items() if (process := Process.read(e))}
     restarts = {name: int(entries[name].get("restarts", 0)) for name in found}
     return Process.read(table.get("supervisor")), found, restarts
+
+
+def bound_logs(host: Host) -> None:
+    """Keep only the end of logs that are too long, in a file beside them.
+
+    A log is emptied, not renamed: the process that writes it has it open, for appending.
+    """
+    for log in host.logs.glob("*.log"):
+        with contextlib.suppress(OSError):  # such as that of a full disk
+            if log.stat().st_size <= MAX_LOG_BYTES:
+                continue
+            with open(log, "r+b") as file:
+                file.seek(-MAX_LOG_BYTES, os.SEEK_END)
+                end = file.read(MAX_LOG_BYTES)
+                file.truncate(0)
+            log.with_name(f"{log.name}.1").write_bytes(end)
 
 
 def check_free(host: Host) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from flamma.deploy.admission import MAX_OPEN_FILES
 from flamma.deploy.hosts import ServerHost
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.options import to_toml
@@ -63,6 +64,7 @@ Restart=on-failure
 RestartSec=5
 KillMode=mixed
 TimeoutStopSec=30
+LimitNOFILE={MAX_OPEN_FILES}
 UMask=0077
 NoNewPrivileges=yes
 PrivateTmp=yes

@@ -69,7 +69,8 @@ class ProxyTraffic:
     journal: Journal = field(default_factory=lambda: Journal(None))
     sites: dict[str, SiteTraffic] = field(default_factory=dict)
     refusals: Counter[int] = field(default_factory=Counter)
-    _told: dict[tuple[str, int], float] = field(default_factory=dict)
+    _told: dict[tuple[str, int, str], float] = field(default_factory=dict)
+    _left_out: Counter[tuple[str, int, str]] = field(default_factory=Counter)
     _absent: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
     _saving: asyncio.TimerHandle | None = None
 
@@ -103,17 +104,24 @@ class ProxyTraffic:
         """Count a request that was not passed on, and tell of the first one in a while."""
         self.refusals[status] += 1
         self._changed()
-        key, now = (site or "", status), time.monotonic()
+        key, now = (site or "", status, reason), time.monotonic()
         if now - self._told.get(key, -REFUSAL_SECONDS) < REFUSAL_SECONDS:
+            self._left_out[key] += 1
             return
         self._told[key] = now
         who = site or f"a stranger at {client[0] if client else 'an unknown address'}"
         why = reason or REASONS.get(status, "refused")
+        if more := self._left_out.pop(key, 0):
+            why += f" ({more:,} more of these since the last one)"
         event = "limit hit" if status in (408, 413, 503) else "request refused"
         count = self.refusals[status]
         self.journal.tell(
             event, f"{who}: {why}", "warning", status=status, site=site or "", count=count
         )
+
+    def crowded(self, address: str) -> None:
+        """Count a connection without a request of a site that was closed to make room."""
+        self.refused(503, None, (address,), "its oldest connection without a request made room")
 
     def save(self) -> None:
         """Write the counts to their file."""

@@ -78,12 +78,17 @@ class Watch:
 
     async def run(self) -> None:
         """Look at the files until cancelled."""
+        said = ""
         while True:
             try:
                 self.look()
                 await self.proxy.answers.expire()
+                said = ""
             except Exception as error:  # whatever is wrong with a file, sites are served
-                print(f"flamma: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                text = f"flamma: {type(error).__name__}: {error}"
+                if text != said:
+                    print(text, file=sys.stderr, flush=True)
+                said = text
             await asyncio.sleep(WATCH_SECONDS)
 
     def look(self) -> None:
