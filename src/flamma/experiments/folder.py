@@ -29,6 +29,9 @@ DATA_SHA256 = "data_sha256"
 LOCK = ".lock"
 """The file that is locked by the process that writes a run."""
 
+FINITE = "finite"
+"""The key of ``run.json`` that is there, and false, if the final weights are not finite."""
+
 STOPPED = "stopped"
 """The key of ``run.json`` that tells of a run that ended before its last round."""
 

@@ -14,7 +14,7 @@ from flamma.experiments.callbacks.dispatch import Callbacks
 from flamma.experiments.callbacks.recorded import resumed_callbacks
 from flamma.experiments.config import OWN, Config
 from flamma.experiments.engine import Assignment
-from flamma.experiments.folder import RunFolder, free_folder
+from flamma.experiments.folder import FINITE, RunFolder, free_folder
 from flamma.experiments.given import given_model
 from flamma.experiments.own import NOTHING_OWN, ConfigSource, OwnParts, configured, gathered_for
 from flamma.experiments.progress_bar import ProgressBar, wants_bar
@@ -126,6 +126,8 @@ def run(
     ------
     FlammaError
         If the configuration cannot work, or the directory holds another run.
+    DivergedError, EmptyRunError
+        At the end, if the run diverged or nobody trained; its directory can be read all the same.
     """
     asked = dict(locals())
     with in_python_terms():
@@ -276,7 +278,8 @@ def _execute(assignment: Assignment) -> Run:
     with assignment.callbacks.until_end(lambda: Run.load(path)):
         assignment.config.engine.execute(assignment)
     done = replace(Run.load(path), known_model=assignment.model)
-    check_trained(done.history, str(path))
+    finite = done.about.get(FINITE) is not False
+    check_trained(done.history, str(path), done.config.training.learning_rate, finite)
     return done
 
 

@@ -224,6 +224,12 @@ def predictions(
     if not len(x):
         return np.zeros((0, card.classes) if shares else 0)
     outputs = outputs_of(module, x, as_shares=shares)
+    if wrong := len(x) - int(np.isfinite(outputs.reshape(len(x), -1)).all(axis=1).sum()):
+        why = f"the run diverged: {run.diverged}" if run.diverged else "its weights are too large"
+        raise RunError(
+            f"the model of {run.path} gives no finite numbers for {wrong} of {len(x)} samples, and "
+            f"predicts nothing: {why}."
+        )
     if shares:
         return outputs
     if card.task == "regression":

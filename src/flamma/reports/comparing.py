@@ -72,7 +72,8 @@ class ComparisonView:
                 f"{' '.join(key)} seed-{seed}: {text}"
                 for key, by_seed in self.runs.items()
                 for seed, run in by_seed.items()
-                for text in run.problems
+                for text in (run.diverged, *run.problems)
+                if text
             ),
             *self.missing,
         ]
