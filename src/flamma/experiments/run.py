@@ -12,7 +12,7 @@ from flamma.experiments.asked import asked_settings, in_python_terms
 from flamma.experiments.callbacks.base import Callback, OnRound
 from flamma.experiments.callbacks.dispatch import Callbacks
 from flamma.experiments.callbacks.recorded import resumed_callbacks
-from flamma.experiments.config import OWN, Config
+from flamma.experiments.config import OWN, Config, UnregisteredStrategy
 from flamma.experiments.engine import Assignment
 from flamma.experiments.folder import FINITE, RunFolder, free_folder
 from flamma.experiments.given import given_model
@@ -232,6 +232,8 @@ def go_on(
     stopped = before.stopped
     if before.has_last_round and before.params_sha256 and not (stopped and past_stop):
         return before
+    if isinstance(before.config.strategy, UnregisteredStrategy):
+        before.config.strategy.check(f"going on with {path}")
     if lacking := own.lacks(before.config):
         raise RunError(
             f"{path} is a run of your own {lacking}: resume it from Python, {lacking}=..."

@@ -53,6 +53,8 @@ class Run(PresentedResult):
     def load(cls, path: str | Path) -> Run:
         """Read a run directory; damaged records are left out and named in ``problems``.
 
+        Its strategy need not be registered; resuming it, or a client's own model, needs that.
+
         Raises
         ------
         RunError
@@ -61,7 +63,7 @@ class Run(PresentedResult):
         folder = RunFolder(Path(path))
         if not folder.exists:
             raise RunError(f"{path} holds no run: there is no {CONFIG} in it.")
-        config = make_config(_tables(folder))
+        config = make_config(_tables(folder), needs_strategy=False)
         manifest = Manifest.read(folder.path)
         if manifest is not None:
             manifest.check(folder.path)
