@@ -208,9 +208,12 @@ def make_config(tables: Mapping[str, Any], needs_strategy: bool = True) -> Confi
     )
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file, unchecked; :func:`make_config` checks them."""
-    return read_toml(path)
+def read_config(path: Path, regular: bool = False) -> dict[str, Any]:
+    """Return the tables of a TOML file, unchecked; :func:`make_config` checks them.
+
+    With ``regular``, as in a directory, nothing but a regular file is read.
+    """
+    return read_toml(path, regular)
 
 
 def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

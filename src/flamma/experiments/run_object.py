@@ -233,7 +233,7 @@ class Run(PresentedResult):
 
 def _tables(folder: RunFolder) -> dict[str, Any]:
     """Return the configuration of a run; one that version 0.1 deployed names no such engine."""
-    tables = read_config(folder.path / CONFIG)
+    tables = read_config(folder.path / CONFIG, regular=True)
     if server := folder.read_json(DEPLOYMENT).get("server"):
         return with_settings(tables, {"engine.name": "deployment", "engine.server": server})
     return tables

@@ -194,7 +194,7 @@ def _describe(config: Config, folder: RunFolder, card: ModelCard, anew: bool) ->
 
 def _check_same(config: Config, folder: RunFolder) -> None:
     """Refuse to go on with a run of another configuration; how it is computed may differ."""
-    before = make_config(read_config(folder.path / CONFIG))
+    before = make_config(read_config(folder.path / CONFIG, regular=True))
     how = {"engine.processes": 1, "training.trainer": "auto", "engine.name": "local"}
     if before.with_settings(how) != config.with_settings(how):
         raise RunError(f"{folder.path} holds a run of another configuration: name another --out.")
