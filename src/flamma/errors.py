@@ -40,6 +40,10 @@ class EmptyRunError(RunError):
     """A run came to its end, but nobody trained: in no round, or not any more."""
 
 
+class DivergedError(RunError):
+    """A run came to its end, but its weights or most answers of its clients are not finite."""
+
+
 class RecordError(RunError):
     """A line of ``rounds.jsonl`` cannot be used; the message says why, as the end of a sentence.
 

@@ -33,8 +33,8 @@ STRINGS_AND_COMMENTS = re.compile(
 DEEP_KEY = re.compile(rf"(?:\.[\w \t-]*+){{{MOST_TOML_DEPTH}}}")
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file.
+def read_toml(path: Path, regular: bool = False) -> dict[str, Any]:
+    """Return the tables of a TOML file; with ``regular`` nothing but a regular file is read.
 
     Raises
     ------
@@ -43,7 +43,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     ConfigError
         If it is not TOML, or larger or deeper than any file of settings is.
     """
-    return parse_toml(read_text(path, MOST_TOML_BYTES), printable(str(path), MOST_REASON))
+    text = read_text(path, MOST_TOML_BYTES, regular)
+    return parse_toml(text, printable(str(path), MOST_REASON))
 
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from flamma.game import Game, solve
 from flamma.reports import html_page as pages
 from flamma.reports.comparing import is_comparison, pareto, read_comparison
 from flamma.reports.comparison_tables import paper_table
+from flamma.reports.curves import curves
 from flamma.reports.document import Document, Facts
 from flamma.reports.game_charts import decay, games
 from flamma.reports.html_page import as_json, read_document, write_report
@@ -436,3 +437,30 @@ def test_the_page_of_a_run_that_waits_for_sites_says_so(tmp_path):
     assert read_document(path).progress.text == "4 of 12 rounds are finished"
     (path / "sites.json").write_text("[]")
     assert read_document(path).progress.text == "4 of 12 rounds are finished"
+
+
+@pytest.mark.parametrize("lost", ["first", "middle", "last"])
+def test_a_comparison_with_a_damaged_run_is_drawn_from_what_is_whole(tmp_path, lost):
+    made_comparison(tmp_path, ["fedavg", "flamma"], ["iid"], seeds=2)
+    folders = sorted(tmp_path.glob("runs/*/*/fedavg/seed-*"))
+    for shift, folder in enumerate(folders):  # each has lost another round
+        lines = (folder / "rounds.jsonl").read_text().splitlines(keepends=True)
+        place = {"first": 0, "middle": 5, "last": len(lines) - 2}[lost] + shift
+        lines[place] = lines[place][:40] + "\n"
+        (folder / "rounds.jsonl").write_text("".join(lines))
+    page = tmp_path / "page.html"
+    assert main(["report", str(tmp_path), "--out", str(page)]) == 0
+    document = read_document(tmp_path)
+    for seed in (0, 1):
+        assert any(f"iid fedavg seed-{seed}: rounds.jsonl, line" in n for n in document.notices)
+    assert page.stat().st_size > 10_000
+    [curve] = [
+        found
+        for found in curves(read_comparison(tmp_path), "mnist", "iid", "accuracy")
+        if found.strategy == "fedavg"
+    ]
+    records = [{r.round: r for r in read_run(folder).rounds} for folder in folders]
+    assert curve.rounds == sorted(records[0].keys() & records[1].keys())
+    assert len(curve.rounds) == len(records[0]) - 1
+    for own, values in zip(records, curve.values.tolist(), strict=True):
+        assert values == [own[number].metric("accuracy") for number in curve.rounds]

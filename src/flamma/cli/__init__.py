@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TextIO
 
-from flamma.errors import FlammaError
+from flamma.errors import DivergedError, FlammaError
 from flamma.names import printable
 
 MOST_MESSAGE = 2000
@@ -58,6 +58,8 @@ def _explained(error: BaseException) -> tuple[int, str]:
     from flamma.cli.interrupts import Interrupted
 
     match error:
+        case DivergedError():
+            return 1, str(error)
         case FlammaError():
             return 2, str(error)
         case Interrupted():

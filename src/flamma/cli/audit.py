@@ -13,6 +13,7 @@ from flamma.cli.live import Loudness, ManyRunsDisplay, loudness
 from flamma.cli.parser import Parser, listed
 from flamma.cli.report import report_at_end
 from flamma.errors import RunError
+from flamma.files import read_text
 
 if TYPE_CHECKING:
     from flamma.experiments.auditing.findings import Audit
@@ -102,7 +103,7 @@ def run_audit(options: argparse.Namespace) -> None:
             print(f"Tables: {out / AUDIT_FILE}, {out / FINDINGS_FILE}")
     report_at_end(out, options)
     if options.json:
-        print((out / AUDIT_FILE).read_text(encoding="utf-8"), end="")
+        print(read_text(out / AUDIT_FILE, regular=True), end="")
     if found.failed:
         named = "; ".join(f"{run}: {why}" for run, why in list(found.failed.items())[:3])
         raise RunError(
@@ -117,7 +118,7 @@ def show_audit(folder: Path, as_json: bool) -> None:
 
     found = read_audit(folder)
     if as_json:
-        print((folder / AUDIT_FILE).read_text(encoding="utf-8"), end="")
+        print(read_text(folder / AUDIT_FILE, regular=True), end="")
     else:
         _print(found)
     for run, why in found.failed.items():

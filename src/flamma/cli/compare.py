@@ -14,6 +14,7 @@ from flamma.cli.parser import Parser, listed
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.cli.show import TABLE_FILE
 from flamma.errors import FlammaError, RunError
+from flamma.files import read_text
 
 if TYPE_CHECKING:
     from flamma.experiments.published import Repetition
@@ -123,7 +124,7 @@ def run_compare(options: argparse.Namespace) -> int:
     if found is not None:
         _print_repetition(found, options)
     elif options.json:
-        print((out / TABLE_FILE).read_text(encoding="utf-8"), end="")
+        print(read_text(out / TABLE_FILE, regular=True), end="")
     if comparison.failed:
         named = "; ".join(f"{run}: {why}" for run, why in list(comparison.failed.items())[:3])
         raise RunError(
@@ -219,9 +220,9 @@ def show_comparison(folder: Path, as_json: bool) -> None:
     """Print the table of a comparison's directory, as ``flamma compare`` did at its end."""
     from flamma.experiments.published import read_published
 
-    comparison = read_published(folder / TABLE_FILE)
+    comparison = read_published(folder / TABLE_FILE, regular=True)
     if as_json:
-        print((folder / TABLE_FILE).read_text(encoding="utf-8"), end="")
+        print(read_text(folder / TABLE_FILE, regular=True), end="")
     else:
         print(comparison)
     for run, why in comparison.failed.items():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +13,11 @@ from flamma.cli.interrupts import goes_on_by, resuming
 from flamma.cli.parser import Parser
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.cli.show import print_run
+from flamma.errors import DivergedError
 
 if TYPE_CHECKING:
     from flamma.experiments.callbacks import Tracker
+    from flamma.experiments.run import Run
 
 EXAMPLES = """\
 examples:
@@ -80,6 +84,7 @@ def run_run(options: argparse.Namespace) -> None:
     config, own = configured(options.config, settings(options))
     out = options.out or default_folder(config)
     with (
+        _told_at_end(out, options),
         goes_on_by(resuming(out, options)),
         watched(out, options),
         RoundDisplay(config.rounds, out, loudness(options)) as display,
@@ -92,8 +97,7 @@ def run_run(options: argparse.Namespace) -> None:
             callbacks=_trackers(options.track),
             data_dir=options.data_dir,
         )
-    print_run(done, options.json)
-    report_at_end(done.path, options)
+    _print_end(done, options)
 
 
 def run_resume(options: argparse.Namespace) -> None:
@@ -105,6 +109,7 @@ def run_resume(options: argparse.Namespace) -> None:
     before = Run.load(options.dir)
     rounds = before.config.rounds
     with (
+        _told_at_end(options.dir, options),
         goes_on_by(resuming(options.dir, options)),
         watched(options.dir, options),
         RoundDisplay(rounds, options.dir, loudness(options)) as display,
@@ -117,6 +122,22 @@ def run_resume(options: argparse.Namespace) -> None:
             processes=options.processes,
             past_stop=options.past_stop,
         )
+    _print_end(done, options)
+
+
+@contextmanager
+def _told_at_end(out: Path, options: argparse.Namespace) -> Iterator[None]:
+    """Print what a run came to that diverged, before the error is told."""
+    try:
+        yield
+    except DivergedError:
+        from flamma.experiments.run import Run
+
+        _print_end(Run.load(out), options)
+        raise
+
+
+def _print_end(done: Run, options: argparse.Namespace) -> None:
     print_run(done, options.json)
     report_at_end(done.path, options)
 

@@ -114,6 +114,8 @@ def _print_metrics(run: Run, summary: Summary) -> None:
         f"{config.data.clients} clients, {config.per_round} a round, seed {config.seed}: "
         f"{summary.rounds} of {config.rounds} rounds\n"
     )
+    if summary.diverged:
+        print(f"THE RUN DIVERGED: {summary.diverged}.\n")
     rows = [
         [metric.title, _number(summary.final.get(name)), _number(summary[name])]
         for name, metric in shown_in("show", summary.score_kind).items()

@@ -73,7 +73,8 @@ class RunFigures:
         about, strategy, planned = folder.read_json(ABOUT), "", 0
         records: list[RoundRecord] = []
         with contextlib.suppress(FlammaError):
-            config = make_config(read_config(known.path / CONFIG))
+            tables = read_config(known.path / CONFIG, regular=True)
+            config = make_config(tables, needs_strategy=False)
             strategy, planned = config.strategy.name, config.rounds
             records = folder.read_rounds()[0]
         try:

@@ -8,6 +8,7 @@ costs what has changed since the last one. It is written beside the training.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -22,7 +23,12 @@ from numpy.typing import NDArray
 
 from flamma.errors import RunError
 from flamma.experiments.manifest import CheckpointEntry, Manifest
-from flamma.files import write_atomically
+from flamma.files import (
+    MOST_SETTINGS_FILE_BYTES,
+    read_regular,
+    read_tensors,
+    write_atomically,
+)
 from flamma.strategies.base import S, State
 from flamma.strategies.rows import Rows
 from flamma.types import Params
@@ -171,8 +177,8 @@ class Checkpoints:
     ) -> Iterator[tuple[CheckpointEntry, bytes]]:
         """Yield those checkpoints that are as they were written, with their content."""
         for entry in entries:
-            content = _read(self.folder / Path(entry.file).name)
-            if content is not None and hashlib.sha256(content).hexdigest() == entry.sha256:
+            with contextlib.suppress(OSError):
+                content = read_tensors(self.folder / Path(entry.file).name, entry.sha256)
                 yield entry, content
 
     def _write(self, state: State, synced: Callable[[], None]) -> None:
@@ -222,8 +228,9 @@ class Checkpoints:
         return replace(state, **copies)
 
     def _version_1_entries(self) -> tuple[CheckpointEntry, ...]:
-        content = _read(self.folder / VERSION_1_INDEX)
-        if content is None:
+        try:
+            content = read_regular(self.folder / VERSION_1_INDEX, MOST_SETTINGS_FILE_BYTES)
+        except OSError:
             return ()
         try:
             return tuple(
@@ -290,10 +297,3 @@ def _restored_rows(name: str, empty: Rows, arrays: dict[str, NDArray[Any]]) -> R
     arrays |= {f"{name}.{part}": array for part, array in empty.table().items()}
     clients = np.flatnonzero(arrays["heard"] >= 0)
     return empty.updated(clients.tolist(), matrix[clients], clients[:0])
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return None

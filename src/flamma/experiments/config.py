@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from flamma.clients.behaviours import BehaviourAssignment, read_assignments
 from flamma.clients.clock import ClockConfig
@@ -18,7 +18,7 @@ from flamma.clients.costs import COSTS
 from flamma.clients.faults import Faults
 from flamma.data.build import choose_split
 from flamma.data.datasets import DATASETS
-from flamma.errors import ConfigError
+from flamma.errors import ConfigError, StrategyError
 from flamma.experiments.config_checks import check_config
 from flamma.experiments.engine import ENGINES, Engine
 from flamma.experiments.evaluation import EvaluationConfig
@@ -37,9 +37,10 @@ from flamma.options import from_table, options_of, to_toml
 from flamma.privacy.table import PrivacyConfig
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES, Strategy, current_strategy
+from flamma.strategies.fedavg import Averaging
 from flamma.toml import read_toml
 from flamma.training.table import TrainingConfig
-from flamma.types import Plan
+from flamma.types import Params, Plan, Population
 
 YOUNGER_KEYS = ("metric",)
 """Keys of ``[evaluation]`` that are written only if they are set."""
@@ -101,7 +102,7 @@ class Config:
             "data": self.data.as_table(),
             "model": {"name": self.model.name, **self.model.options, **self.weights.as_table()},
             "training": self.training.as_table(),
-            "strategy": {"name": self.strategy.name, **_options(self.strategy, "plan")},
+            "strategy": {"name": self.strategy.name, **_strategy_options(self.strategy)},
             "costs": {"kind": self.costs.name, **self.costs.options},
             "engine": {"name": self.engine.name, **_options(self.engine)},
             "faults": dataclasses.asdict(self.faults),
@@ -115,8 +116,42 @@ class Config:
         return to_toml(self.as_tables())
 
 
-def make_config(tables: Mapping[str, Any]) -> Config:
+@dataclass(frozen=True)
+class UnregisteredStrategy(Averaging[Any]):
+    """The strategy of a run whose code is not there any more: its name and its table, no more."""
+
+    table: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: Plan, table: Any) -> UnregisteredStrategy:
+        """Return what stands for a strategy in the configuration of a run that is read."""
+        options = {"name": table} if isinstance(table, str) else dict(table)
+        named = type(cls.__name__, (cls,), {"name": options.pop("name")})
+        return cast(UnregisteredStrategy, named(plan, table=options))
+
+    def check(self, what: str) -> None:
+        """Refuse what needs the strategy's code.
+
+        Raises
+        ------
+        StrategyError
+            Always.
+        """
+        raise StrategyError(
+            f"{what} needs the strategy {quoted(self.name)}, which is not registered: import the "
+            f"module that registers it first, or install the package that brings it."
+        )
+
+    def init(self, params: Params, population: Population) -> Any:
+        """Refuse to begin."""
+        self.check("this")
+
+
+def make_config(tables: Mapping[str, Any], needs_strategy: bool = True) -> Config:
     """Return the configuration that nested tables describe, the rest at its defaults.
+
+    Without ``needs_strategy`` an :class:`UnregisteredStrategy` stands for one that is not there,
+    so that a run can be read.
 
     Raises
     ------
@@ -151,9 +186,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         training.make_schedule(),
     )
     model, weights = _model(top.model)
-    strategy = STRATEGIES.choose(
-        current_strategy(top.strategy), "strategy", default=ConfigTables.strategy
-    )
+    strategy = _strategy(current_strategy(top.strategy), plan, needs_strategy)
     engine = ENGINES.choose(top.engine, "engine", default=ConfigTables.engine, shared=True)
     return Config(
         rounds=top.rounds,
@@ -162,7 +195,7 @@ def make_config(tables: Mapping[str, Any]) -> Config:
         data=_data(top.data),
         model=model,
         training=training,
-        strategy=STRATEGIES[strategy.name](plan=plan, **strategy.options),
+        strategy=strategy,
         costs=COSTS.choose(top.costs, "costs", key="kind", default=ConfigTables.costs, shared=True),
         engine=ENGINES[engine.name](**engine.options),
         faults=top.faults,
@@ -175,9 +208,12 @@ def make_config(tables: Mapping[str, Any]) -> Config:
     )
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file, unchecked; :func:`make_config` checks them."""
-    return read_toml(path)
+def read_config(path: Path, regular: bool = False) -> dict[str, Any]:
+    """Return the tables of a TOML file, unchecked; :func:`make_config` checks them.
+
+    With ``regular``, as in a directory, nothing but a regular file is read.
+    """
+    return read_toml(path, regular)
 
 
 def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,6 +275,14 @@ def _data(given: Any) -> DataConfig:
     return data
 
 
+def _strategy(given: Any, plan: Plan, needs_strategy: bool) -> Strategy[Any]:
+    name = given.get("name") if isinstance(given, Mapping) else given
+    if isinstance(name, str) and not needs_strategy and name not in STRATEGIES:
+        return UnregisteredStrategy.of(plan, given)
+    chosen = STRATEGIES.choose(given, "strategy", default=ConfigTables.strategy)
+    return STRATEGIES[chosen.name](plan=plan, **chosen.options)
+
+
 def _model(given: Any) -> tuple[Choice, WeightsConfig]:
     """Return the model, and what it begins with, whose keys are in the same table."""
     keys = options_of(WeightsConfig)
@@ -256,6 +300,12 @@ def _without_younger(table: Any) -> dict[str, Any]:
     values = dataclasses.asdict(table)
     default = {f.name: f.default for f in fields(table)}
     return {k: v for k, v in values.items() if k not in YOUNGER_KEYS or v != default[k]}
+
+
+def _strategy_options(strategy: Strategy[Any]) -> Mapping[str, Any]:
+    if isinstance(strategy, UnregisteredStrategy):
+        return strategy.table
+    return _options(strategy, "plan")
 
 
 def _options(chosen: Any, *leave_out: str) -> dict[str, Any]:

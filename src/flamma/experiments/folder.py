@@ -17,8 +17,15 @@ from filelock import FileLock, Timeout
 from flamma.errors import RecordError, RunError
 from flamma.experiments.ledger import LEDGER, LedgerWriter
 from flamma.experiments.ledger_file import LedgerFile
-from flamma.experiments.manifest import MANIFEST, Manifest, file_sha256, signed, verified
-from flamma.files import remove_leftovers, write_atomically
+from flamma.experiments.manifest import MANIFEST, Manifest, signed, verified
+from flamma.files import (
+    MOST_SETTINGS_FILE_BYTES,
+    MOST_TABLE_FILE_BYTES,
+    file_sha256,
+    read_regular,
+    remove_leftovers,
+    write_atomically,
+)
 from flamma.records import RoundRecord
 
 CONFIG, ROUNDS, CLIENTS = "config.toml", "rounds.jsonl", "clients.csv"
@@ -29,6 +36,9 @@ DATA_SHA256 = "data_sha256"
 LOCK = ".lock"
 """The file that is locked by the process that writes a run."""
 
+FINITE = "finite"
+"""The key of ``run.json`` that is there, and false, if the final weights are not finite."""
+
 STOPPED = "stopped"
 """The key of ``run.json`` that tells of a run that ended before its last round."""
 
@@ -38,6 +48,9 @@ DAMAGED_ROUNDS = "rounds.damaged"
 RUN_ID_DIGITS = 16
 UNCHANGING = (CONFIG, POPULATION)
 """What never changes once a run has begun."""
+
+TABLES = (ROUNDS, CLIENTS, POPULATION, LEDGER)
+"""The files that grow with the rounds or with the clients."""
 
 MOST_ROUND_DIGITS = 10
 """Characters of a line of ``clients.csv`` up to the comma after its round; more are damage."""
@@ -82,7 +95,7 @@ class RunFolder:
         except Timeout as error:
             raise RunError(f"{self.path} is in use by another process: wait or end it.") from error
         except OSError as error:
-            raise _cannot("write to", self.path, error) from error
+            raise _cannot_write(self.path, error) from error
 
     def check_free(self) -> None:
         """Refuse a directory that holds a run already.
@@ -144,7 +157,8 @@ class RunFolder:
         try:
             kept = [line for line, record in read.intact if record.round <= last_round]
             if read.damaged:
-                with open(self.path / DAMAGED_ROUNDS, "a", encoding="utf-8") as aside:
+                place = self.path / DAMAGED_ROUNDS
+                with open(place, "a", encoding="utf-8", opener=_without_waiting) as aside:
                     aside.writelines(f"{line}\n" for line in read.damaged)
                 warnings.warn(
                     f"{len(read.damaged)} damaged lines of {self.path / ROUNDS} were set aside in "
@@ -161,7 +175,7 @@ class RunFolder:
             self._rounds = open(self.path / ROUNDS, "a", encoding="utf-8")  # noqa: SIM115
             self._clients = open(self.path / CLIENTS, "a", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
-            raise _cannot("write to", self.path, error) from error
+            raise _cannot_write(self.path, error) from error
 
     def append(self, record: RoundRecord, client_rows: Sequence[str]) -> None:
         """Add one round, its payments, and the scores of its clients if it was evaluated."""
@@ -176,7 +190,7 @@ class RunFolder:
             self._rounds.write(record.to_json() + "\n")
             self._rounds.flush()
         except OSError as error:
-            raise _cannot("write to", self.path, error) from error
+            raise _cannot_write(self.path, error) from error
 
     def sync(self) -> None:
         """Make what was appended survive a power failure, before a checkpoint depends on it."""
@@ -187,7 +201,7 @@ class RunFolder:
             if self._ledger is not None:
                 self._ledger.sync()
         except OSError as error:
-            raise _cannot("write to", self.path, error) from error
+            raise _cannot_write(self.path, error) from error
 
     def rounds(self) -> list[RoundRecord]:
         """Return the records of the finished rounds, without damaged lines.
@@ -275,12 +289,19 @@ class RunFolder:
 
     def text(self, name: str) -> str:
         """Return the text of a file of the run, empty if it is missing."""
+        most = MOST_TABLE_FILE_BYTES if name in TABLES else MOST_SETTINGS_FILE_BYTES
         try:
-            return (self.path / name).read_text(encoding="utf-8", errors="replace")
+            content = read_regular(self.path / name, most)
         except FileNotFoundError:
             return ""
         except OSError as error:
-            raise _cannot("read", self.path / name, error) from error
+            raise RunError(f"cannot read {self.path / name}: {error.strerror or error}.") from error
+        return content.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file, and a pipe only if somebody reads it."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def run_id_of(config: str) -> str:
@@ -296,8 +317,8 @@ def free_folder(parent: Path, name: str) -> Path:
     return path
 
 
-def _cannot(verb: str, path: Path, error: OSError) -> RunError:
+def _cannot_write(path: Path, error: OSError) -> RunError:
     return RunError(
-        f"cannot {verb} {path}: {error.strerror}; what was written before is safe, "
+        f"cannot write to {path}: {error.strerror}; what was written before is safe, "
         f"name another --out or make room, then flamma resume."
     )

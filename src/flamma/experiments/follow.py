@@ -8,6 +8,7 @@ from pathlib import Path
 
 from flamma.errors import RecordError
 from flamma.experiments.folder import ROUNDS
+from flamma.files import MOST_TABLE_FILE_BYTES, open_regular
 from flamma.records import RoundRecord
 
 
@@ -35,7 +36,7 @@ class Follower:
     def new(self) -> list[RoundRecord]:
         """Return the records of the rounds that were finished since this was asked last."""
         try:
-            with open(self._file, "rb") as file:
+            with open_regular(self._file, MOST_TABLE_FILE_BYTES) as file:
                 inode = os.fstat(file.fileno()).st_ino
                 known, offset = self._place
                 file.seek(offset if inode == known else 0)

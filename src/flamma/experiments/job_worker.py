@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flamma.clients.behaviours.notes import NOTES
-from flamma.errors import EmptyRunError, FlammaError, RunError
+from flamma.errors import DivergedError, EmptyRunError, FlammaError, RunError
 from flamma.experiments.callbacks.dispatch import Callbacks
 from flamma.experiments.checkpoint import CHECKPOINT_FOLDER
 from flamma.experiments.config import Config
@@ -87,7 +87,7 @@ def do_job(
             go_on(path, own, Callbacks((), on_round), data_dir)
         else:
             run_config(job.config, path, own, on_round=on_round, data_dir=data_dir)
-    except EmptyRunError as error:  # what is compared includes that nobody takes part
+    except (DivergedError, EmptyRunError) as error:  # what is compared includes how it ends
         warnings.warn(f"{path}: {error}", stacklevel=2)
     except FlammaError as error:
         raise RunError(f"{path}: {error}") from None

@@ -175,7 +175,7 @@ def _check_same(folder: Path, config: Config) -> None:
     text, file = config.as_toml(), folder / CONFIG
     if not file.exists():
         write_atomically(file, text.encode())
-    elif read_text(file) != text:
+    elif read_text(file, regular=True) != text:
         raise RunError(f"{folder} holds a study of another configuration: name another --out.")
 
 
@@ -201,7 +201,7 @@ def _finished(folder: Path, measures: Mapping[str, Choice]) -> dict[str, dict[st
     """Return the results that are there already; runs that lack a measure are done again."""
     file = folder / FINISHED_JOBS
     done: dict[str, dict[str, Any]] = {}
-    for line in read_text(file).splitlines() if file.exists() else []:
+    for line in read_text(file, regular=True).splitlines() if file.exists() else []:
         try:
             result = json.loads(line)
             key = str(result.pop("job"))

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from flamma.errors import RunError
-from flamma.files import write_atomically
+from flamma.files import (
+    MOST_SETTINGS_FILE_BYTES,
+    MOST_TABLE_FILE_BYTES,
+    file_sha256,
+    read_regular,
+    write_atomically,
+)
 
 MANIFEST = "manifest.json"
 
@@ -49,7 +55,7 @@ class Manifest:
             If it is damaged.
         """
         try:
-            text = (folder / MANIFEST).read_text(encoding="utf-8")
+            text = read_regular(folder / MANIFEST, MOST_SETTINGS_FILE_BYTES).decode()
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError):
@@ -79,19 +85,11 @@ class Manifest:
             If one is missing or changed.
         """
         for name, expected in self.files.items():
-            if file_sha256(folder / name) != expected:
+            if file_sha256(folder / name, MOST_TABLE_FILE_BYTES) != expected:
                 raise RunError(
                     f"{folder / name} is not as it was when the run began: restore it, or run the "
                     f"configuration anew into another directory."
                 )
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, nothing if it cannot be read."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return ""
 
 
 def signed(table: Mapping[str, Any]) -> str:

@@ -16,8 +16,8 @@ from flamma.data.encoding import SampleEncoding
 from flamma.errors import RunError
 from flamma.experiments.config import OWN, Config
 from flamma.experiments.folder import RunFolder
-from flamma.experiments.manifest import file_sha256, signed, verified
-from flamma.files import write_atomically
+from flamma.experiments.manifest import signed, verified
+from flamma.files import file_sha256, read_tensors, write_atomically
 from flamma.models.named import NamedWeights, StateDict
 from flamma.types import Layout
 
@@ -214,8 +214,7 @@ def _fixed(folder: Path, table: Mapping[str, Any]) -> StateDict:
         return {}
     path = folder / FIXED_WEIGHTS
     try:
-        if file_sha256(path) == table["fixed_sha256"]:
-            return load(path.read_bytes())
+        return load(read_tensors(path, str(table["fixed_sha256"])))
     except (SafetensorError, OSError):
         pass
     raise RunError(f"{path} is missing or damaged: restore it.")

@@ -186,15 +186,15 @@ class Repetition:
         }
 
 
-def read_published(path: Path) -> Comparison:
-    """Return the comparison of a published table.
+def read_published(path: Path, regular: bool = False) -> Comparison:
+    """Return the comparison of a published table; with ``regular`` it is not read from a pipe.
 
     Raises
     ------
     InputFileError
         If there is no such file, or it is not a table that can be read.
     """
-    text = read_text(path, MOST_TABLE_BYTES)
+    text = read_text(path, MOST_TABLE_BYTES, regular)
     try:
         return parse_table(text)
     except NewerTableError as error:

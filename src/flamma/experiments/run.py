@@ -12,9 +12,9 @@ from flamma.experiments.asked import asked_settings, in_python_terms
 from flamma.experiments.callbacks.base import Callback, OnRound
 from flamma.experiments.callbacks.dispatch import Callbacks
 from flamma.experiments.callbacks.recorded import resumed_callbacks
-from flamma.experiments.config import OWN, Config
+from flamma.experiments.config import OWN, Config, UnregisteredStrategy
 from flamma.experiments.engine import Assignment
-from flamma.experiments.folder import RunFolder, free_folder
+from flamma.experiments.folder import FINITE, RunFolder, free_folder
 from flamma.experiments.given import given_model
 from flamma.experiments.own import NOTHING_OWN, ConfigSource, OwnParts, configured, gathered_for
 from flamma.experiments.progress_bar import ProgressBar, wants_bar
@@ -126,6 +126,8 @@ def run(
     ------
     FlammaError
         If the configuration cannot work, or the directory holds another run.
+    DivergedError, EmptyRunError
+        At the end, if the run diverged or nobody trained; its directory can be read all the same.
     """
     asked = dict(locals())
     with in_python_terms():
@@ -230,6 +232,8 @@ def go_on(
     stopped = before.stopped
     if before.has_last_round and before.params_sha256 and not (stopped and past_stop):
         return before
+    if isinstance(before.config.strategy, UnregisteredStrategy):
+        before.config.strategy.check(f"going on with {path}")
     if lacking := own.lacks(before.config):
         raise RunError(
             f"{path} is a run of your own {lacking}: resume it from Python, {lacking}=..."
@@ -276,7 +280,8 @@ def _execute(assignment: Assignment) -> Run:
     with assignment.callbacks.until_end(lambda: Run.load(path)):
         assignment.config.engine.execute(assignment)
     done = replace(Run.load(path), known_model=assignment.model)
-    check_trained(done.history, str(path))
+    finite = done.about.get(FINITE) is not False
+    check_trained(done.history, str(path), done.config.training.learning_rate, finite)
     return done
 
 

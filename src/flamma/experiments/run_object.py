@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from flamma.errors import RunError
 from flamma.experiments.config import Config, make_config, read_config, with_settings
-from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, RunFolder
+from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, FINITE, RunFolder
 from flamma.experiments.manifest import Manifest
 from flamma.experiments.presented import PresentedResult, sparkline
 from flamma.experiments.scores import ScoreTable, read_score_table
 from flamma.experiments.scratch import ScratchFolder
+from flamma.experiments.standstill import why_diverged
 from flamma.experiments.stopped import StoppedEarly, read_stopped
 from flamma.experiments.summary import Summary, summarise_run
 from flamma.metrics import METRICS, ComparedMetric, shown_in, usable
@@ -51,6 +52,8 @@ class Run(PresentedResult):
     def load(cls, path: str | Path) -> Run:
         """Read a run directory; damaged records are left out and named in ``problems``.
 
+        Its strategy need not be registered; resuming it, or a client's own model, needs that.
+
         Raises
         ------
         RunError
@@ -59,7 +62,7 @@ class Run(PresentedResult):
         folder = RunFolder(Path(path))
         if not folder.exists:
             raise RunError(f"{path} holds no run: there is no {CONFIG} in it.")
-        config = make_config(_tables(folder))
+        config = make_config(_tables(folder), needs_strategy=False)
         manifest = Manifest.read(folder.path)
         if manifest is not None:
             manifest.check(folder.path)
@@ -94,6 +97,12 @@ class Run(PresentedResult):
         """The SHA-256 of the final weights; None before the end."""
         return self.about.get("params_sha256") if self.finished else None
 
+    @property
+    def diverged(self) -> str:
+        """In what the run has diverged, and the likely cause; empty if it has not."""
+        finite = self.about.get(FINITE) is not False
+        return why_diverged(self.history, self.config.training.learning_rate, finite)
+
     @cached_property
     def scores(self) -> ScoreTable:
         """The accuracies of single clients; those that cannot be read are left out."""
@@ -104,7 +113,8 @@ class Run(PresentedResult):
 
     def summary(self) -> Summary:
         """Return every metric of the run, those of its last round, and its totals."""
-        return summarise_run(self.history, self.config.data.clients, self.config.clock.targets)
+        found = summarise_run(self.history, self.config.data.clients, self.config.clock.targets)
+        return replace(found, diverged=self.diverged)
 
     def model(
         self,
@@ -173,7 +183,8 @@ class Run(PresentedResult):
         where = "not kept" if self.scratch is not None else str(self.path)
         return (
             f"{label_of(self.config.strategy.name)} on {data.dataset} ({data.split.name}), "
-            f"{data.clients} clients, {rounds} of {self.config.rounds} rounds, {where}"
+            f"{data.clients} clients, {rounds} of {self.config.rounds} rounds, "
+            f"{'DIVERGED, ' * bool(self.diverged)}{where}"
         )
 
     def _tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
@@ -221,7 +232,7 @@ class Run(PresentedResult):
 
 def _tables(folder: RunFolder) -> dict[str, Any]:
     """Return the configuration of a run; one that version 0.1 deployed names no such engine."""
-    tables = read_config(folder.path / CONFIG)
+    tables = read_config(folder.path / CONFIG, regular=True)
     if server := folder.read_json(DEPLOYMENT).get("server"):
         return with_settings(tables, {"engine.name": "deployment", "engine.server": server})
     return tables

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from flamma.errors import ConfigError, EmptyRunError, MissingExtraError, RunError
+from flamma.errors import ConfigError, DivergedError, EmptyRunError, MissingExtraError, RunError
 from flamma.experiments.config import OWN, Config, make_config, with_settings
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.own import NOTHING_OWN, OwnParts
@@ -129,6 +129,8 @@ def tune_config(
             held_back = {"data.dataset": OWN, "data.clients": view.clients}
             try:
                 done = run_config(chosen.with_settings(held_back), path, parts, on_round=follow)
+            except DivergedError:
+                return -math.inf
             except EmptyRunError:  # a trial like any other, with the score of an untrained model
                 done = Run.load(path)
             return _score(done.history[-10:], objective) or -math.inf

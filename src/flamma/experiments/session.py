@@ -24,6 +24,7 @@ from flamma.experiments.folder import (
     ABOUT,
     CONFIG,
     DATA_SHA256,
+    FINITE,
     POPULATION,
     STOPPED,
     RunFolder,
@@ -97,7 +98,8 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
             stopped = _stopped(stop, state.round, config.rounds, callbacks.stopped_by)
     _prune(world.keepers, checkpoints, state.round)
     digest = hashlib.sha256(state.served.tobytes()).hexdigest()
-    folder.write_about(finished=_now(), params_sha256=digest, **stopped)
+    told = {} if np.isfinite(state.served).all() else {FINITE: False}
+    folder.write_about(finished=_now(), params_sha256=digest, **stopped, **told)
 
 
 def _tell(callbacks: Callbacks, record: RoundRecord, save: Callable[[], None]) -> None:
@@ -113,7 +115,7 @@ def _take_back_stop(folder: RunFolder) -> None:
     """Take back that a run has ended, if it had ended early, since it goes on now."""
     about = folder.read_json(ABOUT)
     if STOPPED in about:
-        ended = (STOPPED, "finished", "params_sha256")
+        ended = (STOPPED, FINITE, "finished", "params_sha256")
         folder.write(ABOUT, signed({k: v for k, v in about.items() if k not in ended}))
 
 
@@ -192,7 +194,7 @@ def _describe(config: Config, folder: RunFolder, card: ModelCard, anew: bool) ->
 
 def _check_same(config: Config, folder: RunFolder) -> None:
     """Refuse to go on with a run of another configuration; how it is computed may differ."""
-    before = make_config(read_config(folder.path / CONFIG))
+    before = make_config(read_config(folder.path / CONFIG, regular=True))
     how = {"engine.processes": 1, "training.trainer": "auto", "engine.name": "local"}
     if before.with_settings(how) != config.with_settings(how):
         raise RunError(f"{folder.path} holds a run of another configuration: name another --out.")

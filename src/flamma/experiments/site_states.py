@@ -45,7 +45,7 @@ class SiteStates:
     def read(cls, folder: Path) -> SiteStates | None:
         """Return what a run directory tells; None if it tells nothing, or it cannot be read."""
         try:
-            return cls.parse(read_text(folder / SITES, MOST_STATES_BYTES))
+            return cls.parse(read_text(folder / SITES, MOST_STATES_BYTES, regular=True))
         except InputFileError:
             return None
 

@@ -49,6 +49,8 @@ class Summary(NamesItsScore):
         What clients are scored by, empty for accuracy.
     less_is_better : bool
         Whether less of that is better, as of a loss; it is not in percent then.
+    diverged : str
+        In what the run has diverged, and the likely cause; empty if it has not.
     """
 
     rounds: int
@@ -66,6 +68,7 @@ class Summary(NamesItsScore):
     bytes_surveys: int = 0
     scored_by: str = ""
     less_is_better: bool = False
+    diverged: str = ""
 
     def __getitem__(self, name: str) -> float | None:
         if name not in self.metrics:
@@ -113,6 +116,7 @@ class Summary(NamesItsScore):
             "decay_factor": self.decay_factor,
             "failures": self.failures,
             "abstentions": self.abstentions,
+            "diverged": self.diverged,
         }
 
 

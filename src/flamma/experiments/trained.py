@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flamma.data.encoding import SampleEncoding, as_given
 from flamma.data.own.files import table_columns
 from flamma.errors import ConfigError, DataError, RunError
-from flamma.experiments.config import OWN
+from flamma.experiments.config import OWN, UnregisteredStrategy
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.model_card import ModelCard
 from flamma.files import write_atomically
@@ -91,6 +91,8 @@ def _own_params(
     from flamma.experiments.world import read_population
 
     strategy, clients = run.config.strategy, run.config.data.clients
+    if isinstance(strategy, UnregisteredStrategy):
+        strategy.check("a client's own model")
     if not 0 <= client < clients:
         raise RunError(f"there is no client {client}: they are 0 to {clients - 1}.")
     known, layout = read_population(RunFolder(run.path)), card.naming.layout
@@ -224,6 +226,12 @@ def predictions(
     if not len(x):
         return np.zeros((0, card.classes) if shares else 0)
     outputs = outputs_of(module, x, as_shares=shares)
+    if wrong := len(x) - int(np.isfinite(outputs.reshape(len(x), -1)).all(axis=1).sum()):
+        why = f"the run diverged: {run.diverged}" if run.diverged else "its weights are too large"
+        raise RunError(
+            f"the model of {run.path} gives no finite numbers for {wrong} of {len(x)} samples, and "
+            f"predicts nothing: {why}."
+        )
     if shares:
         return outputs
     if card.task == "regression":

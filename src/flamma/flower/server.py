@@ -92,8 +92,8 @@ class FlowerStrategy(Strategy):
     ------
     FlammaError
         If an option cannot work.
-    EmptyRunError
-        By ``start``, if no update of any client was used in any round.
+    DivergedError, EmptyRunError
+        By ``start``, if the run diverged, or no update of any client was used in any round.
     """
 
     _state: State
@@ -177,7 +177,9 @@ class FlowerStrategy(Strategy):
                 evaluate_config,
                 evaluate_fn,
             )
-        check_trained(self.history)
+        finite = bool(np.isfinite(self._state.served).all())
+        rate = self._config.training.learning_rate
+        check_trained(self.history, learning_rate=rate, finite=finite)
         return result
 
     def configure_train(

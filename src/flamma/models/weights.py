@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.errors import ConfigError, InputFileError
+from flamma.files import DamagedTensorsError, open_regular, read_regular, read_tensors
 from flamma.names import unknown
 
 if TYPE_CHECKING:
@@ -63,7 +64,11 @@ class StartWeights:
                 f"{path.with_suffix('.safetensors').name!r})."
             )
         try:
-            content = path.read_bytes()
+            with open_regular(path) as file:
+                is_npz = file.read(2) == b"PK"
+            content = read_regular(path) if is_npz else read_tensors(path)
+        except DamagedTensorsError as error:
+            raise InputFileError(f"{path} is neither safetensors nor npz: {error}.") from error
         except OSError as error:
             raise InputFileError(f"cannot read {path}: {error.strerror or error}.") from error
         return cls.of_bytes(content, str(path))

@@ -72,7 +72,8 @@ class ComparisonView:
                 f"{' '.join(key)} seed-{seed}: {text}"
                 for key, by_seed in self.runs.items()
                 for seed, run in by_seed.items()
-                for text in run.problems
+                for text in (run.diverged, *run.problems)
+                if text
             ),
             *self.missing,
         ]
@@ -195,7 +196,7 @@ def _from_runs(
 def _as_cell(key: RowKey, seed: int, run: RunView) -> tuple[Cell, Run] | None:
     """Return a run as a table takes it; None if its configuration is not that of its records."""
     try:
-        config = make_config(run.config)
+        config = make_config(run.config, needs_strategy=False)
     except FlammaError as error:
         run.problems.append(f"{CONFIG} cannot be used ({error}), so it is not in the table")
         return None

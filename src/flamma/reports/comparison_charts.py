@@ -292,13 +292,15 @@ def _spent(curve: Curve, name: str) -> Floats:
     metric = METRICS[name]
     totals = []
     for run in curve.runs:
+        # Of a damaged run the record of a round may be lost: it has fewer sums than rounds.
+        places = np.searchsorted(run.numbers, curve.rounds).tolist()
         if name == "virtual_seconds" and run.times is not None:  # a sum already
-            totals.append([run.times[number - 1] for number in curve.rounds])
+            totals.append([run.times[place] for place in places])
             continue
         before = 0.0
         if isinstance(metric, RoundMetric) and metric.warmup is not None:
             before = metric.warmup(run.rounds[0])
         sums = before + np.cumsum([value or 0.0 for value in run.of_rounds(name)])
-        totals.append([sums[number - 1] for number in curve.rounds])
+        totals.append(sums[places])
     mean: Floats = np.mean(totals, axis=0)
     return mean

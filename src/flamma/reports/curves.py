@@ -61,14 +61,19 @@ def curves(view: ComparisonView, dataset: str, split: str, metric: str) -> list[
     found = []
     for strategy in view.strategies:
         longest = view.longest_runs(dataset, split, strategy)
-        told = [(run, run.of_rounds(metric)) for run in longest]
-        told = [(run, values) for run, values in told if any(v is not None for v in values)]
-        table = np.array([values for _, values in told], dtype=np.float64)  # None becomes NaN
-        common = np.flatnonzero(~np.isnan(table).any(axis=0)).tolist() if told else []
+        told = [(run, _by_round(run, metric)) for run in longest]
+        told = [(run, values) for run, values in told if values]
+        common = [n for n in told[0][1] if all(n in values for _, values in told)] if told else []
         if common:
-            numbers = [told[0][0].numbers[k] for k in common]
-            found.append(Curve(strategy, [run for run, _ in told], numbers, table[:, common]))
+            table = np.array([[values[n] for n in common] for _, values in told])
+            found.append(Curve(strategy, [run for run, _ in told], common, table))
     return found
+
+
+def _by_round(run: RunView, metric: str) -> dict[int, float]:
+    """Return the rounds that have a value of a metric; of a damaged run some may be lost."""
+    values = zip(run.numbers, run.of_rounds(metric), strict=True)
+    return {number: value for number, value in values if value is not None}
 
 
 def draw_comparison(view: ComparisonView, dataset: str) -> Figure:

@@ -14,10 +14,11 @@ import numpy as np
 
 from flamma.clients.clock import ClockConfig
 from flamma.errors import FlammaError, RunError
-from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS, RunFolder
+from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, FINITE, POPULATION, ROUNDS, RunFolder
 from flamma.experiments.manifest import Manifest
 from flamma.experiments.population import read_columns, read_names, whole
 from flamma.experiments.scores import ScoreTable, read_score_table
+from flamma.experiments.standstill import why_diverged
 from flamma.experiments.stopped import StoppedEarly, read_stopped
 from flamma.experiments.summary import is_personal, sample_of, score_kind_of
 from flamma.metrics import METRICS, of_run
@@ -120,6 +121,13 @@ class RunView:
     def stopped(self) -> StoppedEarly | None:
         """After which round a callback ended the run, and why; None if none did."""
         return read_stopped(self.about)
+
+    @cached_property
+    def diverged(self) -> str:
+        """In what the run has diverged, and the likely cause; empty if it has not."""
+        rate = finite(self.table("training").get("learning_rate"))
+        found = why_diverged(self.rounds, rate, self.about.get(FINITE) is not False)
+        return found and f"the run diverged: {found}"
 
     @property
     def strategy(self) -> str:

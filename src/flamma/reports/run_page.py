@@ -64,7 +64,8 @@ def document_of(run: RunView) -> Document:
         kind="run",
         title=f"{label_of(run.strategy)} on {dataset} ({split})",
         subtitle=subtitle,
-        notices=[notice(text) for text in run.problems],  # drawing may have added some
+        # Drawing may have added problems.
+        notices=[notice(text) for text in (run.diverged, *run.problems) if text],
         facts=facts,
         sections=sections,
         footer=f"Made by FLamma from {run.path.name or run.path}",

@@ -82,8 +82,9 @@ class Afl(Averaging[MixtureState]):
         if not told:
             return state
         mass = total(state.mixture)
+        pace = min(self.step * mass, np.finfo(np.float64).max)  # infinity times 0 is no number
         with np.errstate(over="ignore"):
-            moved = state.mixture + self.step * mass * self._below_largest(told, state.mixture.size)
+            moved = state.mixture + pace * self._below_largest(told, state.mixture.size)
         # What lies a whole mass below the largest entry, which is not negative, becomes 0 anyway.
         mixture = project_to_simplex(np.maximum(moved, -2 * mass), mass)
         return replace(state, mixture=mixture)

@@ -30,6 +30,9 @@ from flamma.types import Download, Floats, Ints, Params, Population, Report
 MOST_STEEPNESS = 100.0
 """Beyond this the smallest lead takes all."""
 
+SMALLEST_STEEPNESS = 1e-8
+"""Below this sinh α r is α r to double precision for every r up to 1."""
+
 
 @dataclass(frozen=True)
 class CFFL(Averaging[OwnModels]):
@@ -119,8 +122,10 @@ class CFFL(Averaging[OwnModels]):
         together = total(scores)
         now = scores / together if together > 0 else np.full(scores.size, 1 / scores.size)
         before = shares_among(state, [report.client for report in accepted])
-        risen = hyperbolic_sine(self.steepness * (self.memory * before + (1 - self.memory) * now))
-        shares: Floats = risen / total(risen)
+        mixed = self.memory * before + (1 - self.memory) * now
+        if self.steepness >= SMALLEST_STEEPNESS:  # below it sinh is linear, and rounded to 0
+            mixed = hyperbolic_sine(self.steepness * mixed)
+        shares: Floats = mixed / total(mixed)
         return np.where(shares < self.threshold / shares.size, 0.0, shares)
 
 

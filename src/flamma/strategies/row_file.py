@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import RunError
+from flamma.files import check_regular
 from flamma.types import Floats, Ints, Params
 
 HEADER_BYTES: Final = 4
@@ -236,6 +237,7 @@ class RowFile:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             weakref.finalize(self, os.close, self._descriptor).atexit = False
+            check_regular(self._descriptor, Path(self.where))
         return self._descriptor
 
 

@@ -10,6 +10,9 @@ import numpy as np
 from flamma.strategies.exchange import Offer, State
 from flamma.types import Report, Terms
 
+NOT_FINITE = "refused: weights that are not finite"
+"""Why an answer is refused whose training has diverged."""
+
 
 def well_formed_reports(
     state: State,
@@ -53,7 +56,7 @@ def well_formed_report(report: Report, size: int, epochs: tuple[int, int], told:
     if report.params.shape != (size,) or report.params.dtype != np.float32:
         reason = f"refused: {report.params.dtype} weights of shape {report.params.shape}"
     elif not np.isfinite(report.params).all():
-        reason = "refused: weights that are not finite"
+        reason = NOT_FINITE
     elif report.samples <= 0:
         reason = f"refused: {report.samples} samples"
     elif report.samples > told:

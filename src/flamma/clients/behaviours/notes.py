@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from flamma.clients.behaviours.contract import Notes
-from flamma.files import sync_file, sync_folder, write_atomically
+from flamma.files import read_regular, sync_file, sync_folder, write_atomically
 from flamma.types import Params
 
 NOTES = "notes"
@@ -63,8 +63,8 @@ class NotesInFiles(Notes):
         if not earlier:
             return None
         try:
-            content = (self._of(client) / f"{earlier[-1]}{NOTE_SUFFIX}").read_bytes()
-        except FileNotFoundError:
+            content = read_regular(self._of(client) / f"{earlier[-1]}{NOTE_SUFFIX}")
+        except OSError:
             return None
         digest, vector = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
         if hashlib.sha256(vector).digest() != digest:

@@ -32,7 +32,7 @@ def read_audit(folder: Path) -> Audit:
     file = folder / AUDIT_FILE
     if not file.exists():
         raise RunError(f"{folder} holds no finished audit: there is no {AUDIT_FILE} in it.")
-    table = verified(read_text(file))
+    table = verified(read_text(file, regular=True))
     if table is not None and table.get("version") == AUDIT_VERSION:
         try:
             return Audit.from_json(table)

@@ -192,7 +192,7 @@ def _with_data(path: Path, data: Any, group: Any, own: OwnParts) -> OwnParts:
     """Return the user's own parts with the data of a run, read as its configuration says."""
     if data is None:
         return own
-    tables = read_config(path / CONFIG) if (path / CONFIG).exists() else {}
+    tables = read_config(path / CONFIG, regular=True) if (path / CONFIG).exists() else {}
     return replace(own, data=gathered_for(tables, data, group), known={})
 
 

@@ -14,7 +14,7 @@ from flamma.errors import RunError
 from flamma.experiments.callbacks.base import Callback, RunStart
 from flamma.experiments.callbacks.watched_metric import Mode, WatchedMetric
 from flamma.experiments.folder import RunFolder
-from flamma.files import write_atomically
+from flamma.files import DamagedTensorsError, read_tensors, write_atomically
 from flamma.records import RoundRecord
 from flamma.types import Params
 
@@ -97,7 +97,11 @@ def best_round(path: Path, *, missing_ok: bool = False) -> BestRound | None:
     """
     file = path / BEST_CHECKPOINT
     try:
-        content = file.read_bytes()
+        content = read_tensors(file)
+    except DamagedTensorsError as error:
+        if missing_ok:
+            return None
+        raise RunError(f"{file} is damaged or of another run: remove it.") from error
     except OSError as error:
         if missing_ok:
             return None

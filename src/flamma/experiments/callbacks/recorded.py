@@ -11,7 +11,7 @@ from typing import Any
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.callbacks.base import Callback
 from flamma.experiments.manifest import signed, verified
-from flamma.files import write_atomically
+from flamma.files import MOST_SETTINGS_FILE_BYTES, read_regular, write_atomically
 from flamma.registry import Registry
 
 RECORDED_CALLBACKS = "callbacks.json"
@@ -49,7 +49,7 @@ def recorded_callbacks(folder: Path) -> list[Callback]:
     """
     file = folder / RECORDED_CALLBACKS
     try:
-        table = verified(file.read_text(encoding="utf-8", errors="replace"))
+        table = verified(read_regular(file, MOST_SETTINGS_FILE_BYTES).decode(errors="replace"))
         if table is None:
             raise ConfigError("its checksum is not right")
         choices = [CALLBACKS.choose(entry, "callbacks") for entry in table["callbacks"]]
