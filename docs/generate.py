@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,17 @@ EVERYWHERE = (
     "__init__",
 )
 PAGES = [HERE.parent / "README.md", *sorted(HERE.rglob("*.md"))]
+FIRST = {
+    "worst_10": ("Worst client in ten, %", 1),
+    "accuracy": ("Mean accuracy, %", 1),
+    "accuracy_variance": ("Variance across clients, pp²", 0),
+    "epochs_total": ("Local epochs", 0),
+}
+"""The columns of the front page's table, with their decimals."""
+
+FRONT = ("flamma-plus", "feddyn", "fedavg-decay", "flamma", "fedavg", "cffl")
+"""The rows of it that the front page has room for."""
+
 SOURCES = {
     "fedavg": "McMahan et al., 2017",
     "qffl": "Li et al., 2020",
@@ -179,24 +190,22 @@ def _direct(graph: Mapping[str, set[str]], room: str) -> set[str]:
     return graph[room] - through
 
 
-def first() -> str:
-    """Return the table of the front page, from the file that its picture is drawn from."""
+def first(strategies: Collection[str] = (), columns: Collection[str] = tuple(FIRST)) -> str:
+    """Return the table of five seeds that the front page's picture is drawn from, or a part."""
     rows = json.loads((HERE / "results" / "first.json").read_text(encoding="utf-8"))["rows"]
     lines = []
     for row in rows:
+        if strategies and row["strategy"] not in strategies:
+            continue
         name = f"{label_of(row['strategy'])} ({SOURCES[row['strategy']]})"
         cells = [
-            f"{row['mean'][metric]:.{digits}f}" + f" ± {row['std'][metric]:.{digits}f}" * spread
-            for metric, digits, spread in (
-                ("accuracy", 1, True),
-                ("worst_10", 1, True),
-                ("accuracy_variance", 0, True),
-                ("epochs_total", 0, False),
-            )
+            f"{row['mean'][metric]:.{digits}f} ± {row['std'][metric]:.{digits}f}"
+            for metric, (_, digits) in FIRST.items()
+            if metric in columns
         ]
         lines.append([f"{name}, personal models" if row["personal"] else name, *cells])
-    titles = ["Mean accuracy", "Worst client in ten", "Variance across clients (pp²)"]
-    return table(["Algorithm", *titles, "Local epochs"], lines)
+    titles = [title for metric, (title, _) in FIRST.items() if metric in columns]
+    return table(["Algorithm", *titles], lines)
 
 
 def generated(name: str) -> str:
@@ -213,6 +222,7 @@ def generated(name: str) -> str:
         "suite": lambda: options(options_of(Suite)),
         "metrics": metrics,
         "first": first,
+        "front": lambda: first(FRONT, ("worst_10", "accuracy")),
         "rooms": rooms,
     }
     if name in simple:

@@ -38,8 +38,20 @@ def test_the_picture_of_the_front_page_is_drawn_from_its_table():
     drawn = pictures.PICTURE.read_text(encoding="utf-8")
     assert pictures.picture(table) == drawn, "run python docs/pictures.py"
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    if "<!-- generated: first -->" in readme:
-        assert "docs/results/first.svg" in readme
+    assert "<!-- generated: front -->" in readme
+    assert "](docs/results/first.svg)" in readme
+
+
+def test_the_front_page_is_short():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = readme.splitlines()
+    assert len(readme.split()) <= 900
+    assert next(n for n, line in enumerate(lines, 1) if line.startswith("![")) <= 10
+    assert next(n for n, line in enumerate(lines, 1) if line.startswith(">>> ")) <= 30
+    prose = re.sub(r"```.*?```|<!--.*?-->|`[^`]*`|\]\([^)]*\)", " ", readme, flags=re.DOTALL)
+    prose = re.sub(r"\b20\d\d\b|arXiv:[\d.]+|Apache-2.0|x86-64", " ", prose)
+    figures = re.findall(r"\d[\d.,]*(?: ± [\d.]+)?", prose)
+    assert len(figures) <= 25, figures
 
 
 @pytest.mark.parametrize(
@@ -60,7 +72,7 @@ def test_the_dots_of_the_picture_have_the_means_of_the_table():
             row["client_accuracies"], row["values"]["accuracy"], strict=True
         ):
             assert sum(clients) / len(clients) == pytest.approx(accuracy, abs=0.005)
-    accuracies = re.findall(r"[|] (\d+\.\d) ± \d+\.\d [|] \d+\.\d ±", generate.generated("first"))
+    accuracies = re.findall(r"± \d+\.\d [|] (\d+\.\d) ±", generate.generated("first"))
     assert accuracies == [f"{row['mean']['accuracy']:.1f}" for row in table["rows"]]
 
 
