@@ -56,7 +56,7 @@ def test_a_pickle_by_another_name_is_no_safetensors(tmp_path):
     torch.save(net().state_dict(), tmp_path / "zip.safetensors")
     cut = tmp_path / "cut.npz"
     content = array.read_bytes()
-    cut.write_bytes(content[:2] + content[-150:])
+    cut.write_bytes(content[:4] + content[-150:])
     with pytest.raises(InputFileError, match="nor npz: a part of the file is missing"):
         StartWeights.read(cut)
     for path in (pickled, array, tmp_path / "zip.safetensors"):

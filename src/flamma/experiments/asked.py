@@ -77,22 +77,22 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, str | Path) and str(value) != ""
 
 
-WHOLE = (_is_whole, "a whole number")
-TEXT = (lambda value: _is_text(value) and value != "", "a text")
-PATH = (_is_path, "a path")
-FUNCTION = (callable, "a function")
+_WHOLE = (_is_whole, "a whole number")
+_TEXT = (lambda value: _is_text(value) and value != "", "a text")
+_PATH = (_is_path, "a path")
+_FUNCTION = (callable, "a function")
 
-OBJECTIVES = ("fair", "mean", "accuracy")
+_OBJECTIVES = ("fair", "mean", "accuracy")
 
-ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+_ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "seeds": (_is_whole, "a whole number, how many seeds there are (first_seed= is the first)"),
-    "first_seed": WHOLE,
-    "trials": WHOLE,
+    "first_seed": _WHOLE,
+    "trials": _WHOLE,
     "grid": (lambda value: isinstance(value, Mapping), "options, each with a list of values"),
-    "objective": (lambda value: value in OBJECTIVES if _is_text(value) else False, "fair or mean"),
+    "objective": (lambda value: value in _OBJECTIVES if _is_text(value) else False, "fair or mean"),
     "target": (_is_text, "a text, the name of a column"),
-    "task": TEXT,
-    "loss": FUNCTION,
+    "task": _TEXT,
+    "loss": _FUNCTION,
     "metric": (
         lambda value: callable(value) or isinstance(value, str),
         "one function, or the name of one metric",
@@ -108,11 +108,11 @@ ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: callable(value) or isinstance(value, str | list | tuple | Mapping),
         "a function, or names of augmentations",
     ),
-    "on_round": FUNCTION,
-    "on_progress": FUNCTION,
-    "on_trial": FUNCTION,
-    "out": PATH,
-    "data_dir": PATH,
+    "on_round": _FUNCTION,
+    "on_progress": _FUNCTION,
+    "on_trial": _FUNCTION,
+    "out": _PATH,
+    "data_dir": _PATH,
 }
 """What is accepted by arguments that no table of the configuration checks."""
 
@@ -128,7 +128,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if value is None and name not in ("trials", "objective"):
             continue
-        accepts, words = ACCEPTED.get(name, (None, ""))
+        accepts, words = _ACCEPTED.get(name, (None, ""))
         if accepts is not None and not accepts(value):
             raise ConfigError(f"{name}= must be {words}, not {quoted(value)}.")
 
