@@ -15,7 +15,7 @@ SITE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 MOST_NAME_BYTES = 100
 """The longest name of a folder, in UTF-8; file systems allow 255 bytes with all that is added."""
 
-SHORTEST_PART, SIMILAR, VERY_SIMILAR = 4, 0.7, 0.8
+SHORTEST_PART, SIMILAR, VERY_SIMILAR = 4, 0.65, 0.8
 """Letters of a part by which a name can be meant, and the similarity of names that begin alike,
 and that of others."""
 
