@@ -85,7 +85,7 @@ _FUNCTION = (callable, "a function")
 _OBJECTIVES = ("fair", "mean", "accuracy")
 
 _ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "seeds": (_is_whole, "a whole number, how many seeds there are (first_seed= is the first)"),
+    "seeds": (_is_whole, "a whole number, how many seeds there are: each follows the last"),
     "first_seed": _WHOLE,
     "trials": _WHOLE,
     "grid": (lambda value: isinstance(value, Mapping), "options, each with a list of values"),
