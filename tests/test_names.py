@@ -34,6 +34,20 @@ def test_a_sentence_names_the_kind_the_nearest_and_all():
     )
 
 
+@pytest.mark.parametrize(
+    ("typed", "known", "meant"),
+    [
+        ("test", ("least", "type_costs", "rest_of_it"), ""),
+        ("fare", ("fair", "mean"), "fair"),
+        ("num_clients", ("clients", "costs"), "clients"),
+        ("ort", ("oort", "maxfl"), "oort"),
+        ("mnits", ("digits", "mnist"), "mnist"),
+    ],
+)
+def test_a_name_that_begins_otherwise_is_suggested_only_if_it_is_very_similar(typed, known, meant):
+    assert nearest(typed, known) == meant
+
+
 def test_nothing_is_suggested_where_nothing_is_near():
     assert unknown("model", "zzz", ["lenet"]) == "unknown model 'zzz' (known: lenet)."
     assert unknown("model", "zzz", []) == "unknown model 'zzz' (known: none)."

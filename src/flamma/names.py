@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Any
 
 from flamma.errors import ConfigError
@@ -14,6 +14,10 @@ SITE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 
 MOST_NAME_BYTES = 100
 """The longest name of a folder, in UTF-8; file systems allow 255 bytes with all that is added."""
+
+SHORTEST_PART, SIMILAR, VERY_SIMILAR = 4, 0.65, 0.8
+"""Letters of a part by which a name can be meant, and the similarity of names that begin alike,
+and that of others."""
 
 MOST_SHOWN = 200
 """The most characters of a value that a message quotes."""
@@ -88,7 +92,8 @@ def printable(text: str, most: int) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the known name most like this one, or nothing if none is like it.
 
-    Upper and lower case, hyphens and underscores do not matter.
+    Of names that begin differently only very similar ones, or parts of each other, are. Upper and
+    lower case, hyphens and underscores do not matter.
 
     Examples
     --------
@@ -97,15 +102,28 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("x", ["fedavg", "fedprox"])
     ''
     """
+    name = str(name)  # keys of a mapping from Python can be anything
     if len(name) > MOST_NAME_BYTES:  # comparing takes the square of the length
         return ""
     plain: dict[str, str] = {}
     for candidate in known:
         plain.setdefault(_plain(candidate), candidate)
     typed = _plain(name)
-    found = get_close_matches(typed, plain, n=1, cutoff=0.6)
+    found = [
+        known for known in get_close_matches(typed, plain, n=5, cutoff=0.6) if _alike(typed, known)
+    ]
     found = found or [known for known in plain if sorted(known) == sorted(typed)]
     return plain[found[0]] if found else ""
+
+
+def _alike(typed: str, known: str) -> bool:
+    """Return whether similar names may be meant for each other.
+
+    The first letter is rarely wrong: "test" is no slip of "least".
+    """
+    part = min(len(typed), len(known)) >= SHORTEST_PART and (typed in known or known in typed)
+    least = SIMILAR if typed[:1] == known[:1] else VERY_SIMILAR
+    return part or SequenceMatcher(None, typed, known).ratio() >= least
 
 
 def unknown(

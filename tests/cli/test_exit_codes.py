@@ -110,14 +110,15 @@ def test_numbers_of_400_digits_are_refused_in_one_short_line(setting, capsys, tm
 
 
 HUGE = str(10**11)
+SYNTHETIC = ("data.dataset=synthetic", "model.name=logistic")
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["data.dataset=synthetic", f"data.clients={HUGE}"], "at most 50,000,000 samples: use few"),
-        (["data.dataset=synthetic", f"data.train_samples={HUGE}"], "at most 50,000,000 samples"),
-        (["data.dataset=synthetic", f"data.validation_samples={HUGE}"], "at most 50,000,000"),
+        ([*SYNTHETIC, f"data.clients={HUGE}"], "at most 50,000,000 samples: use few"),
+        ([*SYNTHETIC, f"data.train_samples={HUGE}"], "at most 50,000,000 samples"),
+        ([*SYNTHETIC, f"data.validation_samples={HUGE}"], "at most 50,000,000"),
         ([f"data.clients={HUGE}"], f"{HUGE} clients need at least 200000000000 samples"),
         ([f"per_round={HUGE}"], "but there are only 10 clients: lower per_round"),
         ([f"data.clients={HUGE}", f"per_round={HUGE}"], f"{HUGE} clients need at least"),

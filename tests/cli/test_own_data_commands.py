@@ -52,7 +52,7 @@ def test_data_show_names_clients_and_classes(named, capsys):
     ("arguments", "sentence"),
     [
         (["run", "--data", "gone.csv", "--target", "label"], "cannot read gone.csv"),
-        (["run", "--data", "hospitals.csv"], "a table needs a target, the name"),
+        (["run", "--data", "hospitals.csv"], "a table needs a target: name the column to predict"),
         (["run", "--data", "hospitals.csv", "--target", "lable"], "did you mean 'label'?"),
         (["run", "--data", "hospitals.csv", "--dataset", "mnist"], "name two sets of data"),
         (["data", "show"], "name a dataset, or your own file by --data"),

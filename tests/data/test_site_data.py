@@ -211,6 +211,21 @@ def test_a_changed_header_in_an_npz_is_noticed(tmp_path):
         load_site(path)
 
 
+@pytest.mark.parametrize("cut", [slice(20, None), slice(None, 300)])
+def test_an_npz_of_which_a_part_is_missing_is_called_damaged(tmp_path, cut):
+    x, y = arrays()
+    path = npz(tmp_path, x=x, y=y)
+    content = (tmp_path / "own.npz").read_bytes()
+    (tmp_path / "own.npz").write_bytes(content[cut])
+    with pytest.raises(DataError, match=r"a part of the file is missing|not a zip") as found:
+        load_site(path)
+    assert "Errno" not in str(found.value)
+    (tmp_path / "own.npz").unlink()
+    (tmp_path / "own.npz").mkdir()
+    with pytest.raises(DataError, match=r"cannot read .*own\.npz: Is a directory"):
+        load_site(path)
+
+
 def test_a_directory_that_hides_the_held_out_arrays_is_noticed(tmp_path):
     x, y = arrays()
     path = npz(tmp_path, x=x, y=y, held_x=x[:8], held_y=y[:8])

@@ -370,6 +370,78 @@ def test_an_exported_onnx_model_says_the_same(done, tmp_path):
     assert json.loads(session.get_modelmeta().custom_metadata_map["labels"]) == list(LABELS)
 
 
+def raw_patients(rng, count=90):
+    """Columns of very different scales, one of them of texts."""
+    year = rng.integers(1_900_000, 2_000_000, count).astype(float)
+    wages = rng.normal(3e9, 4e5, count)
+    return {"born": year, "ward": np.array(list("ab"))[rng.integers(2, size=count)], "wages": wages}
+
+
+def as_features(columns, new):
+    """Return the matrix that an exported graph takes, by the columns in its metadata alone."""
+    parts = []
+    for column in columns:
+        values = new[column["name"]]
+        parts += [values == name for name in column["categories"]] or [values]
+    return np.column_stack([np.asarray(part, dtype=np.float64) for part in parts])
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+@pytest.mark.parametrize("by", ["python", "command line"])
+def test_an_exported_graph_takes_raw_rows_as_predict_does(tmp_path, kind, by):
+    import onnxruntime
+
+    rng = np.random.default_rng(5)
+    rows = raw_patients(rng)
+    outcome = (rows["wages"] - 3e9) / 4e5 + (rows["ward"] == "a")
+    target = np.where(outcome > 0.5, "ill", "well") if kind == "classification" else 50 + outcome
+    made = run(
+        data={**rows, "outcome": target, "home": np.arange(90) % 3},
+        target="outcome",
+        group="home",
+        task=kind,
+        model="mlp",
+        rounds=3,
+        per_round=3,
+        strategy="fedavg",
+        out=tmp_path / "run",
+    )
+    place = tmp_path / "model.onnx"
+    if by == "python":
+        made.save(place)
+    else:
+        assert main(["export", str(tmp_path / "run"), "--out", str(place)]) == 0
+    session = onnxruntime.InferenceSession(str(place))
+    about = session.get_modelmeta().custom_metadata_map
+    new = raw_patients(rng, 7)
+    [told] = session.run(None, {"samples": as_features(json.loads(about["columns"]), new)})
+    assert "encoding" not in about  # which would be done twice
+    if kind == "regression":
+        np.testing.assert_allclose(told.reshape(-1), made.predict(new), rtol=1e-5)
+        return
+    shares = np.exp(told) / np.exp(told).sum(1, keepdims=True)
+    np.testing.assert_allclose(shares, made.predict_proba(new), rtol=1e-4, atol=1e-6)
+    assert shares.std() > 0.01
+    assert np.array(json.loads(about["labels"]))[told.argmax(1)].tolist() == list(made.predict(new))
+
+
+@pytest.mark.parametrize("standardise", [None, False])
+def test_an_exported_graph_scales_pictures_as_predict_does(tmp_path, standardise):
+    import onnxruntime
+
+    rng = np.random.default_rng(6)
+    pixels = rng.integers(0, 256, (60, 8, 8, 3)).astype(np.uint8).transpose(0, 3, 1, 2)
+    settings = {} if standardise is None else {"data__standardise": standardise}
+    made = run(
+        data=(pixels, np.arange(60) % 2),
+        **{"clients": 3, "model": "mlp", "rounds": 1, "out": tmp_path / "run", **settings},
+    )
+    session = onnxruntime.InferenceSession(str(made.save(tmp_path / "model.onnx")))
+    [told] = session.run(None, {"samples": pixels[:5].astype(np.float32)})
+    shares = np.exp(told) / np.exp(told).sum(1, keepdims=True)
+    np.testing.assert_allclose(shares, made.predict_proba(pixels[:5]), rtol=1e-4, atol=1e-6)
+
+
 def test_onnx_without_its_packages_is_one_sentence(done, tmp_path, monkeypatch):
     monkeypatch.setattr(predicting.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install '\.\[onnx\]'"):

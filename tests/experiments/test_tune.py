@@ -9,7 +9,7 @@ import pytest
 
 from flamma.cli import main
 from flamma.data.federated import federated_from_arrays, without_held_out
-from flamma.errors import ConfigError, RunError
+from flamma.errors import ConfigError, FlammaError, RunError
 from flamma.experiments.config import make_config, read_config
 from flamma.experiments.run import Run
 from flamma.experiments.tune import tune
@@ -122,3 +122,9 @@ def test_the_command_searches_what_the_strategy_has(tmp_path, capsys):
         "costs.value",
     }
     assert make_config(read_config(tmp_path / "b" / "best.toml")).seed == 1000
+
+
+def test_every_point_of_a_grid_is_checked_before_the_first_trial(tmp_path):
+    with pytest.raises(FlammaError, match=r"decay_start must lie in \(0, 1\], not 7"):
+        tune(grid={"strategy__decay_start": [0.1, 7.0]}, rounds=1, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -54,6 +54,11 @@ def test_a_pickle_by_another_name_is_no_safetensors(tmp_path):
     pickled.write_bytes(pickle.dumps({"weight": 1}))
     np.savez(array, weight=np.array([{}], dtype=object), allow_pickle=True)
     torch.save(net().state_dict(), tmp_path / "zip.safetensors")
+    cut = tmp_path / "cut.npz"
+    content = array.read_bytes()
+    cut.write_bytes(content[:4] + content[-150:])
+    with pytest.raises(InputFileError, match="nor npz: a part of the file is missing"):
+        StartWeights.read(cut)
     for path in (pickled, array, tmp_path / "zip.safetensors"):
         with pytest.raises(InputFileError, match="neither safetensors nor npz"):
             StartWeights.read(path)

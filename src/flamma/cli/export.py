@@ -12,7 +12,7 @@ EXAMPLES = """\
 examples:
   flamma export runs/first --out model.safetensors    weights by name, for torch and others
   flamma export runs/first --out model.npz            the same for numpy
-  flamma export runs/first --out model.onnx           the whole model (needs the extra onnx)
+  flamma export runs/first --out model.onnx           the model and its scaling (needs extra onnx)
   flamma export runs/ditto --client 3 --out own.npz   the model of one client's own
 """
 

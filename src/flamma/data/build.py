@@ -95,7 +95,7 @@ def build_federation(
     """
     named = split if isinstance(split, Choice) else {"name": split, **options}
     chosen = SPLITS.choose(named, "split")
-    _check(train_samples, test_samples, validation_samples, held_out, seed)
+    check_counts(train_samples, test_samples, validation_samples, held_out, seed)
     pool = None if train_samples is None else pool_size(train_samples, held_out)
     wanted = _wanted(dataset, clients, pool, validation_samples)
     source = load_dataset(dataset, data_dir, wanted, task)
@@ -181,9 +181,16 @@ def _test_subset(labels: Ints, classes: int, count: int | None, name: str) -> In
     return np.sort(balanced_sample(labels, classes, count, stream(0, "test-subset")))
 
 
-def _check(
+def check_counts(
     train: int | None, test: int | None, validation: int, held_out: float, seed: int
 ) -> None:
+    """Refuse numbers of samples that no federation can have.
+
+    Raises
+    ------
+    DataError
+        If one is too small, or nothing would be held out or trained on.
+    """
     for name, value in (("train_samples", train), ("test_samples", test)):
         if value is not None and value < 1:
             raise DataError(f"{name} must be at least 1, not {value}.")

@@ -23,7 +23,7 @@ from flamma.data.fetching import Delivery, Say, fetch
 from flamma.data.flights import FLIGHTS
 from flamma.data.insteval import INSTEVAL
 from flamma.data.records import Dataset, DatasetEntry
-from flamma.data.store import data_folder, looks_present
+from flamma.data.store import data_folder, looks_present, missing
 from flamma.errors import DataError
 from flamma.registry import Registry
 
@@ -96,6 +96,19 @@ def load_dataset(
     """
     entry = DATASETS[name].for_task(task)
     return entry.load(data_folder(data_dir) / name, entry.train if samples is None else samples)
+
+
+def check_fetched(name: str, data_dir: Path | None = None) -> None:
+    """Refuse a dataset whose files are not on this machine, without reading any.
+
+    Raises
+    ------
+    DataError
+        With the command that fetches it.
+    """
+    folder = data_folder(data_dir) / name
+    if not all((folder / file.name).exists() for file in DATASETS[name].files):
+        raise DataError(missing(name, folder))
 
 
 def fetch_dataset(

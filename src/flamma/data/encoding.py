@@ -93,6 +93,25 @@ class SampleEncoding:
         """The names of a table's features, empty for other samples."""
         return tuple(name for column in self.columns for name in column.features)
 
+    @property
+    def is_applied(self) -> bool:
+        """Whether samples are scaled or standardised, and not only converted to their type."""
+        return self.dtype != "int64" and bool(self.mean or self.scale != 1)
+
+    @property
+    def raw_dtype(self) -> str:
+        """The type that holds samples exactly before they are scaled and standardised.
+
+        Pixels fit into single precision; a column such as a time in seconds does not.
+        """
+        return "float32" if self.scale != 1 else "float64"
+
+    def moments(self, sides: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the mean and the deviation, to broadcast over samples of so many dimensions."""
+        axis = (1, -1, *[1] * (sides - 1))
+        mean, std = (self.mean, self.std) if self.mean else ((0.0,), (1.0,))
+        return np.reshape(mean, axis), np.reshape(std, axis)
+
     def encode(self, x: Any) -> NDArray[Any]:
         """Return new samples as the model takes them.
 
@@ -118,12 +137,12 @@ class SampleEncoding:
         """Return samples of numbers scaled and standardised, in their type."""
         if self.dtype == "int64":
             return raw.astype(np.int64)
-        if not (self.mean or self.scale != 1):
+        if not self.is_applied:
             return _single(raw)
-        axis = (1, -1, *[1] * (raw.ndim - 2))
         scaled = raw / np.float64(self.scale)
         if self.mean:
-            scaled = (scaled - np.reshape(self.mean, axis)) / np.reshape(self.std, axis)
+            mean, std = self.moments(raw.ndim - 1)
+            scaled = (scaled - mean) / std
         return _single(scaled)
 
     def fitted(self, raw: NDArray[Any]) -> Self:

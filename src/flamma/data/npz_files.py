@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import zipfile
 from pathlib import Path
@@ -42,6 +43,10 @@ def read_npz(
             return x, y, (_member(archive, "held_x"), _member(archive, "held_y"))
     except DataError:
         raise
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # the directory at its end says where more should be
+            raise DataError(f"{path} is damaged: a part of the file is missing.") from error
+        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
     except Exception as error:  # zipfile, zlib and numpy's parser have errors of many kinds
         raise DataError(
             f"{path} cannot be read as npz without pickles or a password: {_reason(error)}."

@@ -33,7 +33,7 @@ def data_folder(
     """
     environment = os.environ if environment is None else environment
     if chosen is not None:
-        return chosen
+        return Path(chosen)
     if environment.get("FLAMMA_DATA"):
         return Path(environment["FLAMMA_DATA"])
     return _cache(environment, platform) / "flamma" / "data"

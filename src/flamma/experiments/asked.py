@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.experiments.layers import spelled_out
 from flamma.experiments.tables import ConfigTables, keys_of_tables
-from flamma.names import nearest
+from flamma.names import nearest, quoted
 from flamma.options import options_of
 
 COMMON_SETTINGS: Mapping[str, str] = {
@@ -33,6 +36,15 @@ COMMON_SETTINGS: Mapping[str, str] = {
 OF_DATA = {"target": "data.target", "group": "data.group", "task": "data.task"}
 """The same for the columns of one's own data; ``group`` may also be an array, which is none."""
 
+OF_OBJECTS = {
+    "start": "model.start",
+    "freeze": "model.freeze",
+    "loss": "training.loss",
+    "metric": "evaluation.metric",
+    "augment": "training.augmentation",
+}
+"""Arguments that also take an object of the user's, and the settings that name one."""
+
 OTHER_ARGUMENTS = (
     *("out", "data", "model", "seeds", "first_seed"),
     *("strategies", "datasets", "splits", "trials"),
@@ -43,6 +55,106 @@ FLAG = re.compile(r"--([a-z][a-z-]*)")
 SETTING = re.compile(r"\b([a-z]+)\.([a-z_]+)\b")
 LEADING = re.compile(r"^(rounds|seed|seeds)(?= must)|\bper_round\b(?!=)")
 UNKNOWN_KEY = re.compile(r"unknown key in (\w+) '(\w+)'(: did you mean (\w+)\?)?")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_iterable(value: Any) -> bool:
+    try:
+        iter(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | Path) and str(value) != ""
+
+
+_WHOLE = (_is_whole, "a whole number")
+_TEXT = (lambda value: _is_text(value) and value != "", "a text")
+_PATH = (_is_path, "a path")
+_FUNCTION = (callable, "a function")
+
+_OBJECTIVES = ("fair", "mean", "accuracy")
+
+_ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "seeds": (_is_whole, "a whole number, how many seeds there are: each follows the last"),
+    "first_seed": _WHOLE,
+    "trials": _WHOLE,
+    "grid": (lambda value: isinstance(value, Mapping), "options, each with a list of values"),
+    "objective": (lambda value: value in _OBJECTIVES if _is_text(value) else False, "fair or mean"),
+    "target": (_is_text, "a text, the name of a column"),
+    "task": _TEXT,
+    "loss": _FUNCTION,
+    "metric": (
+        lambda value: callable(value) or isinstance(value, str),
+        "one function, or the name of one metric",
+    ),
+    "progress": (lambda value: isinstance(value, bool), "True or False"),
+    "callbacks": (
+        lambda value: (
+            _is_iterable(value) and not isinstance(value, str | bytes | Mapping | np.ndarray)
+        ),
+        "a list of callbacks",
+    ),
+    "augment": (
+        lambda value: callable(value) or isinstance(value, str | list | tuple | Mapping),
+        "a function, or names of augmentations",
+    ),
+    "on_round": _FUNCTION,
+    "on_progress": _FUNCTION,
+    "on_trial": _FUNCTION,
+    "out": _PATH,
+    "data_dir": _PATH,
+}
+"""What is accepted by arguments that no table of the configuration checks."""
+
+
+def check_arguments(given: Mapping[str, Any]) -> None:
+    """Refuse arguments of a wrong type, given the local variables of the function called.
+
+    Raises
+    ------
+    ConfigError
+        With the argument and what it accepts.
+    """
+    for name, value in given.items():
+        if value is None and name not in ("trials", "objective"):
+            continue
+        accepts, words = _ACCEPTED.get(name, (None, ""))
+        if accepts is not None and not accepts(value):
+            raise ConfigError(f"{name}= must be {words}, not {quoted(value)}.")
+
+
+def names_given(argument: str, value: Any, numbers: bool = False) -> list[Any] | None:
+    """Return the names that an argument lists; a text has commas between them.
+
+    Raises
+    ------
+    ConfigError
+        If it is something else; ``numbers`` is whether whole numbers are accepted beside names.
+
+    Examples
+    --------
+    >>> names_given("clients", "cheapest,3"), names_given("clients", [3], numbers=True)
+    (['cheapest', '3'], [3])
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return [name.strip() for name in value.split(",")]
+    listed = [] if isinstance(value, Mapping | bytes) or not _is_iterable(value) else list(value)
+    if listed and all(_is_text(name) or (numbers and _is_whole(name)) for name in listed):
+        return listed
+    kinds = "names and numbers" if numbers else "names"
+    raise ConfigError(f"{argument}= must be a list of {kinds}, or one text, not {quoted(value)}.")
 
 
 def asked_settings(given: Mapping[str, Any], leave_out: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -67,13 +179,28 @@ def asked_settings(given: Mapping[str, Any], leave_out: tuple[str, ...] = ()) ->
         value = given.get(name)
         if value is None or name in leave_out or (name in OF_DATA and not isinstance(value, str)):
             continue
-        asked |= spelled_out({setting: dict(value) if isinstance(value, Mapping) else value})
+        asked |= spelled_out({setting: plain_value(value)})
     for name, value in given["settings"].items():
         setting = setting_of(name)
         if setting.partition(".")[0] not in options_of(ConfigTables):
-            raise ConfigError(_unknown_argument(name))
-        asked |= spelled_out({setting: value})
+            raise ConfigError(_unknown_argument(name, [*given], leave_out))
+        asked |= spelled_out({setting: plain_value(value)})
     return asked
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value as configurations have it: nothing of numpy's, and tables of its own.
+
+    Examples
+    --------
+    >>> plain_value(np.int64(3)), plain_value(np.float64(0.5))
+    (3, 0.5)
+    """
+    if isinstance(value, Mapping):
+        return {key: plain_value(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(plain_value, value)) if type(value) in (list, tuple) else value
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def argument_of(setting: str, taken: tuple[str, ...] = ()) -> str:
@@ -146,12 +273,16 @@ def python_terms(text: str, taken: tuple[str, ...] = ()) -> str:
     return LEADING.sub(r"\g<0>=", SETTING.sub(setting, FLAG.sub(flag, text)))
 
 
-def _unknown_argument(name: str) -> str:
-    plain = {
-        argument: f"{argument}=" for argument in (*COMMON_SETTINGS, *OF_DATA, *OTHER_ARGUMENTS)
+def _unknown_argument(name: str, arguments: Sequence[str], taken: tuple[str, ...]) -> str:
+    objects = {setting: f"{argument}=" for argument, setting in OF_OBJECTS.items()}
+    called = {
+        key: objects.get(setting, argument_of(setting, taken))
+        for key, setting in keys_of_tables().items()
     }
-    called = {key: argument_of(setting) for key, setting in keys_of_tables().items()} | plain
-    guess = called.get(nearest(name.rpartition("__")[2], called))
+    called |= {argument: f"{argument}=" for argument in arguments if argument != "settings"}
+    typed = name.rpartition("__")[2]
+    other_number = next((n for n in (f"{typed}s", typed.removesuffix("s")) if n in arguments), "")
+    guess = called.get(typed if typed in called else other_number or nearest(typed, called))
     hint = f": did you mean {guess}?" if guess else ""
     return (
         f"unknown argument {name}={hint} (an option of a table has two underscores, such as "

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.errors import ConfigError, RunError
-from flamma.experiments.asked import asked_settings, in_python_terms
+from flamma.experiments.asked import asked_settings, check_arguments, in_python_terms, names_given
 from flamma.experiments.auditing.audit_files import write_audit
 from flamma.experiments.auditing.counterfactuals import (
     audit_label,
@@ -25,12 +25,13 @@ from flamma.experiments.auditing.sources import AuditSource, check_data, read_so
 from flamma.experiments.config import Config
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.job_worker import RunJob
-from flamma.experiments.jobs import OnProgress, Progress, do_jobs
+from flamma.experiments.jobs import OnProgress, Progress, check_processes, do_jobs
 from flamma.experiments.own import OwnParts
 from flamma.experiments.progress_bar import ProgressBar, wants_bar
 from flamma.experiments.run import own_parts
 from flamma.experiments.run_object import Run
 from flamma.experiments.scratch import place_for
+from flamma.experiments.setup import check_runnable
 from flamma.experiments.suite import Suite
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 def audit(
     source: AuditSource | Run | str | Path | Suite | Config | Mapping[str, Any] | None = None,
     *,
-    deviations: Iterable[str] | None = None,
-    clients: Sequence[str | int] | None = None,
-    strategies: Sequence[str] | None = None,
+    deviations: Iterable[str] | str | None = None,
+    clients: Sequence[str | int] | str | None = None,
+    strategies: Sequence[str] | str | None = None,
     seeds: int | None = None,
     data: Any = None,
     target: str | None = None,
@@ -53,8 +54,8 @@ def audit(
     start: Any = None,
     freeze: str | Sequence[str] | None = None,
     loss: OwnLoss | None = None,
-    metric: OwnMetric | None = None,
-    augment: Augment | None = None,
+    metric: OwnMetric | str | None = None,
+    augment: Augment | str | Mapping[str, Any] | Sequence[Any] | None = None,
     strategy: str | Mapping[str, Any] | None = None,
     dataset: str | None = None,
     split: str | None = None,
@@ -85,12 +86,12 @@ def audit(
     ----------
     source : AuditSource, Run, path, name, Suite, Config or mapping, optional
         A configuration, a finished run, which is then the honest one, or a suite.
-    deviations : iterable of str, optional
+    deviations : iterable of str, or str, optional
         What is tried, see :func:`flamma.experiments.auditing.deviations.choose_deviations`.
-    clients : sequence, optional
-        Whom to audit: numbers of clients, ``all``, or roles: by default ``cheapest``, ``median``
+    clients : sequence, or str, optional
+        Whom to audit: numbers of clients, ``all``, or roles, by default ``cheapest``, ``median``
         and ``dearest``, by true cost. How many there are is ``data__clients``.
-    strategies : sequence of str, optional
+    strategies : sequence of str, or str, optional
         In place of those of a suite.
     seeds : int, optional
         How many, from the configuration's own on: three, of a run its own, of a suite the suite's.
@@ -115,13 +116,19 @@ def audit(
     """
     asked = dict(locals())
     with in_python_terms("clients"):
+        check_arguments(asked)
         if isinstance(clients, int):
             raise ConfigError(
-                "clients= names whom to audit, such as [0, 3]: how many there are is data.clients."
+                "clients= names whom to audit, such as [0, 3] or 'dearest': how many there are is "
+                "data.clients."
             )
         own, named = own_parts(model, start, freeze, loss, metric, augment)
         changes = named | asked_settings(asked, leave_out=("processes", "clients"))
-        chosen = _source(source, changes, seeds, strategies, data, group, own)
+        audited = names_given("clients", clients, numbers=True)
+        tried = names_given("deviations", deviations)
+        chosen = _source(
+            source, changes, seeds, names_given("strategies", strategies), data, group, own
+        )
         path, scratch = place_for(out, "audit")
         with ProgressBar(wants_bar(progress), 1, "rounds") as bar:
 
@@ -130,7 +137,7 @@ def audit(
                 if on_progress is not None:
                     on_progress(news)
 
-            found = audit_source(chosen, path, deviations, clients, processes, told, data_dir)
+            found = audit_source(chosen, path, tried, audited, processes, told, data_dir)
     return replace(found, scratch=scratch)
 
 
@@ -162,8 +169,19 @@ def audit_source(
     data_dir: Path | None = None,
 ) -> Audit:
     """Carry out an audit in a directory, or what is left of it, and write what it found."""
+    check_processes(processes)
     tried = choose_deviations(deviations)
     sizes = {cell.folder: count_counterfactuals(cell, clients, tried) for cell in source.cells}
+    check_runnable(
+        [
+            cell.config
+            for cell in source.cells
+            if cell.folder not in source.finished
+            and not RunFolder(folder / honest_folder(cell)).exists
+        ],
+        source.own,
+        data_dir,
+    )
     check_data(source, data_dir)
     guard = RunFolder(folder)
     guard.lock()

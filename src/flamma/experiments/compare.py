@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.errors import RunError
-from flamma.experiments.asked import asked_settings, in_python_terms
+from flamma.experiments.asked import asked_settings, check_arguments, in_python_terms, names_given
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.job_worker import RunJob
-from flamma.experiments.jobs import OnProgress, Progress, do_jobs
+from flamma.experiments.jobs import OnProgress, Progress, check_processes, do_jobs
 from flamma.experiments.own import NOTHING_OWN, OwnParts
 from flamma.experiments.own_suite import asked_suite
 from flamma.experiments.progress_bar import ProgressBar, wants_bar
 from flamma.experiments.run import own_parts
 from flamma.experiments.run_object import Run
 from flamma.experiments.scratch import place_for
+from flamma.experiments.setup import check_runnable
 from flamma.experiments.suite import SUITE, Cell, Suite
 from flamma.experiments.table import Comparison, compared
 from flamma.experiments.table_text import write_tables
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 def compare(
     suite: Suite | Mapping[str, Any] | str | Path | None = None,
     *,
-    strategies: Sequence[str] | None = None,
-    datasets: Sequence[str] | None = None,
-    splits: Sequence[str] | None = None,
+    strategies: Sequence[str] | str | None = None,
+    datasets: Sequence[str] | str | None = None,
+    splits: Sequence[str] | str | None = None,
     seeds: int | None = None,
     first_seed: int | None = None,
     data: Any = None,
@@ -43,8 +44,8 @@ def compare(
     start: Any = None,
     freeze: str | Sequence[str] | None = None,
     loss: OwnLoss | None = None,
-    metric: OwnMetric | None = None,
-    augment: Augment | None = None,
+    metric: OwnMetric | str | None = None,
+    augment: Augment | str | Mapping[str, Any] | Sequence[Any] | None = None,
     clients: int | None = None,
     rounds: int | None = None,
     per_round: int | None = None,
@@ -71,9 +72,9 @@ def compare(
     ----------
     suite : Suite, mapping, name or path
         What to compare; ``quick`` if not given, and with your own data its strategies.
-    strategies, datasets, splits : sequence of str, optional
-        In place of those of the suite. In a suite of settings, names of settings or of datasets,
-        and splits, choose among them.
+    strategies, datasets, splits : sequence of str, or str, optional
+        In place of those of the suite; one text may have commas between names. In a suite of
+        settings, names of settings or of datasets, and splits, choose among them.
     seeds, first_seed : int, optional
         How many seeds, and the first of them; those of the suite, from 0, if not given.
     data, target, group, task, model, start, freeze, loss, metric, augment
@@ -98,9 +99,11 @@ def compare(
     """
     asked = dict(locals())
     with in_python_terms():
+        check_arguments(asked)
         own, named = own_parts(model, start, freeze, loss, metric, augment)
         flags = named | asked_settings(asked, leave_out=("processes",))
-        lists = {"strategies": strategies, "datasets": datasets, "splits": splits}
+        kinds = {"strategies": strategies, "datasets": datasets, "splits": splits}
+        lists = {kind: names_given(kind, names) for kind, names in kinds.items()}
         chosen, own = asked_suite(suite, seeds, flags, lists, data, group, own, first_seed)
         path, scratch = place_for(out, "comparison")
         with ProgressBar(wants_bar(progress), 1, "rounds") as bar:
@@ -123,7 +126,11 @@ def compare_suite(
     data_dir: Path | None = None,
 ) -> Comparison:
     """Carry out a suite in a directory, or what is left of it, and write its tables."""
+    check_processes(processes)
     cells = suite.cells()
+    check_runnable(
+        [cell.config for cell in cells if not RunFolder(folder / cell.folder).exists], own, data_dir
+    )
     guard = RunFolder(folder)
     guard.lock()
     try:

@@ -192,7 +192,7 @@ def make_config(tables: Mapping[str, Any], needs_strategy: bool = True) -> Confi
         rounds=top.rounds,
         per_round=top.per_round,
         seed=top.seed,
-        data=_data(top.data),
+        data=read_data_table(top.data),
         model=model,
         training=training,
         strategy=strategy,
@@ -265,8 +265,14 @@ def with_dataset_defaults(tables: Mapping[str, Any]) -> dict[str, Any]:
     return with_settings(tables, wanted)
 
 
-def _data(given: Any) -> DataConfig:
-    """Return the data table; its keys are those of the data and those of the split."""
+def read_data_table(given: Any) -> DataConfig:
+    """Return the data table; its keys are those of the data and those of the split.
+
+    Raises
+    ------
+    ConfigError
+        If a key is unknown or a value of the wrong type.
+    """
     if not isinstance(given, Mapping):
         raise ConfigError(f"data must be a table, not {quoted(given)}.")
     split, rest = choose_split(given, [f.name for f in fields(DataConfig) if f.name != "split"])

@@ -15,13 +15,14 @@ from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
-from flamma.errors import FlammaError, RunError
+from flamma.errors import ConfigError, FlammaError, RunError
 from flamma.experiments.config import Config
 from flamma.experiments.folder import CONFIG, RunFolder, free_folder
 from flamma.experiments.job_worker import RunJob, begin_worker, do_in_worker, do_job
 from flamma.experiments.own import NOTHING_OWN, OwnParts
 from flamma.experiments.own_data import check_same_data
 from flamma.experiments.run_object import Run
+from flamma.options import convert
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,19 @@ def do_jobs(
             stacklevel=2,
         )
     return left.run_here()
+
+
+def check_processes(processes: int | None) -> None:
+    """Refuse a number of runs at the same time that there cannot be.
+
+    Raises
+    ------
+    ConfigError
+        If it is no whole number from 1 on.
+    """
+    whole = convert(processes, int | None, "processes")
+    if whole is not None and whole < 1:
+        raise ConfigError(f"processes must be at least 1, not {whole}.")
 
 
 def _finished(path: Path, config: Config, own: OwnParts) -> bool:

@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flamma.experiments.config import OWN, Config, make_config, read_config, with_settings
+from flamma.errors import ConfigError
+from flamma.experiments.config import (
+    OWN,
+    Config,
+    make_config,
+    read_config,
+    read_data_table,
+    with_settings,
+)
 from flamma.experiments.layers import spelled_out
+from flamma.names import quoted
 
 if TYPE_CHECKING:
     from flamma.data.federated import FederatedData
@@ -146,6 +155,7 @@ def gathered_for(tables: Mapping[str, Any], data: Any = None, group: Any = None)
     source = data if data is not None else named.get("file") if isinstance(named, Mapping) else None
     if source is None:
         return None
+    read_data_table(named)
     from flamma.experiments.own_data import gathered_by
 
     return gathered_by(source, named, group)
@@ -157,7 +167,11 @@ def tables_of(config: ConfigSource, has_data: bool = False) -> dict[str, Any]:
         from flamma.experiments.own_data import asked_for
 
         return asked_for(config) if has_data else config.as_tables()
-    tables = config if isinstance(config, Mapping) else {}
     if isinstance(config, str | Path):
-        tables = read_config(Path(config))
-    return spelled_out(tables)
+        return spelled_out(read_config(Path(config)))
+    if config is not None and not isinstance(config, Mapping):
+        raise ConfigError(
+            f"config must be a configuration, tables or the path of a TOML file, not "
+            f"{quoted(config)}."
+        )
+    return spelled_out(config or {})

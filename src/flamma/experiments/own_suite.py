@@ -14,6 +14,7 @@ from flamma.experiments.layers import spelled_out
 from flamma.experiments.own import NOTHING_OWN, OwnParts, gathered_for
 from flamma.experiments.suite import Suite, narrowed, read_suite
 from flamma.experiments.tables import OF_OWN_DATA, ConfigTables, title_of
+from flamma.options import convert
 
 if TYPE_CHECKING:
     from flamma.data.own.gathered import GatheredSamples
@@ -111,4 +112,4 @@ def _named(flags: dict[str, Any], setting: str) -> str | None:
         flags.pop(setting)
         return str(table["name"])
     key = f"{setting}.name" if setting == "strategy" else setting
-    return str(flags.pop(key)) if isinstance(flags.get(key), str) else None
+    return convert(flags.pop(key), str, key) if key in flags else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flamma.errors import RunError
-from flamma.experiments.asked import asked_settings, in_python_terms
+from flamma.experiments.asked import asked_settings, check_arguments, in_python_terms
 from flamma.experiments.callbacks.base import Callback, OnRound
 from flamma.experiments.callbacks.dispatch import Callbacks
 from flamma.experiments.callbacks.recorded import resumed_callbacks
@@ -21,6 +21,7 @@ from flamma.experiments.progress_bar import ProgressBar, wants_bar
 from flamma.experiments.run_object import DEPLOYMENT as DEPLOYMENT
 from flamma.experiments.run_object import Run as Run
 from flamma.experiments.scratch import place_for
+from flamma.experiments.setup import check_runnable
 from flamma.experiments.standstill import check_trained
 from flamma.records import RoundRecord
 from flamma.training.augmentations import OWN_AUGMENTATION, Augment
@@ -40,7 +41,7 @@ def run(
     start: Any = None,
     freeze: str | Sequence[str] | None = None,
     loss: OwnLoss | None = None,
-    metric: OwnMetric | None = None,
+    metric: OwnMetric | str | None = None,
     strategy: str | Mapping[str, Any] | None = None,
     dataset: str | None = None,
     split: str | None = None,
@@ -59,7 +60,7 @@ def run(
     on_round: OnRound | None = None,
     callbacks: Iterable[Callback] = (),
     data_dir: Path | None = None,
-    augment: Augment | None = None,
+    augment: Augment | str | Mapping[str, Any] | Sequence[Any] | None = None,
     **settings: Any,
 ) -> Run:
     """Run an experiment and return it.
@@ -87,9 +88,9 @@ def run(
         Parameters that are not trained, by name or by patterns such as ``features.*``.
     loss : callable, optional
         Your own ``(outputs, targets) -> losses``, tensors all: one loss per sample, at least 0.
-    metric : callable, optional
-        Your own ``(outputs, targets) -> number`` of the arrays of one client; 1 is told as 100%,
-        and more is better.
+    metric : callable or str, optional
+        A metric's name, or your own ``(outputs, targets) -> number`` of the arrays of one client;
+        1 is told as 100%, and more is better.
     strategy : str or mapping, optional
         A strategy's name, or a table with its name and options; ``flamma`` if not given.
     dataset, split : str, optional
@@ -115,9 +116,9 @@ def run(
         What else hears of the run: ``flamma.EarlyStopping()``, trackers, or your own.
     data_dir : Path, optional
         Where datasets are kept.
-    augment : callable, optional
+    augment : callable, str, mapping or list, optional
         Your own ``(samples, rng) -> samples``, which changes the samples of a mini-batch at random
-        before clients train on them.
+        before clients train on them; or the names of registered augmentations.
     **settings
         Any other option of a configuration, with two underscores for the dot:
         ``strategy__mu=0.1``.
@@ -131,6 +132,7 @@ def run(
     """
     asked = dict(locals())
     with in_python_terms():
+        check_arguments(asked)
         own, named = own_parts(model, start, freeze, loss, metric, augment)
         chosen, own = configured(config, named | asked_settings(asked), data, group, own)
         path, scratch = place_for(out, "run")
@@ -152,17 +154,27 @@ def own_parts(
     start: Any = None,
     freeze: Any = None,
     loss: OwnLoss | None = None,
-    metric: OwnMetric | None = None,
-    augment: Augment | None = None,
+    metric: OwnMetric | str | None = None,
+    augment: Augment | str | Mapping[str, Any] | Sequence[Any] | None = None,
 ) -> tuple[OwnParts, dict[str, Any]]:
     """Return what the user brings besides data, and the settings that name it."""
     table = {"model": dict(model)} if isinstance(model, Mapping) else {}
     given = given_model(None if table else model, start, freeze)
-    named = {"training.loss": loss, "evaluation.metric": metric}
-    settings = {setting: OWN for setting, own in named.items() if own is not None}
+    settings: dict[str, Any] = {}
+    if loss is not None:
+        settings["training.loss"] = OWN
+    if metric is not None:
+        settings["evaluation.metric"] = metric if isinstance(metric, str) else OWN
     if augment is not None:
-        settings["training.augmentation"] = OWN_AUGMENTATION
-    own = OwnParts(None, given.make, given.start, loss, metric, augment)
+        settings["training.augmentation"] = OWN_AUGMENTATION if callable(augment) else augment
+    own = OwnParts(
+        None,
+        given.make,
+        given.start,
+        loss,
+        None if isinstance(metric, str) else metric,
+        augment if callable(augment) else None,
+    )
     return own, {**table, **given.settings, **settings}
 
 
@@ -185,6 +197,7 @@ def run_config(
     folder = RunFolder(path)
     folder.check_free()
     told = Callbacks(callbacks, on_round)
+    check_runnable([config], own, data_dir)
     return _execute(_assignment(config, folder, own, told, data_dir, begins=True))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +32,9 @@ SPACE: Mapping[str, tuple[float, float, bool]] = {
     "costs.value": (0.03, 0.3, True),
 }
 """What is searched by default, from where to where, and whether on a logarithmic scale."""
+
+MOST_POINTS_CHECKED = 1000
+"""Points of a grid whose configurations are checked before the first trial, 3 ms each."""
 
 Objective = Literal["fair", "mean", "accuracy"]
 """``accuracy`` is what ``mean`` was called when nothing else was scored."""
@@ -99,10 +103,16 @@ def tune_config(
     """Search for the options of a configuration in a directory, or go on with that."""
     optuna = _optuna()
     from flamma.data.federated import without_held_out
-    from flamma.experiments.setup import build_data, build_measures
+    from flamma.experiments.setup import build_data, build_measures, check_runnable
 
-    for name in _names(grid, config):  # all that cannot be set is said before the first trial
-        make_config(with_settings(config.as_tables(), {name: _first(name, grid)}))
+    if trials < 1:
+        raise ConfigError(f"trials must be at least 1, not {trials}.")
+    tables = config.as_tables()
+    check_runnable(
+        (make_config(with_settings(tables, point)) for point in _points(grid, config)),
+        own,
+        data_dir,
+    )
     guard = RunFolder(folder)
     guard.lock()
     try:
@@ -262,10 +272,16 @@ def _names(grid: Any, config: Config) -> list[str]:
     return list(SPACE)
 
 
-def _first(name: str, grid: Any) -> Any:
-    if grid and not grid[name]:
-        raise ConfigError(f"the grid has no values for {name}.")
-    return grid[name][0] if grid else SPACE[name][0]
+def _points(grid: Mapping[str, Sequence[Any]] | None, config: Config) -> Iterator[dict[str, Any]]:
+    """Yield options that are tried: all points of a grid, up to the most that are checked."""
+    if not grid:
+        yield {name: SPACE[name][0] for name in _names(grid, config)}
+        return
+    for name, values in grid.items():
+        if not values:
+            raise ConfigError(f"the grid has no values for {name}.")
+    for point in islice(product(*grid.values()), MOST_POINTS_CHECKED):
+        yield dict(zip(grid, point, strict=True))
 
 
 def _score(records: Sequence[RoundRecord], objective: Objective) -> float | None:

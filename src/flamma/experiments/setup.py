@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flamma.data.build import build_federation
+from flamma.data.build import build_federation, check_counts
+from flamma.data.datasets import DATASETS, check_fetched
 from flamma.data.federated import FederatedData
 from flamma.errors import ConfigError
 from flamma.experiments.config import OWN, Config
-from flamma.models import build_model
+from flamma.experiments.own import NOTHING_OWN, OwnParts
+from flamma.experiments.world import check_validation
+from flamma.models import build_model, check_model
 from flamma.seeding import stream
-from flamma.tasks import TASKS, Measures, measures_for
+from flamma.tasks import DEFAULT_TASK, TASKS, Measures, measures_for
 from flamma.tasks.measures import PLAIN_MEASURES
 from flamma.training.augmentations import Augment, augmentation_of, augmented
 from flamma.types import Floats, Ints, LocalTask
@@ -31,6 +34,58 @@ SAMPLES_TRIED = 2
 
 MOST_CLASS_COUNTS = 10_000_000
 """Clients times classes up to which ``population.csv`` tells the classes: about 20 MB."""
+
+
+def check_runnable(
+    configs: Iterable[Config], own: OwnParts = NOTHING_OWN, data_dir: Path | None = None
+) -> None:
+    """Refuse configurations with which no run can begin, before anything is read or written.
+
+    These checks look up datasets, files and tasks. A configuration alone does not, so that
+    finished runs can be read without them.
+
+    Raises
+    ------
+    FlammaError
+        Of the first configuration that cannot be run.
+    """
+    from flamma.models.weights import StartWeights
+
+    models, starts, devices = {}, set(), set()
+    for config in configs:
+        data = config.data
+        if config.engine.clients_hold_data:
+            continue
+        if lacking := own.lacks(config):
+            raise ConfigError(
+                f"the configuration is for {lacking} of your own: give it from Python, "
+                f"{lacking}=..."
+            )
+        check_counts(data.train_samples, None, data.validation_samples, data.held_out, config.seed)
+        starts |= {config.weights.start} - {"", OWN}
+        devices |= {config.training.device}
+        task, validation = data.task or DEFAULT_TASK, data.validation_samples
+        if isinstance(own.data, FederatedData):
+            task, validation = own.data.task, len(own.data.validation_y)
+        elif own.data is None and data.file is None:
+            entry = DATASETS[data.dataset].for_task(data.task)
+            task = entry.task
+            check_fetched(data.dataset, data_dir)
+            if config.model.name != OWN:
+                key = repr((config.model, data.dataset, task, config.weights.freeze))
+                models[key] = config, entry
+        build_measures(config, task, own.loss, own.metric)
+        check_validation(config, validation)
+    for start in starts:
+        StartWeights.read(Path(start))
+    if devices - {"auto", "cpu"}:
+        from flamma.training.devices import check_device
+
+        for device in devices:
+            check_device(device)
+    for config, entry in models.values():
+        frozen = config.weights.freeze
+        check_model(config.model, entry.shape, len(entry.class_names), frozen)
 
 
 def build_data(config: Config, data_dir: Path | None = None) -> FederatedData:

@@ -34,7 +34,7 @@ from flamma.experiments.suite_parts import (
     setting_places,
 )
 from flamma.experiments.suite_parts import variants as variants
-from flamma.names import check_folder_name, unknown
+from flamma.names import check_folder_name, quoted, unknown
 from flamma.options import convert, from_table, to_toml
 from flamma.strategies import STRATEGIES, strategies_named, unknown_strategy
 
@@ -229,6 +229,11 @@ def read_suite(source: str | Path | Mapping[str, Any] | None = None) -> Suite:
         source = "quick"
     if isinstance(source, Mapping):
         return _built(source, Path())
+    if not isinstance(source, str | Path):
+        raise ConfigError(
+            f"suite must be a suite, tables, a name or the path of a TOML file, not "
+            f"{quoted(source)}."
+        )
     path = suite_file(source)
     return _built(read_config(path), path.parent, (path,))
 
@@ -256,8 +261,8 @@ def narrowed(
     names = names_in(left["datasets"], left["splits"], left["strategies"])
     return replace(
         suite,
-        seeds=suite.seeds if seeds is None else seeds,
-        first_seed=suite.first_seed if first_seed is None else first_seed,
+        seeds=suite.seeds if seeds is None else int(seeds),
+        first_seed=suite.first_seed if first_seed is None else int(first_seed),
         flags={**suite.flags, **(settings or {})},
         overrides={name: o for name, o in suite.overrides.items() if name in names},
         **left,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,7 +165,6 @@ def save_trained(
     ConfigError
         If the name ends otherwise.
     """
-    from flamma.models.predicting import onnx_model
     from flamma.models.weights import packed_npz
 
     place = Path(path)
@@ -173,9 +173,7 @@ def save_trained(
         raise ConfigError(f"{place} must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
     card = card_of(run)
     if kind == ".onnx":
-        module = trained_module(run, model, client, number)
-        example = np.zeros((2, *card.shape), dtype=card.dtype)
-        content = onnx_model(module, example, _metadata(run, card))
+        content = _packed_graph(run, card, trained_module(run, model, client, number))
     elif kind == ".npz":
         content = packed_npz(trained_weights(run, client, number))
     else:
@@ -188,13 +186,27 @@ def packed_weights(run: Run, client: int | None = None, number: int | None = Non
     """Return the weights after a round as a safetensors file, the same one every time."""
     from flamma.models.weights import packed
 
-    return packed(trained_weights(run, client, number), _metadata(run, card_of(run)))
+    card = card_of(run)
+    encoding = {} if card.encoding is None else {"encoding": json.dumps(card.encoding.as_json())}
+    return packed(trained_weights(run, client, number), encoding | _metadata(run, card))
+
+
+def _packed_graph(run: Run, card: ModelCard, module: nn.Module) -> bytes:
+    """Return the model as an ONNX file that takes samples before they are standardised."""
+    from flamma.models.predicting import onnx_model, taking_raw_samples
+
+    metadata, encoding, kind = _metadata(run, card), card.encoding, card.dtype
+    if encoding is not None:
+        metadata["columns"] = json.dumps([asdict(column) for column in encoding.columns])
+        if encoding.is_applied:
+            module = taking_raw_samples(module, encoding.scale, *encoding.moments(len(card.shape)))
+            kind = encoding.raw_dtype
+    return onnx_model(module, np.zeros((2, *card.shape), dtype=kind), metadata)
 
 
 def _metadata(run: Run, card: ModelCard) -> dict[str, str]:
     """Return what a saved model says of itself, as texts."""
-    encoding = {} if card.encoding is None else {"encoding": json.dumps(card.encoding.as_json())}
-    return encoding | {
+    return {
         "flamma_run": RunFolder(run.path).run_id,
         "model": run.config.model.name,
         "task": card.task,

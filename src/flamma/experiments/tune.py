@@ -7,13 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flamma.experiments.asked import asked_settings, in_python_terms, setting_of
+from flamma.errors import ConfigError
+from flamma.experiments.asked import (
+    asked_settings,
+    check_arguments,
+    in_python_terms,
+    plain_value,
+    setting_of,
+)
 from flamma.experiments.config import Config
 from flamma.experiments.own import ConfigSource, configured, tables_of
 from flamma.experiments.progress_bar import ProgressBar, wants_bar
 from flamma.experiments.run import own_parts
 from flamma.experiments.scratch import place_for
 from flamma.experiments.search import Objective, OnTrial, Tuned, points_of, score_text, tune_config
+from flamma.names import quoted
 
 if TYPE_CHECKING:
     from flamma.tasks.own import OwnLoss, OwnMetric
@@ -37,8 +45,8 @@ def tune(
     start: Any = None,
     freeze: str | Sequence[str] | None = None,
     loss: OwnLoss | None = None,
-    metric: OwnMetric | None = None,
-    augment: Augment | None = None,
+    metric: OwnMetric | str | None = None,
+    augment: Augment | str | Mapping[str, Any] | Sequence[Any] | None = None,
     strategy: str | Mapping[str, Any] | None = None,
     dataset: str | None = None,
     split: str | None = None,
@@ -103,12 +111,13 @@ def tune(
     """
     asked = dict(locals())
     with in_python_terms():
+        check_arguments(asked)
         own, named = own_parts(model, start, freeze, loss, metric, augment)
         tables = (
             config if isinstance(config, Config) else {"seed": TUNING_SEED, **tables_of(config)}
         )
         chosen, own = configured(tables, named | asked_settings(asked), data, group, own)
-        points = None if grid is None else {setting_of(name): v for name, v in grid.items()}
+        points = None if grid is None else _points(grid)
         path, scratch = place_for(out, "search")
         with ProgressBar(wants_bar(progress), points_of(points, trials), "trials") as bar:
 
@@ -119,3 +128,22 @@ def tune(
 
             found = tune_config(chosen, path, own, trials, points, objective, told, data_dir)
     return replace(found, scratch=scratch)
+
+
+def _points(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """Return a grid by dotted settings.
+
+    Raises
+    ------
+    ConfigError
+        If an option has no list of values.
+    """
+    points = {}
+    for name, values in grid.items():
+        if not isinstance(name, str) or not hasattr(values, "__len__") or isinstance(values, str):
+            raise ConfigError(
+                f"grid= must have a list of values for each option, not {quoted(values)} for "
+                f"{quoted(name)}."
+            )
+        points[setting_of(name)] = [plain_value(value) for value in values]
+    return points

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from flamma.models.registry import MODELS as MODELS
 from flamma.models.registry import build_model as build_model
+from flamma.models.registry import check_model as check_model
 
 if TYPE_CHECKING:
     from flamma.models.flat import FlatModel as FlatModel

@@ -57,10 +57,35 @@ def _quiet() -> Iterator[None]:
         told.setLevel(before)
 
 
+def taking_raw_samples(
+    module: nn.Module, scale: float, mean: NDArray[Any], std: NDArray[Any]
+) -> nn.Module:
+    """Return a module that takes samples before they are scaled and standardised.
+
+    It computes ``(samples / scale - mean) / std`` in double precision, then the module's outputs.
+    """
+    import torch
+    from torch import nn
+
+    means, deviations = torch.from_numpy(mean), torch.from_numpy(std)
+
+    class TakingRawSamples(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, samples: torch.Tensor) -> Any:
+            standardised = (samples.double() / scale - means) / deviations
+            return self.module(standardised.float())
+
+    return TakingRawSamples().eval()
+
+
 def onnx_model(module: nn.Module, samples: NDArray[Any], metadata: Mapping[str, str]) -> bytes:
     """Return a module as the bytes of an ONNX file, for any number of samples at once.
 
-    Its input is called ``samples`` and its output ``outputs``.
+    Its input is called ``samples``, of the type of the examples given here, and its output
+    ``outputs``.
 
     Raises
     ------

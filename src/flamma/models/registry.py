@@ -6,7 +6,7 @@ Another package adds a model by an entry point of the group ``flamma.models`` th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flamma.errors import ConfigError
@@ -109,6 +109,29 @@ def build_model(
             f"the model {label!r} must be made as a torch.nn.Module, not a {type(built).__name__}."
         )
     return built
+
+
+def check_model(
+    model: Choice, shape: tuple[int, ...], classes: int, frozen: Sequence[str] = ()
+) -> None:
+    """Refuse a model that does not take such samples or is too large, without making it.
+
+    ``frozen`` are patterns of parameters, each of which must fit one.
+
+    Raises
+    ------
+    ConfigError
+        As :func:`build_model` does.
+    """
+    from flamma.models.weights import freeze
+
+    def make() -> Any:
+        module = MODELS[model.name](shape, classes, **model.options)
+        if hasattr(module, "named_parameters"):  # build_model refuses what is no module
+            freeze(module, frozen)
+        return module
+
+    _check_size(model.name, make)
 
 
 def _check_size(label: str, make: Callable[[], Any]) -> None:

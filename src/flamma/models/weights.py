@@ -203,6 +203,11 @@ def _of_npz(content: bytes) -> dict[str, Tensor]:
             return {name: torch.from_numpy(np.array(file[name])) for name in file.files}
     except zipfile.BadZipFile as error:
         raise ValueError(str(error)) from error
+    except ValueError as error:
+        if "seek" not in str(error):
+            raise
+        # The directory at the end of the file says where more of it should be.
+        raise ValueError("a part of the file is missing") from error
 
 
 def _array(name: str, value: Any) -> Any:

@@ -104,6 +104,10 @@ class AugmentationReader:
         ConfigError
             If there is no such augmentation or option.
         """
+        if callable(given):
+            raise ConfigError(
+                "a function of your own is no setting: give it from Python, augment=..."
+            )
         several = given if isinstance(given, list | tuple) else [given]
         if len(several) == 1 and several[0] in (OWN_AUGMENTATION, Choice(OWN_AUGMENTATION)):
             return (Choice(OWN_AUGMENTATION),)

@@ -23,11 +23,33 @@ def pick_device(device: str) -> str:
     try:
         torch.zeros(1, device=device).item()
     except Exception as error:  # torch asserts where it was compiled without a GPU, and worse
-        raise ConfigError(
-            f"training.device {quoted(device)} cannot be used here ({_why_not(device)}); use auto "
-            f"or cpu."
-        ) from error
+        raise _unusable(device) from error
     return device
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that cannot be there, without using a GPU: workers can still be forked.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such kind of device, or no GPU.
+    """
+    if device in ("auto", "cpu"):
+        return
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise _unusable(device) from error
+    if kind == "cuda" and not torch.cuda.device_count():
+        raise _unusable(device)
+
+
+def _unusable(device: str) -> ConfigError:
+    return ConfigError(
+        f"training.device {quoted(device)} cannot be used here ({_why_not(device)}); use auto or "
+        f"cpu."
+    )
 
 
 def _why_not(device: str) -> str:

@@ -89,3 +89,42 @@ def test_frames_of_clients_must_have_the_same_columns():
     parts = [frame().drop(columns="hospital"), frame().drop(columns=["hospital", "ward"])]
     with pytest.raises(DataError, match="client 1 has other columns"):
         federated_from(parts, target="label")
+
+
+def test_a_frame_and_its_labels_are_features_and_labels():
+    """The labels may be a series, an array or a list, and be called like a feature."""
+    features, labels = frame().drop(columns="label"), frame()["label"]
+    whole = federated_from(frame(), target="label", group="hospital")
+    for y in (labels, labels.to_numpy(), labels.tolist(), labels.rename("ward")):
+        found = federated_from((features, y), group="hospital")
+        assert np.array_equal(found.train_x, whole.train_x)
+        assert np.array_equal(found.train_y, whole.train_y)
+        assert found.encoding == whole.encoding
+    with pytest.raises(DataError, match="leave out target"):
+        federated_from((features, labels), target="ward", group="hospital")
+    with pytest.raises(DataError, match="columns must have the same length, but 'age' has 12 rows"):
+        federated_from((features, labels[:5]), group="hospital")
+    with pytest.raises(DataError, match="targets must be one for each sample, not None"):
+        federated_from((features, None), group="hospital")
+
+
+def test_a_message_about_a_column_has_the_name_of_that_column():
+    table = frame(h=[np.nan, *[1.0] * 11])
+    with pytest.raises(DataError, match="column 'h' has 1 missing values"):
+        federated_from(table, target="label", group="h")
+    with pytest.raises(DataError, match="column 'h' has 1 missing values"):
+        federated_from(table.drop(columns="h"), target="label", group=table["h"])
+    state = pandas.Series([None, *frame()["label"][1:]], name="state")
+    with pytest.raises(DataError, match="column 'state' has 1 missing values"):
+        federated_from((table, state), group="hospital")
+
+
+@pytest.mark.parametrize("group", [3, 0.5, {"a": 1}, {1, 2}, object(), len])
+def test_a_group_that_is_no_column_is_refused(group):
+    with pytest.raises(DataError, match="group must be the name of a column, or one value for"):
+        federated_from(frame(), target="label", group=group)
+
+
+def test_a_table_without_a_target_says_so_once():
+    with pytest.raises(DataError, match=r"name the column to predict, as target\.$"):
+        federated_from(frame(), group="hospital")

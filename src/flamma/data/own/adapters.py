@@ -12,7 +12,13 @@ import numpy as np
 from flamma.data.encoding import SampleEncoding
 from flamma.data.own.files import gathered_file
 from flamma.data.own.frames import frame_columns, is_frame
-from flamma.data.own.gathered import GatheredSamples, gathered_arrays, gathered_table, joined
+from flamma.data.own.gathered import (
+    GatheredSamples,
+    gathered_arrays,
+    gathered_table,
+    joined,
+    target_array,
+)
 from flamma.data.own.hugging_face import (
     dataset_columns,
     is_dataset_dict,
@@ -87,6 +93,8 @@ class _Form:
             return self.table(data)
         if is_mapping:
             return self.of_clients(list(data.values()), list(data))
+        if _is_frame_and_labels(data):
+            return self.features_and_labels(*data)
         if isinstance(data, list | tuple) and not _is_pair(data):
             return self.of_clients(data)
         return self.by_array(self.part(data, "samples"))
@@ -96,6 +104,17 @@ class _Form:
         return gathered_table(
             _columns(data), self.target, self.group, self.drop, encoding=self.encoding
         )
+
+    def features_and_labels(self, features: Any, labels: Any) -> GatheredSamples:
+        """Return the samples of a table and of labels that are not one of its columns."""
+        if self.target is not None:
+            raise DataError("the labels are given beside the table already: leave out target.")
+        columns = _columns(features)
+        target = str(getattr(labels, "name", None) or "target")
+        while target in columns:
+            target += "_"
+        y = target_array(labels)
+        return replace(self, target=target).table({**columns, target: y})
 
     def part(self, data: Any, what: str) -> GatheredSamples:
         """Return the samples of arrays (x, y), or of a dataset of torch."""
@@ -165,6 +184,12 @@ def _columns(data: Any) -> Mapping[str, Any]:
         return dataset_columns(data)
     columns: Mapping[str, Any] = data
     return columns
+
+
+def _is_frame_and_labels(data: Any) -> bool:
+    """Return whether data are (table, labels), and not the tables of two clients."""
+    is_two = isinstance(data, tuple) and len(data) == 2
+    return is_two and _is_table(data[0]) and not _is_table(data[1])
 
 
 def _is_pair(data: Any) -> bool:

@@ -47,8 +47,9 @@ def federated_from(
     ----------
     data : any
         Arrays ``(x, y)``; a torch ``Dataset``; a pandas frame, a ``datasets.Dataset`` or a mapping
-        of columns; the path of a CSV or parquet file or of a folder of pictures; a partitioner of
-        Flower's; or a list of these, or a mapping by name, with one for each client.
+        of columns; a frame and its labels ``(frame, y)``; the path of a CSV or parquet file or of a
+        folder of pictures; a partitioner of Flower's; or a list of these, or a mapping by name,
+        with one for each client.
     target : str, optional
         The column to predict, of tables.
     group : str or array, optional

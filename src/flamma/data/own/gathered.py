@@ -60,15 +60,18 @@ class GatheredSamples:
     test: GatheredSamples | None = None
     sha256: str = ""
 
-    def grouped_by(self, group: Any) -> GatheredSamples:
+    def grouped_by(self, group: Any, name: str = "group") -> GatheredSamples:
         """Return the samples with the client that an array names for each of them.
+
+        ``name`` is what the array is called in messages, where it has no name of its own.
 
         Raises
         ------
         DataError
             If there are not as many, or one is missing.
         """
-        clients = column_array(group, "group")
+        _check_column(group, "group must be the name of a column, or one value for each sample")
+        clients = column_array(group, _name_of(group, name))
         if clients.shape != (len(self.x),):
             raise DataError(
                 f"group must name a client for each of {len(self.x)} samples, but has "
@@ -143,9 +146,7 @@ def gathered_table(
         If a column is missing or cannot be used.
     """
     if target is None:
-        raise DataError(
-            "a table needs a target, the name of the column to predict: target=... or --target."
-        )
+        raise DataError("a table needs a target: name the column to predict, as target.")
     by_name = isinstance(group, str)
     for wanted in (target, *([group] if by_name else []), *drop):
         if wanted not in columns:
@@ -155,12 +156,18 @@ def gathered_table(
     y = column_array(columns[target], target)
     if not y.size:
         raise DataError("the table has no rows.")
+    for column, values in columns.items():
+        if hasattr(values, "__len__") and len(values) != y.size:
+            raise DataError(
+                f"columns must have the same length, but {quoted(column)} has {len(values)} rows "
+                f"and {quoted(target)} has {y.size}."
+            )
     aside = {target, *([group] if by_name else []), *drop}
     features = {column: values for column, values in columns.items() if column not in aside}
     samples = replace(_features(features, y, encoding), name=name)
     if group is None:
         return samples
-    return samples.grouped_by(columns[group] if by_name else group)
+    return samples.grouped_by(columns[group], group) if by_name else samples.grouped_by(group)
 
 
 def joined(parts: Sequence[GatheredSamples], names: Sequence[Any] = ()) -> GatheredSamples:
@@ -191,9 +198,8 @@ def target_array(y: Any, what: str = "targets") -> NDArray[Any]:
     array = np.asarray(y) if isinstance(y, np.ndarray) else None
     if array is not None and array.ndim > 1 and array.dtype.kind in "iuf":
         return as_numbers(array, what)
-    if not hasattr(y, "__len__"):
-        raise DataError(f"{what} must be one for each sample.")
-    return column_array(y, "target")
+    _check_column(y, f"{what} must be one for each sample")
+    return column_array(y, _name_of(y, "target"))
 
 
 def _features(
@@ -233,6 +239,19 @@ def _feature_column(name: str, values: NDArray[Any]) -> FeatureColumn:
             f"{MOST_CATEGORIES} become features: leave it out (drop), or make fewer of them."
         )
     return FeatureColumn(name, categories)
+
+
+def _check_column(values: Any, wanted: str) -> None:
+    """Refuse what is no list or array, or has no order."""
+    unordered = isinstance(values, str | bytes | Mapping | set | frozenset | type)
+    if unordered or not hasattr(values, "__len__"):
+        raise DataError(f"{wanted}, not {quoted(values)}.")
+
+
+def _name_of(values: Any, name: str) -> str:
+    """Return the name of a series, such as a column of a frame, or else the given one."""
+    own = getattr(values, "name", None)
+    return own if isinstance(own, str) and own else name
 
 
 def _client_names(names: Sequence[Any]) -> tuple[str, ...]:

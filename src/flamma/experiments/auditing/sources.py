@@ -19,7 +19,7 @@ from flamma.experiments.own import NOTHING_OWN, OwnParts, configured, gathered_f
 from flamma.experiments.own_suite import asked_suite
 from flamma.experiments.run_object import Run
 from flamma.experiments.suite import KINDS, Cell, Suite, read_suite, suite_names
-from flamma.names import unknown
+from flamma.names import quoted, unknown
 from flamma.tasks import refuse_losses
 
 DEFAULT_SEEDS = 3
@@ -116,6 +116,12 @@ def read_source(
         If it is none of these, or cannot be audited.
     """
     changes = dict(settings or {})
+    seeds = None if seeds is None else int(seeds)
+    if given is not None and not isinstance(given, str | Path | Suite | Config | Mapping):
+        raise ConfigError(
+            f"source must be a run, a suite, a configuration or the path of one, not "
+            f"{quoted(given)}."
+        )
     if seeds is not None and seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}.")
     if isinstance(given, str | Path):
