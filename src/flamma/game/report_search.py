@@ -103,7 +103,6 @@ class ReportSearch(ReportedPieces):
         return np.clip(reports[np.isfinite(reports)], smallest, largest)
 
     def _range(self) -> tuple[float, float]:
-        game = self.situation.game
         smallest = max(SMALLEST_REPORT, self.omega / LARGEST_COST)
         largest = self.omega / SMALLEST_COST
         if self.is_cut:
