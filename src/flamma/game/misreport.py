@@ -22,15 +22,18 @@ from flamma.game.equilibrium import solve
 from flamma.game.model import LARGEST_COST, MOST_EPOCHS, SMALLEST_COST, Game
 from flamma.game.pricing import PricingRule
 from flamma.game.report_search import DECAY_TOLERANCE, ReportSearch
-from flamma.game.reported_pieces import Situation
+from flamma.game.reported_pieces import SEARCHED_EPOCHS, Situation
 from flamma.game.response import best_response
 from flamma.game.utilities import client_utility
 
 GAIN_ROUNDING = 1e-12
 """A gain below this, relative to the honest utility and the cost, is rounding and no gain."""
 
-LARGE_REPORTS = (129, 193, 257, 385, 513, 1025, 4097, 16385, 65537)
-"""What is tried, as ω / c, where so many whole epochs are allowed that not all are searched."""
+LARGEST_TRIED = 10_000
+"""Costs are tried down to that of a client that does four times as many epochs at γ = 1."""
+
+LOW_COSTS = 24
+"""How many costs are tried below those searched, where very many whole epochs are allowed."""
 
 
 @dataclass(frozen=True)
@@ -182,9 +185,10 @@ class _Audit:
             return [*found, (top * self.omega / much, top)]
         if situation.derived is not None:
             # Just past a step at γ = 1 the price is low; the others matter less for a low cost.
-            most = 2 * min(self.game.epoch_bounds[1], MOST_EPOCHS)
-            low_costs = [self.omega / x * (1 - 1e-9) for x in LARGE_REPORTS if x < most]
-            return [*found, *((cost, 0.0) for cost in low_costs)]
+            most = 4 * min(self.game.epoch_bounds[1], LARGEST_TRIED)
+            tried = 2 * np.geomspace(SEARCHED_EPOCHS, most, LOW_COSTS).round() - 1
+            low_costs = self.omega / tried * (1 - 1e-9)
+            return [*found, *((cost, 0.0) for cost in low_costs.tolist())]
         return [*found, (top * self.omega / much, top)] if much < 2 * MOST_EPOCHS else found
 
     def situation(self) -> Situation:
