@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flamma.errors import StrategyError
+from flamma.errors import EmptyRunError, StrategyError
 from flamma.experiments.audit import audit
-from flamma.experiments.run import run
+from flamma.experiments.run import Run, resume, run
 from flamma.game import Game, best_response
 from flamma.strategies.flamma_honest import FlammaHonest
 from flamma.strategies.inspection import proven_epochs, with_verified
@@ -482,3 +482,46 @@ def test_no_work_pays_nothing_where_inspectors_fail(tmp_path):
     [finding] = found.cases[0].findings
     assert finding.utility <= finding.honest_utility
     assert finding.flagged > 0
+
+
+def test_a_run_with_failing_inspections_resumes_to_the_same_bits(tmp_path):
+    cheats = {"free-rider": {"clients": [2], "claimed": "most"}}
+    options = {
+        "strategy": {"name": "flamma-honest", "epoch_bounds": [1, 10], "selection": "uniform"},
+        "rounds": 12,
+        "per_round": 3,
+        "costs": {"kind": "constant", "value": 0.1},
+        "behaviours": cheats,
+    }
+    own = {"data": marked_clients(2), "augment": Breaks(), "model": "logistic"}
+    whole = run(options, **own, out=tmp_path / "whole")
+    asked = [r for r in whole.history if 2 in r.selected]
+    assert len(asked) == 3
+    for record in asked:
+        place = record.selected.index(2)
+        assert "its inspection failed (ValueError" in record.flags[2]
+        assert (record.payment(place), record.credited[place]) == (0, 0)
+        assert not set(record.flags) - {2}
+
+    def stop(news):
+        if news.round == asked[1].round:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(options, **own, out=tmp_path / "cut", on_round=stop)
+    resumed = resume(tmp_path / "cut", data=own["data"], augment=own["augment"])
+    assert resumed.params_sha256 == whole.params_sha256
+    assert [dict(r.flags) for r in resumed.history] == [dict(r.flags) for r in whole.history]
+
+
+def test_a_run_goes_on_without_clients_once_all_are_suspended(tmp_path):
+    everybody = {"free-rider": {"clients": [0, 1, 2, 3, 4]}}
+    cheats = tables(
+        behaviours=everybody, data={"clients": 5, "train_samples": 300, "split": "shards"}
+    )
+    with pytest.raises(EmptyRunError):
+        run(cheats, out=tmp_path / "run")
+    history = Run.load(tmp_path / "run").history
+    asked = [client for record in history for client in record.selected]
+    assert sorted(asked) == [0, 1, 2, 3, 4]
+    assert [len(record.selected) for record in history] == [3, 2, 0, 0, 0, 0]
