@@ -10,12 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flamma.errors import StrategyError
-from flamma.experiments.run import run
+from flamma.errors import EmptyRunError, StrategyError
+from flamma.experiments.audit import audit
+from flamma.experiments.run import Run, resume, run
 from flamma.game import Game, best_response
 from flamma.strategies.flamma_honest import FlammaHonest
 from flamma.strategies.inspection import proven_epochs, with_verified
-from flamma.strategies.plausibility import capped_losses, capped_samples, looks_like, pace_of
+from flamma.strategies.plausibility import (
+    believed_share,
+    capped_losses,
+    capped_samples,
+    looks_like,
+    pace_of,
+)
 from flamma.types import Plan, Population, Report, Terms
 
 PLAN = Plan(rounds=20, per_round=3, epochs=3, learning_rate=0.1, batch_size=10)
@@ -97,15 +104,105 @@ def test_more_samples_than_there_are_is_caught():
     assert set(record.flags.values()) == {"inspected: it has 30 samples, not 40"}
 
 
-def test_an_inspector_that_fails_accuses_no_one():
+def late_inspector(tasks):
+    return [Report(task.client, None, 40, 0, failure="late: over 1 s") for task in tasks]
+
+
+def lost_inspector(tasks):
+    return [
+        answer(t.client, epochs=t.epochs, params=np.full(SIZE, np.nan, np.float32)) for t in tasks
+    ]
+
+
+def no_loss_inspector(tasks):
+    return [answer(task.client, epochs=task.epochs, loss=math.nan) for task in tasks]
+
+
+def again(strategy, state, offer, inspector, **changes):
+    """The same clients in another round, in which nobody is drawn for an inspection."""
+    number = state.round + 1
+    offer = replace(offer, round=number, inspected=strategy_inspects(strategy, state, offer))
+    params = state.params
+    answers = [answer(c, **changes) for c in offer.selected]
+    moved = [replace(a, params=a.params + params) for a in answers]
+
+    def visit(tasks):
+        return [
+            replace(r, params=None if r.params is None else r.params + params)
+            for r in inspector(tasks)
+        ]
+
+    return strategy.aggregate(state, offer, moved, inspect=visit)
+
+
+def strategy_inspects(strategy, state, offer):
+    quiet = replace(strategy, inspection_rate=1e-12)
+    drawn = quiet.offer(state, np.array(offer.selected), np.random.default_rng(0))
+    return drawn.inspected
+
+
+@pytest.mark.parametrize("inspector", [late_inspector, lost_inspector, no_loss_inspector])
+def test_an_inspection_that_fails_verifies_nothing_and_accuses_no_one(inspector):
     strategy, state, offer = first_round()
+    after, record = again(strategy, state, offer, inspector)
+    assert record.fines == {}
+    assert record.inspected == ()
+    assert set(record.flags) == set(record.failed) == set(offer.selected)
+    assert all("its inspection failed" in why for why in record.flags.values())
+    assert record.credited == (0.0, 0.0, 0.0)
+    assert [record.payment(k) for k in range(3)] == [0, 0, 0]
+    assert record.local_epochs == (4, 4, 4)  # they may have worked, and that costs them
+    assert record.epochs_total == 0
+    np.testing.assert_array_equal(after.params, state.params)
+    assert np.isinf(after.largest_costs).all()
+    assert not after.inspections.any()
 
-    def inspector(tasks):
-        return [Report(task.client, None, 40, 0, failure="late") for task in tasks]
 
-    answers = [answer(c, length=float(3 + c)) for c in offer.selected]
-    _, record = strategy.aggregate(state, offer, answers, inspect=inspector)
-    assert record.failed == record.fines == {}
+def test_pay_is_withheld_until_an_inspection_succeeds():
+    strategy, state, offer = first_round()
+    state, _ = again(strategy, state, offer, honest_inspector)
+    for _ in range(2):
+        state, record = again(
+            strategy, replace(state, inspections=state.inspections * 0), offer, late_inspector
+        )
+        assert record.credited == (0.0, 0.0, 0.0)
+    assert strategy_inspects(strategy, state, offer) == offer.selected  # also if seen before
+    state, record = again(strategy, state, offer, honest_inspector)
+    assert record.inspected == offer.selected
+    assert record.credited == pytest.approx((12.0, 12.0, 12.0))
+    assert not state.unverified.any()
+    assert not state.withheld.any()
+    assert not state.suspended.any()
+    assert strategy_inspects(strategy, state, offer) == ()
+
+
+def test_no_more_is_paid_later_than_verified_work_earns():
+    strategy, state, offer = first_round()
+    state, _ = again(strategy, state, offer, late_inspector, epochs=10)
+    _, record = again(strategy, state, offer, honest_inspector, epochs=2)
+    assert record.credited == pytest.approx((4.0, 4.0, 4.0))
+
+
+def test_after_three_failed_inspections_a_client_is_not_selected():
+    strategy, state, offer = first_round()
+    for number in range(3):
+        assert not state.suspended.any(), number
+        state, _ = again(strategy, state, offer, late_inspector)
+    assert set(np.flatnonzero(state.suspended)) == set(offer.selected)
+    rest = strategy.offer(state, np.arange(5), np.random.default_rng(0))
+    assert not set(rest.selected) & set(offer.selected)
+
+
+def test_the_suspended_are_not_selected_even_if_nobody_else_is_there():
+    strategy, state, _ = first_round()
+    state = replace(state, round=1, suspended=np.array([1, 0, 1, 0, 1]))
+    empty = strategy.offer(state, np.array([0, 2]), np.random.default_rng(0))
+    assert empty.round == 2
+    assert empty.terms == ()
+    after, record = strategy.aggregate(state, empty, [], inspect=honest_inspector)
+    assert after.round == 2
+    assert record.selected == ()
+    np.testing.assert_array_equal(after.params, state.params)
 
 
 def test_what_was_earned_unchecked_is_forfeited():
@@ -138,10 +235,10 @@ def test_short_updates_are_credited_with_what_they_look_like():
 def test_pace_grows_less_than_in_proportion_to_the_steps():
     received = np.zeros(SIZE, dtype=np.float32)
     terms = Terms(0, 1, step_scale=0.5)
-    one = pace_of(answer(0, epochs=1), terms, received, 10)
-    four = pace_of(answer(0, epochs=4), terms, received, 10)
+    one = pace_of(answer(0, epochs=1), terms, received, 10, 40)
+    four = pace_of(answer(0, epochs=4), terms, received, 10, 40)
     assert one / four == pytest.approx(4**0.7)
-    assert math.isnan(pace_of(answer(0, epochs=0), terms, received, 10))
+    assert math.isnan(pace_of(answer(0, epochs=0), terms, received, 10, 40))
 
 
 def test_paces_are_compared_with_others_and_with_ones_own():
@@ -151,6 +248,59 @@ def test_paces_are_compared_with_others_and_with_ones_own():
     assert looks_like(5, 0.1, usual, 0.1) < 1.5  # having always done little is no excuse
     assert looks_like(5, 0.5, np.array([0.5]), 4.0) < 3  # one other client is too few to tell
     assert looks_like(5, 0.1, np.zeros(0), math.nan) == 5
+
+
+def test_updates_that_are_too_long_are_credited_with_less():
+    usual = np.array([1.0, 1.2, 0.9])
+    assert believed_share(7.9, usual, math.nan) == 1
+    assert believed_share(80.0, usual, math.nan) == pytest.approx(0.1 ** (1 / 0.7))
+    assert believed_share(80.0, usual, 80.0) < 0.1  # having been long before is no excuse
+    assert believed_share(9.0, np.zeros(0), 1.0) < 1
+    assert believed_share(9.0, np.zeros(0), math.nan) == 1
+    assert believed_share(math.inf, usual, math.nan) == 0
+    strategy, state, offer = first_round(inspection_rate=0.0)
+    long = offer.selected[0]
+    answers = [answer(c, length=1000.0 if c == long else 1.0) for c in offer.selected]
+    _, record = strategy.aggregate(state, offer, answers)
+    assert record.flags[long] == "its update is too long for 4 epochs"
+    assert record.credited[offer.selected.index(long)] < 0.1
+
+
+def test_the_pace_is_by_the_samples_of_the_introduction():
+    """Few samples in an answer make few steps of many epochs, and noise long enough for them."""
+    strategy, state, offer = first_round(inspection_rate=0.0)
+    liar = offer.selected[0]
+    answers = [
+        answer(c, length=0.15, epochs=10, samples=1) if c == liar else answer(c)
+        for c in offer.selected
+    ]
+    after, record = strategy.aggregate(state, offer, answers)
+    assert set(record.flags) == {liar}
+    assert record.credited[offer.selected.index(liar)] < 5
+    verified = strategy.aggregate(state, offer, [answer(c, epochs=4) for c in offer.selected])[1]
+    assert verified.flags == {}
+    # The same answer with the samples that it has moves everything as much.
+    same = [replace(a, samples=40) for a in answers]
+    np.testing.assert_array_equal(
+        strategy.aggregate(state, offer, same)[0].measured, after.measured
+    )
+
+
+def test_who_names_other_samples_is_flagged_and_inspected():
+    strategy, state, offer = with_bound(0.1)
+    liar = offer.selected[1]
+    visited = []
+
+    def inspector(tasks):
+        visited.extend(task.client for task in tasks)
+        return [replace(r, params=r.params + state.params) for r in honest_inspector(tasks)]
+
+    answers = [answer(c, samples=30 if c == liar else 40) for c in offer.selected]
+    answers = [replace(a, params=a.params + state.params) for a in answers]
+    _, record = strategy.aggregate(state, offer, answers, inspect=inspector)
+    assert visited == [liar]
+    assert record.flags == {liar: "30 samples of a client that had 40"}
+    assert record.fines == {}
 
 
 def test_claims_of_data_and_losses_are_capped():
@@ -287,3 +437,91 @@ def test_inspected_work_never_proves_more_than_is_best(costs, pulls):
         done = {c: int(e) for c, e in enumerate(best) if e}
         largest = with_verified(largest, terms, done, bounds)
         assert (largest >= np.array(costs) * (1 - 1e-12)).all()
+
+
+class Breaks:
+    """Training on samples of a marked client fails, whoever does it."""
+
+    def __call__(self, samples, rng):
+        if (samples > 50).any():
+            raise ValueError("this client cannot train")
+        return samples
+
+
+def marked_clients(marked):
+    rng = np.random.default_rng(0)
+    clients = []
+    for client in range(5):
+        y = rng.integers(0, 2, 40)
+        x = (rng.normal(size=(40, 1, 6, 6)) + y[:, None, None, None]).astype(np.float32)
+        x[:, 0, 0, 0] = 99.0 if client == marked else 0.0
+        clients.append((x, y))
+    return clients
+
+
+def test_no_work_pays_nothing_where_inspectors_fail(tmp_path):
+    """The inspector trains at the client, and training there fails; the free-rider needs none."""
+    options = {
+        "data": marked_clients(2),
+        "strategy": {"name": "flamma-honest", "epoch_bounds": [1, 10]},
+        "model": "logistic",
+        "rounds": 8,
+        "per_round": 3,
+        "augment": Breaks(),
+        "costs": {"kind": "constant", "value": 0.1},
+        "seed": 1,
+    }
+    found = audit(
+        **options,
+        deviations=["free-rider:claimed=most"],
+        clients=[2],
+        seeds=1,
+        processes=1,
+        out=tmp_path / "audit",
+    )
+    [finding] = found.cases[0].findings
+    assert finding.utility <= finding.honest_utility
+    assert finding.flagged > 0
+
+
+def test_a_run_with_failing_inspections_resumes_to_the_same_bits(tmp_path):
+    cheats = {"free-rider": {"clients": [2], "claimed": "most"}}
+    options = {
+        "strategy": {"name": "flamma-honest", "epoch_bounds": [1, 10], "selection": "uniform"},
+        "rounds": 12,
+        "per_round": 3,
+        "costs": {"kind": "constant", "value": 0.1},
+        "behaviours": cheats,
+    }
+    own = {"data": marked_clients(2), "augment": Breaks(), "model": "logistic"}
+    whole = run(options, **own, out=tmp_path / "whole")
+    asked = [r for r in whole.history if 2 in r.selected]
+    assert len(asked) == 3
+    for record in asked:
+        place = record.selected.index(2)
+        assert "its inspection failed (ValueError" in record.flags[2]
+        assert (record.payment(place), record.credited[place]) == (0, 0)
+        assert not set(record.flags) - {2}
+
+    def stop(news):
+        if news.round == asked[1].round:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(options, **own, out=tmp_path / "cut", on_round=stop)
+    resumed = resume(tmp_path / "cut", data=own["data"], augment=own["augment"])
+    assert resumed.params_sha256 == whole.params_sha256
+    assert [dict(r.flags) for r in resumed.history] == [dict(r.flags) for r in whole.history]
+
+
+def test_a_run_goes_on_without_clients_once_all_are_suspended(tmp_path):
+    everybody = {"free-rider": {"clients": [0, 1, 2, 3, 4]}}
+    cheats = tables(
+        behaviours=everybody, data={"clients": 5, "train_samples": 300, "split": "shards"}
+    )
+    with pytest.raises(EmptyRunError):
+        run(cheats, out=tmp_path / "run")
+    history = Run.load(tmp_path / "run").history
+    asked = [client for record in history for client in record.selected]
+    assert sorted(asked) == [0, 1, 2, 3, 4]
+    assert [len(record.selected) for record in history] == [3, 2, 0, 0, 0, 0]

@@ -19,15 +19,21 @@ import numpy as np
 
 from flamma.errors import GameError
 from flamma.game.equilibrium import solve
-from flamma.game.model import LARGEST_COST, SMALLEST_COST, Game
+from flamma.game.model import LARGEST_COST, MOST_EPOCHS, SMALLEST_COST, Game
 from flamma.game.pricing import PricingRule
 from flamma.game.report_search import DECAY_TOLERANCE, ReportSearch
-from flamma.game.reported_pieces import Situation
+from flamma.game.reported_pieces import SEARCHED_EPOCHS, Situation
 from flamma.game.response import best_response
 from flamma.game.utilities import client_utility
 
 GAIN_ROUNDING = 1e-12
 """A gain below this, relative to the honest utility and the cost, is rounding and no gain."""
+
+LARGEST_TRIED = 10_000
+"""Costs are tried down to that of a client that does four times as many epochs at γ = 1."""
+
+LOW_COSTS = 24
+"""How many costs are tried below those searched, where very many whole epochs are allowed."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,10 @@ class Misreport:
     honest_cost, honest_decay_factor, honest_utility : float
         The same for the truth.
     decay_factor_uncertainty : float
-        No report leads to a decay factor that is larger by more than this; below 1e-9 but for
-        games in which very many reports are nearly as good as each other.
+        No report leads to a decay factor that is larger by more than this than the largest one
+        found, which is ``decay_factor`` unless the client earns no more by it. It is below 1e-6 but
+        for games in which very many reports are nearly as good as each other, and for those in
+        which more than 64 whole epochs are allowed: there the lowest costs are only sampled.
     """
 
     client: int
@@ -70,6 +78,7 @@ class Misreport:
         return self.gain / self.honest_utility if self.honest_utility > 0 else math.inf
 
 
+@np.errstate(over="ignore")  # a step that is never reached; it is clipped to the bounds of γ
 def best_misreport(game: Game, client: int, rule: PricingRule | None = None) -> Misreport:
     """Return the client's best report of its cost, if all others stay with the game's costs.
 
@@ -106,14 +115,18 @@ def best_misreport(game: Game, client: int, rule: PricingRule | None = None) -> 
         return honest
     for cost, expected in audit.candidates(honest.decay_factor):
         for near in _nudged(cost):
-            lie = audit.outcome(near)
+            try:
+                lie = audit.outcome(near)
+            except GameError:  # no server could play the game of this report
+                continue
             if lie.decay_factor > best.decay_factor + DECAY_TOLERANCE:
                 best = lie
             if lie.decay_factor >= expected - DECAY_TOLERANCE:
                 break
     rounding = GAIN_ROUNDING * max(honest.utility, float(game.costs[client]))
     chosen = best if best.gain > rounding else honest
-    return replace(chosen, decay_factor_uncertainty=audit.uncertainty)
+    uncertainty = max(0.0, audit.upper - best.decay_factor)
+    return replace(chosen, decay_factor_uncertainty=uncertainty)
 
 
 class _Audit:
@@ -125,7 +138,7 @@ class _Audit:
         self.game, self.client, self.rule = game, client, rule
         self.honest_cost = float(game.costs[client])
         self.omega = float(game.contributions[client])
-        self.uncertainty = 0.0
+        self.upper = 0.0  # no report leads to a larger decay factor, once candidates are known
 
     def decay_factor(self, cost: float) -> float:
         """Return what is announced to the client after this report."""
@@ -164,10 +177,19 @@ class _Audit:
         situation = self.situation()
         search = ReportSearch(situation)
         found = [(self.omega / x, gamma) for x, gamma in search.best()]
-        self.uncertainty = search.uncertainty
+        self.upper = search.upper
         # Who seems to work enough decides alone; who seems to work for nothing lifts the price.
+        found.append((LARGEST_COST, top))
         much = 2 * math.ceil(situation.influence_price) + 1
-        return [*found, (top * self.omega / much, top), (LARGEST_COST, top)]
+        if not search.is_cut:
+            return [*found, (top * self.omega / much, top)]
+        if situation.derived is not None:
+            # Just past a step at γ = 1 the price is low; the others matter less for a low cost.
+            most = 4 * min(self.game.epoch_bounds[1], LARGEST_TRIED)
+            tried = 2 * np.geomspace(SEARCHED_EPOCHS, most, LOW_COSTS).round() - 1
+            low_costs = self.omega / tried * (1 - 1e-9)
+            return [*found, *((cost, 0.0) for cost in low_costs.tolist())]
+        return [*found, (top * self.omega / much, top)] if much < 2 * MOST_EPOCHS else found
 
     def situation(self) -> Situation:
         """Return what does not depend on the report."""

@@ -35,6 +35,7 @@ class Pieces:
     quadratic: Vector
 
 
+@np.errstate(over="ignore")  # a ratio may be infinite; it is clipped to the bounds
 def pieces(game: Game) -> Pieces:
     """Return the pieces of the leader's utility over the game's range of decay factors."""
     gamma_min, gamma_max = game.decay_bounds

@@ -167,7 +167,7 @@ class PricingRule:
     def _floor(self, omega: Vector, costs: Vector) -> float:
         if not isinstance(self.decay_floor, str):
             return self.decay_floor
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             entry = self.epoch_bounds[0] * costs / omega
         return float(np.max(entry[entry <= 1], initial=0.0))
 

@@ -13,7 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.game.model import FOLLOWER_TIE, LARGEST_COST, SMALLEST_COST, Vector
-from flamma.game.reported_pieces import SEARCHED_EPOCHS, ReportedPieces, ReportRows
+from flamma.game.reported_pieces import (
+    SEARCHED_EPOCHS,
+    SMALLEST_REPORT,
+    ReportedPieces,
+    ReportRows,
+)
 
 DECAY_TOLERANCE = 1e-11
 """A decay factor that is larger by less than this is not searched for."""
@@ -36,8 +41,8 @@ MOST_BATCHES = 200
 class ReportSearch(ReportedPieces):
     """All reports of one client in one situation."""
 
-    uncertainty = 0.0
-    """By how much γ could be larger than the best that was found, after :meth:`best`."""
+    upper = 0.0
+    """No report leads to a larger γ than this, after :meth:`best`."""
 
     def best(self) -> list[tuple[float, float]]:
         """Return the best reports x with the γ of each: the best first, near the truth first."""
@@ -48,13 +53,14 @@ class ReportSearch(ReportedPieces):
         low, high = cells[:-1], cells[1:] * (1 - 2 * FOLLOWER_TIE)
         low, high = low[low < high], high[low < high]
         bound = self._in_parts(self._bounds, low, high)
-        edges = []
+        edges, narrow_bound = [], 0.0
         for _ in range(MOST_BATCHES):
             if not low.size:
                 break
             open_ = bound > best + DECAY_TOLERANCE
             narrow = open_ & (high <= low * (1 + NARROWEST))
             edges += [*low[narrow], *high[narrow]]
+            narrow_bound = max(narrow_bound, float(np.max(bound[narrow], initial=0.0)))
             open_ &= ~narrow
             low, high, bound = low[open_], high[open_], bound[open_]
             order = np.argsort(-bound, kind="stable")
@@ -67,7 +73,9 @@ class ReportSearch(ReportedPieces):
             new_bound = self._in_parts(self._bounds, *new)
             low, high = np.concatenate((low[later], new[0])), np.concatenate((high[later], new[1]))
             bound = np.concatenate((bound[later], new_bound))
-        self.uncertainty = float(np.max(bound - best, initial=0.0))
+        self.upper = max(best, narrow_bound, float(np.max(bound, initial=0.0)))
+        if self.is_cut:
+            self.upper = self.gamma_max
         return self._ranked(tried, gammas, best, np.array(edges))
 
     def _ranked(
@@ -79,20 +87,26 @@ class ReportSearch(ReportedPieces):
         tried = np.concatenate((tried, same))
         gammas = np.concatenate((gammas, self._in_parts(self._gammas, same)))
         good = gammas >= best - DECAY_TOLERANCE
-        distance = np.abs(np.log(tried[good] / self.honest))
+        distance = np.abs(np.log(tried[good]) - np.log(self.honest))
         order = np.argsort(distance, kind="stable")[:3]
         chosen = [(float(x), best) for x in tried[good][order]]
         return [*chosen, *((float(x), self.gamma_max) for x in edges[:8])]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether reports of very low costs are not searched, as they have too many steps."""
+        game = self.situation.game
+        return game.whole_epochs and game.epoch_bounds[1] > SEARCHED_EPOCHS
 
     def _inside(self, reports: Vector) -> Vector:
         smallest, largest = self._range()
         return np.clip(reports[np.isfinite(reports)], smallest, largest)
 
     def _range(self) -> tuple[float, float]:
-        game = self.situation.game
-        smallest, largest = self.omega / LARGEST_COST, self.omega / SMALLEST_COST
-        if game.whole_epochs and game.epoch_bounds[1] > SEARCHED_EPOCHS:
-            largest = 2 * SEARCHED_EPOCHS / self.gamma_max
+        smallest = max(SMALLEST_REPORT, self.omega / LARGEST_COST)
+        largest = self.omega / SMALLEST_COST
+        if self.is_cut:
+            largest = min(largest, 2 * SEARCHED_EPOCHS / self.gamma_max)
         return smallest, largest
 
     def _cells(self) -> Vector:
@@ -219,8 +233,10 @@ class ReportSearch(ReportedPieces):
             plain = (top - gamma * (rows.linear + rows.quadratic * gamma)) / (1 - gamma * gamma)
             gap = top - rows.linear - rows.quadratic
             jump = np.where(np.abs(gap) <= 1e-13 * top, 0.0, gap / (1 - gamma * gamma))
-        split = np.nan_to_num(jump, nan=0.0) + rows.linear / (1 + gamma) + rows.quadratic
-        ratio = np.where(gamma < 0.5, plain, split)
+        split = np.where(np.isnan(jump), 0.0, jump) + rows.linear / (1 + gamma) + rows.quadratic
+        # The price is a bound from below γ = 1: what happens at 1 itself has no ratio.
+        below = rows.start < 1 - 2 * FOLLOWER_TIE
+        ratio = np.where(below, np.where(gamma < 0.5, plain, split), np.inf)
         least: Vector = np.min(ratio, axis=1, keepdims=True) * self.situation.derived
         return np.maximum(least, 0.0)
 

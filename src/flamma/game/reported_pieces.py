@@ -20,6 +20,10 @@ SEARCHED_EPOCHS = 64
 does this many at γ_max; more steps are not listed."""
 
 
+SMALLEST_REPORT = float(np.finfo(np.float64).tiny)
+"""A client that reports less than this, ω / c, seems to do nothing, whatever γ is."""
+
+
 @dataclass(frozen=True)
 class Situation:
     """What a client's report cannot change.
@@ -67,7 +71,7 @@ class ReportedPieces:
         self.situation = situation
         self.gamma_min, self.gamma_max = game.decay_bounds
         self.omega = float(game.contributions[situation.client])
-        self.honest = self.omega / float(game.costs[situation.client])
+        self.honest = max(SMALLEST_REPORT, self.omega / float(game.costs[situation.client]))
         others = np.arange(game.clients) != situation.client
         if others.any():
             rest = game.replace(contributions=game.contributions[others], costs=game.costs[others])

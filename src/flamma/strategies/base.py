@@ -277,7 +277,7 @@ class Strategy(ABC, Generic[S]):
             offer,
             screened,
             flags,
-            epochs_total=sum(r.epochs + self._own_epochs(r) for r in answers),
+            epochs_total=sum(r.epochs + self._own_epochs(r) for r in accepted),
             payments=self.payments(after, came_back),
         )
         return replace(after, round=offer.round), record

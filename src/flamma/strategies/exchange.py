@@ -113,7 +113,8 @@ class Offer:
 class Screened:
     """What a strategy makes of answers before it uses them, one for each selected client.
 
-    ``credited``, ``fines``, ``flags`` and ``inspected`` are as in a record.
+    ``credited``, ``fines``, ``flags`` and ``inspected`` are as in a record. ``unverified`` are the
+    clients whose inspection failed, so that nobody knows what their answers are worth.
     """
 
     answers: tuple[Report, ...]
@@ -121,6 +122,7 @@ class Screened:
     fines: Mapping[int, float] = field(default_factory=dict)
     flags: Mapping[int, str] = field(default_factory=dict)
     inspected: tuple[int, ...] = ()
+    unverified: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,9 +19,16 @@ from flamma.errors import StrategyError
 from flamma.registry import Choice
 from flamma.strategies.base import Answers, Inspect, Offer, Screened, ServerReads, Strategy
 from flamma.strategies.flamma_plus import PlusStrategy
-from flamma.strategies.inspection import difference, proven_epochs, with_verified
+from flamma.strategies.inspection import (
+    MOST_UNVERIFIED,
+    difference,
+    inspector_failure,
+    proven_epochs,
+    with_verified,
+)
 from flamma.strategies.plausibility import (
     RECENT_ROUNDS,
+    believed_share,
     capped_losses,
     capped_samples,
     looks_like,
@@ -47,6 +54,10 @@ class HonestState(PlusState):
         1 for a client that was caught, which is not selected any more.
     largest_costs : ndarray
         The largest cost that explains the work that inspections have shown; infinite before.
+    unverified : ndarray
+        How many inspections of each client have failed since the last one that succeeded.
+    withheld : ndarray
+        What the answers of these inspections claimed to have earned.
     """
 
     pace: Floats
@@ -54,6 +65,8 @@ class HonestState(PlusState):
     unchecked: Floats
     suspended: Ints
     largest_costs: Floats
+    unverified: Ints
+    withheld: Floats
 
 
 @dataclass(frozen=True)
@@ -63,9 +76,9 @@ class FlammaHonest(PlusStrategy[HonestState]):
     Parameters
     ----------
     inspection_rate : float
-        How likely any answer is to be inspected; besides, a client's first one always is, and those
-        that claim more than inspections have shown, or look too short for what they claim. 0 for
-        no inspections at all.
+        How likely any answer is to be inspected; besides, a client's first one always is, the one
+        after an inspection that failed, and those that claim more than inspections have shown, or
+        look too short or too long for what they claim. 0 for no inspections at all.
     fine : "deterring" or float
         What a client that is caught pays, as a multiple of what it would have earned in the round,
         besides what it has earned since it was last inspected. ``deterring`` is (1 - a) / a at the
@@ -108,23 +121,23 @@ class FlammaHonest(PlusStrategy[HonestState]):
             unchecked=np.zeros(n),
             suspended=np.zeros(n, dtype=np.int64),
             largest_costs=np.full(n, np.inf),
+            unverified=np.zeros(n, dtype=np.int64),
+            withheld=np.zeros(n),
         )
 
-    def select(self, state: HonestState, available: Ints, rng: np.random.Generator) -> Ints:
-        """Select among those that were not caught."""
-        trusted = available[state.suspended[available] == 0]
-        return super().select(state, trusted if trusted.size else available, rng)
-
     def offer(self, state: HonestState, available: Ints, rng: np.random.Generator) -> Offer:
-        """Draw, too, whose answers will be inspected."""
-        made = super().offer(state, available, rng)
+        """Select among those that are not suspended, and draw whose answers will be inspected."""
+        trusted = available[state.suspended[available] == 0]
+        if not trusted.size:  # the round goes without clients
+            return Offer(state.round + 1, ())
+        made = super().offer(state, trusted, rng)
         if not made.round or self.inspection_rate == 0:
             return made
         drawn = rng.random(len(made.terms)) < self.inspection_rate
         inspected = tuple(
             terms.client
             for terms, visited in zip(made.terms, drawn.tolist(), strict=True)
-            if visited or state.inspections[terms.client] == 0
+            if visited or state.inspections[terms.client] == 0 or state.unverified[terms.client] > 0
         )
         return replace(made, inspected=inspected)
 
@@ -137,24 +150,36 @@ class FlammaHonest(PlusStrategy[HonestState]):
     ) -> Screened:
         """Inspect what is doubtful, refuse and fine what is disproved, credit what is plausible.
 
-        Where nobody can inspect, an answer is credited with the work that it looks like.
+        Where nobody can inspect, an answer is credited with the work that it looks like. Where an
+        inspection fails, the answer is neither used nor paid for until a later one succeeds.
         """
         if offer.game is None:
             return Screened(answers)
-        plausible = self._plausible(state, offer, answers)
-        inspected = self._inspected(state, offer, answers, plausible, inspect)
+        looks, plausible = self._plausible(state, offer, answers)
+        inspected, failed = self._inspected(state, offer, answers, plausible, inspect)
         credited, flags, fines, kept = [], {}, {}, []
         for terms, report in zip(offer.terms, answers, strict=True):
             client, epochs = report.client, float(report.epochs)
-            if reason := inspected.get(client, ""):
-                flags[client], fines[client] = reason, self._fine(state, terms, plausible[client])
+            introduced = int(state.samples[client])
+            if report.params is not None and self._misstates(state, report):
+                flags[client] = f"{report.samples} samples of a client that had {introduced}"
+                report = replace(report, samples=introduced)
+            if why := failed.get(client, ""):
+                flags[client] = f"unverified: its inspection failed ({why})"
+                report, epochs = replace(report, params=None, failure=flags[client]), 0.0
+            elif reason := inspected.get(client, ""):
+                flags[client], fines[client] = reason, self._fine(state, terms, looks[client])
                 report, epochs = replace(report, params=None, epochs=0, failure=reason), 0.0
-            elif client not in inspected and plausible[client] < epochs:
+            elif client in inspected:
+                epochs += self._released(state, terms, epochs)
+            elif plausible[client] < epochs:
                 epochs = plausible[client]
                 flags[client] = f"{report.epochs} epochs claimed look like {epochs:.2g}"
+                if epochs < looks[client]:
+                    flags[client] = f"its update is too long for {report.epochs} epochs"
             credited.append(epochs)
             kept.append(report)
-        return Screened(tuple(kept), tuple(credited), fines, flags, tuple(inspected))
+        return Screened(tuple(kept), tuple(credited), fines, flags, tuple(inspected), tuple(failed))
 
     def combine(self, state: HonestState, answers: Answers) -> HonestState:
         """Remember paces, inspections, earnings and who was caught."""
@@ -163,13 +188,20 @@ class FlammaHonest(PlusStrategy[HonestState]):
             pace, unchecked = state.pace.copy(), state.unchecked.copy()
             inspections, suspended = state.inspections.copy(), state.suspended.copy()
             for terms, epochs in zip(offer.terms, screened.credited, strict=True):
-                unchecked[terms.client] += terms.decay_factor * terms.contribution * epochs
+                unchecked[terms.client] += _rate(terms) * epochs
             for client, own in self._paces(state, offer, answers.accepted).items():
                 pace[client] = own
-            visited = list(screened.inspected)
+            visited, failed = list(screened.inspected), list(screened.unverified)
             inspections[visited] += 1
             unchecked[visited] = 0.0
+            unverified, withheld = state.unverified.copy(), state.withheld.copy()
+            unverified[failed] += 1
+            for terms, report in zip(offer.terms, screened.answers, strict=True):
+                if terms.client in failed:
+                    withheld[terms.client] += _rate(terms) * report.epochs
+            unverified[visited], withheld[visited] = 0, 0.0
             suspended[list(screened.fines)] = 1
+            suspended[unverified >= MOST_UNVERIFIED] = 1
             verified = {r.client: r.epochs for r in answers.accepted if r.client in visited}
             state = replace(
                 state,
@@ -177,6 +209,8 @@ class FlammaHonest(PlusStrategy[HonestState]):
                 unchecked=unchecked,
                 inspections=inspections,
                 suspended=suspended,
+                unverified=unverified,
+                withheld=withheld,
                 largest_costs=with_verified(
                     state.largest_costs, offer.terms, verified, self.epoch_limits
                 ),
@@ -197,26 +231,38 @@ class FlammaHonest(PlusStrategy[HonestState]):
         terms = {own.client: own for own in offer.terms}
         batch, factor = self.plan.batch_size, self.plan.factor(offer.round)
         return {
-            report.client: pace_of(report, terms[report.client], state.params, batch) / factor
+            report.client: pace_of(
+                report,
+                terms[report.client],
+                state.params,
+                batch,
+                int(state.samples[report.client]) if _introduced(state) else report.samples,
+            )
+            / factor
             for report in answers
             if report.params is not None
         }
 
     def _plausible(
         self, state: HonestState, offer: Offer, answers: tuple[Report, ...]
-    ) -> dict[int, float]:
-        """Return the epochs that each answer looks like, at most those claimed."""
+    ) -> tuple[dict[int, float], dict[int, float]]:
+        """Return the epochs that each answer looks like, at most those claimed, and to be credited.
+
+        The latter are fewer for an update that is too long.
+        """
         paces = self._paces(state, offer, answers)
         recent = (state.heard >= offer.round - RECENT_ROUNDS) & (state.heard > 0)
         earlier = np.where(recent, state.pace, np.nan)
-        found = {}
+        looks, plausible = {}, {}
         for report in answers:
             known, own = earlier.copy(), float(earlier[report.client])
             known[list(paces)] = list(paces.values())
             known[report.client] = np.nan
             others, pace = known[np.isfinite(known)], paces.get(report.client, 0.0)
-            found[report.client] = looks_like(report.epochs, pace, others, own)
-        return found
+            epochs = looks_like(report.epochs, pace, others, own)
+            looks[report.client] = epochs
+            plausible[report.client] = epochs * believed_share(pace, others, own)
+        return looks, plausible
 
     def _inspected(
         self,
@@ -225,26 +271,44 @@ class FlammaHonest(PlusStrategy[HonestState]):
         answers: tuple[Report, ...],
         plausible: Mapping[int, float],
         inspect: Inspect | None,
-    ) -> dict[int, str]:
-        """Return what inspections found wrong with answers; an empty text is nothing."""
+    ) -> tuple[dict[int, str], dict[int, str]]:
+        """Return what inspections found wrong with answers, and why others found out nothing.
+
+        An empty text of the first is an answer that was verified.
+        """
         visited = [
             (self._claimed(terms, report), report)
             for terms, report in zip(offer.terms, answers, strict=True)
             if report.params is not None
             and (
                 report.client in offer.inspected
+                or self._misstates(state, report)
                 or plausible[report.client] < report.epochs
                 or report.epochs
                 > proven_epochs(terms, state.largest_costs[report.client], self.epoch_limits)
             )
         ]
         if inspect is None or self.inspection_rate == 0 or not visited:
-            return {}
+            return {}, {}
+        verdicts, failed = {}, {}
         found = inspect([task for task, _ in visited])
-        return {
-            report.client: difference(report, truth, state.params)
-            for (_, report), truth in zip(visited, found, strict=True)
-        }
+        for (_, report), truth in zip(visited, found, strict=True):
+            if why := inspector_failure(report, truth):
+                failed[report.client] = why
+            else:
+                verdicts[report.client] = difference(report, truth, state.params)
+        return verdicts, failed
+
+    def _misstates(self, state: HonestState, report: Report) -> bool:
+        """Return whether a client names other samples than when it introduced itself."""
+        return _introduced(state) and report.samples != state.samples[report.client]
+
+    def _released(self, state: HonestState, terms: Terms, epochs: float) -> float:
+        """Return the epochs of unverified answers that are paid for now that one was verified."""
+        client, rate = terms.client, _rate(terms)
+        if not (state.withheld[client] > 0 and rate > 0):
+            return 0.0
+        return float(min(state.withheld[client] / rate, state.unverified[client] * epochs))
 
     def _claimed(self, terms: Terms, report: Report) -> LocalTask:
         """Return the work that a report says was done."""
@@ -254,5 +318,15 @@ class FlammaHonest(PlusStrategy[HonestState]):
     def _fine(self, state: HonestState, terms: Terms, epochs: float) -> float:
         rate = self.inspection_rate
         factor = (1 - rate) / rate if isinstance(self.fine, str) else self.fine
-        earned = terms.decay_factor * terms.contribution * epochs
+        earned = _rate(terms) * epochs
         return factor * earned + float(state.unchecked[terms.client])
+
+
+def _rate(terms: Terms) -> float:
+    """Return what an epoch earns, γ ω."""
+    return terms.decay_factor * terms.contribution
+
+
+def _introduced(state: HonestState) -> bool:
+    """Return whether clients said how many samples they have; else they have one sample each."""
+    return bool((state.samples > 1).any())

@@ -8,7 +8,15 @@ claimed work and compare. An answer is inspected
 - if it claims more epochs than inspected work proves: a client that did τ epochs at a rate of pay
   γ ω has a cost of at most γ ω / (2 τ - 1), and does at least the best response at that cost for
   every other rate. So whoever claims more epochs than are best for it is inspected, always,
-- if its update is implausibly short for what it claims.
+- if its update is implausibly short or long for what it claims, or it names other samples than the
+  client introduced itself with,
+- if the client's last inspection failed.
+
+An inspection that fails (the inspector is late, or its training ends with an error or with numbers
+that are not finite) verifies nothing. The answer is not used, its pay is withheld, and the client's
+next answer is inspected. Once an inspection succeeds the withheld pay is paid, for each answer at
+most what the verified one earns. After three failed inspections in a row the client is not selected
+any more, and nothing is paid.
 """
 
 from __future__ import annotations
@@ -27,6 +35,9 @@ from flamma.types import Floats, Params, Report, Terms
 
 SAME_UPDATE = 1e-3
 """How far an update may be from the inspector's, as a share of its length: torch rounds."""
+
+MOST_UNVERIFIED = 3
+"""After so many failed inspections in a row a client is not selected any more."""
 
 
 def proven_epochs(terms: Terms, largest_cost: float, epoch_bounds: tuple[int, int]) -> int:
@@ -55,14 +66,24 @@ def with_verified(
     return found
 
 
+def inspector_failure(report: Report, truth: Report) -> str:
+    """Return why an inspection cannot tell whether a report is true; empty if it can."""
+    if truth.params is None:
+        return truth.failure or "no result"
+    if not np.isfinite(truth.params).all():
+        return "weights that are not finite"
+    if math.isfinite(report.loss) and not math.isfinite(truth.loss):
+        return "no loss to compare"
+    return ""
+
+
 def difference(report: Report, truth: Report, received: Params) -> str:
     """Return how a report differs from what the inspector got; empty if it does not."""
-    if truth.params is None:
-        return ""  # the inspector failed, not the client
     if report.samples > truth.samples:
         return f"inspected: it has {truth.samples} samples, not {report.samples}"
-    moved = norm(truth.params - received)
-    if norm(model_of(report) - truth.params) > SAME_UPDATE * moved:
+    verified = model_of(truth)
+    moved = norm(verified - received)
+    if norm(model_of(report) - verified) > SAME_UPDATE * moved:
         return f"inspected: its update is not that of {report.epochs} epochs on its data"
     if report.loss > truth.loss * (1 + SAME_UPDATE):
         return f"inspected: its loss is {truth.loss:.4g}, not {report.loss:.4g}"
