@@ -121,8 +121,8 @@ def with_site_links(markdown: str, source: PurePosixPath, site: PurePosixPath) -
     Examples
     --------
     >>> page = PurePosixPath("docs/how-to/gpu.md"), PurePosixPath("how-to/gpu.md")
-    >>> with_site_links("[a](../../README.md#start), [b](tune.md), [c](../../setup.py)", *page)
-    '[a](../project/overview.md#start), [b](tune.md), c (`setup.py`)'
+    >>> with_site_links("[a](../../README.md#install), [b](tune.md), [c](../../setup.py)", *page)
+    '[a](../project/overview.md#install), [b](tune.md), c (`setup.py`)'
     """
 
     def renewed(found: re.Match[str]) -> str:
