@@ -3,8 +3,8 @@
 A round trains three clients and scores their held-out samples. Each mode has a process of its own;
 they take turns, with one thread, timed in seconds of the processor. Ratios are taken of the rounds
 of every turn, of which the median is shown. The last column says for how many batches of 1 to 63
-samples the network itself has other outputs than for a batch of 64 that begins with the same samples;
-what is scored in a run is filled up to whole multiples of 16, so that there are none.
+samples the network itself has other outputs than for a batch of 64 that begins with them; what is
+scored in a run is filled up to whole multiples of 16, so that there are none.
 
     python benchmarks/mkl.py [--models mlp logistic lenet5 resnet18] [--turns 15]
 """
@@ -86,7 +86,8 @@ def main() -> None:
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        return serve(options.serve)
+        serve(options.serve)
+        return
     rows = []
     for model in options.models:
         modes = [Mode(mode, model) for mode in MODES]

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-# torch's products then have the same bits wherever their arrays lie in memory. MKL reads this at its
-# first product, in every process; whatever trains or scores imports this package before.
+# torch's products then have the same bits wherever their arrays lie in memory. MKL reads it at its
+# first product, in every process; whatever trains or scores has imported this package by then.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 _LATE = {
