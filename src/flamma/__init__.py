@@ -5,6 +5,7 @@ The heavy parts load when they are first used, so ``import flamma`` costs next t
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from flamma.experiments.tune import tune as tune
 
 __version__ = "0.2.0"
+
+# torch's products then have the same bits wherever their arrays lie in memory. MKL reads it at its
+# first product, in every process; whatever trains or scores has imported this package by then.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 _LATE = {
     "BestCheckpoint": "flamma.experiments.callbacks",

@@ -25,6 +25,7 @@ def test_the_facts_are_those_of_this_machine(capsys, monkeypatch, tmp_path):
     assert "pytest" not in told["packages"]
     assert told["processor"]["cores"] == os.cpu_count()
     assert told["environment"]["FLAMMA_LANES"] == "portable"
+    assert told["environment"]["MKL_CBWR"] == os.environ["MKL_CBWR"]
     assert told["lanes"]["used"] in ("portable", None)
     assert told["data"]["folder"] == str(tmp_path)
     assert (told["data"]["digits"], told["data"]["mnist"]) == ("built in", "not fetched")

@@ -26,7 +26,13 @@ COMPILERS = ("c++", "g++", "clang++", "cl")
 COMPILER_SECONDS = 10
 """Seconds that a compiler has to tell its version."""
 
-ENVIRONMENT = ("FLAMMA_DATA", "FLAMMA_LANES", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+ENVIRONMENT = (
+    "FLAMMA_DATA",
+    "FLAMMA_LANES",
+    "OMP_NUM_THREADS",
+    "MKL_CBWR",
+    "CUDA_VISIBLE_DEVICES",
+)
 """The environment variables that change what FLamma does; no others are told."""
 
 SHARED_MEMORY = Path("/dev/shm")

@@ -42,6 +42,13 @@ from flamma.types import Inputs, LocalTask, Params, Targets
 SAMPLES_SCORED_AT_ONCE = 512
 """A constant, because the bits of a score may depend on the batch it is computed in."""
 
+SAMPLES_SCORED_BY = 16
+"""Batches that are scored are filled up to a multiple of this.
+
+A site scores its samples alone, the local engine those of all clients together; products and
+group norms of fewer samples may add in another order.
+"""
+
 IMAGE_DIMENSIONS = 4
 """Samples, channels, height and width."""
 
@@ -226,10 +233,13 @@ class TorchTrainer:
         with torch.inference_mode():
             for start in range(0, len(y), SAMPLES_SCORED_AT_ONCE):
                 part = slice(start, start + SAMPLES_SCORED_AT_ONCE)
+                rows = x[part]
+                if missing := -len(rows) % SAMPLES_SCORED_BY:
+                    rows = np.concatenate((rows, np.repeat(rows[:1], missing, axis=0)))
                 # A copy always has the same alignment, on which the last bits may depend.
-                samples = torch.tensor(x[part], device=self.model.device)
+                samples = torch.tensor(rows, device=self.model.device)
                 targets = torch.tensor(y[part], device=self.model.device)
-                outputs = self.model.module(self._images(self._rows(samples)))
+                outputs = self.model.module(self._images(self._rows(samples)))[: len(targets)]
                 each = measures.losses(outputs, targets)
                 losses[part] = each.cpu().numpy()
                 marks[part] = metric.mark(outputs, targets, each).cpu().numpy()
