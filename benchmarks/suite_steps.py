@@ -9,7 +9,8 @@ the common steps do not fit gets as many runs as the others on a grid of its own
 makes steps of its own length, for instance, two step sizes of the clients, each with the server's
 default and with three times that. Those whose updates all get the same length, so that steps do not
 become shorter as gradients do, try each of these with a constant step and with one that falls to a
-tenth: twice as many runs. Runs that are finished are kept; started again, it goes on.
+tenth: twice as many runs. With ``--cross`` q-FFL, AFL and TERM try four values of their option at
+every step: 16 runs. Runs that are finished are kept; started again, it goes on.
 
     python benchmarks/suite_steps.py quick --seeds 3 --table docs/results/quick-steps.json
     python benchmarks/suite_steps.py laptop --seeds 3 --table docs/results/laptop-steps.json
@@ -27,6 +28,10 @@ tenth: twice as many runs. Runs that are finished are kept; started again, it go
         --margin 0.5 --table docs/results/family-steps.json
     python benchmarks/suite_steps.py family --datasets mnist --no-options \\
         --margin 0.5 --table docs/results/family-steps.json
+    python benchmarks/suite_steps.py family --datasets digits --seeds 2 --no-options --cross \\
+        --margin 0.5 --strategies qffl afl term --table docs/results/family-steps.json
+    python benchmarks/suite_steps.py family --datasets mnist --no-options --cross \\
+        --margin 0.5 --strategies qffl afl term --table docs/results/family-steps.json
     python benchmarks/suite_steps.py grid-settings --no-options --margin 0.5 \\
         --settings digits-10of10-one-class --strategies fedavg flamma flamma-plus \\
         --table docs/results/grid-steps.json --write src/flamma/experiments/suites/grid.toml
@@ -72,6 +77,16 @@ OPTIONS = {
     "flamma-memory": [MEAN_OF_MODELS],
 }
 
+
+CROSSED = {
+    "qffl": {"strategy.q": [0.01, 0.1, 0.5, 1.0]},
+    "afl": {"strategy.step": [0.001, 0.01, 0.1, 1.0]},
+    "term": {"strategy.t": [0.01, 0.1, 1.0, 5.0]},
+}
+"""How far a strategy is from the plain mean, to be tried with every step where that is asked for.
+
+The best step at one value says little of another: q sets how long the steps of q-FFL's server are.
+"""
 
 CLIENT_STEPS = {"training.learning_rate": [0.05, 0.1]}
 SCHEDULES = {"training.schedule": ["constant", {"name": "cosine", "floor": 0.1}]}
@@ -126,6 +141,8 @@ def choose(
     fitting = STEPS_IN_SETTINGS.get(tables["data"]["dataset"], IMAGE_STEPS)
     steps = options.steps or (fitting if asked.settings else STEPS)
     grid = own_steps.get(strategy, {"training.learning_rate": steps})
+    if options.cross:
+        grid, out = grid | CROSSED.get(strategy, {}), out / "crossed"
     tried = scored(tables, grid, out / "step", options.seeds)
     step = max(tried, key=score_of)["options"]
     at_best = with_settings(tables, step)
@@ -203,6 +220,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="how many, from 1000 on")
     parser.add_argument(
         "--no-options", action="store_true", help="choose step sizes only, with the suite's options"
+    )
+    parser.add_argument(
+        "--cross",
+        action="store_true",
+        help="every step with all of q-FFL's q, AFL's step, TERM's t",
     )
     parser.add_argument(
         "--margin", type=float, default=0.0, help="of scores so near the best, the smallest step's"

@@ -11,6 +11,7 @@ import pytest
 from flamma.cli import main
 from flamma.errors import InputFileError
 from flamma.experiments.compare import compare
+from flamma.experiments.config import make_config, with_settings
 from flamma.experiments.manifest import signed
 from flamma.experiments.published import (
     check_overlap,
@@ -186,3 +187,19 @@ def test_published_runs_are_those_of_the_suite_as_it_is(path):
     assert published
     others = [cell.folder for cell in published if now.get(cell.folder) != cell.config]
     assert others == []
+
+
+def test_the_suite_of_all_strategies_has_what_its_trials_chose():
+    trials = json.loads((ROOT / "docs/results/family-steps.json").read_text())
+    cells = read_suite("family").cells()
+    configs = {(cell.dataset, cell.split, cell.strategy): cell.config for cell in cells}
+    values: dict[str, set[float]] = {}
+    for found in trials:
+        config = configs[found["dataset"], found["split"], found["strategy"]]
+        assert make_config(with_settings(config.as_tables(), found["best"]["options"])) == config
+        for tried in found["tried"]:
+            for option, value in tried["options"].items():
+                if option.startswith("strategy."):
+                    values.setdefault(f"{found['strategy']}: {option}", set()).add(value)
+    assert values["qffl: strategy.q"] == {0.01, 0.1, 0.5, 1.0}
+    assert len(values["term: strategy.t"]) == len(values["afl: strategy.step"]) == 4
