@@ -23,6 +23,7 @@ from flamma.experiments.auditing.evidence import read_evidence
 from flamma.experiments.auditing.findings import Audit
 from flamma.experiments.auditing.sources import AuditSource, check_data, read_source
 from flamma.experiments.config import Config
+from flamma.experiments.config_checks import check_installed
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.job_worker import RunJob
 from flamma.experiments.jobs import OnProgress, Progress, do_jobs
@@ -164,6 +165,8 @@ def audit_source(
     """Carry out an audit in a directory, or what is left of it, and write what it found."""
     tried = choose_deviations(deviations)
     sizes = {cell.folder: count_counterfactuals(cell, clients, tried) for cell in source.cells}
+    for cell in source.cells:
+        check_installed(cell.config)
     check_data(source, data_dir)
     guard = RunFolder(folder)
     guard.lock()

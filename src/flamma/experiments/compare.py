@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flamma.errors import RunError
 from flamma.experiments.asked import asked_settings, in_python_terms
+from flamma.experiments.config_checks import check_installed
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.job_worker import RunJob
 from flamma.experiments.jobs import OnProgress, Progress, do_jobs
@@ -124,6 +125,8 @@ def compare_suite(
 ) -> Comparison:
     """Carry out a suite in a directory, or what is left of it, and write its tables."""
     cells = suite.cells()
+    for cell in cells:
+        check_installed(cell.config)
     guard = RunFolder(folder)
     guard.lock()
     try:

@@ -7,16 +7,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from flamma.errors import ConfigError, EmptyRunError, MissingExtraError, RunError
+from flamma.errors import ConfigError, EmptyRunError, RunError
 from flamma.experiments.config import OWN, Config, make_config, with_settings
+from flamma.experiments.config_checks import check_installed
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.own import NOTHING_OWN, OwnParts
 from flamma.experiments.presented import PresentedResult
 from flamma.experiments.run import Run, run_config
 from flamma.experiments.scratch import ScratchFolder
+from flamma.extras import require
 from flamma.files import write_atomically
 from flamma.records import RoundRecord
 from flamma.types import ScoreKind
@@ -103,6 +106,7 @@ def tune_config(
 
     for name in _names(grid, config):  # all that cannot be set is said before the first trial
         make_config(with_settings(config.as_tables(), {name: _first(name, grid)}))
+    check_installed(config)
     guard = RunFolder(folder)
     guard.lock()
     try:
@@ -282,8 +286,5 @@ def _score(records: Sequence[RoundRecord], objective: Objective) -> float | None
 
 
 def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise MissingExtraError("tuning", "tune") from None
-    return optuna
+    require("tuning", "optuna")
+    return import_module("optuna")
