@@ -186,6 +186,14 @@ print(repr(table)), table._repr_html_()
 flamma.FederatedClassifier(rounds=2, clients=2).fit([[0.0, 1.0], [1.0, 0.0]] * 40, [0, 1] * 40)
 """
 
+LISTS = """
+import json, sys
+from flamma.cli import main
+for kind in json.loads(sys.argv[1]):
+    for form in [], ["--json"], ["--options"], ["--options", "--json"]:
+        assert main(["list", kind, *form]) == 0, (kind, form)
+"""
+
 
 class Checks:
     """Counts what passed, and says at once what did not."""
@@ -311,11 +319,12 @@ def check_helps_and_lists(checks: Checks, extras: list[str], home: Path) -> None
     listed = json.loads(flamma(["list", "--json"], home).stdout or "{}")
     checks.check("flamma list --json", "" if listed else "no JSON")
     asked += [["list"], ["list", "--options"], ["list", "--options", "--json"]]
-    asked += [["list", kind] for kind in listed]
     asked += [["--version"], ["doctor"], ["data", "list"]]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for words, done in zip(asked, pool.map(lambda w: flamma(w, home), asked), strict=True):
             checks.check(f"flamma {' '.join(words)}", ends_well(done))
+    done = python(LISTS, home, json.dumps(list(listed)))
+    checks.check("flamma list, every kind", ends_well(done) or ("" if done.stdout else "nothing"))
     needed = {"flower": ("engines", "flower"), "wandb": ("trackers", "wandb")}
     for extra, (kind, name) in needed.items():
         line = listed.get(kind, {}).get(name, "")
