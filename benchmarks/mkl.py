@@ -21,8 +21,8 @@ import time
 import numpy as np
 import torch
 
+from flamma.experiments.presented import text_table
 from flamma.models import build_model
-from flamma.reports.tables import text_table
 from flamma.training import TorchTrainer
 from flamma.types import LocalTask
 

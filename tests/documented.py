@@ -8,6 +8,8 @@ line that starts with ``flamma:``. Comments steer it:
 ``<!-- docs: skip REASON -->``      the next block is not run
 ``<!-- docs: figures -->``          numbers in the next block depend on the processor, the marks of
                                     the best with them: any number will do
+``<!-- docs: needs EXTRA ... -->``  the next block, and commands named between, need these extras;
+                                    `make installed` leaves them out where they are missing
 ``<!-- docs: file NAME -->``        the next block, of any language, is written to that file first
 ``<!-- docs: run COMMAND -->``      a command that the page does not show
 ``<!-- docs: finally COMMAND -->``  a command that runs at the end, even if one before it failed
@@ -23,9 +25,9 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -37,7 +39,7 @@ PAGES = [
 QUICK = ("flamma game ", "flamma list")
 """Commands that need neither a dataset nor more than a moment: these run in every test run."""
 
-COMMENT = re.compile(r"<!-- docs: (skip|figures|file|run|finally)\b ?(.*?) ?-->")
+COMMENT = re.compile(r"<!-- docs: (skip|figures|needs|file|run|finally)\b ?(.*?) ?-->")
 PART = re.compile(
     rf"^{COMMENT.pattern}$|^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -55,6 +57,7 @@ class Step:
     file: str = ""
     figures: bool = False
     last: bool = False
+    needs: tuple[str, ...] = ()
 
     @property
     def quick(self) -> bool:
@@ -72,23 +75,39 @@ def steps(page: Path) -> list[Step]:
     """Return what a page does, in order."""
     found: list[Step] = []
     skip, figures, file = False, False, ""
+    needs: tuple[str, ...] = ()
     for part in PART.finditer(page.read_text(encoding="utf-8")):
         verb, word, body = part[1], part[2], part["body"]
         if verb == "skip":
             skip = True
         elif verb == "figures":
             figures = True
+        elif verb == "needs":
+            needs = tuple(word.split())
         elif verb == "file":
             file = word
         elif verb:
-            found.append(Step(page, word, last=verb == "finally"))
+            found.append(Step(page, word, last=verb == "finally", needs=needs))
         else:
             if file:
                 found.append(Step(page, "", body, file))
             elif part["language"] == "console" and not skip:
-                found += _commands(page, body, figures)
-            skip, figures, file = False, False, ""
+                found += [replace(s, needs=needs) for s in _commands(page, body, figures)]
+            skip, figures, file, needs = False, False, "", ()
     return sorted(found, key=lambda step: step.last)
+
+
+def python_examples(page: Path, extras: Collection[str]) -> str:
+    """Return the Python blocks of a page that need no other extras than these."""
+    found, needs = [], ""
+    for part in PART.finditer(page.read_text(encoding="utf-8")):
+        if part[1] == "needs":
+            needs = part[2]
+        elif not part[1]:
+            if part["language"] == "python" and set(needs.split()) <= set(extras):
+                found.append(part["body"])
+            needs = ""
+    return "\n".join(found)
 
 
 def _commands(page: Path, block: str, figures: bool) -> list[Step]:
@@ -132,12 +151,15 @@ def perform(step: Step, folder: Path) -> tuple[str, int]:
 
 
 @contextmanager
-def session(page: Path, folder: Path) -> Iterator[Iterator[tuple[Step, str, int]]]:
+def session(
+    page: Path, folder: Path, extras: Collection[str] | None = None
+) -> Iterator[Iterator[tuple[Step, str, int]]]:
     """Follow a page: each step with what it printed and its exit code.
 
-    Steps that are to run at the end do so however the session ends.
+    Steps that are to run at the end do so however the session ends. Steps that need other
+    ``extras`` than these are left out; by default all are there.
     """
-    todo = steps(page)
+    todo = [step for step in steps(page) if extras is None or set(step.needs) <= set(extras)]
     try:
         yield ((step, *perform(step, folder)) for step in todo if not step.last)
     finally:

@@ -16,13 +16,6 @@ class InputFileError(FlammaError):
 class MissingExtraError(FlammaError):
     """A feature needs an optional package that is not installed."""
 
-    def __init__(self, feature: str, extra: str) -> None:
-        # No name of an index: the package called flamma there is somebody else's.
-        super().__init__(
-            f"{feature} needs an optional part: pip install '.[{extra}]' in FLamma's checkout, or "
-            f"'WHEEL[{extra}]' with the wheel it came from."
-        )
-
 
 class DataError(FlammaError):
     """Data cannot be had, are damaged, or cannot be split as asked."""

@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from flamma.errors import ConfigError, FlammaError
+from flamma.extras import extra_of, missing_extra
 from flamma.names import quoted, unknown
 from flamma.options import convert, options_of, read_options, takes_anything
 
@@ -61,7 +62,12 @@ class Registry(Generic[Entry]):
             if not isinstance(found, str):
                 return found
             module, _, attribute = found.partition(":")
-            return cast(Entry, getattr(import_module(module), attribute))
+            try:
+                return cast(Entry, getattr(import_module(module), attribute))
+            except ModuleNotFoundError as error:
+                if error.name and extra_of(error.name):
+                    raise missing_extra(f"the {self.kind} {name}", error.name) from error
+                raise
         theirs = self._theirs()
         if name in theirs:
             return self._loaded(theirs[name])
@@ -150,7 +156,7 @@ class Registry(Generic[Entry]):
         for name in self:
             try:
                 options = options_of(cast(Callable[..., Any], self[name]))
-            except FlammaError:  # what another package broke has no options
+            except FlammaError:  # it needs a missing extra, or another package broke it
                 continue
             for option in options:
                 owners.setdefault(option, []).append(name)

@@ -39,7 +39,7 @@ def test_text_has_every_topic(capsys):
     lines = capsys.readouterr().out.splitlines()
     topics = [line for line in lines if line and line[0].isalpha() and " " not in line]
     assert topics == [
-        *("flamma", "python", "packages", "processor", "compiler", "lanes", "devices"),
+        *("extras", "flamma", "python", "packages", "processor", "compiler", "lanes", "devices"),
         *("memory", "disk", "data", "environment"),
     ]
 

@@ -10,7 +10,8 @@ import pytest
 from engines.flower.loopback import LoopGrid, partitions
 from flamma.clients.behaviours import BEHAVIOURS
 from flamma.data import site_data
-from flamma.engines.flower.conduct import NOTES_VARIABLE, site_conduct
+from flamma.engines.flower.conduct import site_conduct
+from flamma.engines.flower.environment import NOTES_VARIABLE
 from flamma.engines.flower.messages import Order
 from flamma.engines.flower.server_app import serve
 from flamma.engines.flower.site import Site

@@ -13,8 +13,8 @@ from engines.test_behaviours import SITES, assert_same, served
 from flamma.clients.behaviours.notes import KEPT, NotesInFiles
 from flamma.data import site_data
 from flamma.engines.flower import codec, keeping
+from flamma.engines.flower.environment import KEPT_VARIABLE
 from flamma.engines.flower.final_model import RUNS_AT_SITE
-from flamma.engines.flower.keeping import KEPT_VARIABLE
 from flamma.experiments import checkpoint
 from flamma.experiments.run import resume, run
 from flamma.seeding import stream

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -443,7 +444,7 @@ def test_an_exported_graph_scales_pictures_as_predict_does(tmp_path, standardise
 
 
 def test_onnx_without_its_packages_is_one_sentence(done, tmp_path, monkeypatch):
-    monkeypatch.setattr(predicting.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(MissingExtraError, match=r"pip install '\.\[onnx\]'"):
         done.save(tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()

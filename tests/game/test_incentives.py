@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from games import exact_games, floats, scale
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from flamma.game import (
@@ -192,7 +192,7 @@ def own_part(game, i, gamma):
     return float(server_utility(alone, gamma, best_response(alone, gamma)))
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.filter_too_much])
 @given(exact_games(), st.sampled_from([0.0, 0.15]))
 def test_with_a_given_price_every_client_alone_costs_the_server_something(exact, floor):
     game = floats(exact).replace(decay_bounds=(floor, 1))

@@ -389,7 +389,7 @@ def test_without_the_extra_a_run_still_ends_well(tmp_path, capsys, monkeypatch):
     assert main(["run", *small, "--out", str(tmp_path / "run"), "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["finished"] is True
-    assert "no report: an HTML report needs an optional part" in said.err
+    assert "no report: an HTML report needs the extra report" in said.err
     assert not (tmp_path / "run" / "report.html").exists()
     pages.plotly.cache_clear()
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from flamma.errors import DivergedError, FlammaError
+from flamma.extras import extra_of, missing_extra, require
 from flamma.names import printable
 
 MOST_MESSAGE = 2000
@@ -45,9 +46,10 @@ def _call(given: list[str]) -> int:
         options.arguments = given
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
+            require("this command", *getattr(options, "needs", ()))
             code: int | None = options.run(options)
         return code or 0
-    except (FlammaError, KeyboardInterrupt, OSError, MemoryError) as error:
+    except (FlammaError, ImportError, KeyboardInterrupt, OSError, MemoryError) as error:
         if getattr(options, "verbose", False) and not isinstance(error, KeyboardInterrupt):
             traceback.print_exc()
         return _failed(*_explained(error))
@@ -62,6 +64,8 @@ def _explained(error: BaseException) -> tuple[int, str]:
             return 1, str(error)
         case FlammaError():
             return 2, str(error)
+        case ModuleNotFoundError(name=str(name)) if extra_of(name):
+            return 2, str(missing_extra("this", name))
         case Interrupted():
             return 130, f"interrupted; {error}"
         case KeyboardInterrupt():

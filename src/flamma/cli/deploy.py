@@ -14,6 +14,7 @@ from flamma.cli.flags import FLAGS, add_settings, settings
 from flamma.cli.interrupts import goes_on_by, resuming
 from flamma.cli.live import Loudness, duration, loudness
 from flamma.cli.parser import Parser
+from flamma.extras import DEPLOYMENT_MODULES
 
 EXAMPLES = """\
 on this machine, to try it:
@@ -53,6 +54,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         description="Make, start and use a federation of real sites, on Flower's network.",
         epilog=EXAMPLES,
     )
+    deploy.set_defaults(needs=DEPLOYMENT_MODULES)
     verbs = deploy.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _register_init(verbs)
     _register_hosts(verbs)

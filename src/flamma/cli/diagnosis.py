@@ -17,6 +17,7 @@ import flamma
 from flamma.cli.installation import installed_as
 from flamma.distribution import DISTRIBUTION
 from flamma.errors import FlammaError
+from flamma.extras import PURPOSES, install_command, missing_packages
 
 FactTable = dict[str, Any]
 
@@ -42,6 +43,7 @@ SHARED_MEMORY = Path("/dev/shm")
 def diagnosis(data_dir: Path | None = None) -> dict[str, FactTable]:
     """Return what is known of this machine, by topic; what cannot be found out says why."""
     topics: dict[str, Callable[[], FactTable]] = {
+        "extras": extras,
         "flamma": lambda: {"version": flamma.__version__, "installed": installed_as()},
         "python": _python,
         "packages": packages,
@@ -71,6 +73,21 @@ def _python() -> FactTable:
         "executable": sys.executable,
         "system": platform.platform(),
     }
+
+
+def extras() -> FactTable:
+    """Return of each extra what it is for, the packages that are missing, and how to install it."""
+    version(DISTRIBUTION)  # whose metadata name the extras
+    found: FactTable = {}
+    for extra, purpose in PURPOSES.items():
+        missing, install = missing_packages(extra), install_command(extra)
+        found[extra] = {
+            "purpose": purpose,
+            "complete": not missing,
+            "missing": missing,
+            "install": install,
+        }
+    return found
 
 
 def packages() -> FactTable:

@@ -49,7 +49,10 @@ def run_doctor(options: argparse.Namespace) -> None:
         print(topic)
         for name, value in facts.items():
             print(f"  {_label(name):<20}  {_text(name, value)}")
-    print("\n" + ("\n".join(f"- {text}" for text in amiss) or "Nothing is amiss."))
+    print("\n" + "\n".join([f"- {text}" for text in amiss] or ["Nothing is wrong with the core."]))
+    extras = found["extras"].items()
+    if missing := [name for name, extra in extras if name != "error" and extra["missing"]]:
+        print(f"Extras that are not installed (see above): {', '.join(missing)}.")
 
 
 def problems(found: dict[str, dict[str, Any]]) -> list[str]:
@@ -80,6 +83,9 @@ def _text(name: str, value: Any) -> str:
 
     if value is None or value == []:
         return "none"
+    if isinstance(value, dict):
+        missing = f"missing {', '.join(value['missing'])}: {value['install']}"
+        return f"{value['purpose']:<46}{'complete' if value['complete'] else missing}"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.errors import DataError, MissingExtraError
+from flamma.errors import DataError
+from flamma.extras import require
 from flamma.tasks.labels import whole_labels
 from flamma.types import Ints
 
@@ -122,11 +123,10 @@ def read_parquet(path: Path, options: PictureOptions) -> tuple[Pixels, Ints]:
 
     An image is an encoded picture: bytes, or a struct with the field ``bytes``.
     """
-    try:
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise MissingExtraError("reading parquet files", "parquet") from None
+    require("reading parquet files", "pyarrow")
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
     try:
         with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             missing = {IMAGE_COLUMN, LABEL_COLUMN} - set(file.schema_arrow.names)

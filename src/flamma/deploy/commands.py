@@ -12,7 +12,7 @@ from flamma.deploy.hosts import LOOPBACK_NAMES, SITE, Host, ServerHost, SiteHost
 from flamma.deploy.liveness import SIGNS_FILE
 from flamma.deploy.logs import event_environment
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
-from flamma.errors import MissingExtraError
+from flamma.extras import missing_extra
 
 DATABASE_FILE = "superlink.db"
 """The SuperLink's database, in the server's state."""
@@ -138,5 +138,5 @@ def script(name: str) -> str:
     """
     path = Path(sysconfig.get_path("scripts")) / name
     if not path.exists():
-        raise MissingExtraError("a deployed federation", "flower")
+        raise missing_extra("a deployed federation", "flwr")
     return str(path)

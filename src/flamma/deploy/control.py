@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from flamma.deploy.commands import no_http_proxy
 from flamma.deploy.hosts import ServerHost, read_server
 from flamma.deploy.keys import public_key_bytes
-from flamma.errors import DeployError, MissingExtraError
+from flamma.errors import DeployError
 from flamma.files import write_atomically
 
 if TYPE_CHECKING:
@@ -74,11 +74,9 @@ class Control:
     """A connection to the SuperLink of this host; a context manager."""
 
     def __init__(self, host: ServerHost) -> None:
-        try:
-            from flwr.supercore.control import ControlHttpClient
-            from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-        except ImportError:
-            raise MissingExtraError("a deployed federation", "flower") from None
+        from flwr.supercore.control import ControlHttpClient
+        from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
         self.host = host
         try:
             certificate = host.authority.read_bytes()

@@ -13,6 +13,7 @@ from flamma.deploy.hosts import HOST, ServerHost, read_server
 from flamma.errors import ConfigError, DeployError
 from flamma.experiments.engine import Assignment, NetworkEngine
 from flamma.experiments.folder import RunFolder
+from flamma.extras import DEPLOYMENT_MODULES
 from flamma.types import Inputs, Targets
 
 
@@ -52,6 +53,7 @@ class Deployment(NetworkEngine):
 
     name: ClassVar[str] = "deployment"
     summary: ClassVar[str] = "the sites of a federation made by flamma deploy"
+    needs: ClassVar[tuple[str, ...]] = DEPLOYMENT_MODULES
     clients_hold_data: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flamma.deploy.hosts import LOOPBACK_NAMES
-from flamma.errors import DeployError, MissingExtraError
+from flamma.errors import DeployError
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -159,10 +159,8 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:
-    try:
-        from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError:
-        raise MissingExtraError("making keys", "flower") from None
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     return ec.generate_private_key(ec.SECP384R1())
 
 

@@ -8,7 +8,9 @@ from flamma.clients.behaviours import assign
 from flamma.errors import ConfigError
 from flamma.experiments.private import check_private
 from flamma.experiments.tables import OWN
+from flamma.extras import require
 from flamma.names import quoted, unknown
+from flamma.privacy import require_accountant
 from flamma.tasks import metric_names
 from flamma.training.table import TrainingConfig
 
@@ -33,6 +35,16 @@ def check_config(config: Config) -> None:
     _check_augmentation(config)
     _check_strategy(config)
     _check_clock(config)
+
+
+def check_installed(config: Config) -> None:
+    """Refuse to carry out a configuration whose optional packages are missing.
+
+    Without them a configuration can still be read, such as that of a finished run.
+    """
+    require(f"the engine {config.engine.name}", *config.engine.needs)
+    if config.privacy.is_on:
+        require_accountant()
 
 
 def _check_numbers(config: Config) -> None:

@@ -83,6 +83,8 @@ class Engine(ABC):
         Whether the clients are functions in our own processes: only then can their data be pooled.
     gives_behaviours : bool
         Whether clients behave as the configuration's table ``[behaviours]`` says.
+    needs : tuple of str
+        The modules that it runs on, which may be missing; a run checks them.
     clients_hold_data : bool
         Whether the clients bring the data, so that a run needs none.
     """
@@ -92,6 +94,7 @@ class Engine(ABC):
 
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
+    needs: ClassVar[tuple[str, ...]] = ()
     controls_clients: ClassVar[bool] = False
     gives_behaviours: ClassVar[bool] = False
     clients_hold_data: ClassVar[bool] = False

@@ -16,6 +16,7 @@ from flamma.data.splits import SPLITS
 from flamma.errors import FlammaError
 from flamma.experiments.callbacks import CALLBACKS, TRACKERS
 from flamma.experiments.engine import ENGINES
+from flamma.extras import extra_of, install_command, is_installed
 from flamma.metrics import METRICS
 from flamma.models.registry import MODELS
 from flamma.options import Option, describe_type, options_of, toml_value
@@ -65,11 +66,12 @@ class Part:
                 continue
 
     def lines(self) -> dict[str, str]:
-        """Return one line on every entry; one that cannot be loaded says why."""
+        """Return one line on every entry; one that cannot be used here says why."""
         found = {}
         for name in self.registry:
             try:
-                found[name] = describe_entry(self.registry[name])
+                entry = self.registry[name]
+                found[name] = describe_entry(entry) + missing_note(entry)
             except FlammaError as error:
                 found[name] = str(error)
         return found
@@ -105,6 +107,16 @@ def describe_entry(entry: Any) -> str:
             return str(told)
     line = (entry.__doc__ or "").strip().partition("\n")[0]
     return str(line.removeprefix("Return ").replace("``", "").rstrip("."))
+
+
+def missing_note(entry: Any) -> str:
+    """Return what to install before an entry can be used, in parentheses; empty if nothing."""
+    for module in getattr(entry, "needs", ()):
+        if not is_installed(module):
+            extra = extra_of(module)
+            how = f"extra {extra}: {install_command(extra)}" if extra else f"package {module}"
+            return f" (needs the {how})"
+    return ""
 
 
 def own_options(entry: Callable[..., Any]) -> Mapping[str, Option]:

@@ -9,9 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flamma.errors import MissingExtraError, RunError
+from flamma.errors import RunError
 from flamma.experiments.progress_bar import NotebookHtml, in_notebook
 from flamma.experiments.scratch import ScratchFolder
+from flamma.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,11 +60,8 @@ class PresentedResult:
         MissingExtraError
             If pandas is not installed.
         """
-        try:
-            pandas = import_module("pandas")
-        except ImportError:
-            raise MissingExtraError("a frame", "pandas") from None
-        return pandas.DataFrame.from_records(self._records())
+        require("a frame", "pandas")
+        return import_module("pandas").DataFrame.from_records(self._records())
 
     def plot(self) -> Figure:
         """Return the report's own picture as a figure of matplotlib.

@@ -13,6 +13,7 @@ from flamma.experiments.callbacks.base import Callback, OnRound
 from flamma.experiments.callbacks.dispatch import Callbacks
 from flamma.experiments.callbacks.recorded import resumed_callbacks
 from flamma.experiments.config import OWN, Config, UnregisteredStrategy
+from flamma.experiments.config_checks import check_installed
 from flamma.experiments.engine import Assignment
 from flamma.experiments.folder import FINITE, RunFolder, free_folder
 from flamma.experiments.given import given_model
@@ -289,9 +290,10 @@ def _assignment(
 
 
 def _execute(assignment: Assignment) -> Run:
-    path = assignment.folder.path
+    path, config = assignment.folder.path, assignment.config
+    check_installed(config)
     with assignment.callbacks.until_end(lambda: Run.load(path)):
-        assignment.config.engine.execute(assignment)
+        config.engine.execute(assignment)
     done = replace(Run.load(path), known_model=assignment.model)
     finite = done.about.get(FINITE) is not False
     check_trained(done.history, str(path), done.config.training.learning_rate, finite)

@@ -7,17 +7,19 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from flamma.errors import ConfigError, DivergedError, EmptyRunError, MissingExtraError, RunError
+from flamma.errors import ConfigError, DivergedError, EmptyRunError, RunError
 from flamma.experiments.config import OWN, Config, make_config, with_settings
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.own import NOTHING_OWN, OwnParts
 from flamma.experiments.presented import PresentedResult
 from flamma.experiments.run import Run, run_config
 from flamma.experiments.scratch import ScratchFolder
+from flamma.extras import require
 from flamma.files import write_atomically
 from flamma.records import RoundRecord
 from flamma.types import ScoreKind
@@ -300,8 +302,5 @@ def _score(records: Sequence[RoundRecord], objective: Objective) -> float | None
 
 
 def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise MissingExtraError("tuning", "tune") from None
-    return optuna
+    require("tuning", "optuna")
+    return import_module("optuna")

@@ -13,6 +13,7 @@ from flamma.data.datasets import DATASETS, check_fetched
 from flamma.data.federated import FederatedData
 from flamma.errors import ConfigError
 from flamma.experiments.config import OWN, Config
+from flamma.experiments.config_checks import check_installed
 from flamma.experiments.own import NOTHING_OWN, OwnParts
 from flamma.experiments.world import check_validation
 from flamma.models import build_model, check_model
@@ -53,6 +54,7 @@ def check_runnable(
 
     models, starts, devices = {}, set(), set()
     for config in configs:
+        check_installed(config)
         data = config.data
         if config.engine.clients_hold_data:
             continue

@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from flamma.errors import MissingExtraError
+from flamma.extras import require
 
 if TYPE_CHECKING:
     from flamma.engines.flower.messages import MessageError as MessageError
@@ -36,10 +36,5 @@ _LATE = {
 def __getattr__(name: str) -> Any:
     if name not in _LATE:
         raise AttributeError(f"module 'flamma.flower' has no attribute {name!r}")
-    try:
-        module = import_module(_LATE[name])
-    except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] == "flwr":
-            raise MissingExtraError("flamma.flower", "flower") from error
-        raise
-    return getattr(module, name)
+    require("flamma.flower", "flwr")
+    return getattr(import_module(_LATE[name]), name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import tempfile
 import warnings
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.errors import FlammaError, MissingExtraError
+from flamma.errors import FlammaError
+from flamma.extras import require
 from flamma.models.own import as_taken
 
 if TYPE_CHECKING:
@@ -96,8 +96,7 @@ def onnx_model(module: nn.Module, samples: NDArray[Any], metadata: Mapping[str, 
     """
     import torch
 
-    if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript")):
-        raise MissingExtraError("an ONNX file", "onnx")
+    require("an ONNX file", "onnx", "onnxscript")
     example = as_taken(module.eval(), torch.tensor(samples))
     try:
         with _quiet():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from flamma.errors import MissingExtraError
+from flamma.extras import require
 
 ORDERS = [1 + 2.0 ** (k / 4) for k in range(-48, 81)]
 """The orders among which the best is sought: wide enough for any noise in use."""
@@ -25,10 +25,9 @@ def require_accountant() -> Any:
     MissingExtraError
         If Opacus is not installed.
     """
-    try:
-        from opacus.accountants.analysis import rdp
-    except ImportError:
-        raise MissingExtraError("differential privacy", "privacy") from None
+    require("differential privacy", "opacus")
+    from opacus.accountants.analysis import rdp
+
     return rdp
 
 

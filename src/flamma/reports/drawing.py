@@ -6,7 +6,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flamma.errors import FlammaError, MissingExtraError
+from flamma.errors import FlammaError
+from flamma.extras import require
 from flamma.files import write_atomically
 from flamma.reports.palette import DASHES, Look
 
@@ -35,10 +36,9 @@ def check_picture_name(path: Path) -> None:
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure, or say how to install what draws it."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("drawing a picture", "report") from None
+    require("drawing a picture", "matplotlib")
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), layout="constrained")
 
 

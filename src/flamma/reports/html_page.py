@@ -12,8 +12,9 @@ from importlib.resources import files
 from pathlib import Path
 
 import flamma
-from flamma.errors import MissingExtraError, RunError
+from flamma.errors import RunError
 from flamma.experiments.folder import CONFIG, ROUNDS
+from flamma.extras import require
 from flamma.files import write_atomically
 from flamma.reports.document import Document
 from flamma.reports.palette import DASHES, SERIES, SHAPES
@@ -105,10 +106,8 @@ def as_json(document: Document) -> str:
 @cache
 def plotly() -> str:
     """Return plotly.js, or say how to install what brings it."""
-    try:
-        text = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
-    except (ModuleNotFoundError, FileNotFoundError):
-        raise MissingExtraError("an HTML report", "report") from None
+    require("an HTML report", "plotly")
+    text = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
     return text.replace("\r\n", "\n")
 
 

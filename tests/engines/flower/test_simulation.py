@@ -242,9 +242,11 @@ def test_an_evaluation_says_over_how_many_it_is(troubled):
 
 
 def test_without_flower_it_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(simulation.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install '\.\[flower\]'"):
-        run(SMALL, out=tmp_path / "run", engine__name="flower")
+    for module in ("flwr", "ray"):
+        with monkeypatch.context() as hidden:
+            hidden.setitem(sys.modules, module, None)
+            with pytest.raises(MissingExtraError, match=r"pip install '\.\[flower\]'"):
+                run(SMALL, out=tmp_path / "run", engine__name="flower")
     assert not (tmp_path / "run").exists()
 
 

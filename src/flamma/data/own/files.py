@@ -23,7 +23,8 @@ from flamma.data.pictures import (
     read_folder,
     read_parquet,
 )
-from flamma.errors import DataError, MissingExtraError
+from flamma.errors import DataError
+from flamma.extras import require
 from flamma.names import quoted
 
 LARGEST_FILE_BYTES = 4 * 1024**3
@@ -100,10 +101,9 @@ def gathered_pictures(folder: Path, options: PictureOptions) -> GatheredSamples:
 
 def parquet_columns(path: Path, options: PictureOptions) -> dict[str, Any]:
     """Return the columns of a parquet file; encoded pictures in ``image`` are decoded."""
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise MissingExtraError("reading parquet files", "parquet") from None
+    require("reading parquet files", "pyarrow")
+    import pyarrow.parquet as parquet
+
     try:
         with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             names = file.schema_arrow.names

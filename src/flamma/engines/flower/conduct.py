@@ -14,12 +14,10 @@ import numpy as np
 from flamma.clients.behaviours import Behaviour, Notes, assign
 from flamma.clients.behaviours.notes import NotesInFiles
 from flamma.clients.behaviours.truth import groups_of
+from flamma.engines.flower.environment import NOTES_VARIABLE
 from flamma.engines.flower.payload import read_configuration
 from flamma.errors import ConfigError
 from flamma.types import Inputs, Params, Targets
-
-NOTES_VARIABLE = "FLAMMA_FLOWER_NOTES"
-"""The environment variable that tells the clients of a simulation where their notes are kept."""
 
 Memory = MutableMapping[str, Any]
 """What a client keeps from one message to the next: a measured cost, a lanes plan, a note."""

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+KEPT_VARIABLE = "FLAMMA_FLOWER_KEPT"
+"""The environment variable that tells the clients of a simulation where they keep vectors."""
+
+NOTES_VARIABLE = "FLAMMA_FLOWER_NOTES"
+"""The environment variable that tells the clients of a simulation where their notes are kept."""
+
 OFFLINE_ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",

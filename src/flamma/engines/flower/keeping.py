@@ -12,12 +12,10 @@ from pathlib import Path
 from flamma.clients.behaviours import Notes
 from flamma.clients.behaviours.notes import KEPT, NotesInFiles
 from flamma.engines.flower.conduct import Memory, NotesInMemory
+from flamma.engines.flower.environment import KEPT_VARIABLE
 from flamma.engines.flower.final_model import remove_old_runs
 from flamma.engines.flower.messages import MessageError, Order
 from flamma.engines.flower.payload import read_configuration
-
-KEPT_VARIABLE = "FLAMMA_FLOWER_KEPT"
-"""The environment variable that tells the clients of a simulation where they keep vectors."""
 
 SITE_STATE = "state"
 """The folder beside ``site.toml`` with what outlives a restart of the site."""

@@ -8,7 +8,6 @@ run directory. However this process ends, the child and Ray's processes end with
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import shutil
@@ -25,11 +24,9 @@ from typing import IO, ClassVar
 import psutil
 
 from flamma.clients.behaviours.notes import KEPT, NOTES
-from flamma.engines.flower.conduct import NOTES_VARIABLE
-from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
+from flamma.engines.flower.environment import KEPT_VARIABLE, NOTES_VARIABLE, OFFLINE_ENVIRONMENT
 from flamma.engines.flower.handover import DATA_VARIABLE, hand_over
-from flamma.engines.flower.keeping import KEPT_VARIABLE
-from flamma.errors import ConfigError, MissingExtraError, RunError
+from flamma.errors import ConfigError, RunError
 from flamma.experiments.callbacks.base import OnRound
 from flamma.experiments.callbacks.recorded import record_callbacks
 from flamma.experiments.engine import Assignment, NetworkEngine
@@ -55,6 +52,7 @@ class FlowerSimulation(NetworkEngine):
 
     name: ClassVar[str] = "flower"
     summary: ClassVar[str] = "Flower's simulation, with clients in Ray's processes"
+    needs: ClassVar[tuple[str, ...]] = ("flwr", "ray")
     gives_behaviours: ClassVar[bool] = True
 
     def execute(self, assignment: Assignment) -> None:
@@ -62,8 +60,6 @@ class FlowerSimulation(NetworkEngine):
 
         Raises
         ------
-        MissingExtraError
-            If Flower or Ray are not installed.
         RunError
             If the simulation ends before the run does.
         """
@@ -72,8 +68,6 @@ class FlowerSimulation(NetworkEngine):
 
 def simulate(assignment: Assignment, client_app: str = CLIENT_APP) -> None:
     """Do what ``FlowerSimulation.execute`` does, with any ClientApp that takes our messages."""
-    if importlib.util.find_spec("flwr") is None or importlib.util.find_spec("ray") is None:
-        raise MissingExtraError("--engine flower", "flower")
     if assignment.model is not None:
         raise ConfigError(
             "a model of your own must have a name where clients are other processes: give it an "

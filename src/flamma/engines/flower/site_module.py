@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flamma.engines.flower.keeping import KEPT_VARIABLE
+from flamma.engines.flower.environment import KEPT_VARIABLE
 from flamma.errors import ConfigError
 from flamma.experiments.config import Config
 

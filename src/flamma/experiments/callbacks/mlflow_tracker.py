@@ -37,8 +37,7 @@ class MLflow(Tracker):
     _client: Any = field(default=None, init=False, repr=False)
     _run: str = field(default="", init=False, repr=False)
 
-    package: ClassVar[str] = "mlflow"
-    extra: ClassVar[str] = "mlflow"
+    needs: ClassVar[tuple[str, ...]] = ("mlflow",)
 
     def open(self, run: Path, config: Mapping[str, str]) -> int:
         """Begin a run of MLflow's, or go on with the one of this run directory."""

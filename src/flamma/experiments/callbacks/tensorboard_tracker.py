@@ -24,8 +24,7 @@ class TensorBoard(Tracker):
     folder: str = ""
     _writer: Any = field(default=None, init=False, repr=False)
 
-    package: ClassVar[str] = "tensorboard"
-    extra: ClassVar[str] = "tensorboard"
+    needs: ClassVar[tuple[str, ...]] = ("tensorboard",)
 
     def open(self, run: Path, config: Mapping[str, str]) -> int:
         """Begin an event file; TensorBoard drops what earlier ones have of the same rounds."""

@@ -7,15 +7,14 @@ derived from :class:`Tracker` whose parameters all have defaults.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flamma.errors import MissingExtraError
 from flamma.experiments.callbacks.base import Callback, RunStart
 from flamma.experiments.folder import ABOUT, RunFolder
+from flamma.extras import require
 from flamma.metrics import usable
 from flamma.options import toml_value
 from flamma.records import RoundRecord
@@ -45,17 +44,15 @@ class Tracker(Callback):
 
     Attributes
     ----------
-    package, extra : str
-        The package that it writes with, and the extra of FLamma that brings it.
+    needs : tuple of str
+        The modules that it writes with, which may be missing.
     """
 
     essential: ClassVar[bool] = False
-    package: ClassVar[str] = ""
-    extra: ClassVar[str] = ""
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        if self.package and importlib.util.find_spec(self.package) is None:
-            raise MissingExtraError(f"the tracker {self.extra}", self.extra)
+        require(f"the tracker {type(self).__name__}", *self.needs)
 
     def on_start(self, start: RunStart) -> None:
         """Open the log and write the configuration, and the rounds that are not in it yet."""

@@ -29,8 +29,7 @@ class WeightsAndBiases(Tracker):
     project: str = "flamma"
     _run: Any = field(default=None, init=False, repr=False)
 
-    package: ClassVar[str] = "wandb"
-    extra: ClassVar[str] = "wandb"
+    needs: ClassVar[tuple[str, ...]] = ("wandb",)
 
     def open(self, run: Path, config: Mapping[str, str]) -> int:
         """Begin a run of theirs; one that goes on has the same id, and all its rounds again."""
