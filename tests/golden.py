@@ -3,7 +3,9 @@
     python tests/golden.py            # print every row that differs; exit code 1 if one does
     python tests/golden.py --write    # write golden.json: the commit names the reason and the rows
 
-A row of a run has the SHA-256 of its final weights and that of ``clients.csv``, which covers the
+A row of a suite has the hash of the texts of all its runs' configurations, which are the runs'
+identities. A row of a run has the SHA-256 of its final weights and that of ``clients.csv``, which
+covers the
 clients' personal models. All runs train in lanes, so the hashes are those of every machine.
 """
 
@@ -24,10 +26,12 @@ import numpy as np
 
 import flamma
 from flamma.aggregators import AGGREGATORS
+from flamma.experiments.suite import read_suite, suite_names
 from flamma.game import Game, solve
 from flamma.records import RoundRecord
 from flamma.strategies import STRATEGIES
 
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 FILE = Path(__file__).with_name("golden.json")
 
 COMMON: dict[str, Any] = {
@@ -110,7 +114,9 @@ def all_rows() -> dict[str, Callable[[Path], str]]:
         "flamma-honest with two deviating clients": honest,
     }
     rows = {name: partial(trained, table=table) for name, table in tables.items()}
-    return {"games": games, "resumed after round 3": resumed, **rows}
+    suites = [*suite_names(), *sorted(BENCHMARKS.glob("*.toml"))]
+    texts = {f"suite {Path(s).stem}": partial(configurations, suite=str(s)) for s in suites}
+    return {"games": games, "resumed after round 3": resumed, **rows, **texts}
 
 
 def games(_: Path) -> str:
@@ -131,6 +137,12 @@ def games(_: Path) -> str:
         digest.update(np.float64(found.decay_factor).tobytes())
         digest.update(np.asarray(found.local_epochs, dtype=np.float64).tobytes())
     return digest.hexdigest()
+
+
+def configurations(_: Path, suite: str) -> str:
+    cells = read_suite(suite).cells()
+    texts = sorted(f"{cell.folder.as_posix()}\n{cell.config.as_toml()}" for cell in cells)
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 ROWS = all_rows()
