@@ -4,7 +4,8 @@
     python tests/moves.py BASE --head REVISION
 
 ``FILE`` is TOML. ``[modules]`` maps old modules to new ones, ``[names]`` maps ``old.module:Name``
-to ``new.module:Name``. A name without a line is looked up in the module that its module is mapped to,
+to ``new.module:Name``. A name without a line is looked up in the module that its module is mapped
+to,
 then in the one other module that has it. Bodies are compared with their names mapped, imports and
 texts such as ``"module:Name"`` included. Docstrings count, comments do not.
 

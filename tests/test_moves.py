@@ -17,7 +17,7 @@ def _least(x):
     return min(x, LIMIT)
 def _below(x):
     return x < LIMIT
-ENTRIES = {'one': 'flamma.m:Entry'}
+ENTRIES = {'one': 'flamma.m:Part'}
 class Part:
     size = 1
 """
