@@ -1,0 +1,200 @@
+"""Shows that a change only moves code: compares every function and class of two revisions.
+
+    python tests/moves.py BASE [--names FILE]      # BASE against the working tree
+    python tests/moves.py BASE --head REVISION
+
+``FILE`` is TOML. ``[modules]`` maps old modules to new ones, ``[names]`` maps ``old.module:Name``
+to ``new.module:Name``. A name without a line is looked up in the module that its module is mapped
+to,
+then in the one other module that has it. Bodies are compared with their names mapped, imports and
+texts such as ``"module:Name"`` included. Docstrings count, comments do not.
+
+Prints what changed, is missing or is new, and last how many of each; exit code 1 if a body changed
+or is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import re
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).parents[1]
+SOURCE = "src"
+
+
+@dataclass(frozen=True)
+class Code:
+    """The top-level definitions of a revision, and what its modules import, both by place."""
+
+    bodies: dict[str, ast.stmt] = field(default_factory=dict)
+    imports: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+def sources(revision: str | None) -> Iterator[tuple[str, str]]:
+    """Return the modules of a revision, or of the working tree: their names and texts."""
+    if revision is None:
+        for path in sorted((ROOT / SOURCE).rglob("*.py")):
+            yield module_name(path.relative_to(ROOT).as_posix()), path.read_text("utf-8")
+        return
+    listed = git("ls-tree", "-r", "--name-only", revision, SOURCE).splitlines()
+    for path in listed:
+        if path.endswith(".py"):
+            yield module_name(path), git("show", f"{revision}:{path}")
+
+
+def git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True)
+    return done.stdout.decode("utf-8")
+
+
+def module_name(path: str) -> str:
+    parts = PurePosixPath(path).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def read(revision: str | None) -> Code:
+    """Read a revision: ``module:name`` is the place of a definition."""
+    return code(sources(revision))
+
+
+def code(texts: Iterable[tuple[str, str]]) -> Code:
+    found = Code()
+    for module, text in texts:
+        tree = ast.parse(text)
+        for node in tree.body:
+            for name in defined(node):
+                found.bodies[f"{module}:{name}"] = node
+        found.imports[module] = {
+            alias.asname or alias.name: f"{node.module}:{alias.name}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+    return found
+
+
+def defined(node: ast.stmt) -> list[str]:
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return [node.name]
+        case ast.Assign():
+            return [target.id for target in node.targets if isinstance(target, ast.Name)]
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
+    return []
+
+
+class Renamed(ast.NodeTransformer):
+    """Writes a body of the old revision with the names of the new one."""
+
+    def __init__(
+        self, modules: Mapping[str, str], names: Mapping[str, str], words: Mapping[str, str]
+    ) -> None:
+        self.modules = modules
+        self.names = names
+        self.words = words
+
+    def module(self, name: str) -> str:
+        parts = name.split(".")
+        for end in range(len(parts), 0, -1):
+            if (head := ".".join(parts[:end])) in self.modules:
+                return ".".join([self.modules[head], *parts[end:]])
+        return name
+
+    def place(self, found: re.Match[str]) -> str:
+        module, colon, name = found[0].partition(":")
+        return self.names.get(found[0], f"{self.module(module)}{colon}{name}")
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        node.id = self.words.get(node.id, node.id)
+        return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        node.module = self.module(node.module or "")
+        for alias in node.names:
+            alias.name = self.words.get(alias.name, alias.name)
+        return node
+
+    def visit_Import(self, node: ast.Import) -> ast.AST:
+        for alias in node.names:
+            alias.name = self.module(alias.name)
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.name = self.words.get(node.name, node.name)
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.name = self.words.get(node.name, node.name)
+        return self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if isinstance(node.value, str):
+            text = re.sub(r"\bflamma(?:\.\w+)+(?::\w+)?", self.place, node.value)
+            node.value = re.sub(r"\w+", lambda m: self.words.get(m[0], m[0]), text)
+        return node
+
+
+def shape(node: ast.stmt) -> str:
+    return ast.dump(node, include_attributes=False)
+
+
+def compared(
+    old: Code, new: Code, modules: Mapping[str, str], names: Mapping[str, str]
+) -> tuple[list[str], list[str], list[str]]:
+    """Return which bodies changed, which are missing and which are new."""
+    renamed = {place: goal.rpartition(":")[2] for place, goal in names.items()}
+    by_name = defaultdict(list)
+    for place in new.bodies:
+        by_name[place.partition(":")[2]].append(place)
+    changed, missing, used = [], [], set()
+    for place, node in old.bodies.items():
+        module, _, name = place.partition(":")
+        local = {known: renamed[at] for known, at in old.imports[module].items() if at in renamed}
+        local |= {
+            at.partition(":")[2]: to for at, to in renamed.items() if at.startswith(f"{module}:")
+        }
+        mapper = Renamed(modules, names, local)
+        goal = names.get(place, f"{mapper.module(module)}:{name}")
+        if goal not in new.bodies and len(elsewhere := by_name[name]) == 1:
+            goal = elsewhere[0]
+        if goal not in new.bodies:
+            missing.append(place)
+            continue
+        used.add(goal)
+        if shape(mapper.visit(copy.deepcopy(node))) != shape(new.bodies[goal]):
+            changed.append(f"{place} -> {goal}")
+    return changed, missing, sorted(new.bodies.keys() - used)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("base")
+    parser.add_argument("--head", help="another revision instead of the working tree")
+    parser.add_argument("--names", type=Path, help="TOML with the tables modules and names")
+    options = parser.parse_args()
+    table = tomllib.loads(options.names.read_text("utf-8")) if options.names else {}
+    changed, missing, new = compared(
+        read(options.base),
+        read(options.head),
+        table.get("modules", {}),
+        table.get("names", {}),
+    )
+    for what, places in (("changed", changed), ("missing", missing), ("new", new)):
+        for place in places:
+            print(f"{what}: {place}")
+    print(f"{len(changed)} bodies changed, {len(missing)} missing, {len(new)} new")
+    return bool(changed or missing)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
