@@ -5,8 +5,8 @@
 
 A row of a suite has the hash of the texts of all its runs' configurations, which are the runs'
 identities. A row of a run has the SHA-256 of its final weights and that of ``clients.csv``, which
-covers the
-clients' personal models. All runs train in lanes, so the hashes are those of every machine.
+covers the clients' personal models. All runs train in lanes, so the hashes are those of every
+machine.
 """
 
 from __future__ import annotations
