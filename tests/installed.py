@@ -328,7 +328,7 @@ def check_helps_and_lists(checks: Checks, extras: list[str], home: Path) -> None
     needed = {"flower": ("engines", "flower"), "wandb": ("trackers", "wandb")}
     for extra, (kind, name) in needed.items():
         line = listed.get(kind, {}).get(name, "")
-        said = f"pip install '.[{extra}]'" in line
+        said = f"pip install -c constraints.txt '.[{extra}]'" in line
         checks.check(f"flamma list {kind}: {name}", "" if said != (extra in extras) else line)
     told = json.loads(flamma(["doctor", "--json"], home).stdout or "{}").get("extras", {})
     complete = {extra for extra, facts in told.items() if facts["complete"]}
@@ -376,9 +376,17 @@ def main(extras: list[str]) -> int:
         check_commands(checks, "a mistake", COMMAND_MISTAKES, home)
         check_expressions(checks, "a mistake", EXPRESSION_MISTAKES, "FlammaError", home)
         missing = [extra for extra in MODULES if extra not in extras]
-        commands = [(w, f"pip install '.[{e}]'") for e in missing for w in COMMANDS_OF_EXTRAS[e]]
+        commands = [
+            (w, f"pip install -c constraints.txt '.[{e}]'")
+            for e in missing
+            for w in COMMANDS_OF_EXTRAS[e]
+        ]
         check_commands(checks, "a missing extra", commands, home)
-        uses = [(x, f"pip install '.[{e}]'") for e in missing for x in EXPRESSIONS_OF_EXTRAS[e]]
+        uses = [
+            (x, f"pip install -c constraints.txt '.[{e}]'")
+            for e in missing
+            for x in EXPRESSIONS_OF_EXTRAS[e]
+        ]
         check_expressions(checks, "a missing extra", uses, "MissingExtraError", home)
         check_readme(checks, extras, home)
     seconds = time.monotonic() - began

@@ -83,7 +83,7 @@ def test_commands_say_what_to_install_and_leave_nothing(tmp_path):
     told, _ = run_hidden(COMMANDS, json.dumps([words for _, words in commands]), cwd=tmp_path)
     for (extra, words), (code, out, err) in zip(commands, told, strict=True):
         assert (code, out) == (2, ""), words
-        assert f"pip install '.[{extra}]'" in err, words
+        assert f"pip install -c constraints.txt '.[{extra}]'" in err, words
         assert [line for line in err.splitlines() if not line.startswith("flamma: ")] == [], words
     assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
 
@@ -105,14 +105,14 @@ def test_messages_and_lists_need_no_extra(tmp_path):
     assert "'wait_'" in key[2]
     assert "did you mean fedavg" in strategy[2]
     for text in (listed[1], trackers[1]):
-        assert "(needs the extra wandb: pip install '.[wandb]')" in text
-    assert "(needs the extra flower: pip install '.[flower]')" in listed[1]
+        assert "(needs the extra wandb: pip install -c constraints.txt '.[wandb]')" in text
+    assert "(needs the extra flower: pip install -c constraints.txt '.[flower]')" in listed[1]
     assert "wait = 3600" in listed[1]
     extras = json.loads(doctor[1])["extras"]
     assert next(iter(json.loads(doctor[1]))) == "extras"
     assert set(extras) == set(PURPOSES)
     assert not any(extra["complete"] for extra in extras.values())
-    assert extras["flower"]["install"] == "pip install '.[flower]'"
+    assert extras["flower"]["install"] == "pip install -c constraints.txt '.[flower]'"
     assert {"flwr", "cryptography", "ray"} <= set(extras["flower"]["missing"])
 
 
@@ -181,7 +181,7 @@ def test_an_entry_without_its_package_says_what_to_install_and_a_bug_stays_one(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "optuna", None)
     things = Registry("thing", "flamma.things", {"fine": pow, "tuned": "needs_optuna:make"})
-    with pytest.raises(MissingExtraError, match=r"the thing tuned .*pip install '\.\[tune\]'"):
+    with pytest.raises(MissingExtraError, match=r"the thing tuned .*constraints.txt '\.\[tune\]'"):
         things["tuned"]
     assert "width" not in things.option_owners()
     assert things.option_owners()["mod"] == ["fine"]

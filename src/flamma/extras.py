@@ -75,7 +75,7 @@ def extra_of(module: str) -> str:
 
 def install_command(extra: str) -> str:
     """Return the command that installs an extra, in FLamma's checkout."""
-    return f"pip install '.[{extra}]'"
+    return f"pip install -c constraints.txt '.[{extra}]'"
 
 
 def missing_extra(feature: str, module: str) -> MissingExtraError:

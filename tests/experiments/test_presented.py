@@ -184,7 +184,7 @@ def test_a_table_without_a_directory_has_no_report():
 
 def test_a_frame_without_pandas_is_one_sentence(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtraError, match=r"pip install '\.\[pandas\]'"):
+    with pytest.raises(MissingExtraError, match=r"constraints.txt '\.\[pandas\]'"):
         run.frame()
 
 

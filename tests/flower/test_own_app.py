@@ -414,7 +414,7 @@ def test_without_flower_it_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "flamma.flower.client")
     monkeypatch.setitem(sys.modules, "flwr.app", None)
     monkeypatch.setitem(sys.modules, "flwr", None)
-    with pytest.raises(MissingExtraError, match=r"pip install '\.\[flower\]'"):
+    with pytest.raises(MissingExtraError, match=r"constraints.txt '\.\[flower\]'"):
         flamma.flower.respond  # noqa: B018
 
 

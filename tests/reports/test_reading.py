@@ -383,7 +383,7 @@ def test_the_command_writes_the_page_and_says_what_is_missing(tmp_path, capsys):
 def test_without_the_extra_a_run_still_ends_well(tmp_path, capsys, monkeypatch):
     pages.plotly.cache_clear()
     monkeypatch.setitem(sys.modules, "plotly", None)
-    with pytest.raises(MissingExtraError, match=r"pip install '\.\[report\]'"):
+    with pytest.raises(MissingExtraError, match=r"constraints.txt '\.\[report\]'"):
         write_report(made_run(tmp_path / "made"))
     small = ["--rounds", "1", "--model", "logistic", "--train-samples", "100"]
     assert main(["run", *small, "--out", str(tmp_path / "run"), "--json"]) == 0

@@ -245,7 +245,7 @@ def test_without_flower_it_says_what_to_install(tmp_path, monkeypatch):
     for module in ("flwr", "ray"):
         with monkeypatch.context() as hidden:
             hidden.setitem(sys.modules, module, None)
-            with pytest.raises(MissingExtraError, match=r"pip install '\.\[flower\]'"):
+            with pytest.raises(MissingExtraError, match=r"constraints.txt '\.\[flower\]'"):
                 run(SMALL, out=tmp_path / "run", engine__name="flower")
     assert not (tmp_path / "run").exists()
 

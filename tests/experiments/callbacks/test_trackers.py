@@ -89,7 +89,7 @@ def test_trackers_are_no_part_of_a_run(tmp_path, plain):
 def test_a_missing_package_is_told_before_the_run(monkeypatch):
     for name in TRACKERS:
         monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(MissingExtraError, match=rf"pip install '\.\[{name}\]'"):
+        with pytest.raises(MissingExtraError, match=rf"constraints.txt '\.\[{name}\]'"):
             TRACKERS[name]()
 
 
