@@ -6,7 +6,8 @@
 ``FILE`` is TOML. ``[modules]`` maps old modules to new ones, ``[names]`` maps ``old.module:Name``
 to ``new.module:Name``. A name without a line is looked up in the module that its module is mapped
 to, then in the one other module that has it. Bodies are compared with their names mapped, imports
-and texts such as ``"module:Name"`` included. Docstrings count, comments do not.
+and texts such as ``"module:Name"`` included. Docstrings count; comments, the order of imports and an
+import of the module itself do not.
 
 Prints what changed, is missing or is new, and last how many of each; exit code 1 if a body changed
 or is missing.
@@ -143,8 +144,17 @@ class Renamed(ast.NodeTransformer):
         return node
 
 
-def shape(node: ast.stmt) -> str:
-    return ast.dump(node, include_attributes=False)
+def shape(node: ast.stmt, module: str) -> tuple[str, list[str]]:
+    """Return a body without its imports, and what it imports from other modules than its own."""
+    imported = []
+
+    class WithoutImports(ast.NodeTransformer):
+        def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+            if node.module != module:
+                imported.extend(f"{node.module}:{a.name} as {a.asname}" for a in node.names)
+
+    bare = WithoutImports().visit(copy.deepcopy(node))
+    return ast.dump(bare, include_attributes=False), sorted(imported)
 
 
 def compared(
@@ -170,7 +180,9 @@ def compared(
             missing.append(place)
             continue
         used.add(goal)
-        if shape(mapper.visit(copy.deepcopy(node))) != shape(new.bodies[goal]):
+        there = goal.partition(":")[0]
+        renamed_node = mapper.visit(copy.deepcopy(node))
+        if shape(renamed_node, there) != shape(new.bodies[goal], there):
             changed.append(f"{place} -> {goal}")
     return changed, missing, sorted(new.bodies.keys() - used)
 
