@@ -6,8 +6,8 @@
 ``FILE`` is TOML. ``[modules]`` maps old modules to new ones, ``[names]`` maps ``old.module:Name``
 to ``new.module:Name``. A name without a line is looked up in the module that its module is mapped
 to, then in the one other module that has it. Bodies are compared with their names mapped, imports
-and texts such as ``"module:Name"`` included. Docstrings count; comments, the order of imports and an
-import of the module itself do not.
+and texts such as ``"module:Name"`` included. Docstrings count; comments, the order of imports and
+an import of the module itself do not.
 
 Prints what changed, is missing or is new, and last how many of each; exit code 1 if a body changed
 or is missing.
