@@ -29,6 +29,9 @@ from flamma.game.utilities import client_utility
 GAIN_ROUNDING = 1e-12
 """A gain below this, relative to the honest utility and the cost, is rounding and no gain."""
 
+CLOSED = 1e-6
+"""The largest distance from the bound at which the search has found the largest decay factor."""
+
 LARGEST_TRIED = 10_000
 """Costs are tried down to that of a client that does four times as many epochs at γ = 1."""
 
@@ -50,10 +53,10 @@ class Misreport:
     honest_cost, honest_decay_factor, honest_utility : float
         The same for the truth.
     decay_factor_uncertainty : float
-        No report leads to a decay factor that is larger by more than this than the largest one
-        found, which is ``decay_factor`` unless the client earns no more by it. It is below 1e-6 but
-        for games in which very many reports are nearly as good as each other, and for those in
-        which more than 64 whole epochs are allowed: there the lowest costs are only sampled.
+        No report by which the client gains leads to a decay factor above ``decay_factor`` by more
+        than this. It is below 1e-6 but for games in which very many reports are nearly as good as
+        each other, and for those in which more than 64 whole epochs are allowed: there the lowest
+        costs are only sampled.
     """
 
     client: int
@@ -126,6 +129,8 @@ def best_misreport(game: Game, client: int, rule: PricingRule | None = None) -> 
     rounding = GAIN_ROUNDING * max(honest.utility, float(game.costs[client]))
     chosen = best if best.gain > rounding else honest
     uncertainty = max(0.0, audit.upper - best.decay_factor)
+    if uncertainty > CLOSED:  # a report that was not tried may still gain
+        uncertainty = audit.upper - chosen.decay_factor
     return replace(chosen, decay_factor_uncertainty=uncertainty)
 
 
