@@ -50,6 +50,9 @@ def test_the_front_page_is_short():
     assert len(readme.split()) <= 900
     assert next(n for n, line in enumerate(lines, 1) if line.startswith("![")) <= 10
     assert next(n for n, line in enumerate(lines, 1) if line.startswith(">>> ")) <= 30
+    assert readme.index("*variance* is that of") < readme.index("Variance (")
+    assert readme.index("$ . .venv/bin/activate") < readme.index("$ flamma ")
+    assert readme.index("'.[flower]'") < readme.index("flamma deploy init")
     prose = re.sub(r"```.*?```|<!--.*?-->|`[^`]*`|\]\([^)]*\)", " ", readme, flags=re.DOTALL)
     prose = re.sub(r"\b20\d\d\b|arXiv:[\d.]+|Apache-2.0|x86-64", " ", prose)
     figures = re.findall(r"\d[\d.,]*(?: ± [\d.]+)?", prose)
