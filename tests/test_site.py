@@ -68,6 +68,13 @@ def test_nothing_is_installed_from_an_index_by_our_name():
         assert not named, (file, named)
 
 
+def test_installs_from_the_checkout_keep_to_the_constraints():
+    """An unpinned torch is gigabytes."""
+    for file in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        commands = re.findall(r"pip install[^\n`]*\.\[[^\n`]*", file.read_text(encoding="utf-8"))
+        assert [c for c in commands if "constraints.txt" not in c] == [], file
+
+
 @pytest.mark.docs
 def test_the_site_is_searched_and_read_from_its_files(tmp_path):
     from playwright.sync_api import sync_playwright
