@@ -6,7 +6,7 @@
 A row of a suite has the hash of the texts of all its runs' configurations, which are the runs'
 identities. A row of a run has the SHA-256 of its final weights and that of ``clients.csv``, which
 covers the clients' personal models. All runs train in lanes, so the hashes are those of every
-machine.
+machine. What lanes do not train (next token, regression, layers with dropout) is in torch_rows.py.
 """
 
 from __future__ import annotations
@@ -110,6 +110,7 @@ def all_rows() -> dict[str, Callable[[Path], str]]:
             f"two processes {name}": {"strategy": name, "engine": {"processes": 2}}
             for name in TWO_PROCESSES
         },
+        "dropout": {"strategy": "flamma-plus", "faults": {"dropout": 0.3}},
         "virtual clock with fedbuff": {"strategy": "fedbuff", "clock": clock},
         "flamma-honest with two deviating clients": honest,
     }
