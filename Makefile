@@ -34,16 +34,17 @@ test: $(VENV)/.installed-dev chromium
 	$(BIN)/lint-imports
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 4 --dist worksteal
 
-# What a newcomer has: the wheel in two fresh environments, alone and with the report, away from this
-# checkout. What setuptools has left is removed, or the wheel would have it. Modules are compiled when
-# they are first imported, since pip takes four times as long to compile all of them.
+# What a newcomer has: a wheel that is built from the source distribution, in two fresh environments,
+# alone and with the report, away from this checkout. What setuptools has left is removed, or the wheel
+# would have it. Modules are compiled when they are first imported, since pip takes four times as long
+# to compile all of them.
 INSTALLED   := build/installed
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 installed:
 	rm -rf $(INSTALLED) build/lib* build/bdist*
-	$(PYTHON) -m venv $(INSTALLED)/core && $(PYTHON) -m venv $(INSTALLED)/report
-	$(INSTALLED)/core/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
-	  --wheel-dir $(INSTALLED) .
+	for name in build core report; do $(PYTHON) -m venv $(INSTALLED)/$$name || exit 1; done
+	$(INSTALLED)/build/bin/python $(PIP_INSTALL) build setuptools
+	$(INSTALLED)/build/bin/python -m build --quiet --no-isolation --outdir $(INSTALLED)
 	env -u PYTHONDONTWRITEBYTECODE $(MAKE) --no-print-directory -j 2 \
 	  $(INSTALLED)/core.checked $(INSTALLED)/report.checked
 

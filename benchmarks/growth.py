@@ -51,7 +51,7 @@ def measure(data: FederatedData, per_round: int, processes: int, trainer: str) -
 
     chosen = np.random.default_rng(1).choice(data.clients, per_round, replace=False)
     tasks = [LocalTask(int(c), 1, epochs=2, learning_rate=0.1) for c in np.sort(chosen)]
-    kind = {"processes": processes, "trainer": trainer, "per_round": per_round}
+    kind = {"processes": processes, "trainer": trainer}
     with ClientRunner(data, model, 0, **kind) as runner:
         params = runner.initial_params
         train, judge = [], []

@@ -6,7 +6,7 @@
 A row of a suite has the hash of the texts of all its runs' configurations, which are the runs'
 identities. A row of a run has the SHA-256 of its final weights and that of ``clients.csv``, which
 covers the clients' personal models. All runs train in lanes, so the hashes are those of every
-machine.
+machine. What lanes do not train (next token, regression, layers with dropout) is in torch_rows.py.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class StopAfter(flamma.Callback):
 def resumed(path: Path) -> str:
     with contextlib.suppress(KeyboardInterrupt):
         flamma.run(config({"strategy": "flamma-plus"}), out=path, callbacks=[StopAfter(3)])
+    assert not flamma.Run.load(path).finished
     return hashes(flamma.resume(path))
 
 
@@ -99,17 +100,20 @@ def all_rows() -> dict[str, Callable[[Path], str]]:
             "epoch-faker": {"clients": [4]},
         },
     }
+    aggregators: dict[str, Any] = {name: name for name in AGGREGATORS}
+    aggregators["multi-krum"] = {"name": "multi-krum", "kept": 2}  # it keeps all three by default
     clock = {"speeds": {"name": "lognormal", "spread": 1.0}}
     tables: dict[str, dict[str, Any]] = {
         **{f"strategy {name}": {"strategy": name} for name in STRATEGIES},
         **{
-            f"aggregator {name}": {"strategy": {"name": "fedavg", "aggregator": name}}
-            for name in AGGREGATORS
+            f"aggregator {name}": {"strategy": {"name": "fedavg", "aggregator": given}}
+            for name, given in aggregators.items()
         },
         **{
             f"two processes {name}": {"strategy": name, "engine": {"processes": 2}}
             for name in TWO_PROCESSES
         },
+        "dropout": {"strategy": "flamma-plus", "faults": {"dropout": 0.3}},
         "virtual clock with fedbuff": {"strategy": "fedbuff", "clock": clock},
         "flamma-honest with two deviating clients": honest,
     }

@@ -1,9 +1,10 @@
 """What a newcomer has: an installed FLamma, without the checkout and without most of the extras.
 
 ``PYTHON tests/installed.py [EXTRA ...]`` with the Python of an environment into which FLamma
-was installed with exactly these extras; ``make installed`` makes two such environments. Helps,
-lists, mistakes on the command line and in Python, the message of each missing extra and the blocks
-of the README are run as a user would, in folders elsewhere. Only the standard library is needed.
+was installed with exactly these extras; ``make installed`` makes two such environments. The
+compiled lanes, a published table, a report, helps, lists, mistakes on the command line and in
+Python, the message of each missing extra and the blocks of the README are run as a user would, in
+folders elsewhere. Only the standard library is needed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from documented import ROOT, matches, python_examples, session
 DISTRIBUTION = "flamma-fl"
 LONGEST_SECONDS = 600
 SMALL = ["--model", "logistic", "--rounds", "2", "--train-samples", "300", "--strategy", "fedavg"]
+PUBLISHED = ROOT / "docs" / "results" / "quick.json"
 GAME = ["--contributions", "0.9,0.8", "--costs", "0.1,0.2"]
 
 MODULES = {
@@ -335,6 +337,20 @@ def check_helps_and_lists(checks: Checks, extras: list[str], home: Path) -> None
     checks.check("flamma doctor: extras", "" if told and complete == set(extras) else str(told))
 
 
+def check_lanes_and_report(checks: Checks, extras: list[str], home: Path) -> None:
+    """Check that lanes are compiled, train the published bits, and that a report is written."""
+    lanes = flamma(["run", *SMALL, "--trainer", "lanes", "--out", "lanes"], home)
+    checks.check("lanes are compiled", ends_well(lanes))
+    again = ["compare", "--check", str(PUBLISHED), "--strategies", "flamma", "--splits", "shards"]
+    done = flamma([*again, "--out", "again"], home)
+    checks.check("flamma compare --check", ends_well(done) and f"{ends_well(done)}{done.stdout}")
+    if "report" in extras:
+        checks.check("a report", ends_well(flamma(["report", "done"], home)))
+        page = home / "done" / "report.html"
+        size = page.stat().st_size if page.exists() else 0
+        checks.check("a report has its scripts", "" if size > 100_000 else f"{size} bytes")
+
+
 def check_readme(checks: Checks, extras: list[str], home: Path) -> None:
     """Check the README's examples in Python and, with the extra that it installs, its commands."""
     page = ROOT / "README.md"
@@ -372,6 +388,7 @@ def main(extras: list[str]) -> int:
         home = Path(folder)
         checks.check("a run", ends_well(flamma(["run", *SMALL, "--out", "done"], home)))
         checks.check("runs from Python", ends_well(python(USE, new_folder(home))))
+        check_lanes_and_report(checks, extras, home)
         check_helps_and_lists(checks, extras, home)
         check_commands(checks, "a mistake", COMMAND_MISTAKES, home)
         check_expressions(checks, "a mistake", EXPRESSION_MISTAKES, "FlammaError", home)

@@ -6,8 +6,9 @@
 ``FILE`` is TOML. ``[modules]`` maps old modules to new ones, ``[names]`` maps ``old.module:Name``
 to ``new.module:Name``. A name without a line is looked up in the module that its module is mapped
 to, then in the one other module that has it. Bodies are compared with their names mapped, imports
-and texts such as ``"module:Name"`` included. Docstrings count; comments, the order of imports and
-an import of the module itself do not.
+and texts such as ``"module:Name"`` included, and every name in them must lead to the definition
+that it led to. Docstrings count; comments, the order of imports and an import of the module itself
+do not. Statements of a module that define nothing are compared like bodies.
 
 Prints what changed, is missing or is new, and last how many of each; exit code 1 if a body changed
 or is missing.
@@ -26,9 +27,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import TypeGuard
 
 ROOT = Path(__file__).parents[1]
 SOURCE = "src"
+PLACE = re.compile(r"\bflamma(?:\.\w+)+(?::\w+)?")
 
 
 @dataclass(frozen=True)
@@ -73,13 +76,44 @@ def code(texts: Iterable[tuple[str, str]]) -> Code:
         for node in tree.body:
             for name in defined(node):
                 found.bodies[f"{module}:{name}"] = node
-        found.imports[module] = {
-            alias.asname or alias.name: f"{node.module}:{alias.name}"
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-        }
+        found.imports[module] = dict(imported(tree))
     return found
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the names that a module imports, and their places; that of a module has no name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from ((a.asname or a.name, f"{node.module}:{a.name}") for a in node.names)
+        elif isinstance(node, ast.Import):
+            for a in node.names:
+                yield (a.asname, f"{a.name}:") if a.asname else (a.name.partition(".")[0],) * 2
+
+
+def meaning(known: Code, module: str, name: str) -> str:
+    """Return the place that a name in a module leads to, or the name if it is not of the module."""
+    place, seen = f"{module}:{name}", set[str]()
+    while place not in known.bodies and place not in seen:
+        seen.add(place)
+        module, _, inner = place.partition(":")
+        place = known.imports.get(module, {}).get(inner, place)
+    if place == f"{module}:{name}" and len(seen) == 1 and place not in known.bodies:
+        return name
+    return f"{whole}:" if (whole := place.replace(":", ".")) in known.imports else place
+
+
+def free_names(node: ast.stmt) -> set[str]:
+    """Return the names that a body uses and does not bind itself."""
+    inner = list(ast.walk(node))
+    bound = {n.id for n in inner if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    bound |= {n.arg for n in inner if isinstance(n, ast.arg)}
+    bound |= {
+        a.asname or a.name
+        for n in inner
+        if isinstance(n, (ast.Import, ast.ImportFrom))
+        for a in n.names
+    }
+    return {n.id for n in inner if isinstance(n, ast.Name)} - bound
 
 
 def defined(node: ast.stmt) -> list[str]:
@@ -87,10 +121,18 @@ def defined(node: ast.stmt) -> list[str]:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return [node.name]
         case ast.Assign():
-            return [target.id for target in node.targets if isinstance(target, ast.Name)]
+            return [n.id for target in node.targets for n in ast.walk(target) if is_name(n)]
         case ast.AnnAssign(target=ast.Name(id=name)):
             return [name]
-    return []
+        case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):
+            return []
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return []
+    return [ast.unparse(node).partition("\n")[0]]
+
+
+def is_name(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name)
 
 
 class Renamed(ast.NodeTransformer):
@@ -139,7 +181,7 @@ class Renamed(ast.NodeTransformer):
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         if isinstance(node.value, str):
-            text = re.sub(r"\bflamma(?:\.\w+)+(?::\w+)?", self.place, node.value)
+            text = PLACE.sub(self.place, node.value)
             node.value = re.sub(r"\w+", lambda m: self.words.get(m[0], m[0]), text)
         return node
 
@@ -165,25 +207,42 @@ def compared(
     by_name = defaultdict(list)
     for place in new.bodies:
         by_name[place.partition(":")[2]].append(place)
-    changed, missing, used = [], [], set()
-    for place, node in old.bodies.items():
+    mappers, goals, missing = {}, {}, []
+    for place in old.bodies:
         module, _, name = place.partition(":")
         local = {known: renamed[at] for known, at in old.imports[module].items() if at in renamed}
         local |= {
             at.partition(":")[2]: to for at, to in renamed.items() if at.startswith(f"{module}:")
         }
-        mapper = Renamed(modules, names, local)
+        mapper = mappers[place] = Renamed(modules, names, local)
         goal = names.get(place, f"{mapper.module(module)}:{name}")
         if goal not in new.bodies and len(elsewhere := by_name[name]) == 1:
             goal = elsewhere[0]
-        if goal not in new.bodies:
+        if goal in new.bodies:
+            goals[place] = goal
+        else:
             missing.append(place)
-            continue
-        used.add(goal)
-        there = goal.partition(":")[0]
-        renamed_node = mapper.visit(copy.deepcopy(node))
-        if shape(renamed_node, there) != shape(new.bodies[goal], there):
-            changed.append(f"{place} -> {goal}")
+
+    def same(place: str) -> bool:
+        node, mapper = old.bodies[place], mappers[place]
+        here, there = place.partition(":")[0], goals[place].partition(":")[0]
+        moved = mapper.visit(copy.deepcopy(node))
+        if shape(moved, there) != shape(new.bodies[goals[place]], there):
+            return False
+        for name in free_names(node):
+            before = meaning(old, here, name)
+            if before in missing:
+                continue
+            if ":" in before:
+                after = meaning(new, there, mapper.words.get(name, name))
+                if after != goals.get(before, PLACE.sub(mapper.place, before)):
+                    return False
+            elif meaning(new, there, name) != before:
+                return False
+        return True
+
+    changed = [f"{place} -> {goal}" for place, goal in goals.items() if not same(place)]
+    used = set(goals.values())
     return changed, missing, sorted(new.bodies.keys() - used)
 
 

@@ -32,3 +32,32 @@ def test_a_changed_body_a_missing_one_and_a_new_one_are_found():
     changed, missing, new = compared(OLD, code([("flamma.m", other)]), MODULES, NAMES)
     assert changed == ["flamma.b:_least -> flamma.m:_below"]
     assert (missing, new) == (["flamma.a:LIMIT"], ["flamma.m:MOST"])
+
+
+def test_a_name_that_leads_elsewhere_after_a_move_is_found():
+    old = code(
+        [
+            ("flamma.a", "from numpy import mean\ndef f(x):\n    return mean(x)\n"),
+            ("flamma.b", "def mean(x):\n    return sum(x)\n"),
+        ]
+    )
+    both = "def f(x):\n    return mean(x)\ndef mean(x):\n    return sum(x)\n"
+    modules = {"flamma.a": "flamma.m", "flamma.b": "flamma.m"}
+    assert compared(old, code([("flamma.m", both)]), modules, {})[0] == ["flamma.a:f -> flamma.m:f"]
+    used = code([("flamma.a", "import numpy as np\ndef f(x):\n    return np.mean(x)\n")])
+    moved = code([("flamma.m", "import numpy as np\ndef f(x):\n    return np.mean(x)\n")])
+    assert compared(used, moved, modules, {}) == ([], [], [])
+    other = code([("flamma.m", "import torch as np\ndef f(x):\n    return np.mean(x)\n")])
+    assert compared(used, other, modules, {})[0] == ["flamma.a:f -> flamma.m:f"]
+
+
+def test_unpacked_constants_and_statements_count():
+    text = "import os\nLEAST, MOST = 1, 2\nos.environ.setdefault('A', 'b')\n"
+    old, new = code([("flamma.a", text)]), code([("flamma.a", text.replace("2", "3"))])
+    assert compared(old, old, {}, {}) == ([], [], [])
+    assert compared(old, new, {}, {})[0] == [
+        "flamma.a:LEAST -> flamma.a:LEAST",
+        "flamma.a:MOST -> flamma.a:MOST",
+    ]
+    without = code([("flamma.a", text.partition("os.env")[0])])
+    assert compared(old, without, {}, {})[1] == ["flamma.a:os.environ.setdefault('A', 'b')"]

@@ -20,6 +20,9 @@ WRITTEN_BY_THE_READER = {"src/flamma/strategies/server_momentum.py"}
 PLACE = re.compile(r"flamma(?:\.\w+)+:\w+")
 DOTTED = re.compile(r"flamma(?:\.[a-z_]\w*){2,}")
 RUN = re.compile(r"""-m["', ]+(flamma(?:\.\w+)+)""")
+FROM = re.compile(r"\bfrom (flamma(?:\.\w+)*) import (\w*)")
+MODULE = re.compile(r"(?:-m|\bimport) (flamma(?:\.\w+)*)")
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CODE = [
     path
@@ -38,6 +41,17 @@ def texts(path):
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone
     }
+
+
+def imported(path):
+    """Return what a module imports of ours, within functions too, as dotted names."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.split(".")[0] == "flamma"}
 
 
 def exists(dotted):
@@ -81,15 +95,43 @@ def test_a_dotted_name_in_a_text_is_there(name):
     assert exists(name)
 
 
+def test_what_scripts_import_is_there():
+    outside = [path for path in CODE if not path.is_relative_to(ROOT / "src")]
+    named = {(path.name, name) for path in outside for name in imported(path)}
+    assert len(named) > 500
+    assert [(script, name) for script, name in sorted(named) if not exists(name)] == []
+
+
+def test_lines_of_python_in_texts_workflows_and_the_makefile_import_what_is_there():
+    files = [*WORKFLOWS, ROOT / "Makefile", ROOT / ".ci" / "run", ROOT / "pyproject.toml"]
+    written = [path.read_text(encoding="utf-8") for path in files]
+    assert any(FROM.search(text) for text in written), "cibuildwheel tries the lanes of a wheel"
+    text = "\n".join([*written, *(text for _, text in IN_CODE)])
+    named = {f"{module}.{name}".rstrip(".") for module, name in FROM.findall(text)}
+    named |= {*MODULE.findall(text)} - {"flamma.nowhere"}
+    assert [name for name in sorted(named) if not exists(name)] == []
+
+
+def test_apps_of_flower_are_there():
+    apps = [p for p in ROOT.glob("*/*/pyproject.toml") if "serverapp" in p.read_text("utf-8")]
+    assert len(apps) == 2
+    for path in apps:
+        components = tomllib.loads(path.read_text("utf-8"))["tool"]["flwr"]["app"]["components"]
+        for place in components.values():
+            module, _, name = place.partition(":")
+            file = path.parent.joinpath(*module.split(".")).with_suffix(".py")
+            assert re.search(rf"^{name}\b.*=", file.read_text("utf-8"), re.MULTILINE), place
+
+
 def test_the_places_are_those_of_the_registries():
     assert len(PLACES) > 50, len(PLACES)
 
 
-def test_modules_that_the_import_contract_names_exist():
-    contracts = PROJECT["tool"]["importlinter"]["contracts"]
-    lists = [c.get("layers", []) + c.get("source_modules", []) for c in contracts]
-    named = {name.strip() for given in lists for layer in given for name in layer.split("|")}
-    assert [name for name in sorted(named) if find_spec(name) is None] == []
+def test_names_in_the_settings_of_tools_exist():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    named = {*re.findall(r"\bflamma(?:\.\w+)+", text)}
+    assert {"flamma.game", "flamma.registry.Choice"} <= named
+    assert [name for name in sorted(named) if not exists(name)] == []
 
 
 def test_package_data_and_the_sources_of_the_extension_are_files():
@@ -107,7 +149,7 @@ def test_package_data_and_the_sources_of_the_extension_are_files():
 
 def test_files_that_workflows_the_makefile_and_commands_name_exist():
     files = [
-        *(ROOT / ".github" / "workflows").glob("*.yml"),
+        *WORKFLOWS,
         ROOT / "Makefile",
         ROOT / ".ci" / "run",
         ROOT / "pyproject.toml",
@@ -115,7 +157,7 @@ def test_files_that_workflows_the_makefile_and_commands_name_exist():
         *PAGES,
         *(path for path in CODE if path.is_relative_to(ROOT / "benchmarks")),
     ]
-    own = re.compile(r"(?<![\w/.])(?:benchmarks|tests|docs|examples|src)/[\w./-]+\.\w+")
+    own = re.compile(r"(?<![\w/.])(?:benchmarks|tests|docs|examples|src|\.ci)/[\w./-]+\.\w+")
     named = {(path, text) for path in files for text in own.findall(path.read_text("utf-8"))}
     named = {(path, text) for path, text in named if text not in WRITTEN_BY_THE_READER}
     missing = sorted(

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import flamma
 from flamma.cli import main
+from flamma.data.datasets import load_dataset
 
 FIXTURE = Path(__file__).parent / "fixtures" / "version-0.2.tar.gz"
 RESUMED = "50f2ff22831aeb86dc688981f87895e770b31a6ca5bcd9646fc36d11ca0cd7b5"
@@ -39,6 +41,15 @@ def test_a_run_loads_shows_reports_and_exports(old, name, capsys):
     assert main(["report", name]) == 0
     assert (old / name / "report.html").stat().st_size > 100_000
     assert main(["export", name, "--out", "model.safetensors"]) == 0
+    assert load_file(old / "model.safetensors").keys() == run.model().state_dict().keys()
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "hospitals"])
+def test_a_run_predicts_as_well_as_it_scored(old, name):
+    run = flamma.Run.load(old / name)
+    digits = load_dataset("digits")
+    accuracy = 100 * np.mean(run.predict(digits.train_x) == digits.train_y)
+    assert accuracy == pytest.approx(run.history[-1].evaluation.metrics["accuracy"], abs=8)
 
 
 def test_predictions_are_those_of_version_0_2(old):
@@ -61,7 +72,9 @@ def test_a_comparison_shows_and_reports(old, capsys):
     assert (old / "comparison" / "report.html").stat().st_size > 100_000
 
 
-def test_an_audit_reports(old, capsys):
+def test_an_audit_shows_and_reports(old, capsys):
+    assert main(["show", "audit", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
     assert main(["report", "audit"]) == 0
     assert (old / "audit" / "report.html").stat().st_size > 100_000
 
