@@ -66,7 +66,7 @@ def module_name(path: str) -> str:
 
 def read(revision: str | None) -> Code:
     """Read a revision: ``module:name`` is the place of a definition."""
-    return code(sources(revision))
+    return without_modules(code(sources(revision)))
 
 
 def code(texts: Iterable[tuple[str, str]]) -> Code:
@@ -78,6 +78,35 @@ def code(texts: Iterable[tuple[str, str]]) -> Code:
                 found.bodies[f"{module}:{name}"] = node
         found.imports[module] = dict(imported(tree))
     return found
+
+
+def without_modules(found: Code) -> Code:
+    """Write ``module.name`` as ``name`` where the module is one of ours that was imported whole."""
+    for module, imports in found.imports.items():
+        whole = {
+            alias: name
+            for alias, place in imports.items()
+            if (name := place.strip(":").replace(":", ".")) in found.imports
+        }
+        for place, node in found.bodies.items():
+            if whole and place.partition(":")[0] == module:
+                found.bodies[place] = Unqualified(found, module, whole).visit(node)
+    return found
+
+
+class Unqualified(ast.NodeTransformer):
+    def __init__(self, found: Code, module: str, whole: Mapping[str, str]) -> None:
+        self.found, self.module, self.whole = found, module, whole
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        inner = node.value
+        if not is_name(inner) or inner.id not in self.whole:
+            return self.generic_visit(node)
+        place = f"{self.whole[inner.id]}:{node.attr}"
+        taken = f"{self.module}:{node.attr}" in self.found.bodies
+        if taken or self.found.imports[self.module].setdefault(node.attr, place) != place:
+            return node
+        return ast.Name(node.attr, node.ctx)
 
 
 def imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
