@@ -23,9 +23,6 @@ from flamma.game.pieces import pieces
 from flamma.game.response import best_response
 from flamma.game.utilities import server_utility
 
-MOST_PRICE_STEPS = 100
-"""Steps of the search for a price; it takes a few, unless contributions are below 1e-300."""
-
 
 def price_for(
     decay_start: float,
@@ -143,9 +140,9 @@ def largest_price(offers: Offers) -> float:
     price = min(offers.slope_below_top(top) / (2 * gamma_max), ratio(gamma_min))
     steps = 0
     while (gamma := offers.best(price)) < gamma_max:
-        # Slightly lower, so that rounding does not make another γ better at t0 itself; and ever
-        # lower where products of tiny contributions are rounded so much that this does not do.
-        slightly = min(1.0, 1e-13 * 2.0 ** max(0, steps - MOST_PRICE_STEPS))
+        # Slightly lower, so that rounding does not make another γ better at t0 itself. It takes a
+        # few steps, unless contributions are below 1e-300: then steps must grow to have an effect.
+        slightly = min(1.0, 1e-13 * 2.0 ** max(0, steps - 100))
         price = min(ratio(gamma), price * (1 - slightly))
         steps += 1
     return price
