@@ -113,6 +113,8 @@ def test_a_value_of_a_wrong_type_is_refused_in_a_sentence(
         ("audit", {"clients": 3}, r"\[0, 3\] or 'dearest': how many there are is data__clients="),
         ("audit", {"clients": "deerest"}, "no client 'deerest' to audit"),
         ("run", {"training__augmentation": nothing}, "give it from Python, augment="),
+        ("run", {"augment": {}}, "^name in training__augmentation= must be a text, not None"),
+        ("run", {"training__schedule": {"nme": 1}}, "^name in training__schedule= must be a text"),
         ("run", {"data": {"a": [1.0, 2.0]}, "target": 3}, "^target= must be a text, the name of"),
     ],
 )
