@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import threading
@@ -10,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from flamma.errors import InputFileError
-from flamma.files import TEMPORARY_SUFFIX, read_text, remove_leftovers, write_atomically
+from flamma.files import (
+    TEMPORARY_SUFFIX,
+    file_sha256,
+    read_regular,
+    read_text,
+    remove_leftovers,
+    write_atomically,
+)
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -87,3 +95,19 @@ def test_leftovers_of_killed_writers_are_removed(tmp_path):
     (tmp_path / "run.json").write_bytes(b"whole")
     remove_leftovers(tmp_path)
     assert os.listdir(tmp_path) == ["run.json"]
+
+
+KERNEL_LOG = Path("/proc/kmsg")
+
+
+@pytest.mark.skipif(not os.access(KERNEL_LOG, os.R_OK), reason="root alone may read it")
+def test_a_file_of_the_kernel_without_end_is_read_as_far_as_it_goes():
+    """It counts as regular and as empty, but one reads on and on."""
+    assert isinstance(read_regular(KERNEL_LOG), bytes)
+    assert isinstance(file_sha256(KERNEL_LOG), str)
+
+
+def test_the_checksum_of_a_file_is_that_of_its_content(tmp_path):
+    for content in (b"", b"short", bytes(3 << 20)):
+        (tmp_path / "file").write_bytes(content)
+        assert file_sha256(tmp_path / "file") == hashlib.sha256(content).hexdigest()

@@ -10,6 +10,7 @@ import json
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from flamma.errors import InputFileError
@@ -140,7 +141,7 @@ def read_regular(path: Path, most_bytes: int | None = None) -> bytes:
         If it cannot be read.
     """
     with open_regular(path, most_bytes) as file:
-        return file.read(os.fstat(file.fileno()).st_size + GROWTH_BYTES)
+        return b"".join(_parts(file, os.fstat(file.fileno()).st_size + GROWTH_BYTES))
 
 
 def read_tensors(path: Path, sha256: str | None = None) -> bytes:
@@ -183,7 +184,7 @@ def read_text(path: Path, most_bytes: int = MOST_TABLE_FILE_BYTES, regular: bool
             content = read_regular(path, most_bytes)
         else:
             with path.open("rb") as file:
-                content = _at_most(file, most_bytes)
+                content = b"".join(_parts(file, most_bytes + 1))
         if len(content) > most_bytes:
             raise InputFileError(f"cannot read {path}: it has more than {most_bytes:,} bytes.")
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
@@ -197,18 +198,22 @@ def read_text(path: Path, most_bytes: int = MOST_TABLE_FILE_BYTES, regular: bool
         raise InputFileError(f"cannot read {str(path)!r}: {error}.") from error
 
 
-def _at_most(file: io.BufferedReader, most_bytes: int) -> bytes:
-    """Return what a file has, or a byte more than it may have; no more memory is taken."""
-    parts, left = [], most_bytes + 1
-    while left > 0 and (part := file.read(min(left, GROWTH_BYTES))):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
+def _parts(file: io.BufferedReader, most_bytes: int) -> Iterator[bytes]:
+    """Yield the content of a file, at most so many bytes of it.
+
+    Files of the kernel count as regular, but may be endless, or have nothing to read for now.
+    """
+    while most_bytes > 0 and (part := file.read(min(most_bytes, GROWTH_BYTES))):
+        yield part
+        most_bytes -= len(part)
 
 
 def _digest_of(file: io.BufferedReader) -> str:
     file.seek(0)
-    return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for part in _parts(file, os.fstat(file.fileno()).st_size + GROWTH_BYTES):
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def _tensor_bytes(file: io.BufferedReader) -> int:

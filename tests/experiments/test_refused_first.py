@@ -34,6 +34,9 @@ MISTAKES = {
         "cffl scores updates on the server's own data",
     ),
     "samples": ({"data.held_out": 1.5}, "held_out must lie between 0 and 1"),
+    "clients": ({"data.clients": 1000}, "1000 clients need at least 2000 samples"),
+    "few samples": ({"data.train_samples": 3}, "4 clients need at least 8 samples"),
+    "many samples": ({"data.validation_samples": 5000}, "has 1442 training samples, but these"),
     "files": ({"data.dataset": "mnist"}, "mnist is not in .*: get it with"),
     "model": (
         {"data.dataset": "synthetic", "model.name": "lenet5"},

@@ -85,6 +85,8 @@ def test_a_run_diverged_if_most_answers_are_not_finite_over_all_or_at_its_end():
     late = [record(k) for k in range(1, 17)] + [refused(k) for k in range(17, 21)]
     with pytest.raises(DivergedError, match="10 of 10 answers of the last 5 rounds"):
         check_trained([*late, refused(21)])
+    with pytest.raises(DivergedError, match=r"learning rate 0.05 or a step of the server is too"):
+        check_trained([record(1), *map(refused, range(2, 9))], learning_rate=0.05)
     check_trained(late[:18])  # 2 rounds of 18 may be chance
     check_trained([refused(k, 1) for k in range(1, 9)])  # one of two clients is broken
     with pytest.raises(DivergedError, match="final weights are not finite"):

@@ -113,6 +113,8 @@ def test_a_value_of_a_wrong_type_is_refused_in_a_sentence(
         ("audit", {"clients": 3}, r"\[0, 3\] or 'dearest': how many there are is data__clients="),
         ("audit", {"clients": "deerest"}, "no client 'deerest' to audit"),
         ("run", {"training__augmentation": nothing}, "give it from Python, augment="),
+        ("run", {"augment": {}}, "^name in training__augmentation= must be a text, not None"),
+        ("run", {"training__schedule": {"nme": 1}}, "^name in training__schedule= must be a text"),
         ("run", {"data": {"a": [1.0, 2.0]}, "target": 3}, "^target= must be a text, the name of"),
     ],
 )
@@ -178,3 +180,22 @@ def test_a_suggestion_is_an_argument_of_the_function_or_there_is_none(function, 
     assert hint == ("" if guess is None else f"{guess}?")
     if guess is not None and "__" not in guess:
         assert guess[:-1] in inspect.signature(getattr(flamma, function)).parameters
+
+
+@pytest.mark.parametrize("path", [3, None, 0.5, ["run"], b"run", Thing()])
+@pytest.mark.parametrize("read", [flamma.Run.load, flamma.resume])
+def test_a_run_is_named_by_its_path(read, path):
+    with pytest.raises(FlammaError, match="a run is loaded by the path of its directory, not"):
+        read(path)
+
+
+@pytest.mark.parametrize("parts", [3, None, "ab", {"a": 1}, np.ones(3), Thing()])
+def test_a_federation_of_arrays_is_made_of_lists(parts):
+    with pytest.raises(FlammaError, match=r"^clients must be a list of .x, y., one for"):
+        flamma.federated_from_arrays(parts, parts)
+
+
+@pytest.mark.parametrize("model", [dict, int, type, print])
+def test_what_python_brings_is_no_model(model):
+    with pytest.raises(FlammaError, match=f"a function of .*, or a name, not {model.__name__}"):
+        flamma.run(model=model, rounds=1, progress=False)

@@ -172,3 +172,9 @@ def test_the_price_does_not_depend_on_how_the_start_is_split():
     arguments = ([0.8, 0.4], [0.1, 0.3], (1, 10), True)
     assert price_for(0.5, 40, *arguments) == pytest.approx(price_for(0.2, 100, *arguments))
     assert math.isclose(2 * price_for(1.0, 40, *arguments), price_for(0.5, 40, *arguments))
+
+
+@pytest.mark.parametrize("omega", [5e-324, 1e-310, 1e-300])
+def test_the_search_for_a_price_ends_where_products_are_rounded_to_almost_nothing(omega):
+    game = Game([omega], [1.0], epoch_bounds=(0, 10), whole_epochs=False)
+    assert 0 <= price_for(0.3, 100, game) <= omega

@@ -118,6 +118,32 @@ def no_loss_inspector(tasks):
     return [answer(task.client, epochs=task.epochs, loss=math.nan) for task in tasks]
 
 
+def late_after_all_inspector(tasks):
+    return [replace(report, failure="late: over 1 s") for report in honest_inspector(tasks)]
+
+
+def cut_inspector(tasks):
+    return [replace(report, params=report.params[None]) for report in honest_inspector(tasks)]
+
+
+def empty_inspector(tasks):
+    return [replace(report, samples=0) for report in honest_inspector(tasks)]
+
+
+def silent_inspector(tasks):
+    return []
+
+
+def inspector_of_others(tasks):
+    return [replace(report, client=99) for report in honest_inspector(tasks)]
+
+
+FAILING = [
+    *(late_inspector, lost_inspector, no_loss_inspector, late_after_all_inspector, cut_inspector),
+    *(empty_inspector, silent_inspector, inspector_of_others),
+]
+
+
 def again(strategy, state, offer, inspector, **changes):
     """The same clients in another round, in which nobody is drawn for an inspection."""
     number = state.round + 1
@@ -141,7 +167,7 @@ def strategy_inspects(strategy, state, offer):
     return drawn.inspected
 
 
-@pytest.mark.parametrize("inspector", [late_inspector, lost_inspector, no_loss_inspector])
+@pytest.mark.parametrize("inspector", FAILING)
 def test_an_inspection_that_fails_verifies_nothing_and_accuses_no_one(inspector):
     strategy, state, offer = first_round()
     after, record = again(strategy, state, offer, inspector)

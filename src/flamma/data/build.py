@@ -10,9 +10,15 @@ import numpy as np
 
 from flamma.data.datasets import DATASETS, load_dataset
 from flamma.data.federated import FederatedData
-from flamma.data.partition import HELD_OUT, balanced_sample, partition, pool_size
+from flamma.data.partition import (
+    HELD_OUT,
+    balanced_sample,
+    check_samples,
+    partition,
+    pool_size,
+)
 from flamma.data.records import Dataset
-from flamma.data.splits import GROUPS_SPLIT, SPLITS, Pool
+from flamma.data.splits import GROUPS_SPLIT, SPLITS, Pool, check_enough
 from flamma.errors import DataError
 from flamma.registry import Choice
 from flamma.seeding import stream
@@ -179,6 +185,23 @@ def _test_subset(labels: Ints, classes: int, count: int | None, name: str) -> In
     if count > labels.size:
         raise DataError(f"{name} has {labels.size} test samples, not {count}.")
     return np.sort(balanced_sample(labels, classes, count, stream(0, "test-subset")))
+
+
+def check_sizes(
+    dataset: str, split: str, clients: int, train: int | None, validation: int, held_out: float
+) -> None:
+    """Refuse more samples or clients than a dataset is said to have, without loading it.
+
+    Raises
+    ------
+    DataError
+        As :func:`build_federation` would.
+    """
+    pool = None if train is None else pool_size(train, held_out)
+    there = _wanted(dataset, clients, pool, validation)
+    check_samples(dataset, there, pool, validation, held_out)
+    if split != GROUPS_SPLIT:  # which adds what small groups lack
+        check_enough(clients, there - validation if pool is None else pool)
 
 
 def check_counts(

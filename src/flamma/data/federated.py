@@ -129,6 +129,12 @@ def federated_from_arrays(
     DataError
         If samples and targets do not fit together or the task.
     """
+    for name, parts in (("clients", clients), ("held_out", held_out)):
+        if not isinstance(parts, Sequence) or isinstance(parts, str | bytes):
+            raise DataError(
+                f"{name} must be a list of (x, y), one for each client, not a "
+                f"{type(parts).__name__}."
+            )
     if not clients or len(clients) != len(held_out):
         raise DataError(
             f"every client needs training and held-out data, but there are {len(clients)} and "

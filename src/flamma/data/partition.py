@@ -40,8 +40,7 @@ def partition(
 ) -> Partition:
     """Return the owner of each sample, as :func:`build_federation` describes, from labels alone."""
     labels, classes, seed = samples.labels, samples.classes, samples.seed
-    if validation + (wanted or 0) > labels.size:
-        raise DataError(_too_few(name, labels.size, wanted, validation, held_out))
+    check_samples(name, labels.size, wanted, validation, held_out)
     rng = stream(seed, "split-validation")
     server = balanced_sample(labels, classes, validation, rng)
     rest = np.delete(np.arange(labels.size), server)
@@ -139,8 +138,21 @@ def _grouped(samples: Ints, owners: Ints, clients: int) -> tuple[Ints, Ints]:
     return samples[np.argsort(owners, kind="stable")], offsets
 
 
-def _too_few(name: str, there: int, pool: int | None, validation: int, held_out: float) -> str:
+def check_samples(
+    name: str, there: int, pool: int | None, validation: int, held_out: float
+) -> None:
+    """Refuse to draw more samples for the clients and for validation than there are.
+
+    Raises
+    ------
+    DataError
+        With what is asked for.
+    """
+    if validation + (pool or 0) <= there:
+        return
     parts = [f"{validation} for validation"] if validation else []
     if pool is not None:
         parts.insert(0, f"{pool} for the clients ({held_out:.0%} of them held out)")
-    return f"{name} has {there} training samples, but these are asked for: {', '.join(parts)}."
+    raise DataError(
+        f"{name} has {there} training samples, but these are asked for: {', '.join(parts)}."
+    )

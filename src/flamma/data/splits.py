@@ -272,10 +272,21 @@ def _check(pool: Pool) -> None:
     _at_least_one("clients", pool.clients)
     if pool.seed < 0:
         raise DataError(f"seed must be at least 0, not {pool.seed}.")
-    if pool.labels.size < MIN_SAMPLES * pool.clients:
+    check_enough(pool.clients, pool.labels.size)
+
+
+def check_enough(clients: int, samples: int) -> None:
+    """Refuse more clients than there are samples for.
+
+    Raises
+    ------
+    DataError
+        If not every client can have a sample to train on and one that is held out.
+    """
+    if samples < MIN_SAMPLES * clients:
         raise DataError(
-            f"{pool.clients} clients need at least {MIN_SAMPLES * pool.clients} samples, one to "
-            f"train on and one held out each, but there are {pool.labels.size}."
+            f"{clients} clients need at least {MIN_SAMPLES * clients} samples, one to train on and "
+            f"one held out each, but there are {samples}."
         )
 
 

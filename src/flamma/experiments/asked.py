@@ -52,7 +52,7 @@ OTHER_ARGUMENTS = (
 """Further arguments that messages may name."""
 
 FLAG = re.compile(r"--([a-z][a-z-]*)")
-SETTING = re.compile(r"\b([a-z]+)\.([a-z_]+)\b")
+SETTING = re.compile(r"\b([a-z]+\.[a-z_]+)\b(?:\.([a-z_]+)\b)?")
 LEADING = re.compile(r"^(rounds|seed|seeds)(?= must)|\bper_round\b(?!=)")
 UNKNOWN_KEY = re.compile(r"unknown key in (\w+) '(\w+)'(: did you mean (\w+)\?)?")
 
@@ -259,7 +259,10 @@ def python_terms(text: str, taken: tuple[str, ...] = ()) -> str:
         return f"{name}=" if name in arguments else found[0]
 
     def setting(found: re.Match[str]) -> str:
-        return argument_of(found[0], taken) if found[0] in known else found[0]
+        if found[1] not in known:
+            return found[0]
+        called = argument_of(found[1], taken)
+        return f"{found[2]} in {called}" if found[2] else called
 
     def key(found: re.Match[str]) -> str:
         if found[1] not in options_of(ConfigTables):

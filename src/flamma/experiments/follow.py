@@ -40,7 +40,7 @@ class Follower:
                 inode = os.fstat(file.fileno()).st_ino
                 known, offset = self._place
                 file.seek(offset if inode == known else 0)
-                content = file.read()
+                content = file.read() or b""
         except OSError:
             return []
         lines, newline, _ = content.rpartition(b"\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from flamma.experiments.standstill import why_diverged
 from flamma.experiments.stopped import StoppedEarly, read_stopped
 from flamma.experiments.summary import Summary, summarise_run
 from flamma.metrics import METRICS, ComparedMetric, shown_in, usable
+from flamma.names import quoted
 from flamma.records import RoundRecord
 from flamma.strategies import label_of
 
@@ -59,6 +61,8 @@ class Run(PresentedResult):
         RunError
             If there is no run, or its configuration is not the one it was begun with.
         """
+        if not isinstance(path, str | PathLike):
+            raise RunError(f"a run is loaded by the path of its directory, not {quoted(path)}.")
         folder = RunFolder(Path(path))
         if not folder.exists:
             raise RunError(f"{path} holds no run: there is no {CONFIG} in it.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flamma.data.build import build_federation, check_counts
+from flamma.data.build import build_federation, check_counts, check_sizes
 from flamma.data.datasets import DATASETS, check_fetched
 from flamma.data.federated import FederatedData
 from flamma.errors import ConfigError
@@ -73,6 +73,8 @@ def check_runnable(
             entry = DATASETS[data.dataset].for_task(data.task)
             task = entry.task
             check_fetched(data.dataset, data_dir)
+            validation, train, held_out = data.validation_samples, data.train_samples, data.held_out
+            check_sizes(data.dataset, data.split.name, data.clients, train, validation, held_out)
             if config.model.name != OWN:
                 key = repr((config.model, data.dataset, task, config.weights.freeze))
                 models[key] = config, entry

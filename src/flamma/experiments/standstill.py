@@ -68,11 +68,13 @@ def why_diverged(
 ) -> str:
     """Return in what a run has diverged, and what the likely cause is; empty if it has not."""
     rate = "the learning rate" if learning_rate is None else f"the learning rate {learning_rate:g}"
+    either = f"{rate} or a step of the server"
     if not finite:  # the server made them so, since it refuses answers that are not finite
         return (
-            f"its final weights are not finite; most likely {rate} or a step of the server is too "
-            f"large: try a smaller one"
+            f"its final weights are not finite; most likely {either} is too large: try a smaller "
+            f"one"
         )
+    at_once = NOT_FINITE in history[0].failed.values() if history else False
     end = history[-max(SHORTEST_STANDSTILL, round(END_OF_RUN * len(history))) :]
     for part in (history, end):
         refused = sum(reason == NOT_FINITE for record in part for reason in record.failed.values())
@@ -81,7 +83,7 @@ def why_diverged(
             when = f" of the last {len(part)} rounds" if len(part) < len(history) else ""
             return (
                 f"{refused} of {answers} answers{when} were refused as not finite; most likely "
-                f"{rate} is too large: try a smaller one"
+                f"{rate if at_once else either} is too large: try a smaller one"
             )
     return ""
 

@@ -138,9 +138,13 @@ def largest_price(offers: Offers) -> float:
         return (top - offers.value(gamma)) / (gamma_max * gamma_max - gamma * gamma)
 
     price = min(offers.slope_below_top(top) / (2 * gamma_max), ratio(gamma_min))
+    steps = 0
     while (gamma := offers.best(price)) < gamma_max:
-        # Slightly lower, so that rounding does not make another γ better at t0 itself.
-        price = min(ratio(gamma), price * (1 - 1e-13))
+        # Slightly lower, so that rounding does not make another γ better at t0 itself. It takes a
+        # few steps, unless contributions are below 1e-300: then steps must grow to have an effect.
+        slightly = min(1.0, 1e-13 * 2.0 ** max(0, steps - 100))
+        price = min(ratio(gamma), price * (1 - slightly))
+        steps += 1
     return price
 
 

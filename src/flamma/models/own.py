@@ -59,10 +59,11 @@ def model_factory(model: Any) -> ModelFactory:
     if isinstance(model, nn.Module):
         given: nn.Module = model
         return lambda shape, classes: copy.deepcopy(given)
-    if not callable(model):
+    if not callable(model) or getattr(model, "__module__", "") == "builtins":
+        given_kind = model.__name__ if callable(model) else f"a {type(model).__name__}"
         raise ConfigError(
             f"model must be a torch.nn.Module, a class, a function of shape and classes, or a "
-            f"name, not a {type(model).__name__}."
+            f"name, not {given_kind}."
         )
     return _called(model)
 

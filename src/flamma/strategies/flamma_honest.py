@@ -291,11 +291,12 @@ class FlammaHonest(PlusStrategy[HonestState]):
         if inspect is None or self.inspection_rate == 0 or not visited:
             return {}, {}
         verdicts, failed = {}, {}
-        found = inspect([task for task, _ in visited])
-        for (_, report), truth in zip(visited, found, strict=True):
+        found = {truth.client: truth for truth in inspect([task for task, _ in visited])}
+        for _, report in visited:
+            truth = found.get(report.client)
             if why := inspector_failure(report, truth):
                 failed[report.client] = why
-            else:
+            elif truth is not None:
                 verdicts[report.client] = difference(report, truth, state.params)
         return verdicts, failed
 

@@ -66,10 +66,14 @@ def with_verified(
     return found
 
 
-def inspector_failure(report: Report, truth: Report) -> str:
+def inspector_failure(report: Report, truth: Report | None) -> str:
     """Return why an inspection cannot tell whether a report is true; empty if it can."""
-    if truth.params is None:
-        return truth.failure or "no result"
+    if truth is None or truth.params is None or truth.failure:
+        return (truth and truth.failure) or "no result"
+    if report.params is None or truth.params.shape != report.params.shape:
+        return "weights of another shape"
+    if truth.samples < 1:
+        return "no samples"
     if not np.isfinite(truth.params).all():
         return "weights that are not finite"
     if math.isfinite(report.loss) and not math.isfinite(truth.loss):

@@ -128,3 +128,13 @@ def test_a_group_that_is_no_column_is_refused(group):
 def test_a_table_without_a_target_says_so_once():
     with pytest.raises(DataError, match=r"name the column to predict, as target\.$"):
         federated_from(frame(), group="hospital")
+
+
+@pytest.mark.parametrize("form", [tuple, list, lambda parts: dict(zip("abc", parts, strict=False))])
+@pytest.mark.parametrize("count", [2, 3])
+def test_labels_and_clients_beside_a_frame_in_another_form_are_refused(form, count):
+    parts = form([frame(), frame()["label"], frame()["hospital"]][:count])
+    if isinstance(parts, tuple) and count == 2:
+        return  # a table and its labels
+    with pytest.raises(DataError, match=r"are a (DataFrame|Series) without item 0: give .x, y.,"):
+        federated_from(parts)

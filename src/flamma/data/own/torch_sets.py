@@ -72,7 +72,13 @@ def _tensors(data: Any) -> tuple[Any, Any] | None:
 
 
 def _item(data: Any, place: int, what: str) -> tuple[NDArray[Any], Any]:
-    item = data[place]
+    try:
+        item = data[place]
+    except KeyError as error:  # such as a column of a frame, or what only has names
+        raise DataError(
+            f"{what} are a {type(data).__name__} without item {place}: give (x, y), a frame or a "
+            f"torch Dataset, and the client of each sample as group."
+        ) from error
     if not isinstance(item, tuple | list) or len(item) != 2:
         raise DataError(
             f"{what}: item {place} of the dataset must be (x, y), but is a "
