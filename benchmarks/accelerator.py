@@ -20,11 +20,11 @@ import numpy as np
 import torch
 
 from flamma.errors import ConfigError
-from flamma.experiments.presented import text_table
+from flamma.experiments.result import text_table
 from flamma.models import FlatModel, build_model
-from flamma.training.choose import TrainerSettings, pick_trainer
+from flamma.training import Trainer, TrainingJob
+from flamma.training.config import TrainerSettings, pick_trainer
 from flamma.training.devices import pick_device
-from flamma.training.jobs import Trainer, TrainingJob
 from flamma.types import LocalTask, Params
 
 SHAPES = {"lenet5": (1, 28, 28), "resnet18": (3, 32, 32)}

@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from statistics import fmean, stdev
 
-from flamma.files import write_atomically
+from flamma.io import write_atomically
 
 GROUPS = ("doctorate", "no doctorate")
 FIGURES = {"accuracy": 1, "loss": 3}

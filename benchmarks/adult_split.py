@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import flamma
-from flamma.data.adult import FILE, GROUP_COLUMN, parse_numbers
 from flamma.data.datasets import load_dataset
 from flamma.data.federated import FederatedData, federated_from_arrays
-from flamma.data.store import data_folder
+from flamma.data.fetch import data_folder
+from flamma.data.tables_bundled import FILE, GROUP_COLUMN, parse_numbers
 
 STRATEGIES: tuple[dict[str, Any], ...] = (
     {"name": "fedavg"},

@@ -48,7 +48,7 @@ def main() -> int:
         rows.append(compared(pair, pairs.PACKAGES[pair.package]))
         print(shown(rows[-1]), flush=True)
     if options.table is not None:
-        from flamma.files import write_atomically
+        from flamma.io import write_atomically
 
         text = json.dumps(rows, indent=1, ensure_ascii=False)
         write_atomically(options.table, f"{text}\n".encode())

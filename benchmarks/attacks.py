@@ -33,7 +33,7 @@ import numpy as np
 import flamma
 from flamma.aggregators import AGGREGATORS
 from flamma.errors import RunError
-from flamma.experiments.presented import text_table
+from flamma.experiments.result import text_table
 from flamma.experiments.run import Run, resume
 from flamma.metrics.functions import mean, variance, worst_10
 from flamma.processes import exit_with_parent

@@ -15,10 +15,9 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from flamma.experiments.compare import compare
+from flamma.experiments.comparison import as_markdown, compare
 from flamma.experiments.config import with_settings
 from flamma.experiments.suite import narrowed, read_suite
-from flamma.experiments.table_text import as_markdown
 from flamma.experiments.tune import tune
 
 SEED = 1000

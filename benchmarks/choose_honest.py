@@ -20,7 +20,7 @@ from typing import Any
 import flamma
 from flamma.errors import EmptyRunError
 from flamma.experiments.run import Run
-from flamma.files import write_atomically
+from flamma.io import write_atomically
 
 SEEDS = (1000, 1001)
 CLIENTS = (1, 6)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flamma.experiments.presented import text_table
+from flamma.experiments.result import text_table
 from flamma.seeding import stream
 from flamma.strategies import STRATEGIES
 from flamma.types import Plan, Population, Profile, Report

@@ -26,11 +26,10 @@ from time import process_time
 
 import numpy as np
 
-from flamma.experiments.config import make_config, with_settings
-from flamma.experiments.layers import dotted_settings
+from flamma.experiments.config import dotted_settings, make_config, with_settings
 from flamma.experiments.run import run_config
-from flamma.files import write_atomically
-from flamma.options import to_toml, toml_value
+from flamma.io import write_atomically
+from flamma.registry import to_toml, toml_value
 from flamma.seeding import stream
 
 COUNTS, HELD_BACK = range(24, 31), 8

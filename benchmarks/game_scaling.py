@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-from flamma.experiments.presented import text_table
+from flamma.experiments.result import text_table
 from flamma.game import Game, certify, solve
 
 

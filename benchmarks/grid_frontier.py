@@ -13,11 +13,10 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from flamma.experiments.published import read_published
-from flamma.experiments.table import Comparison
-from flamma.reports.comparing import pareto
-from flamma.reports.drawing import new_figure, save
-from flamma.reports.palette import looks_of
+from flamma.experiments.comparison import Comparison, read_published
+from flamma.reports.pictures import new_figure, save
+from flamma.reports.reading import pareto
+from flamma.reports.style import looks_of
 from flamma.strategies import label_of
 from grid_tables import markdown, names_of, places_of
 from join_tables import joined

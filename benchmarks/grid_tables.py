@@ -20,15 +20,18 @@ from statistics import fmean
 
 import numpy as np
 
-from flamma.experiments.best import paired_difference
-from flamma.experiments.config import Config
-from flamma.experiments.published import read_published
-from flamma.experiments.statistics import bootstrap_interval
-from flamma.experiments.statistics_text import statistics_note, statistics_of, statistics_table
+from flamma.experiments.comparison import (
+    Comparison,
+    Row,
+    read_published,
+    statistics_note,
+    statistics_of,
+    statistics_table,
+)
+from flamma.experiments.config import Config, DataConfig
+from flamma.experiments.statistics import bootstrap_interval, paired_difference
 from flamma.experiments.suite import read_suite
-from flamma.experiments.table import Comparison, Row
-from flamma.experiments.tables import DataConfig
-from flamma.reports.statistics_charts import save_diagrams
+from flamma.reports.comparison import save_diagrams
 from flamma.strategies import label_of
 from join_tables import joined
 

@@ -17,9 +17,9 @@ import time
 import numpy as np
 
 from flamma.data.federated import FederatedData
-from flamma.engines.runner import ClientRunner
-from flamma.experiments.presented import text_table
+from flamma.experiments.result import text_table
 from flamma.models import build_model
+from flamma.simulation.runner import ClientRunner
 from flamma.types import LocalTask
 
 FEATURES, CLASSES, EACH, HELD = 20, 5, 10, 2

@@ -13,10 +13,9 @@ import argparse
 from pathlib import Path
 from statistics import fmean, stdev
 
-from flamma.experiments.auditing.audit_files import read_audit
-from flamma.experiments.auditing.findings import AuditedCase
+from flamma.experiments.findings import AuditedCase, read_audit
 from flamma.experiments.run import Run
-from flamma.files import write_atomically
+from flamma.io import write_atomically
 from flamma.strategies import label_of
 
 LAST_ROUNDS = 10

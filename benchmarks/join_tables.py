@@ -16,11 +16,10 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from flamma.experiments.manifest import signed
-from flamma.experiments.published import read_published
+from flamma.experiments.comparison import TABLE_VERSION, Comparison, Row, read_published
+from flamma.experiments.folder import signed
 from flamma.experiments.suite import Suite, narrowed, read_suite
-from flamma.experiments.table import TABLE_VERSION, Comparison, Row
-from flamma.files import write_atomically
+from flamma.io import write_atomically
 from flamma.metrics import METRICS, ComparedMetric
 
 Rows = dict[tuple[str, str, str], Row]

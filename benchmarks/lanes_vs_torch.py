@@ -17,10 +17,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from flamma.experiments.presented import text_table
+from flamma.experiments.result import text_table
 from flamma.models import FlatModel, build_model
-from flamma.training import TorchTrainer
-from flamma.training.jobs import TrainingJob
+from flamma.training import TorchTrainer, TrainingJob
 from flamma.training.lanes import LanesTrainer, library
 from flamma.types import LocalTask
 

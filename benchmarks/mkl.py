@@ -21,7 +21,7 @@ import time
 import numpy as np
 import torch
 
-from flamma.experiments.presented import text_table
+from flamma.experiments.result import text_table
 from flamma.models import build_model
 from flamma.training import TorchTrainer
 from flamma.types import LocalTask

@@ -16,7 +16,7 @@ import argparse
 from pathlib import Path
 
 import flamma
-from flamma.experiments.presented import text_table
+from flamma.experiments.result import text_table
 from flamma.strategies import label_of
 
 SEED = 1000

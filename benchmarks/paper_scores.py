@@ -23,9 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flamma.experiments.presented import text_table
-from flamma.experiments.run import Run
-from flamma.experiments.setup import build_data, build_runner
+from flamma.experiments.result import text_table
+from flamma.experiments.run import Run, build_data, build_runner
 from flamma.models.flat import FlatModel
 from flamma.types import LocalTask
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from flamma.experiments.presented import text_table
-from flamma.files import write_atomically
+from flamma.experiments.result import text_table
 from flamma.game import PricingRule, best_response, certify, solve
+from flamma.io import write_atomically
 from flamma.seeding import stream
 
 SIZES = (3, 10, 30, 100)

@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 
 import flamma
-from flamma.experiments.presented import text_table
+from flamma.experiments.result import text_table
 from flamma.experiments.run import Run
 
 SEED = 1000

@@ -21,10 +21,9 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from flamma.experiments.presented import text_table
+from flamma.experiments.result import text_table
 from flamma.models import build_model
-from flamma.training import TorchTrainer
-from flamma.training.jobs import TrainingJob
+from flamma.training import TorchTrainer, TrainingJob
 from flamma.training.lanes import LanesTrainer
 from flamma.types import LocalTask
 

@@ -13,8 +13,8 @@ import argparse
 import json
 from pathlib import Path
 
-from flamma.experiments.compare import compare
-from flamma.experiments.presented import text_table
+from flamma.experiments.comparison import compare
+from flamma.experiments.result import text_table
 from flamma.experiments.suite import narrowed, read_suite
 
 STRATEGIES = ("fedavg", "flamma", "flamma-plus")

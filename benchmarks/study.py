@@ -16,10 +16,9 @@ import tomllib
 from importlib.resources import files
 from pathlib import Path
 
-from flamma.experiments.published import parse_table
+from flamma.experiments.comparison import Comparison, Row, parse_table
+from flamma.experiments.result import at_budget
 from flamma.experiments.run import Run
-from flamma.experiments.summary import at_budget
-from flamma.experiments.table import Comparison, Row
 from flamma.metrics import METRICS
 from flamma.strategies import label_of
 

@@ -56,9 +56,9 @@ from pathlib import Path
 from flamma.experiments.config import make_config, with_settings
 from flamma.experiments.suite import narrowed, read_suite
 from flamma.experiments.tune import tune
-from flamma.files import write_atomically
-from flamma.options import toml_value
+from flamma.io import write_atomically
 from flamma.processes import exit_with_parent
+from flamma.registry import toml_value
 
 SEED = 1000
 STEPS = [0.02, 0.05, 0.1, 0.2]

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import flamma
-from flamma.files import write_atomically
+from flamma.io import write_atomically
 
 STRATEGIES = ("flamma", "flamma-plus", "flamma-honest")
 SPREADS = (0.0, 0.5, 1.0)

@@ -15,17 +15,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flamma.clients.clock import ClockConfig
-from flamma.clients.faults import Faults
-from flamma.experiments.evaluation import EvaluationConfig
+from flamma.clients.time import ClockConfig, Faults
+from flamma.experiments.config import ConfigTables, DataConfig, EvaluationConfig, WeightsConfig
 from flamma.experiments.parts import PARTS, option_row, own_options
 from flamma.experiments.suite import Suite
-from flamma.experiments.tables import ConfigTables, DataConfig, WeightsConfig
 from flamma.metrics import METRICS
-from flamma.options import Option, options_of
 from flamma.privacy import PrivacyConfig
+from flamma.registry import Option, options_of
 from flamma.strategies import FAMILIES, STRATEGIES, label_of
-from flamma.training.table import TrainingConfig
+from flamma.training.config import TrainingConfig
 
 HERE = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: ([\w.:+-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)

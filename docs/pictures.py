@@ -19,9 +19,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from flamma.experiments.compared_metrics import last_accuracies
-from flamma.experiments.manifest import signed
-from flamma.experiments.published import read_published
+from flamma.experiments.comparison import last_accuracies, read_published
+from flamma.experiments.folder import signed
 from flamma.strategies import label_of
 
 RESULTS = Path(__file__).parent / "results"

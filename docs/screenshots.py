@@ -19,8 +19,8 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from flamma.experiments.published import read_published, repetition
-from flamma.reports.html_page import write_report
+from flamma.experiments.comparison import read_published, repetition
+from flamma.reports.document import write_report
 from flamma.reports.live import LiveServer
 
 PICTURES = Path(__file__).parent / "screenshots"

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from flamma.experiments.comparison import compared, write_tables
 from flamma.experiments.config import Config, make_config
 from flamma.experiments.folder import ABOUT, CONFIG, POPULATION, RunFolder
-from flamma.experiments.ledger_file import ledger_writer
+from flamma.experiments.ledger import ledger_writer
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
-from flamma.experiments.table import compared
-from flamma.experiments.table_text import write_tables
 from flamma.federation import certified
 from flamma.game import Game, solve
 from flamma.metrics import evaluate

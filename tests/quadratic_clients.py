@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from flamma.engines.client_side import ClientSide
 from flamma.federation import Federation
 from flamma.seeding import stream
+from flamma.simulation.client_side import ClientSide
 from flamma.types import Plan, Population, Profile, Report
 
 SAMPLES = np.array([8, 20, 12, 30])

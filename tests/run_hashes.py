@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import flamma
-from flamma.experiments.compare import compare
+from flamma.experiments.comparison import compare
 from flamma.experiments.run import Run
 from flamma.experiments.suite import narrowed, read_suite
 

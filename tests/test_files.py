@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flamma.errors import InputFileError
-from flamma.files import (
+from flamma.io import (
     TEMPORARY_SUFFIX,
     file_sha256,
     read_regular,

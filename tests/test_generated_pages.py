@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from documented import PAGES, ROOT
+from flamma.experiments.comparison import read_published
 from flamma.experiments.parts import PARTS, own_options
-from flamma.experiments.published import read_published
 from flamma.metrics import METRICS, RunMetric
 from flamma.strategies import STRATEGIES
 

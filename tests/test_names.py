@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flamma.errors import ConfigError
-from flamma.names import MOST_NAME_BYTES, check_folder_name, nearest, printable, quoted, unknown
+from flamma.io import MOST_NAME_BYTES, check_folder_name, nearest, printable, quoted, unknown
 
 KNOWN = ("fedavg", "fedprox", "flamma", "flamma-plus", "q-ffl")
 

@@ -8,8 +8,15 @@ from typing import Annotated, Literal
 import pytest
 
 from flamma.errors import ConfigError
-from flamma.options import describe_type, from_table, options_of, read_options, to_toml
-from flamma.registry import Choice, Registry
+from flamma.registry import (
+    Choice,
+    Registry,
+    describe_type,
+    from_table,
+    options_of,
+    read_options,
+    to_toml,
+)
 
 
 def shape(pool, classes, *, width: float = 1.0, kind: Literal["a", "b"] = "a", needed: int):

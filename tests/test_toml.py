@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flamma.errors import ConfigError, InputFileError
-from flamma.options import parse_value
-from flamma.toml import MOST_TOML_BYTES, MOST_TOML_DEPTH, parse_toml, read_toml
+from flamma.io import MOST_TOML_BYTES, MOST_TOML_DEPTH, parse_toml, read_toml
+from flamma.registry import parse_value
 
 FAR_TOO_DEEP = 50_000
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from problem import BATCH, EPOCHS, ROUNDS, STEP, Problem, Weights, first_weights, network, trained
 
-from flamma.engines.client_side import ClientSide
 from flamma.seeding import stream
+from flamma.simulation.client_side import ClientSide
 from flamma.strategies import STRATEGIES
 from flamma.strategies.base import Offer, Strategy
-from flamma.training.jobs import TrainingJob
+from flamma.training import TrainingJob
 from flamma.training.torch_trainer import TorchTrainer
 from flamma.types import LocalTask, Params, Plan, Population, Profile, Report, TaskVectors
 

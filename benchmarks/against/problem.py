@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from flamma.seeding import stream
-from flamma.training.jobs import TrainingJob, batches_of
+from flamma.training import TrainingJob, batches_of
 from flamma.types import LocalTask
 
 FEATURES, CLASSES, BATCH, EPOCHS, STEP, ROUNDS = 10, 4, 8, 2, 0.1, 3

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from flamma.experiments.callbacks import Callback as Callback
     from flamma.experiments.callbacks import EarlyStopping as EarlyStopping
     from flamma.experiments.callbacks import StopRun as StopRun
-    from flamma.experiments.compare import compare as compare
+    from flamma.experiments.comparison import Comparison as Comparison
+    from flamma.experiments.comparison import compare as compare
+    from flamma.experiments.result import Run as Run
     from flamma.experiments.run import resume as resume
     from flamma.experiments.run import run as run
-    from flamma.experiments.run_object import Run as Run
-    from flamma.experiments.table import Comparison as Comparison
     from flamma.experiments.tune import tune as tune
 
 __version__ = "0.2.0"
@@ -39,11 +39,11 @@ _LATE = {
     "EarlyStopping": "flamma.experiments.callbacks",
     "FederatedClassifier": "flamma.estimators",
     "FederatedRegressor": "flamma.estimators",
-    "Comparison": "flamma.experiments.table",
-    "Run": "flamma.experiments.run_object",
+    "Comparison": "flamma.experiments.comparison",
+    "Run": "flamma.experiments.result",
     "StopRun": "flamma.experiments.callbacks",
     "audit": "flamma.experiments.audit",
-    "compare": "flamma.experiments.compare",
+    "compare": "flamma.experiments.comparison",
     "federated_from_arrays": "flamma.data.federated",
     "resume": "flamma.experiments.run",
     "run": "flamma.experiments.run",

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from flamma.data.federated import FederatedData, federated_from_arrays
 from flamma.experiments.callbacks import Callback
 from flamma.experiments.run import Run, run
-from flamma.models.predicting import outputs_of
+from flamma.models.weights import outputs_of
 from flamma.numerics import total
 from flamma.seeding import stream
 from flamma.types import Ints

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from flamma.names import printable
+from flamma.io import printable
 
 EVENTS_FILE = "flamma.jsonl"
 """The name of the file, in the folder of a host's logs."""

@@ -5,8 +5,16 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 
-from flamma.distribution import DISTRIBUTION
 from flamma.errors import MissingExtraError
+
+# What the installed package is called: not ``flamma``, which on the index is somebody else's.
+
+DISTRIBUTION = "flamma-fl"
+"""The name of the distribution; the import and the command are ``flamma`` all the same."""
+
+WHEEL_PREFIX = "flamma_fl"
+"""How the files of the distribution begin, since a wheel's name has no hyphen."""
+
 
 PURPOSES = {
     "report": "HTML reports and pictures",

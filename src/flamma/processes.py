@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 import os
 import signal
 import sys
@@ -9,12 +11,15 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
-PARENT_CHECK_SECONDS = 0.5
+import numpy as np
+from numpy.typing import NDArray
+
+_PARENT_CHECK_SECONDS = 0.5
 """Seconds between two checks whether the parent process still lives."""
 
-PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1
 """What ``prctl`` of Linux is asked for: a signal when the parent ends."""
 
 MOST_PROCESSES = 1024
@@ -34,7 +39,7 @@ def exit_with_parent(parent: int, clean_up: Callable[[], object] | None = None) 
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(PARENT_CHECK_SECONDS)
+            time.sleep(_PARENT_CHECK_SECONDS)
         try:
             if clean_up is not None:
                 clean_up()
@@ -59,7 +64,7 @@ def killed_with_parent(parent: int) -> bool:
         return False
     import ctypes
 
-    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         return False
     if os.getppid() != parent:  # it has ended just before
         os._exit(1)
@@ -80,3 +85,18 @@ def exit_after(job: Callable[[], int]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+# Memory that a process shares with those it forks.
+
+Number = TypeVar("Number", bound=np.generic)
+
+
+def shared_zeros(shape: int | tuple[int, ...], dtype: type[Number]) -> NDArray[Number]:
+    """Return an array that forked processes share; its memory is freed with the last of them.
+
+    A forked process only counts the pages of it that it uses.
+    """
+    size = math.prod(shape) if isinstance(shape, tuple) else shape
+    memory = mmap.mmap(-1, max(1, size * np.dtype(dtype).itemsize))
+    return np.frombuffer(memory, dtype=dtype, count=size).reshape(shape)

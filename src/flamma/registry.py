@@ -2,18 +2,319 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import json
+import re
 import sys
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar, cast
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.extras import extra_of, missing_extra
-from flamma.names import quoted, unknown
-from flamma.options import convert, options_of, read_options, takes_anything
+from flamma.io import parse_toml, quoted, unknown
+
+# Options: the parameters of a function, or the fields of a dataclass, as the keys of a TOML
+# table.
+#
+# Declaring a parameter declares the option: its type is checked, its default stands in one place,
+# and its help is the parameter's entry in the docstring.
+
+_PARAMETER = r"^(\S[^\n:]*?) ?:[^\n]*\n((?:[ \t]+[^\n]*\n?|\n)+)"
+"""A parameter of a NumPy docstring: its names, and the indented lines below them."""
+
+_BARE_KEY = re.compile("[A-Za-z0-9_-]+")
+"""A key that TOML takes without quotes."""
+
+_WHOLE_LIMIT = 2**63
+"""Whole numbers are smaller than this, so that arrays and compiled code can hold them."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of an entry: its name, type, default and help."""
+
+    name: str
+    annotation: Any
+    default: Any
+    help: str = ""
+
+
+def options_of(entry: Callable[..., Any]) -> dict[str, Option]:
+    """Return the options of a function or a dataclass: what has a default, or only a keyword.
+
+    Parameters without a default are what the caller provides, such as the samples to split.
+
+    Examples
+    --------
+    >>> def shards(pool, *, per_client: int = 2, uneven: float = 0.0): ...
+    >>> [(option.name, option.default) for option in options_of(shards).values()]
+    [('per_client', 2), ('uneven', 0.0)]
+    """
+    return dict(_options_of(entry))
+
+
+@lru_cache(maxsize=1024)  # a message about a misspelt option reads those of every entry
+def _options_of(entry: Callable[..., Any]) -> dict[str, Option]:
+    if inspect.isclass(entry) and dataclasses.is_dataclass(entry):
+        found = {f.name: _default(f) for f in dataclasses.fields(entry) if f.init}
+        found = {name: value for name, value in found.items() if value is not inspect._empty}
+        hints = get_type_hints(entry, include_extras=True)
+    else:
+        parameters = inspect.signature(entry).parameters.values()
+        found = {
+            p.name: p.default
+            for p in parameters
+            if p.kind is p.KEYWORD_ONLY or p.default is not p.empty
+        }
+        hints = _hints(entry, found)
+    helps = _documented(entry)
+    return {
+        name: Option(name, hints.get(name, Any), default, helps.get(name, ""))
+        for name, default in found.items()
+    }
+
+
+def _takes_anything(entry: Callable[..., Any]) -> bool:
+    """Return whether a function takes options that it does not name (``**options``)."""
+    if inspect.isclass(entry) and dataclasses.is_dataclass(entry):
+        return False
+    parameters = inspect.signature(entry).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def read_options(
+    entry: Callable[..., Any], table: Mapping[str, Any], where: str = ""
+) -> dict[str, Any]:
+    """Return all options of an entry: those of the table converted, the others at their default.
+
+    Raises
+    ------
+    ConfigError
+        If a key is no option (the nearest one is named), or a value is of the wrong type.
+    """
+    known = options_of(entry)
+    loose = _takes_anything(entry)
+    chosen = {name: option.default for name, option in known.items()}
+    for key, value in table.items():
+        if key in known:
+            chosen[key] = convert(value, known[key].annotation, f"{where}{key}")
+        elif loose:
+            chosen[key] = value
+        else:
+            raise ConfigError(unknown(f"key in {where[:-1]}" if where else "key", key, known))
+    for name, value in chosen.items():
+        if value is inspect._empty:
+            raise ConfigError(f"{where}{name} is missing.")
+    return chosen
+
+
+def from_table(
+    kind: type, table: Any, where: str = "", known: Iterable[str] | None = None
+) -> dict[str, Any]:
+    """Return the fields of a dataclass that a table gives, each converted to its type.
+
+    ``where`` goes before a key in messages, such as ``"training."`` or ``"host.toml: "``.
+    """
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where.rstrip('.: ') or 'this'} must be a table, not {quoted(table)}.")
+    hints = get_type_hints(kind, include_extras=True)
+    names = [f.name for f in dataclasses.fields(kind) if known is None or f.name in known]
+    options = {}
+    for key, value in table.items():
+        if key not in names:
+            place = where.rstrip(".: ")
+            raise ConfigError(unknown(f"key in {place}" if place else "key", key, names))
+        options[key] = convert(value, hints[key], f"{where}{key}")
+    return options
+
+
+def convert(value: Any, annotation: Any, where: str) -> Any:
+    """Return a TOML value as the annotated type, or say what was expected."""
+    if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
+        if isinstance(value, annotation):
+            return value
+        return annotation(**from_table(annotation, value, f"{where}."))
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        for reader in arguments[1:]:
+            if hasattr(reader, "choose"):  # a registry
+                return reader.choose(value, where)
+        return convert(value, arguments[0], where)
+    if origin in (Union, types.UnionType):
+        return _one_of(value, arguments, where)
+    if origin is Literal:
+        if value in arguments:
+            return value
+        raise ConfigError(f"{where} must be {_alternatives(arguments)}, not {quoted(value)}.")
+    if origin is tuple:
+        return _sequence(value, arguments, where)
+    if annotation is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if abs(value) <= sys.float_info.max:  # false for NaN; whole numbers can be larger
+            return float(value)
+        raise ConfigError(f"{where} must be a finite number, not {quoted(value)}.")
+    if annotation is int and isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) < _WHOLE_LIMIT:
+            return value
+        raise ConfigError(f"{where} must be a whole number below 2^63, not {quoted(value)}.")
+    if annotation in (str, bool) and isinstance(value, annotation):
+        return value
+    if annotation is Any or (origin is not None and isinstance(value, Mapping)):
+        return value
+    raise ConfigError(f"{where} must be {_name(annotation)}, not {quoted(value)}.")
+
+
+def parse_value(text: str) -> Any:
+    """Return what a value on the command line means: TOML, or else the text itself.
+
+    Examples
+    --------
+    >>> [parse_value(text) for text in ("0.5", "[1, 5]", "top", "true")]
+    [0.5, [1, 5], 'top', True]
+    """
+    try:
+        return parse_toml(f"value = {text}", text)["value"]
+    except ConfigError:
+        return text
+
+
+def to_toml(tables: Mapping[str, Any]) -> str:
+    """Return nested tables as TOML; None is left out, since TOML has no such value.
+
+    Examples
+    --------
+    >>> print(to_toml({"rounds": 3, "strategy": {"name": "flamma", "price": None}}))
+    rounds = 3
+    <BLANKLINE>
+    [strategy]
+    name = "flamma"
+    """
+    plain = {k: v for k, v in tables.items() if not isinstance(v, Mapping)}
+    lines = _toml_lines(plain)
+    for name, table in tables.items():
+        if isinstance(table, Mapping):
+            lines += ["", f"[{_toml_key(name)}]", *_toml_lines(table)]
+    return "\n".join(lines)
+
+
+def _toml_lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{_toml_key(k)} = {toml_value(v)}" for k, v in table.items() if v is not None]
+
+
+def _toml_key(key: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+
+
+def toml_value(value: Any) -> str:
+    """Return one value as TOML; a mapping as an inline table."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)  # a TOML basic string
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(toml_value(v) for v in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(_toml_lines(value))}}}"
+    return repr(value)
+
+
+def describe_type(annotation: Any) -> str:
+    """Return what a value of this type is called in messages and in the documentation."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        parts = [a for a in get_args(annotation) if a is not type(None)]
+        return " or ".join(_name(part) for part in parts)
+    return _name(annotation)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return inspect._empty
+
+
+def _hints(function: Callable[..., Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the types of some parameters; the others may name what is not imported."""
+    target = inspect.unwrap(function)
+    annotations = getattr(target, "__annotations__", {})
+    some = types.SimpleNamespace(
+        __annotations__={name: annotations[name] for name in names if name in annotations}
+    )
+    return get_type_hints(some, getattr(target, "__globals__", {}), include_extras=True)
+
+
+def _documented(entry: Callable[..., Any]) -> dict[str, str]:
+    """Return the help of each parameter in a NumPy docstring, those of base classes included."""
+    helps: dict[str, str] = {}
+    for owner in reversed(inspect.getmro(entry)) if inspect.isclass(entry) else (entry,):
+        text = inspect.cleandoc(owner.__doc__ or "")
+        found = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", text, re.S | re.M)
+        if found is None:
+            continue
+        for names, words in re.findall(_PARAMETER, found[1], re.M):
+            helps |= {name.strip(): " ".join(words.split()) for name in names.split(",")}
+    return helps
+
+
+def _one_of(value: Any, arguments: tuple[Any, ...], where: str) -> Any:
+    for argument in arguments:
+        if argument is type(None) and value is None:
+            return None
+        try:
+            return convert(value, argument, where)
+        except ConfigError:
+            continue
+    lists = [argument for argument in arguments if get_origin(argument) is tuple]
+    if lists and isinstance(value, list | tuple):  # what is wrong with it as a list says more
+        return _sequence(value, get_args(lists[0]), where)
+    wanted = " or ".join(_name(a) for a in arguments if a is not type(None))
+    raise ConfigError(f"{where} must be {wanted}, not {quoted(value)}.")
+
+
+def _sequence(value: Any, arguments: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f"{where} must be a list, not {quoted(value)}.")
+    if arguments[-1] is Ellipsis:
+        arguments = arguments[:1] * len(value)
+    if len(value) != len(arguments):
+        raise ConfigError(f"{where} must have {len(arguments)} entries, not {len(value)}.")
+    return tuple(convert(v, a, where) for v, a in zip(value, arguments, strict=True))
+
+
+def _alternatives(values: tuple[Any, ...]) -> str:
+    names = [str(value) for value in values]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _name(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        return "a name or a table"
+    if getattr(annotation, "__name__", "") == "Choice":
+        return "a name"
+    plain = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    if get_origin(annotation) is Literal:
+        return _alternatives(get_args(annotation))
+    if get_origin(annotation) is tuple:
+        return "a list"
+    return plain.get(annotation, "a table")
+
 
 Entry = TypeVar("Entry")
 
@@ -140,7 +441,7 @@ class Registry(Generic[Entry]):
             }
             if shared:
                 table = {k: v for k, v in table.items() if k in own or k not in others}
-            strange = [] if takes_anything(entry) else [k for k in table if k not in own]
+            strange = [] if _takes_anything(entry) else [k for k in table if k not in own]
             if strange:
                 known = (*beside, key, *own)
                 raise ConfigError(unknown(f"key in {where}", strange[0], known, others))

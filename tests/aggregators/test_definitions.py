@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from flamma.aggregators import (
+    MOST_KRUM_VECTORS,
     Reference,
+    attackers_among,
     coordinate_median,
     fltrust,
     geometric_median,
@@ -19,7 +21,6 @@ from flamma.aggregators import (
     trimmed_mean,
     weighted_mean,
 )
-from flamma.aggregators.centres import MOST_KRUM_VECTORS, attackers_among
 from flamma.errors import StrategyError
 
 SEEDS = range(25)

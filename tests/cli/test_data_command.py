@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from flamma.cli import data, main, parser
-from flamma.data.catalogue import MNIST
 from flamma.data.datasets import DATASETS
+from flamma.data.images import MNIST
 from flamma.data.records import DataFile, DatasetEntry
 from flamma.data.splits import SPLITS
 from flamma.experiments.config import make_config
-from flamma.experiments.setup import build_data
+from flamma.experiments.run import build_data
 
 
 @pytest.fixture(autouse=True)

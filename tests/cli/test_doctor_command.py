@@ -10,8 +10,7 @@ import pytest
 
 import flamma
 from flamma.cli import main
-from flamma.cli.diagnosis import compiler
-from flamma.cli.doctor import problems
+from flamma.cli.info import compiler, problems
 
 
 def test_the_facts_are_those_of_this_machine(capsys, monkeypatch, tmp_path):
@@ -48,7 +47,7 @@ def test_a_broken_part_does_not_hide_the_others(capsys, monkeypatch):
     def broken():
         raise RuntimeError("torch is broken\nin many lines")
 
-    monkeypatch.setattr("flamma.cli.diagnosis.devices", broken)
+    monkeypatch.setattr("flamma.cli.info.devices", broken)
     monkeypatch.setattr("flamma.training.lanes.library.why_not", lambda: "it was not compiled.")
     assert main(["doctor", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from flamma.cli import main
-from flamma.cli.listing import run_list
+from flamma.cli.info import run_list
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def failing(monkeypatch):
         def run(options):
             raise error
 
-        monkeypatch.setattr("flamma.cli.listing.run_list", run)
+        monkeypatch.setattr("flamma.cli.info.run_list", run)
 
     return install
 
@@ -39,7 +39,7 @@ def test_a_broken_pipe_inside_the_run_is_an_error_also_with_output_before_it(mon
         run_list(options)
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr("flamma.cli.listing.run_list", run)
+    monkeypatch.setattr("flamma.cli.info.run_list", run)
     assert main(["list"]) == 1
 
 

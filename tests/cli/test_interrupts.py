@@ -49,9 +49,9 @@ def interrupt(*_, **__):
 @pytest.mark.parametrize(
     ("work", "arguments"),
     [
-        ("experiments.compare.compare_suite", ["compare", "--seeds", "1", "--out", "my out"]),
+        ("experiments.comparison.compare_suite", ["compare", "--seeds", "1", "--out", "my out"]),
         ("experiments.audit.audit_source", ["audit", "--seeds", "1"]),
-        ("experiments.search.tune_config", ["tune", "--trials", "2"]),
+        ("experiments.tune.tune_config", ["tune", "--trials", "2"]),
         ("experiments.laboratory.study_contributions", ["contributions", "--seeds", "1"]),
         ("data.datasets.fetch_dataset", ["data", "fetch", "mnist"]),
     ],

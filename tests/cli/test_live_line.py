@@ -13,13 +13,13 @@ import termios
 
 import pytest
 
-from flamma.cli.live import Loudness, ManyRunsDisplay
+from flamma.cli.console import Loudness, ManyRunsDisplay
 from flamma.experiments.jobs import Progress
 
 SHOW_ROUNDS = """
 import time
 from pathlib import Path
-from flamma.cli.live import ManyRunsDisplay, RoundDisplay
+from flamma.cli.console import ManyRunsDisplay, RoundDisplay
 from flamma.experiments.jobs import Progress
 from flamma.records import Evaluation, RoundRecord
 scores = Evaluation({"accuracy": 71.25, "accuracy_variance": 605.2})

@@ -142,7 +142,7 @@ def words_of(command, run, folder, scratch):
 def call(command, run, folder, scratch):
     """Run a command in this process; return its exit code and what it said."""
     if command == "watch":
-        from flamma.experiments.follow import Follower
+        from flamma.experiments.folder import Follower
         from flamma.reports.live import DirectoryWatch
 
         Follower(run).new()

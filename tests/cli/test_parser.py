@@ -11,10 +11,8 @@ import pytest
 
 import flamma
 from flamma.cli import main
-from flamma.cli.choices import NAMED_BY, names_for
-from flamma.cli.installation import source_of
-from flamma.cli.parser import command_line
-from flamma.cli.registered import SOURCES, registered_names
+from flamma.cli.info import source_of
+from flamma.cli.parser import NAMED_BY, SOURCES, command_line, names_for, registered_names
 from flamma.experiments.parts import PARTS
 
 

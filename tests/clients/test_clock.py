@@ -7,10 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from flamma.clients.clock import ClockConfig, Traffic, VirtualClock
-from flamma.clients.costs import CostedClients, true_costs
-from flamma.clients.faults import SIMULATED_LATE
-from flamma.clients.speeds import PacedClients, true_speeds
+from flamma.clients.costs import CostedClients, PacedClients, true_costs, true_speeds
+from flamma.clients.time import SIMULATED_LATE, ClockConfig, Traffic, VirtualClock
 from flamma.errors import ConfigError, InputFileError
 from flamma.registry import Choice
 from flamma.types import DataUse, LocalTask, Terms

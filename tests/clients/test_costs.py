@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flamma.clients.costs import COSTS, CostedClients, true_costs
-from flamma.clients.table import read_clients
+from flamma.clients.costs import COSTS, CostedClients, read_clients, true_costs
 from flamma.errors import ConfigError, InputFileError
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flamma.clients.faults import Faults
+from flamma.clients.time import Faults
 from flamma.errors import ConfigError
 
 HALF = Faults(dropout=0.5, stragglers=0.5, failures=0.5)

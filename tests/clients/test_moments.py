@@ -10,16 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flamma.clients.behaviours import (
-    BEHAVIOURS,
-    Behaviour,
-    Encounter,
-    Introduction,
-    Notes,
-    TrueClients,
-    told,
-)
-from flamma.clients.behaviours.notes import NotesInFiles
+from flamma.clients.behaviours import BEHAVIOURS, Behaviour, Encounter, Introduction, Notes
+from flamma.clients.truth import NotesInFiles, TrueClients, told
 from flamma.engines.flower.conduct import NotesInMemory
 from flamma.errors import ConfigError
 from flamma.records import RoundRecord

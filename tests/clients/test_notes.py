@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flamma.clients.behaviours import notes as module
-from flamma.clients.behaviours.notes import NotesInFiles
-from flamma.files import remove_leftovers
+from flamma.clients import truth as module
+from flamma.clients.truth import NotesInFiles
+from flamma.io import remove_leftovers
 
 ROUNDS = st.sets(st.integers(0, 12), max_size=8)
 

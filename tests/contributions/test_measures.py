@@ -14,12 +14,12 @@ from flamma.contributions import (
     measure_round,
     round_measure,
 )
-from flamma.contributions.coalitions import CoalitionGame, exact_shapley, leave_one_out
+from flamma.contributions.shapley import CoalitionGame, exact_shapley, leave_one_out
 from flamma.errors import StrategyError
 from flamma.seeding import stream
 from flamma.strategies.flamma import Flamma
-from flamma.testing.contributions import played_round, updates_of
-from flamma.testing.world import LittleWorld
+from flamma.testing.parts import played_round, updates_of
+from flamma.testing.strategies import LittleWorld
 from flamma.types import Plan
 
 

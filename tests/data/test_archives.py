@@ -12,8 +12,8 @@ import zipfile
 
 import pytest
 
-from flamma.data import archives
-from flamma.data.archives import extract, gunzip, packed_file
+from flamma.data import fetch
+from flamma.data.fetch import extract, gunzip, packed_file
 from flamma.errors import DataError
 
 
@@ -70,7 +70,7 @@ def test_links_are_not_followed(tmp_path):
 
 @pytest.mark.parametrize("make", [make_tar, make_zip])
 def test_giants_are_refused(tmp_path, make, monkeypatch):
-    monkeypatch.setattr(archives, "LARGEST_EXTRACTED_FILE", 1000)
+    monkeypatch.setattr(fetch, "LARGEST_EXTRACTED_FILE", 1000)
     ending = "tgz" if make is make_tar else "zip"
     package = make(tmp_path / f"p.{ending}", [("wanted", bytes(1001))])
     with pytest.raises(DataError, match="wanted is larger than the 1,000 bytes"):
@@ -78,7 +78,7 @@ def test_giants_are_refused(tmp_path, make, monkeypatch):
 
 
 def test_a_tar_that_holds_too_much_in_all_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "LARGEST_PACKAGE", 1000)
+    monkeypatch.setattr(fetch, "LARGEST_PACKAGE", 1000)
     package = make_tar(tmp_path / "p.tgz", [("a", bytes(600)), ("b", bytes(600))])
     with pytest.raises(DataError, match=r"p\.tgz is larger"):
         extract(package, {"wanted"}, tmp_path / "into")
@@ -191,6 +191,6 @@ def test_a_file_in_a_package_in_memory(tmp_path, ending, monkeypatch):
         packed_file(content, package, "other")
     with pytest.raises(DataError, match=f"^p.{ending} cannot be unpacked: "):
         packed_file(b"nothing of it", package, "wanted")
-    monkeypatch.setattr(archives, "LARGEST_EXTRACTED_FILE", 4)
+    monkeypatch.setattr(fetch, "LARGEST_EXTRACTED_FILE", 4)
     with pytest.raises(DataError, match="wanted is larger than the 4 bytes"):
         packed_file(content, package, "wanted")

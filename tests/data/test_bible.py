@@ -10,12 +10,22 @@ import numpy as np
 import pytest
 
 import flamma
-from flamma.data import bible
-from flamma.data.bible import BIBLE, BIBLE_FILE, CHARACTERS, PIECE, bible_from_text, tokens_of
+from flamma.data import text as bible
 from flamma.data.build import build_federation
 from flamma.data.federated import federated_from_arrays
-from flamma.data.fetching import fetch
-from flamma.data.squashed import SQUASHED_HEADER, SQUASHED_MAGIC, unpack_codes, unsquash
+from flamma.data.fetch import fetch
+from flamma.data.text import (
+    BIBLE,
+    BIBLE_FILE,
+    CHARACTERS,
+    PIECE,
+    SQUASHED_HEADER,
+    SQUASHED_MAGIC,
+    bible_from_text,
+    tokens_of,
+    unpack_codes,
+    unsquash,
+)
 from flamma.errors import DataError
 from flamma.experiments.config import make_config
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flamma.data.columns import is_tested, one_hot, places_of, text_columns, whole_numbers
+from flamma.data.tables import is_tested, one_hot, places_of, text_columns, whole_numbers
 from flamma.errors import DataError
 
 TABLE = b'"","a","b"\n"1","x",3\n"2","y",4\n'

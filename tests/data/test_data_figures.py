@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from flamma.data.build import build_federation
-from flamma.reports.data_figures import MAX_CLIENT_ROWS, draw_holdings, holdings
-from flamma.reports.drawing import save
+from flamma.reports.pictures import MAX_CLIENT_ROWS, draw_holdings, holdings, save
 
 
 def test_the_data_of_the_picture():

@@ -12,10 +12,9 @@ import pytest
 
 from flamma import registry
 from flamma.cli import main
-from flamma.data.bundled import synthetic
-from flamma.data.datasets import DATASETS, availability, fetch_dataset, load_dataset
+from flamma.data.datasets import DATASETS, availability, fetch_dataset, load_dataset, synthetic
+from flamma.data.fetch import data_folder
 from flamma.data.records import Dataset, DatasetEntry
-from flamma.data.store import data_folder
 from flamma.errors import ConfigError, DataError
 
 OTHERS = DatasetEntry("another package's", (1,), ("0",), 1, 1, lambda folder, samples: None)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flamma.data.dealing import part_sizes
+from flamma.data.splits import part_sizes
 
 
 @given(

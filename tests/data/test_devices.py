@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from flamma.data.build import build_federation
-from flamma.data.datasets import DATASETS, load_dataset
-from flamma.data.devices import DEVICES, device_samples, device_sizes
+from flamma.data.datasets import DATASETS, DEVICES, device_samples, device_sizes, load_dataset
 from flamma.numerics import normal
 from flamma.seeding import stream
 

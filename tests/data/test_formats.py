@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flamma.data.formats import cifar_batch_from_png, parse_cifar, parse_idx, parse_labels
+from flamma.data.images import cifar_batch_from_png, parse_cifar, parse_idx, parse_labels
 from flamma.errors import DataError
 
 

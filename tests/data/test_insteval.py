@@ -10,10 +10,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flamma.data import insteval
+from flamma.data import tables_bundled
 from flamma.data.build import build_federation
-from flamma.data.fetching import fetch
-from flamma.data.insteval import DEPARTMENTS, INSTEVAL, INSTEVAL_FILE, TOKENS, insteval_from_table
+from flamma.data.fetch import fetch
+from flamma.data.tables_bundled import (
+    DEPARTMENTS,
+    INSTEVAL,
+    INSTEVAL_FILE,
+    TOKENS,
+    insteval_from_table,
+)
 from flamma.errors import DataError
 from flamma.experiments.config import make_config
 
@@ -48,7 +54,7 @@ def small(monkeypatch):
     """Let the small table be the file of the dataset."""
     digest = hashlib.sha256(table()).hexdigest()
     file = replace(INSTEVAL_FILE, sha256=digest, size=len(table()))
-    monkeypatch.setattr(insteval, "INSTEVAL_FILE", file)
+    monkeypatch.setattr(tables_bundled, "INSTEVAL_FILE", file)
     return replace(INSTEVAL, files=(file,))
 
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.pools import pools, possible
-from flamma.data.partition import balanced_sample, held_out_mask, partition
-from flamma.data.splits import SPLITS, Pool
+from flamma.data.splits import SPLITS, Pool, balanced_sample, held_out_mask, partition
 from flamma.errors import DataError
 from flamma.registry import Choice
 

@@ -8,8 +8,8 @@ import tarfile
 
 import pytest
 
-from flamma.data import pip_archive, sources
-from flamma.data.sources import PythonArchive
+from flamma.data import fetch, pip_archive
+from flamma.data.fetch import PythonArchive
 from flamma.errors import DataError
 
 
@@ -75,7 +75,7 @@ def test_another_pip_is_told(tmp_path, monkeypatch, capsys):
 
 def test_it_is_asked_for_in_a_process_of_its_own(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(sources, "_run", lambda command, folder: asked.append((command, folder)))
+    monkeypatch.setattr(fetch, "_run", lambda command, folder: asked.append((command, folder)))
     PythonArchive("x-1.tar.gz").deliver(tmp_path)
     command = [sys.executable, "-m", "flamma.data.pip_archive", "x-1.tar.gz"]
     assert asked == [(command, tmp_path)]

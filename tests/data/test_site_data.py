@@ -14,8 +14,7 @@ from pyarrow import parquet
 
 from flamma.clients.behaviours import BEHAVIOURS
 from flamma.data.build import build_federation
-from flamma.data.cache import CACHE_RECORD
-from flamma.data.site_data import CACHE_FOLDER, CACHED_ARRAYS, load_site
+from flamma.data.sites import CACHE_FOLDER, CACHE_RECORD, CACHED_ARRAYS, load_site
 from flamma.errors import DataError
 from fuzzing.site_files import fuzz
 

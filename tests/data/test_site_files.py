@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from flamma.data.build import VALIDATION_SAMPLES
-from flamma.data.partition import HELD_OUT
-from flamma.data.site_files import DatasetSlice, NpzFile, ParquetFile, PictureFolder, read_site
-from flamma.data.splits import SPLITS
+from flamma.data.sites import DatasetSlice, NpzFile, ParquetFile, PictureFolder, read_site
+from flamma.data.splits import HELD_OUT, SPLITS
 from flamma.errors import DataError, FlammaError
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flamma.data.site_files import read_site
-from flamma.data.site_limits import OverLimitError, SiteLimits
+from flamma.data.sites import OverLimitError, SiteLimits, read_site
 from flamma.errors import DataError
 
 SITE = 'name = "a"\n{limits}\n[data]\nnpz = "data.npz"\n'

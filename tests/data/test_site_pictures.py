@@ -12,7 +12,7 @@ from PIL import Image
 
 from flamma.data.own import federated_from
 from flamma.data.pictures import PictureOptions, decode, stacked
-from flamma.data.site_data import load_site
+from flamma.data.sites import load_site
 from flamma.errors import DataError
 
 DEPTHS = np.array([[0, 255], [256, 4095], [40000, 65535]], dtype=np.uint16)

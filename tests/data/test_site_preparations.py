@@ -8,8 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from flamma.data.site_data import load_site
-from flamma.data.site_preparations import SITE_PREPARATIONS
+from flamma.data.sites import SITE_PREPARATIONS, load_site
 from flamma.errors import DataError
 
 CODE = '''

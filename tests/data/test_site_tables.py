@@ -7,8 +7,7 @@ import pyarrow as arrow
 import pytest
 from pyarrow import parquet
 
-from flamma.data.site_data import load_site
-from flamma.data.site_tables import read_declared
+from flamma.data.sites import load_site, read_declared
 from flamma.errors import DataError
 
 COLUMNS = """

@@ -10,8 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from data.pools import owners_by, pools, possible
-from flamma.data.partition import held_out_mask
-from flamma.data.splits import SPLITS, Pool
+from flamma.data.splits import SPLITS, Pool, held_out_mask
 from flamma.errors import DataError, FlammaError
 
 

@@ -20,8 +20,8 @@ from flamma.deploy.hosts import read_server
 from flamma.deploy.known_runs import known_runs, newest_run, remember_run
 from flamma.deploy.restore import restore
 from flamma.errors import DeployError
-from flamma.experiments.manifest import signed, verified
-from flamma.experiments.run_object import Run
+from flamma.experiments.folder import signed, verified
+from flamma.experiments.result import Run
 
 SMALL = {
     "dataset": "digits",

@@ -18,14 +18,11 @@ from flamma.deploy.control import FlowerRun
 from flamma.deploy.engine import Deployment
 from flamma.deploy.hosts import read_server
 from flamma.errors import ConfigError, DeployError, RunError
-from flamma.experiments.callbacks import Callbacks, EarlyStopping, StopRun
-from flamma.experiments.callbacks.recorded import recorded_callbacks
+from flamma.experiments.callbacks import Callbacks, EarlyStopping, StopRun, recorded_callbacks
 from flamma.experiments.config import make_config
-from flamma.experiments.engine import GIVEN_UP, Assignment
-from flamma.experiments.folder import RunFolder
-from flamma.experiments.local_engine import LocalEngine
+from flamma.experiments.engine import GIVEN_UP, Assignment, LocalEngine
+from flamma.experiments.folder import RunFolder, SiteStates
 from flamma.experiments.run import Run
-from flamma.experiments.site_states import SiteStates
 from made_runs import rewrite_rounds
 
 WORDS = ("--strategy", "fedavg", "--model", "logistic", "--rounds", "3", "--epochs", "1")

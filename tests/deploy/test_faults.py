@@ -25,7 +25,7 @@ from deployment import (
     sha,
     wait_for,
 )
-from flamma.experiments.site_states import SiteStates
+from flamma.experiments.folder import SiteStates
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from filelock import FileLock
 from deployment import flamma
 from documented import ROOT
 from flamma.cli import main
-from flamma.data.site_files import read_site
+from flamma.data.sites import read_site
 from flamma.deploy import loopback
 from flamma.deploy.admission import MAX_CONNECTIONS
 from flamma.deploy.hosts import ServerHost, SiteHost, read_host, read_hosts, read_server

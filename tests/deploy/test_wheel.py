@@ -24,8 +24,8 @@ from documented import PAGES, ROOT
 from flamma.cli import main
 from flamma.deploy import templates
 from flamma.deploy.wheel import installed_wheel, read_wheel
-from flamma.distribution import DISTRIBUTION, WHEEL_PREFIX
 from flamma.errors import DeployError
+from flamma.extras import DISTRIBUTION, WHEEL_PREFIX
 from flamma.training.lanes.library import available
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from engines.flower.loopback import LoopGrid, partitions
 from flamma.clients.behaviours import BEHAVIOURS
-from flamma.data import site_data
+from flamma.data import sites as site_data
 from flamma.engines.flower.conduct import site_conduct
 from flamma.engines.flower.environment import NOTES_VARIABLE
 from flamma.engines.flower.messages import Order
@@ -22,7 +22,7 @@ from flamma.experiments.config import make_config
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, resume, run
 from flamma.seeding import stream
-from flamma.training.jobs import Trained
+from flamma.training import Trained
 
 CLIENTS = 20
 SMALL = {

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from engines.federations import federation, make, tasks
-from flamma.engines import placement, pool, runner
-from flamma.engines.placement import wants_cuda, worker_device, workers_per_device
-from flamma.engines.runner import ClientRunner
 from flamma.errors import ConfigError
+from flamma.simulation import executor, pool, runner
+from flamma.simulation.executor import wants_cuda, worker_device, workers_per_device
+from flamma.simulation.runner import ClientRunner
 
 
 @pytest.mark.parametrize(
@@ -32,18 +32,18 @@ def test_workers_take_gpus_in_turn(device, gpus, expected):
 
 
 def test_auto_is_the_gpu_if_there_is_one(monkeypatch):
-    monkeypatch.setattr(placement, "gpu_count", lambda: 1)
+    monkeypatch.setattr(executor, "gpu_count", lambda: 1)
     assert [wants_cuda(d) for d in ("auto", "cuda", "cuda:1", "cpu", "mps")] == [
         True, True, True, False, False,
     ]  # fmt: skip
-    monkeypatch.setattr(placement, "gpu_count", lambda: 0)
+    monkeypatch.setattr(executor, "gpu_count", lambda: 0)
     assert not wants_cuda("auto")
 
 
 @pytest.fixture
 def two_gpus(monkeypatch):
     """Let this machine have two GPUs, which are its CPU under other names."""
-    monkeypatch.setattr(placement, "gpu_count", lambda: 2)
+    monkeypatch.setattr(executor, "gpu_count", lambda: 2)
     for module in (pool, runner):
         monkeypatch.setattr(module, "gpu_count", lambda: 2)
     taken = []

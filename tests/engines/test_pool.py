@@ -27,9 +27,10 @@ from engines.federations import (
     tasks,
     vanish,
 )
-from flamma.engines import pool, worker
-from flamma.engines.runner import ClientRunner
 from flamma.errors import FlammaError
+from flamma.simulation import pool
+from flamma.simulation import pool as worker
+from flamma.simulation.runner import ClientRunner
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
@@ -166,7 +167,7 @@ PARENT = """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path.insert(0, {here!r})
     from engines.federations import HANG, faulty, make_faulty, tasks
-    from flamma.engines.runner import ClientRunner
+    from flamma.simulation.runner import ClientRunner
 
     data = faulty([HANG, 0, 0, 0])
     runners = [ClientRunner(data, make_faulty, seed=0, processes=2) for _ in range(2)]

@@ -16,9 +16,10 @@ import pytest
 
 from engines.federations import DAWDLE, DIE, HANG, faulty, make_faulty, tasks, vanish
 from flamma.cli import main
-from flamma.engines import pool, worker
-from flamma.engines.runner import ClientRunner
 from flamma.errors import FlammaError
+from flamma.simulation import pool
+from flamma.simulation import pool as worker
+from flamma.simulation.runner import ClientRunner
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processes need Linux")
 
@@ -146,7 +147,7 @@ FEW_FILES = """
     import sys
     sys.path.insert(0, {here!r})
     from engines.federations import faulty, make_faulty, tasks
-    from flamma.engines.runner import ClientRunner
+    from flamma.simulation.runner import ClientRunner
     import resource
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))

@@ -14,11 +14,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from engines.federations import CLASSES, FEATURES, federation, make, make_faulty, tasks
-from flamma.engines.executor import one_thread
-from flamma.engines.runner import ClientRunner
 from flamma.errors import ConfigError, FlammaError
 from flamma.models import FlatModel, build_model
 from flamma.seeding import stream
+from flamma.simulation.executor import one_thread
+from flamma.simulation.runner import ClientRunner
 from flamma.training import TorchTrainer
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
 from flamma.types import NO_VECTORS, LocalTask, TaskVectors

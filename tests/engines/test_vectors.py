@@ -10,8 +10,8 @@ import pytest
 import vector_strategies
 from engines.flower.loopback import OVER_MESSAGES, LoopGrid, partitions
 from engines.test_behaviours import SITES, assert_same, served
-from flamma.clients.behaviours.notes import KEPT, NotesInFiles
-from flamma.data import site_data
+from flamma.clients.truth import KEPT, NotesInFiles
+from flamma.data import sites as site_data
 from flamma.engines.flower import codec, keeping
 from flamma.engines.flower.environment import KEPT_VARIABLE
 from flamma.engines.flower.final_model import RUNS_AT_SITE

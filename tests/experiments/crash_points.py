@@ -26,9 +26,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flamma.engines.executor import stay_on_one_thread
 from flamma.experiments import checkpoint
 from flamma.experiments.run import Run, resume, run
+from flamma.simulation.executor import stay_on_one_thread
 
 CRASHED = 137
 TABLES = {

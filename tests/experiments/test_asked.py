@@ -8,14 +8,14 @@ import pytest
 
 import flamma
 from flamma.errors import ConfigError, RunError
-from flamma.experiments.asked import (
+from flamma.experiments.config import make_config, with_settings
+from flamma.experiments.run import (
     COMMON_SETTINGS,
     OF_DATA,
     asked_settings,
     in_python_terms,
     python_terms,
 )
-from flamma.experiments.config import make_config, with_settings
 
 LISTED = {"strategy", "dataset", "split", "seed"}
 """What a comparison has several of."""

@@ -17,14 +17,15 @@ import pytest
 import flamma.experiments.jobs
 from flamma.clients.behaviours import BEHAVIOURS
 from flamma.errors import ConfigError, DataError, FlammaError, RunError
-from flamma.experiments.audit import audit
-from flamma.experiments.auditing.audit_files import read_audit, write_audit
-from flamma.experiments.auditing.best_reports import best_cost_factor
-from flamma.experiments.auditing.deviations import ATTACKS, DEVIATIONS, choose_deviations
-from flamma.experiments.auditing.evidence import read_evidence
-from flamma.experiments.auditing.findings import Audit
-from flamma.experiments.auditing.sources import read_source
+from flamma.experiments.audit import ATTACKS, DEVIATIONS, audit, choose_deviations, read_source
 from flamma.experiments.config import make_config
+from flamma.experiments.findings import (
+    Audit,
+    best_cost_factor,
+    read_audit,
+    read_evidence,
+    write_audit,
+)
 from flamma.experiments.run import Run, run
 from flamma.experiments.suite import read_suite
 from flamma.strategies import in_family
@@ -129,10 +130,8 @@ def test_processes_do_not_matter_and_finished_runs_are_kept(done, tmp_path, monk
     assert again == found
     assert (tmp_path / "audit.json").read_bytes() == (out / "audit.json").read_bytes()
     assert (tmp_path / "audit.csv").read_bytes() == (out / "audit.csv").read_bytes()
-    monkeypatch.setattr(
-        flamma.experiments.job_worker, "run_config", None
-    )  # nothing is run any more
-    monkeypatch.setattr(flamma.experiments.job_worker, "go_on", None)
+    monkeypatch.setattr(flamma.experiments.jobs, "run_config", None)  # nothing is run any more
+    monkeypatch.setattr(flamma.experiments.jobs, "go_on", None)
     assert audit(TABLES, out=tmp_path, **OPTIONS) == found
 
 
@@ -313,7 +312,7 @@ def test_what_cannot_be_audited_is_refused_in_a_sentence(plain, tmp_path, monkey
     def gone(*_, **__):
         raise DataError("digits is not there.")
 
-    monkeypatch.setattr("flamma.experiments.setup.build_data", gone)
+    monkeypatch.setattr("flamma.experiments.run.build_data", gone)
     with pytest.raises(DataError, match="cannot be audited without its data"):
         audit(plain.path, out=tmp_path / "out")
 

@@ -9,18 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flamma.experiments.compared_metrics import last_accuracies
-from flamma.experiments.published import read_published, repetition
+from flamma.experiments.comparison import (
+    as_markdown,
+    compared,
+    last_accuracies,
+    layout,
+    read_published,
+    repetition,
+)
+from flamma.experiments.result import ScoreTable
 from flamma.experiments.run import Run
-from flamma.experiments.scores import ScoreTable
 from flamma.experiments.suite import Cell
-from flamma.experiments.table import compared
-from flamma.experiments.table_text import as_markdown, layout
 from flamma.metrics import METRICS
 from flamma.records import Evaluation, RoundRecord
-from flamma.reports.comparing import ComparisonView, read_comparison
-from flamma.reports.comparison_page import comparison_document
-from flamma.reports.comparison_tables import main_table
+from flamma.reports.comparison import comparison_document, main_table
+from flamma.reports.reading import ComparisonView, read_comparison
 from made_runs import made_comparison, made_config
 
 

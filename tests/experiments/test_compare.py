@@ -18,12 +18,10 @@ import pytest
 
 import flamma.experiments.jobs
 from flamma.errors import ConfigError, FlammaError, RunError
-from flamma.experiments.best import paired_difference
-from flamma.experiments.compare import compare
+from flamma.experiments.comparison import Comparison, Row, as_markdown, compare, shown_metrics
 from flamma.experiments.run import Run
+from flamma.experiments.statistics import paired_difference
 from flamma.experiments.suite import narrowed, read_suite, suite_names
-from flamma.experiments.table import Comparison, Row, shown_metrics
-from flamma.experiments.table_text import as_markdown
 
 SUITE = {
     "name": "small",
@@ -165,7 +163,7 @@ def test_the_most_special_override_has_the_last_word():
 def test_who_has_trained_can_compare(tmp_path):
     """A forked worker must not wait for the threads that its parent trained with."""
     script = (
-        "import flamma; from flamma.experiments.compare import compare\n"
+        "import flamma; from flamma.experiments.comparison import compare\n"
         "flamma.run(strategy__name='fedavg', rounds=1, out='one')\n"
         "suite = {'seeds': 1, 'splits': ['iid'], 'strategies': ['fedavg'], 'run': {'rounds': 1}}\n"
         "print(len(compare(suite, out='many', processes=2).rows))"
@@ -239,7 +237,7 @@ def test_killed_and_started_again_it_ends_the_same(done, tmp_path):
     file = tmp_path / "suite.json"
     file.write_text(json.dumps(SUITE))
     script = (
-        "import json, sys; from flamma.experiments.compare import compare\n"
+        "import json, sys; from flamma.experiments.comparison import compare\n"
         "compare(json.load(open(sys.argv[1])), out=sys.argv[2], processes=2)"
     )
     out = tmp_path / "killed"
@@ -356,14 +354,14 @@ def test_a_damaged_run_is_done_again_and_never_averaged(done, tmp_path):
 
 def test_a_run_whose_process_is_killed_is_left_out_by_name(tmp_path, monkeypatch):
     suite = {**SUITE, "seeds": 1, "splits": ["iid"]}
-    real = flamma.experiments.job_worker.run_config
+    real = flamma.experiments.jobs.run_config
 
     def deadly(config, *given, **options):
         if config.strategy.name == "fedavg":
             os.kill(os.getpid(), signal.SIGKILL)
         return real(config, *given, **options)
 
-    monkeypatch.setattr("flamma.experiments.job_worker.run_config", deadly)
+    monkeypatch.setattr("flamma.experiments.jobs.run_config", deadly)
     comparison = compare(suite, out=tmp_path, processes=2)
     assert comparison.failed == {"runs/digits/iid/fedavg/seed-0": "its process was killed"}
     assert [row.strategy for row in comparison.rows] == ["flamma", "eager"]

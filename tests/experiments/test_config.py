@@ -14,9 +14,8 @@ from flamma.data.splits import SPLITS
 from flamma.errors import ConfigError
 from flamma.experiments.config import make_config, read_config, with_settings
 from flamma.experiments.engine import ENGINES
-from flamma.models.registry import MODELS
-from flamma.options import options_of, parse_value, to_toml
-from flamma.registry import Choice
+from flamma.models import MODELS
+from flamma.registry import Choice, options_of, parse_value, to_toml
 from flamma.strategies import STRATEGIES
 
 

@@ -12,20 +12,16 @@ import pytest
 from flamma.cli import main
 from flamma.data.build import build_federation
 from flamma.errors import ConfigError
-from flamma.experiments.config import make_config
-from flamma.experiments.evaluation import EvaluationConfig
+from flamma.experiments.comparison import as_markdown, compared, write_tables
+from flamma.experiments.config import EvaluationConfig, make_config
+from flamma.experiments.loop import MOST_CLIENT_ROWS, evaluated_clients
 from flamma.experiments.population import read_columns
-from flamma.experiments.run import Run, resume, run
-from flamma.experiments.session import MOST_CLIENT_ROWS
-from flamma.experiments.setup import build_data, build_runner
+from flamma.experiments.run import Run, build_data, build_runner, resume, run
 from flamma.experiments.suite import Cell
-from flamma.experiments.table import compared
-from flamma.experiments.table_text import as_markdown, write_tables
-from flamma.experiments.world import evaluated_clients
-from flamma.reports.comparison_page import comparison_document
-from flamma.reports.crowd_charts import _histogram, quantile_traces
-from flamma.reports.html_page import as_json, read_document
+from flamma.reports.comparison import comparison_document
+from flamma.reports.document import as_json, read_document
 from flamma.reports.reading import read_run
+from flamma.reports.run_charts import _histogram, quantile_traces
 
 CLIENTS, PER_ROUND, SAMPLE, ROUNDS = 20_000, 50, 500, 4
 SAID = "a sample of 500 of 20,000 clients"

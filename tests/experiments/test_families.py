@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flamma.experiments.families import MOST_UNGROUPED, families_compared
-from flamma.experiments.presented import text_table
-from flamma.experiments.table import Comparison, Row
-from flamma.experiments.table_text import as_markdown, layout
+from flamma.experiments.comparison import Comparison, Row, as_markdown, layout
+from flamma.experiments.result import text_table
+from flamma.experiments.suite import MOST_UNGROUPED, families_compared
 from flamma.strategies import label_of
 
 MANY = ("qffl", "flamma", "fedavg", "afl", "term", "fedfv", "gifair", "fedprox", "mifa", "oort")

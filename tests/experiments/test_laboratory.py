@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 
 from flamma.cli import main
-from flamma.contributions.coalitions import exact_shapley, sampled_shapley
+from flamma.contributions.shapley import exact_shapley, sampled_shapley
 from flamma.errors import ConfigError, RunError
-from flamma.experiments.coalition_bench import CoalitionBench, Deviator
 from flamma.experiments.config import make_config
-from flamma.experiments.laboratory import FINISHED_JOBS, read_measures, study_contributions
-from flamma.experiments.laboratory_results import compare_measures
-from flamma.experiments.update_deviations import UPDATE_DEVIATIONS
+from flamma.experiments.laboratory import (
+    FINISHED_JOBS,
+    UPDATE_DEVIATIONS,
+    CoalitionBench,
+    Deviator,
+    compare_measures,
+    read_measures,
+    study_contributions,
+)
 from flamma.numerics import norm
 from flamma.seeding import stream
 

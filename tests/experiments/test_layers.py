@@ -8,8 +8,14 @@ import tomllib
 import pytest
 
 from flamma.cli import main
-from flamma.experiments.suite import narrowed, read_suite, suite_names
-from flamma.experiments.suite_shown import origin_notes, suite_as_json, suite_as_lines
+from flamma.experiments.suite import (
+    narrowed,
+    origin_notes,
+    read_suite,
+    suite_as_json,
+    suite_as_lines,
+    suite_names,
+)
 
 SUITE = {
     "seeds": 2,

@@ -17,16 +17,17 @@ from flamma.experiments.accounts import accounts_of, deterrence, run_ledger, tru
 from flamma.experiments.config import make_config
 from flamma.experiments.ledger import (
     LEDGER_HEADER,
+    Ledger,
     LedgerConfig,
+    LedgerFile,
     LedgerWriter,
     check_ledger,
     parse_lines,
 )
-from flamma.experiments.ledger_file import Ledger, LedgerFile
 from flamma.experiments.run import Run, resume, run
 from flamma.game import Game
-from flamma.game.budget import affordable
-from flamma.game.deterrence import free_riding
+from flamma.game.costs import free_riding
+from flamma.game.pricing import affordable
 from flamma.records import RoundGame, RoundRecord
 from made_runs import made_config, made_run
 

@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 
 import flamma
-from flamma.data.own.adapters import gather
+from flamma.data.own import gather
 from flamma.errors import ConfigError, DataError, FlammaError, RunError
 from flamma.experiments.audit import audit
-from flamma.experiments.compare import compare
+from flamma.experiments.comparison import compare
 from flamma.experiments.config import make_config
 from flamma.experiments.folder import ABOUT, POPULATION
-from flamma.experiments.own import configured
-from flamma.experiments.own_data import completed, default_model
-from flamma.experiments.own_suite import asked_suite
 from flamma.experiments.population import read_names
-from flamma.experiments.suite import read_suite
+from flamma.experiments.suite import asked_suite, read_suite
+from flamma.experiments.user_objects import completed, configured, default_model
 
 SITES = ("north, east", "south", "west")
 

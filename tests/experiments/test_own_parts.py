@@ -14,10 +14,9 @@ import flamma
 from flamma.cli import main
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.jobs import do_jobs
-from flamma.experiments.own import OwnParts, configured, content_sha256
-from flamma.experiments.own_suite import asked_suite
-from flamma.experiments.run_object import Run
-from flamma.experiments.suite import read_suite
+from flamma.experiments.result import Run
+from flamma.experiments.suite import asked_suite, read_suite
+from flamma.experiments.user_objects import OwnParts, configured, content_sha256
 
 SHORT = {"rounds": 2, "per_round": 2, "epochs": 1}
 

@@ -13,12 +13,9 @@ import pytest
 import flamma
 from flamma.cli import main
 from flamma.errors import MissingExtraError, RunError
-from flamma.experiments.presented import html_table, sparkline
+from flamma.experiments.comparison import Comparison, Row, averaged_rounds, parse_table
 from flamma.experiments.progress_bar import ProgressBar, in_notebook, wants_bar
-from flamma.experiments.published import parse_table
-from flamma.experiments.scratch import ScratchFolder
-from flamma.experiments.table import Comparison, Row
-from flamma.experiments.table_text import averaged_rounds
+from flamma.experiments.result import ScratchFolder, html_table, sparkline
 
 SMALL = {"rounds": 3, "model": "logistic", "data__train_samples": 300, "clients": 4}
 MOST_HTML = 4000

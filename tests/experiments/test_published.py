@@ -10,16 +10,16 @@ import pytest
 
 from flamma.cli import main
 from flamma.errors import InputFileError
-from flamma.experiments.compare import compare
-from flamma.experiments.config import make_config, with_settings
-from flamma.experiments.manifest import signed
-from flamma.experiments.published import (
+from flamma.experiments.comparison import (
     check_overlap,
+    compare,
     parse_table,
     read_published,
     repetition,
     suite_of,
 )
+from flamma.experiments.config import make_config, with_settings
+from flamma.experiments.folder import signed
 from flamma.experiments.run import Run
 from flamma.experiments.suite import read_suite
 

@@ -15,10 +15,9 @@ from safetensors.numpy import load_file, save
 from flamma.errors import InputFileError, RunError
 from flamma.experiments import checkpoint
 from flamma.experiments.checkpoint import Checkpoints
-from flamma.experiments.folder import RunFolder
-from flamma.experiments.manifest import CheckpointEntry, Manifest
+from flamma.experiments.folder import CheckpointEntry, Manifest, RunFolder
 from flamma.experiments.run import resume, run
-from flamma.strategies.mifa import Mifa
+from flamma.strategies.memory import Mifa
 from flamma.types import Plan, Population, Report
 
 REMEMBERING = ["mifa", "flamma-plus", "flamma-adaptive"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flamma.experiments.compare import compare
+from flamma.experiments.comparison import compare
 from flamma.experiments.run import resume, run
 
 SMALL = {

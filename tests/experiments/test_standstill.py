@@ -10,11 +10,11 @@ import pytest
 import flamma
 from flamma.cli import main
 from flamma.errors import DivergedError, EmptyRunError, RunError
+from flamma.experiments.loop import check_trained
 from flamma.experiments.run import Run
-from flamma.experiments.standstill import check_trained
 from flamma.records import RoundRecord
-from flamma.reports.html_page import read_document
-from flamma.strategies.well_formed import NOT_FINITE
+from flamma.reports.document import read_document
+from flamma.strategies.base import NOT_FINITE
 
 DIVERGENT = {
     "dataset": "digits",

@@ -11,6 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from flamma.experiments.comparison import (
+    Comparison,
+    Row,
+    as_markdown,
+    statistics_note,
+    statistics_of,
+    statistics_table,
+    write_tables,
+)
 from flamma.experiments.statistics import (
     AcrossSettings,
     across_settings,
@@ -23,9 +32,6 @@ from flamma.experiments.statistics import (
     sign_test,
     signed_rank_test,
 )
-from flamma.experiments.statistics_text import statistics_note, statistics_of, statistics_table
-from flamma.experiments.table import Comparison, Row
-from flamma.experiments.table_text import as_markdown, write_tables
 
 SEEDS = (0, 1, 2)
 

@@ -7,9 +7,8 @@ import tomllib
 import pytest
 
 from flamma.errors import ConfigError
-from flamma.experiments.compare import compare
-from flamma.experiments.suite import narrowed, read_suite
-from flamma.experiments.suite_shown import suite_as_json
+from flamma.experiments.comparison import compare
+from flamma.experiments.suite import narrowed, read_suite, suite_as_json
 from flamma.strategies import FAMILIES, in_family
 
 SUITE = {"seeds": 1, "strategies": ["fedavg"], "splits": ["iid"], "run": {"rounds": 1}}

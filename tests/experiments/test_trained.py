@@ -18,7 +18,7 @@ from flamma.cli import main
 from flamma.data.federated import federated_from_arrays
 from flamma.errors import ConfigError, DataError, FlammaError, MissingExtraError, RunError
 from flamma.experiments.run import Run, resume, run
-from flamma.models import predicting
+from flamma.models import weights
 
 LABELS = ("ill", "unclear", "well")
 SITES = 4
@@ -79,7 +79,7 @@ def test_predictions_are_what_the_run_was_scored_on(done):
 
 def test_many_samples_are_predicted_in_batches(done, monkeypatch):
     whole = done.predict_proba(DATA.test_x)
-    monkeypatch.setattr(predicting, "SAMPLES_PREDICTED_AT_ONCE", 7)
+    monkeypatch.setattr(weights, "SAMPLES_PREDICTED_AT_ONCE", 7)
     np.testing.assert_allclose(done.predict_proba(DATA.test_x), whole, rtol=1e-5)
 
 

@@ -12,12 +12,12 @@ from flamma.errors import ConfigError, RunError
 from flamma.experiments.config import make_config
 from flamma.experiments.run import resume, run
 from flamma.strategies.base import Offer
+from flamma.strategies.drift import Scaffold
 from flamma.strategies.fedavg import FedAvg
 from flamma.strategies.flamma import Flamma
-from flamma.strategies.pricing import Pricing
-from flamma.strategies.qffl import QFFL
-from flamma.strategies.scaffold import Scaffold
-from flamma.training.schedules import StepSchedule, WarmUpSchedule
+from flamma.strategies.loss_weights import QFFL
+from flamma.strategies.markets import Pricing
+from flamma.training.optimisers import StepSchedule, WarmUpSchedule
 from flamma.types import Plan, Population, Profile, Report, Terms
 
 TRAINING = {"learning_rate": 0.05, "epochs": 1}

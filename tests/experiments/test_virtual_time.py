@@ -12,7 +12,7 @@ from flamma.errors import ConfigError
 from flamma.experiments import checkpoint
 from flamma.experiments.config import make_config
 from flamma.experiments.run import Run, resume, run
-from flamma.reports.html_page import read_document
+from flamma.reports.document import read_document
 
 LISTED = {"name": "list", "seconds_per_sample": [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]}
 SMALL = {

@@ -8,8 +8,7 @@ from flwr.app import Array, ArrayRecord
 
 from flamma.engines.flower.messages import MessageError
 from flamma.errors import FlammaError
-from flamma.flower.named_arrays import NamedArrays, mean_of_whole
-from flamma.flower.npy import read_npy
+from flamma.flower.arrays import NamedArrays, mean_of_whole, read_npy
 
 NAMED = ArrayRecord(
     {

@@ -29,9 +29,9 @@ from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
 from flamma.engines.flower.simulation import end_session
 from flamma.errors import EmptyRunError, FlammaError, MissingExtraError
 from flamma.flower import FlammaStrategy, FlowerStrategy, MessageError, respond
-from flamma.flower.answers import NO_EPOCHS
 from flamma.flower.client import EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC
 from flamma.flower.refusals import needs_our_clients
+from flamma.flower.strategy import NO_EPOCHS
 from flamma.records import RoundRecord
 from flamma.strategies import STRATEGIES
 from flamma.types import Terms

@@ -18,9 +18,9 @@ NOT_CALLED = {"watch", "deploy watch", "deploy start", "deploy up", "deploy init
 
 STUBBED = (
     "flamma.experiments.run.run_config",
-    "flamma.experiments.compare.compare_suite",
+    "flamma.experiments.comparison.compare_suite",
     "flamma.experiments.audit.audit_source",
-    "flamma.experiments.search.tune_config",
+    "flamma.experiments.tune.tune_config",
     "flamma.experiments.laboratory.study_contributions",
 )
 """The work itself; everything before it is done, the configuration and its checks included."""

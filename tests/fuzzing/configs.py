@@ -11,7 +11,7 @@ from flamma.errors import FlammaError
 from flamma.experiments.config import make_config, with_settings
 from flamma.experiments.parts import PARTS
 from flamma.experiments.suite import read_suite
-from flamma.toml import parse_toml, read_toml
+from flamma.io import parse_toml, read_toml
 from fuzzing.oracle import NUMBERS, TEXTS, repeat, time_limit
 
 VALUES: tuple[Any, ...] = (

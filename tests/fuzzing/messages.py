@@ -26,11 +26,10 @@ from flamma.engines.flower.messages import (
     SiteProfile,
 )
 from flamma.engines.flower.payload import read_reply
-from flamma.flower.answers import read_metrics, read_update
+from flamma.flower.arrays import NamedArrays
 from flamma.flower.client import EPOCHS_METRIC, INTRODUCTION_RECORD, LOSS_METRIC, SAMPLES_METRIC
-from flamma.flower.handshake import read_introduction
-from flamma.flower.named_arrays import NamedArrays
-from flamma.tasks.labels import MOST_CLASSES
+from flamma.flower.strategy import read_introduction, read_metrics, read_update
+from flamma.tasks.base import MOST_CLASSES
 from flamma.types import MOST_SAMPLES, Report, Terms
 
 SIZE = 9

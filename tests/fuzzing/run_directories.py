@@ -21,7 +21,7 @@ from pathlib import Path
 from flamma.cli import main
 from flamma.errors import FlammaError
 from flamma.experiments.run import Run, resume, run
-from flamma.reports.html_page import as_json, read_document
+from flamma.reports.document import as_json, read_document
 from fuzzing.oracle import repeat, time_limit
 
 TABLES = {

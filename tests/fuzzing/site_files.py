@@ -23,9 +23,9 @@ import pyarrow as arrow
 from PIL import Image
 from pyarrow import parquet
 
-from flamma.data.site_data import CACHE_FOLDER, CACHED_ARRAYS, load_site
+from flamma.data.sites import CACHE_FOLDER, CACHED_ARRAYS, load_site
 from flamma.errors import FlammaError
-from flamma.tasks.labels import MOST_CLASSES
+from flamma.tasks.base import MOST_CLASSES
 
 WORDS = (
     *('""', '"here"', '"x"', "'../x'", "'/dev/null'", '"\\u0000"', f'"{"n" * 300}"'),
@@ -252,7 +252,7 @@ TRIALS = (try_text, try_data, try_cache)
 def fuzz(seed: int, seconds: float, most: int | None = None) -> int:
     """Try random damage for so long, or so often, and return how often."""
     count, end = 0, time.monotonic() + seconds
-    logging.getLogger("flamma.data.cache").setLevel(logging.ERROR)
+    logging.getLogger("flamma.data.sites").setLevel(logging.ERROR)
     # Most of the time would go into removing files from a disk.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as folder:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flamma.errors import GameError
 from flamma.game import Game, best_response
-from flamma.game.budget import affordable
+from flamma.game.pricing import affordable
 
 PLAYS = ("most", "best", "any")
 

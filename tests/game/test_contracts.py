@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flamma.errors import GameError
-from flamma.game.contracts import ContractMenu, certify_menu, optimal_menu
+from flamma.game.mechanisms import ContractMenu, certify_menu, optimal_menu
 
 TYPES = st.lists(
     st.tuples(st.floats(0.01, 2.0), st.floats(0.05, 5.0)),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flamma.errors import GameError
 from flamma.game import Game
-from flamma.game.deterrence import deterring_fine, free_riding, smallest_inspection_rate
+from flamma.game.costs import deterring_fine, free_riding, smallest_inspection_rate
 
 INF = float("inf")
 AMOUNTS = st.floats(1e-6, 1e6)

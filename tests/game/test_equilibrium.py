@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flamma.game import Game, best_response, server_utility, solve
-from flamma.game.pieces import _order
+from flamma.game.equilibrium import _order
 
 
 @settings(max_examples=1500)

@@ -20,8 +20,8 @@ from flamma.game import (
     server_utility,
     solve,
 )
-from flamma.game.budget import affordable
-from flamma.game.deterrence import smallest_inspection_rate
+from flamma.game.costs import smallest_inspection_rate
+from flamma.game.pricing import affordable
 
 SHARES = st.floats(0, 1)
 RATES = st.integers(1, 40).map(lambda k: Fraction(k, 40))

@@ -10,8 +10,7 @@ import pytest
 
 from flamma.errors import GameError
 from flamma.game import Game, PricingRule, best_misreport, best_response, client_utility, solve
-from flamma.game.misreport import _Audit
-from flamma.game.report_search import ReportSearch
+from flamma.game.misreport import ReportSearch, _Audit
 
 README = Game([0.9, 0.8, 0.7], [0.05, 0.1, 0.2], round=20)
 BOUNDS = [(1, 10), (0, 10), (2, 3), (1, 1), (1, math.inf), (0, math.inf), (3, 8)]

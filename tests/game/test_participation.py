@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flamma.errors import GameError
-from flamma.game.participation import (
+from flamma.game.mechanisms import (
     Participation,
     ParticipationGame,
     best_participation,

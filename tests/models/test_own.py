@@ -9,7 +9,7 @@ from torch import nn
 
 from flamma.errors import ConfigError
 from flamma.models import build_model
-from flamma.models.own import as_taken, check_outputs, model_factory
+from flamma.models.weights import as_taken, check_outputs, model_factory
 
 SHAPE, CLASSES = (4,), 3
 

@@ -5,7 +5,7 @@ import pytest
 
 import flamma
 from flamma.cli import main
-from flamma.clients.behaviours import TrueClients
+from flamma.clients.truth import TrueClients
 from flamma.errors import ConfigError, StrategyError
 from flamma.experiments.config import make_config
 from flamma.experiments.folder import RunFolder

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from flamma.metrics import METRICS, RoundMetric, ScoreMetric
-from flamma.reports.comparing import read_comparison
-from flamma.reports.curves import draw_comparison, save_curves
-from flamma.reports.html_page import read_document, write_report
-from flamma.reports.reading import read_run
+from flamma.reports.document import read_document, write_report
+from flamma.reports.pictures import draw_comparison, save_curves
+from flamma.reports.reading import read_comparison, read_run
 from made_runs import made_comparison, made_run
 
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from flamma.experiments.auditing.audit_files import write_audit
-from flamma.experiments.auditing.findings import Audit, AuditedCase, Baseline, Finding, percent
-from flamma.reports.html_page import read_document, write_report
+from flamma.experiments.findings import Audit, AuditedCase, Baseline, Finding, percent, write_audit
+from flamma.reports.document import read_document, write_report
 from made_runs import made_config, made_run
 
 TRICKY = "<b>lie</b>"

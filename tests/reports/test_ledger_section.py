@@ -10,9 +10,9 @@ import pytest
 import made_runs
 from flamma.experiments.accounts import accounts_of, run_ledger
 from flamma.experiments.run import Run
-from flamma.reports.html_page import read_document, write_report
-from flamma.reports.ledger_section import ledger_section
+from flamma.reports.document import read_document, write_report
 from flamma.reports.reading import read_run
+from flamma.reports.run import ledger_section
 from made_runs import made_config, made_run
 
 

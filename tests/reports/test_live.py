@@ -17,7 +17,7 @@ import pytest
 from browsing import until
 from flamma.errors import FlammaError
 from flamma.experiments.folder import POPULATION, RunFolder
-from flamma.experiments.ledger_file import ledger_writer
+from flamma.experiments.ledger import ledger_writer
 from flamma.reports.live import LiveServer
 from made_runs import made_config, made_record, made_run
 

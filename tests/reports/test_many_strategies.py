@@ -7,13 +7,12 @@ import json
 import pytest
 
 from browsing import until
-from flamma.experiments.table import Row
-from flamma.reports.comparing import pareto, read_comparison
-from flamma.reports.curves import draw_comparison
-from flamma.reports.html_page import as_json, read_document, write_report
-from flamma.reports.multiples import REFERENCES, multiples
-from flamma.reports.palette import looks_of
-from flamma.reports.plane_chart import label_places
+from flamma.experiments.comparison import Row
+from flamma.reports.comparison import label_places
+from flamma.reports.document import as_json, read_document, write_report
+from flamma.reports.pictures import REFERENCES, draw_comparison, multiples
+from flamma.reports.reading import pareto, read_comparison
+from flamma.reports.style import looks_of
 from flamma.strategies import FAMILIES, in_family, label_of
 from made_runs import made_comparison
 

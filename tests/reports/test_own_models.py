@@ -9,14 +9,12 @@ import pytest
 
 import vector_strategies
 from flamma.cli import main
-from flamma.cli.live import round_line
-from flamma.experiments.published import parse_table
+from flamma.cli.console import round_line
+from flamma.experiments.comparison import as_markdown, compared, parse_table, write_tables
 from flamma.experiments.run import Run, run
 from flamma.experiments.suite import Cell
-from flamma.experiments.table import compared
-from flamma.experiments.table_text import as_markdown, write_tables
-from flamma.reports.comparison_page import comparison_document
-from flamma.reports.html_page import read_document
+from flamma.reports.comparison import comparison_document
+from flamma.reports.document import read_document
 
 NAMES = ("own-downloads", "surveying")
 

@@ -16,8 +16,8 @@ from browsing import until
 from flamma.cli import main
 from flamma.experiments.run import Run, run
 from flamma.game import Game, best_misreport, best_response, certify, client_utility, solve
-from flamma.reports.comparing import read_comparison
-from flamma.reports.html_page import as_json, read_document, write_report
+from flamma.reports.document import as_json, read_document, write_report
+from flamma.reports.reading import read_comparison
 from made_runs import made_comparison, made_config, made_run, rewrite_rounds
 
 STRATEGIES = ("fedavg", "fedprox", "qffl", "incentive", "flamma")

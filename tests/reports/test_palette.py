@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from colours import contrast, linear
-from flamma.reports.drawing import line_style
-from flamma.reports.palette import DASHES, SERIES, SHAPES, STRATEGY_LOOKS, looks_of
+from flamma.reports.pictures import line_style
+from flamma.reports.style import DASHES, SERIES, SHAPES, STRATEGY_LOOKS, looks_of
 from flamma.strategies import STRATEGIES
 
 PAPER = {"light": "#FFFFFF", "dark": "#1B1F25"}

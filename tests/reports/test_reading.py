@@ -12,21 +12,17 @@ import pytest
 
 from flamma.cli import main
 from flamma.errors import MissingExtraError, RunError
-from flamma.experiments.folder import RunFolder
-from flamma.experiments.ledger_file import ledger_writer
-from flamma.experiments.manifest import signed
+from flamma.experiments.comparison import Row
+from flamma.experiments.folder import RunFolder, SiteStates, signed
+from flamma.experiments.ledger import ledger_writer
 from flamma.experiments.run import run
-from flamma.experiments.site_states import SiteStates
-from flamma.experiments.table import Row
 from flamma.game import Game, solve
-from flamma.reports import html_page as pages
-from flamma.reports.comparing import is_comparison, pareto, read_comparison
-from flamma.reports.comparison_tables import paper_table
-from flamma.reports.curves import curves
-from flamma.reports.document import Document, Facts
-from flamma.reports.game_charts import decay, games
-from flamma.reports.html_page import as_json, read_document, write_report
-from flamma.reports.reading import read_run
+from flamma.reports import document as pages
+from flamma.reports.comparison import paper_table
+from flamma.reports.document import Document, Facts, as_json, read_document, write_report
+from flamma.reports.pictures import curves
+from flamma.reports.reading import is_comparison, pareto, read_comparison, read_run
+from flamma.reports.run_charts import decay, games
 from made_runs import made_comparison, made_config, made_run, rewrite_rounds
 
 
@@ -415,7 +411,7 @@ def charts_of(document):
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     path = made_run(tmp_path / "run")
-    monkeypatch.setattr("flamma.reports.confined.MAX_FILE_BYTES", 2000)
+    monkeypatch.setattr("flamma.reports.reading.MAX_FILE_BYTES", 2000)
     record = read_run(path)
     assert "rounds.jsonl is larger than 0 MB and is not read" in record.problems
     assert not record.rounds

@@ -12,12 +12,10 @@ from flamma.cli import main
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.suite import SUITE, Suite
 from flamma.metrics import METRICS
-from flamma.reports.comparison_page import comparison_document
-from flamma.reports.document import Document, Facts, PageProgress
-from flamma.reports.html_page import write_report
-from flamma.reports.metric_text import fact
-from flamma.reports.progress import Pace
-from flamma.reports.run_page import run_document
+from flamma.reports.comparison import comparison_document
+from flamma.reports.document import Document, Facts, PageProgress, fact, write_report
+from flamma.reports.reading import Pace
+from flamma.reports.run import run_document
 from made_runs import made_comparison, made_config, made_run
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
@@ -144,7 +142,7 @@ def test_a_comparison_writes_down_what_it_is_to_run(tmp_path):
 
 def test_the_pace_is_that_since_one_began_to_look(monkeypatch):
     clock = iter([100.0, 110.0, 120.0])
-    monkeypatch.setattr("flamma.reports.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("flamma.reports.reading.time.monotonic", lambda: next(clock))
     pace = Pace()
 
     def left(done):

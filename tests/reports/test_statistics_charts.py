@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flamma.experiments.comparison import Comparison, Row
 from flamma.experiments.statistics import AcrossSettings
-from flamma.experiments.table import Comparison, Row
-from flamma.reports.comparing import ComparisonView
-from flamma.reports.statistics_charts import (
-    draw_critical_difference,
-    save_diagrams,
-    statistics_section,
-)
+from flamma.reports.comparison import draw_critical_difference, save_diagrams, statistics_section
+from flamma.reports.reading import ComparisonView
 
 RANKS = {"flamma": 1.25, "fedavg": 2.0, "qffl": 3.75, "afl": 3.9}
 FOUND = AcrossSettings("accuracy", (("s", "iid"),), RANKS, 0.01, 1.0, "fedavg", ())

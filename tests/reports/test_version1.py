@@ -13,7 +13,7 @@ import pytest
 
 from flamma.cli import main
 from flamma.experiments.run import Run
-from flamma.reports.html_page import read_document, write_report
+from flamma.reports.document import read_document, write_report
 
 VERSION_1 = Path(__file__).parent / "version1"
 

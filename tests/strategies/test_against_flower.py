@@ -17,10 +17,8 @@ from flwr.supercore import task_identity as identity
 
 from flamma.seeding import stream
 from flamma.strategies.base import Offer
-from flamma.strategies.fedadam import FedAdam
-from flamma.strategies.fedavgm import FedAvgM
-from flamma.strategies.fedyogi import FedYogi
-from flamma.strategies.qffl import QFFL
+from flamma.strategies.loss_weights import QFFL
+from flamma.strategies.server_optimisers import FedAdam, FedAvgM, FedYogi
 from flamma.types import Plan, Population, Report, Terms
 from quadratic_clients import START
 

@@ -9,9 +9,9 @@ import pytest
 
 import flamma
 from flamma.errors import FlammaError
-from flamma.options import options_of
+from flamma.registry import options_of
 from flamma.strategies import STRATEGIES
-from flamma.testing.world import LittleWorld
+from flamma.testing.strategies import LittleWorld
 from flamma.types import Plan
 
 PLAN = Plan(rounds=2, per_round=3, epochs=1, learning_rate=0.1, batch_size=8)

@@ -11,18 +11,20 @@ import pytest
 from flamma.errors import StrategyError
 from flamma.seeding import stream
 from flamma.strategies import STRATEGIES, in_family
-from flamma.strategies.adafed import AdaFed
-from flamma.strategies.afl import Afl, inclusion_probabilities, systematic_sample
 from flamma.strategies.base import Offer
 from flamma.strategies.fedavg import FedAvg
-from flamma.strategies.fedfv import FedFV
-from flamma.strategies.fedmgda_plus import FedMgdaPlus
-from flamma.strategies.gifair import Gifair
-from flamma.strategies.propfair import PropFair
-from flamma.strategies.term import Term
+from flamma.strategies.loss_weights import (
+    Afl,
+    Gifair,
+    PropFair,
+    Term,
+    inclusion_probabilities,
+    systematic_sample,
+)
+from flamma.strategies.multi_objective import AdaFed, FedFV, FedMgdaPlus
 from flamma.testing import StrategyContract
 from flamma.testing.strategies import PLAN as CONTRACT_PLAN
-from flamma.testing.world import LittleWorld
+from flamma.testing.strategies import LittleWorld
 from flamma.types import Plan, Population, Profile, Report, Terms
 
 PLAN = Plan(rounds=20, per_round=2, epochs=3, learning_rate=0.5)

@@ -14,14 +14,15 @@ from flamma.errors import EmptyRunError, StrategyError
 from flamma.experiments.audit import audit
 from flamma.experiments.run import Run, resume, run
 from flamma.game import Game, best_response
-from flamma.strategies.flamma_honest import FlammaHonest
-from flamma.strategies.inspection import proven_epochs, with_verified
-from flamma.strategies.plausibility import (
+from flamma.strategies.flamma_honest import (
+    FlammaHonest,
     believed_share,
     capped_losses,
     capped_samples,
     looks_like,
     pace_of,
+    proven_epochs,
+    with_verified,
 )
 from flamma.types import Plan, Population, Report, Terms
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from flamma.errors import StrategyError
 from flamma.experiments.config import make_config
 from flamma.strategies.base import Offer
-from flamma.strategies.flamma_plus import FlammaPlus
-from flamma.strategies.path import LONGEST_MEAN, Path, Steps, fading_for
-from flamma.strategies.stand_ins import Slopes
-from flamma.testing.world import LittleWorld
+from flamma.strategies.flamma_plus import LONGEST_MEAN, FlammaPlus, Path, Steps, fading_for
+from flamma.strategies.memory import Slopes
+from flamma.testing.strategies import LittleWorld
 from flamma.types import Plan, Population, Report, Terms
 
 PLAN = Plan(rounds=20, per_round=2, epochs=4, learning_rate=0.1)

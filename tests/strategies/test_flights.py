@@ -14,8 +14,8 @@ from flamma.errors import FlammaError, StrategyError
 from flamma.flower.refusals import check_own_app
 from flamma.seeding import stream
 from flamma.strategies import in_family
-from flamma.strategies.fedbuff import FedBuff
-from flamma.testing.world import SIZE, TRAINABLE, LittleWorld, assert_same
+from flamma.strategies.asynchronous import FedBuff
+from flamma.testing.strategies import SIZE, TRAINABLE, LittleWorld, assert_same
 from flamma.types import Plan, Population, Report
 
 PLAN = Plan(rounds=9, per_round=2, epochs=1, learning_rate=0.1)

@@ -15,18 +15,13 @@ from flamma.game import certify, solve
 from flamma.seeding import stream
 from flamma.strategies import STRATEGIES
 from flamma.strategies.base import Offer
-from flamma.strategies.central import Central
-from flamma.strategies.fedavg import FedAvg
-from flamma.strategies.fedavg_decay import FedAvgDecay
-from flamma.strategies.fedprox import FedProx
-from flamma.strategies.flamma import Flamma
-from flamma.strategies.flamma_adaptive import FlammaAdaptive
-from flamma.strategies.flamma_memory import FlammaMemory
-from flamma.strategies.incentive import Incentive
-from flamma.strategies.knowledge import known_costs
-from flamma.strategies.levelling import loss_factors
-from flamma.strategies.mifa import Mifa
-from flamma.strategies.qffl import QFFL
+from flamma.strategies.fedavg import Central, FedAvg, FedAvgDecay, FedProx
+from flamma.strategies.flamma import Flamma, known_costs
+from flamma.strategies.flamma_memory import FlammaAdaptive, FlammaMemory
+from flamma.strategies.flamma_plus import loss_factors
+from flamma.strategies.loss_weights import QFFL
+from flamma.strategies.memory import Mifa
+from flamma.strategies.rewards import Incentive
 from flamma.types import Plan, Population, Profile, Report, Terms
 
 PLAN = Plan(rounds=20, per_round=2, epochs=3, learning_rate=0.5)

@@ -11,7 +11,7 @@ import pytest
 from flamma.errors import RunError, StrategyError
 from flamma.experiments.run import run
 from flamma.strategies import STRATEGIES
-from flamma.strategies.levelling import loss_factors
+from flamma.strategies.flamma_plus import loss_factors
 from flamma.types import Plan, Population, Report
 
 PLAN = Plan(rounds=5, per_round=3, epochs=1, learning_rate=0.1, batch_size=8)
@@ -44,7 +44,7 @@ def test_qffl_stays_finite_whatever_its_power_and_the_losses(q, losses):
 def test_qffl_gives_the_same_step_with_and_without_a_unit(monkeypatch):
     strategy = STRATEGIES["qffl"](PLAN, q=3.0)
     plain = played(strategy, (1.0, 2.0, 3.0))
-    monkeypatch.setattr("flamma.strategies.common.MOST_EXPONENT", 0.0)
+    monkeypatch.setattr("flamma.strategies.base.MOST_EXPONENT", 0.0)
     np.testing.assert_allclose(played(strategy, (1.0, 2.0, 3.0)), plain, rtol=1e-6)
 
 
@@ -85,9 +85,9 @@ def test_what_the_configuration_tells_is_checked_before_data_are_loaded(tmp_path
     def load(*_):
         raise AssertionError("data were loaded")
 
-    monkeypatch.setattr("flamma.experiments.setup.build_federation", load)
+    monkeypatch.setattr("flamma.experiments.run.build_federation", load)
     monkeypatch.setattr(
-        "flamma.strategies.row_file.shutil.disk_usage", lambda _: SimpleNamespace(free=10**9)
+        "flamma.strategies.rows.shutil.disk_usage", lambda _: SimpleNamespace(free=10**9)
     )
     many = {"name": "mifa", "memory": 0.9}
     with pytest.raises(RunError, match=r"remembering 100,000 clients with 61,706 weights .* GB"):
@@ -109,7 +109,7 @@ def test_a_memory_that_does_not_fit_on_the_disk_is_refused_before_anything_is_tr
     name, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(
-        "flamma.strategies.row_file.shutil.disk_usage", lambda _: SimpleNamespace(free=10**4)
+        "flamma.strategies.rows.shutil.disk_usage", lambda _: SimpleNamespace(free=10**4)
     )
     with pytest.raises(RunError, match=r"remembering 10 clients with .* GB are free in .*: make"):
         run(strategy__name=name, model__name="logistic", rounds=1, out=tmp_path / "run")

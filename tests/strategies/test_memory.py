@@ -8,8 +8,7 @@ import pytest
 from flamma.aggregators import AGGREGATORS
 from flamma.errors import StrategyError
 from flamma.strategies import rows
-from flamma.strategies.memory import OLDEST_SHARE, has_not_faded, negligible_share, oldest_age
-from flamma.strategies.mifa import Mifa
+from flamma.strategies.memory import OLDEST_SHARE, Mifa, has_not_faded, negligible_share, oldest_age
 from flamma.strategies.rows import Rows
 from flamma.types import Plan, Population, Report
 

@@ -12,16 +12,10 @@ from hypothesis import strategies as st
 from flamma.errors import StrategyError
 from flamma.strategies import STRATEGIES, in_family
 from flamma.strategies.base import Offer
-from flamma.strategies.fedadam import FedAdam
-from flamma.strategies.fedavg import FedAvg
-from flamma.strategies.fedavgm import FedAvgM
-from flamma.strategies.feddyn import FedDyn
-from flamma.strategies.fednova import FedNova
-from flamma.strategies.fedprox import FedProx
-from flamma.strategies.fedvarp import FedVarp
-from flamma.strategies.fedyogi import FedYogi
-from flamma.strategies.scaffold import Scaffold
-from flamma.strategies.server_steps import gradient_weight, stepped
+from flamma.strategies.drift import FedDyn, Scaffold
+from flamma.strategies.fedavg import FedAvg, FedProx, gradient_weight, stepped
+from flamma.strategies.memory import FedVarp
+from flamma.strategies.server_optimisers import FedAdam, FedAvgM, FedNova, FedYogi
 from flamma.types import LocalTask, Plan, Population, Report, Terms
 from quadratic_clients import (
     EVERYBODY,

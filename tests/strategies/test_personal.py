@@ -9,9 +9,8 @@ import pytest
 
 from flamma.errors import StrategyError
 from flamma.strategies import in_family
-from flamma.strategies.ditto import Ditto
 from flamma.strategies.fedavg import FedAvg
-from flamma.strategies.local import Local
+from flamma.strategies.personal import Ditto, Local
 from flamma.types import LocalTask
 from quadratic_clients import PLAN, START, STEPS, TARGETS, play, selected
 

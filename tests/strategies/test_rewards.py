@@ -14,19 +14,14 @@ from flamma.experiments.audit import audit
 from flamma.experiments.ledger import LedgerConfig, LedgerWriter, parse_lines
 from flamma.experiments.run import run
 from flamma.federation import certified
-from flamma.game.contracts import certify_menu
-from flamma.game.participation import ParticipationGame, certify_participation
+from flamma.game.mechanisms import ParticipationGame, certify_menu, certify_participation
 from flamma.seeding import stream
 from flamma.strategies import STRATEGIES
 from flamma.strategies.base import Offer
-from flamma.strategies.cffl import CFFL
-from flamma.strategies.cgsv import CGSV
-from flamma.strategies.contract import Contract
 from flamma.strategies.fedavg import FedAvg
-from flamma.strategies.fli import FLI
-from flamma.strategies.own_models import hyperbolic_tangent, magnitude_ranks
-from flamma.strategies.pricing import Pricing
-from flamma.testing.world import TRAINABLE, LittleWorld
+from flamma.strategies.markets import FLI, Contract, Pricing
+from flamma.strategies.rewards import CFFL, CGSV, hyperbolic_tangent, magnitude_ranks
+from flamma.testing.strategies import TRAINABLE, LittleWorld
 from flamma.types import Plan, Population, Profile, Report, Terms
 
 PLAN = Plan(rounds=20, per_round=3, epochs=3, learning_rate=0.5, batch_size=8)

@@ -11,11 +11,10 @@ from flamma.aggregators import AGGREGATORS, Reference
 from flamma.errors import FlammaError, StrategyError
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES
-from flamma.strategies.base import Answers
+from flamma.strategies.base import Answers, server_task
 from flamma.strategies.fedavg import FedAvg
-from flamma.strategies.qffl import QFFL
-from flamma.strategies.server_training import server_task
-from flamma.testing.world import SIZE, TRAINABLE, LittleWorld
+from flamma.strategies.loss_weights import QFFL
+from flamma.testing.strategies import SIZE, TRAINABLE, LittleWorld
 from flamma.types import Plan, Report, Terms
 
 FEDERATED = [name for name in STRATEGIES if not STRATEGIES[name].pools_data]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from flamma.errors import RunError, StrategyError
-from flamma.strategies import row_file, rows
+from flamma.strategies import rows
+from flamma.strategies import rows as row_file
 from flamma.strategies.rows import Rows
 
 NOBODY = np.zeros(0, dtype=np.int64)
@@ -165,6 +166,6 @@ def test_a_full_disk_is_told_in_one_sentence(monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("flamma.strategies.row_file.os.pwrite", full)
+    monkeypatch.setattr("flamma.strategies.rows.os.pwrite", full)
     with pytest.raises(RunError, match="No space left on device; make room, then flamma resume"):
         filled(some(1, 3))

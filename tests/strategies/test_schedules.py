@@ -10,14 +10,12 @@ import pytest
 
 import flamma
 from flamma.strategies import STRATEGIES
-from flamma.strategies.adafed import AdaFed
-from flamma.strategies.cgsv import CGSV
-from flamma.strategies.fedadam import FedAdam
-from flamma.strategies.fedmgda_plus import FedMgdaPlus
-from flamma.strategies.fedyogi import FedYogi
-from flamma.testing.world import SIZE, TRAINABLE, LittleWorld
+from flamma.strategies.multi_objective import AdaFed, FedMgdaPlus
+from flamma.strategies.rewards import CGSV
+from flamma.strategies.server_optimisers import FedAdam, FedYogi
+from flamma.testing.strategies import SIZE, TRAINABLE, LittleWorld
 from flamma.training import lanes
-from flamma.training.schedules import CosineSchedule, StepSchedule
+from flamma.training.optimisers import CosineSchedule, StepSchedule
 from flamma.types import Plan, Population
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/training.md"

@@ -15,16 +15,18 @@ from flamma.experiments.run import run
 from flamma.federation import Federation
 from flamma.seeding import stream
 from flamma.strategies import STRATEGIES
-from flamma.strategies.adafl import AdaFL
 from flamma.strategies.base import Offer, weighted_choice
-from flamma.strategies.fairfedcs import FairFedCS
 from flamma.strategies.fedavg import FedAvg
-from flamma.strategies.fedfair3 import FedFair3
-from flamma.strategies.maxfl import MaxFL, appeal_slopes
-from flamma.strategies.oort import Oort
-from flamma.strategies.power_of_choice import PowerOfChoice
-from flamma.strategies.utility import nearest_rank
-from flamma.testing.world import LittleWorld, assert_same
+from flamma.strategies.loss_weights import MaxFL, appeal_slopes
+from flamma.strategies.selection import (
+    AdaFL,
+    FairFedCS,
+    FedFair3,
+    Oort,
+    PowerOfChoice,
+    nearest_rank,
+)
+from flamma.testing.strategies import LittleWorld, assert_same
 from flamma.types import Plan, Population, Report, Terms
 
 PLAN = Plan(rounds=40, per_round=3, epochs=2, learning_rate=0.1)

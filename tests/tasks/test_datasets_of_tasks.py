@@ -12,9 +12,8 @@ from flamma.data.build import build_federation
 from flamma.data.datasets import DATASETS
 from flamma.data.records import Dataset, DatasetEntry
 from flamma.errors import DataError
-from flamma.experiments.published import parse_table
-from flamma.experiments.table import Comparison, Row, scored_alike
-from flamma.reports.comparing import pareto
+from flamma.experiments.comparison import Comparison, Row, parse_table, scored_alike
+from flamma.reports.reading import pareto
 from flamma.types import ScoreKind
 
 
@@ -80,7 +79,7 @@ def test_a_token_beyond_the_vocabulary_is_refused():
 
 def test_a_run_shows_and_reports_what_it_is_scored_by(tmp_path, capsys):
     from flamma.cli import main
-    from flamma.reports.html_page import write_report
+    from flamma.reports.document import write_report
 
     lines = []
     config = {
@@ -110,9 +109,8 @@ def test_a_run_shows_and_reports_what_it_is_scored_by(tmp_path, capsys):
     ],
 )
 def test_a_comparison_is_headed_by_what_clients_are_scored_by(tmp_path, metric, title, told):
-    from flamma.experiments.compare import compare
-    from flamma.experiments.table_text import as_markdown
-    from flamma.reports.html_page import write_report
+    from flamma.experiments.comparison import as_markdown, compare
+    from flamma.reports.document import write_report
 
     suite = {
         "datasets": ["digits"],

@@ -8,7 +8,7 @@ import pytest
 from flamma.data.federated import federated_from_arrays
 from flamma.data.records import Dataset
 from flamma.errors import DataError
-from flamma.tasks.labels import MOST_CLASSES, whole_labels
+from flamma.tasks.base import MOST_CLASSES, whole_labels
 
 X = np.zeros((4, 3))
 BAD = {

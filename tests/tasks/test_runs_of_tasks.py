@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import flamma
-from flamma.engines.runner import ClientRunner
 from flamma.errors import ConfigError, DataError, RunError
 from flamma.experiments.callbacks import BestCheckpoint, EarlyStopping, best_round
 from flamma.experiments.run import Run
 from flamma.models import build_model
-from flamma.reports.html_page import write_report
+from flamma.reports.document import write_report
+from flamma.simulation.runner import ClientRunner
 from flamma.tasks import TASKS, measures_for
-from flamma.tasks.regression import Regression
+from flamma.tasks.supervised import Regression
 from flamma.types import LocalTask
 from tasks.federations_of_tasks import (
     CLIENTS,

@@ -13,17 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flamma.errors import ConfigError, FlammaError
-from flamma.tasks import TASKS, measures_for
-from flamma.tasks.classification import (
+from flamma.tasks import PLAIN_MEASURES, TASKS, measures_for, own_metric
+from flamma.tasks.next_token import IGNORED_TOKEN
+from flamma.tasks.supervised import (
     AUC,
     area_under_curve,
     balanced_accuracy,
+    explained_share,
     margin_of_losses,
 )
-from flamma.tasks.measures import PLAIN_MEASURES
-from flamma.tasks.next_token import IGNORED_TOKEN
-from flamma.tasks.own import own_metric
-from flamma.tasks.regression import explained_share
 from flamma.types import ScoreKind
 
 sizes = st.lists(st.integers(0, 6), min_size=1, max_size=5)

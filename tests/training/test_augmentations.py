@@ -13,6 +13,7 @@ from flamma.errors import ConfigError, FlammaError
 from flamma.models import FlatModel, build_model
 from flamma.registry import Choice
 from flamma.seeding import StreamKey
+from flamma.training import TrainingJob, augmentation_stream, training_stream
 from flamma.training.augmentations import (
     AUGMENTATIONS,
     AugmentationReader,
@@ -22,8 +23,7 @@ from flamma.training.augmentations import (
     augmentation_of,
     augmented,
 )
-from flamma.training.choose import TrainerSettings, pick_trainer, stacked_trainer
-from flamma.training.jobs import TrainingJob, augmentation_stream, training_stream
+from flamma.training.config import TrainerSettings, pick_trainer, stacked_trainer
 from flamma.training.lanes import LanesTrainer, available, instruction_sets
 from flamma.training.torch_trainer import TorchTrainer
 from flamma.types import LocalTask

@@ -13,8 +13,7 @@ from torch import nn
 
 from flamma.errors import FlammaError
 from flamma.models import FlatModel, build_model
-from flamma.training import TooSlow, TorchTrainer
-from flamma.training.jobs import Trained, TrainingJob
+from flamma.training import TooSlow, TorchTrainer, Trained, TrainingJob
 from flamma.training.lanes import LanesTrainer, available, instruction_sets, library, why_not
 from flamma.types import LocalTask
 
@@ -287,7 +286,7 @@ def test_a_long_training_is_drawn_in_pieces(monkeypatch):
     params = initial(build_model("lenet5", SHAPE, 10, seed=1))
     jobs = [job(0, 20, epochs=7), job(1, 9, iterations=11), job(2, 33, epochs=2)]
     whole = make_trainer().train_many(params, again(jobs))
-    monkeypatch.setattr("flamma.training.lanes.orders.ORDER_PIECE", 25)
+    monkeypatch.setattr("flamma.training.lanes.trainer.ORDER_PIECE", 25)
     for one, two in zip(whole, make_trainer().train_many(params, again(jobs)), strict=True):
         assert one.params.tobytes() == two.params.tobytes()
 

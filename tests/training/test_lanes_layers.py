@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from flamma.models import FlatModel, build_model
-from flamma.models.resnet_block import Block
-from flamma.training.jobs import TrainingJob
+from flamma.models.modules import Block
+from flamma.training import TrainingJob
 from flamma.training.lanes import LanesTrainer, available, instruction_sets, plan_of, why_not
 from flamma.types import LocalTask
 

@@ -13,8 +13,9 @@ from flamma.errors import FlammaError
 from flamma.models import build_model
 from flamma.models.flat import FlatModel
 from flamma.seeding import StreamKey, stream
-from flamma.training.jobs import TrainingJob, batches_of, stream_of, training_stream
-from flamma.training.lanes import LanesTrainer, available, orders
+from flamma.training import TrainingJob, batches_of, stream_of, training_stream
+from flamma.training.lanes import LanesTrainer, available
+from flamma.training.lanes import trainer as orders
 from flamma.types import NO_VECTORS, LocalTask, TaskVectors
 
 pytestmark = pytest.mark.skipif(not available(), reason="the kernels are not compiled")

@@ -12,8 +12,8 @@ from torch import nn
 
 from flamma.errors import ConfigError
 from flamma.models import FlatModel, build_model
-from flamma.models.resnet_block import Block
-from flamma.training.choose import TrainerSettings, pick_trainer
+from flamma.models.modules import Block
+from flamma.training.config import TrainerSettings, pick_trainer
 from flamma.training.lanes import LanesTrainer, available, plan_of, why_not
 from flamma.training.lanes.plan import BARE_CONV, GROUP_NORM, RECALL
 from flamma.types import TaskVectors

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from torch import nn
 
-from flamma.models.resnet_block import Block
+from flamma.models.modules import Block
 from flamma.training.lanes import library, plan_of
 from fuzzing.compiled import NUMBER, Case, Client, fuzz, player
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from flamma.engines.executor import one_thread
 from flamma.models import FlatModel, build_model
 from flamma.seeding import stream
+from flamma.simulation.executor import one_thread
 from flamma.training import TorchTrainer
 from flamma.types import LocalTask
 

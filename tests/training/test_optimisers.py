@@ -15,13 +15,12 @@ from torch.nn.utils import clip_grad_norm_
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.models import FlatModel, build_model
-from flamma.training.choose import TrainerSettings, pick_trainer, why_not_lanes
-from flamma.training.flat_steps import clip_rows
-from flamma.training.jobs import TrainingJob, batches_of
+from flamma.training import TrainingJob, batches_of
+from flamma.training.config import TrainerSettings, pick_trainer, why_not_lanes
 from flamma.training.lanes import LanesTrainer, available, instruction_sets, why_not
 from flamma.training.optimisers import Adam, AdamW, Sgd, UpdateRule
-from flamma.training.stacked_trainer import StackedTrainer
-from flamma.training.torch_trainer import TorchTrainer
+from flamma.training.stacked import StackedTrainer
+from flamma.training.torch_trainer import TorchTrainer, clip_rows
 from flamma.types import LocalTask, TaskVectors
 
 SHAPE, CLASSES, BATCH = (1, 6, 7), 3, 8

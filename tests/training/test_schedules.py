@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flamma.errors import ConfigError
 from flamma.numerics import cosine_of_half_turns
-from flamma.training.schedules import (
+from flamma.training.optimisers import (
     SCHEDULES,
     ConstantSchedule,
     CosineSchedule,

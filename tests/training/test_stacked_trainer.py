@@ -12,11 +12,10 @@ from torch import nn
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.models import MODELS, FlatModel, build_model
-from flamma.training import StackedTrainer, TooSlow, TorchTrainer, memory, stacked_trainer
-from flamma.training.choose import TRAINERS, TrainerSettings, pick_trainer
-from flamma.training.jobs import TrainingJob
-from flamma.training.precision import SINGLE_PRECISION, Precision, pick_precision
-from flamma.training.stacked_model import StackedModel
+from flamma.training import StackedTrainer, TooSlow, TorchTrainer, TrainingJob, devices, stacked
+from flamma.training.config import TRAINERS, TrainerSettings, pick_trainer
+from flamma.training.devices import SINGLE_PRECISION, Precision, pick_precision
+from flamma.training.stacked import StackedModel
 from flamma.types import LocalTask
 
 SHAPE = (2, 16, 16)
@@ -263,7 +262,7 @@ def test_one_client_that_fails_does_not_fail_the_others():
     model = flat(lambda *_: Sensitive(512, CLASSES))
     alone = results(TorchTrainer(model, 4), received, [job(number, 12) for number in range(4)])
     assert all(apart(alone[number], found[number], received) < 1e-5 for number in range(4))
-    assert trainer._most == stacked_trainer.MOST_STACKED_CLIENTS
+    assert trainer._most == stacked.MOST_STACKED_CLIENTS
 
 
 @pytest.mark.parametrize("where", ["step", "start"])
@@ -306,7 +305,7 @@ def test_late_clients_fail_and_the_others_do_not(monkeypatch):
     trainer = StackedTrainer(flat("mlp"), SHAPE, 8, most=2)
     original = trainer._stacked.step
     now = [0.0]
-    monkeypatch.setattr(stacked_trainer.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(stacked.time, "monotonic", lambda: now[0])
 
     def step(stack):
         original(stack)
@@ -348,8 +347,8 @@ def test_a_huge_batch_size_takes_no_memory_beyond_the_samples():
 def test_a_stack_is_as_large_as_the_free_memory_allows(monkeypatch):
     client, sample = StackedTrainer(flat("mlp"), SHAPE, 8)._stacked.bytes_per_client(SHAPE)
     each = client + 8 * sample
-    free = 10.5 * each / memory.FREE_MEMORY_SHARE
-    monkeypatch.setattr(stacked_trainer, "free_bytes", lambda device: free)
+    free = 10.5 * each / devices.FREE_MEMORY_SHARE
+    monkeypatch.setattr(stacked, "free_bytes", lambda device: free)
     trainer = StackedTrainer(flat("mlp"), SHAPE, 8)
     assert trainer.width == 10
     assert StackedTrainer(flat("mlp"), SHAPE, 8, sharing=2).width == 5

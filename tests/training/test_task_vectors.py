@@ -13,10 +13,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from flamma.engines.executor import one_thread
 from flamma.models import FlatModel, build_model
-from flamma.training import StackedTrainer, TorchTrainer
-from flamma.training.jobs import BOUND_MARGIN, TrainingJob
+from flamma.simulation.executor import one_thread
+from flamma.training import BOUND_MARGIN, StackedTrainer, TorchTrainer, TrainingJob
 from flamma.training.lanes import LanesTrainer, available, instruction_sets
 from flamma.types import LocalTask, TaskVectors
 

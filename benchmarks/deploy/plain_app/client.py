@@ -4,7 +4,7 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from flamma.data.site_data import load_site
+from flamma.data.sites import load_site
 
 app = ClientApp()
 

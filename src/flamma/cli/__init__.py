@@ -13,7 +13,7 @@ from typing import TextIO
 
 from flamma.errors import DivergedError, FlammaError
 from flamma.extras import extra_of, missing_extra, require
-from flamma.names import printable
+from flamma.io import printable
 
 MOST_MESSAGE = 2000
 """The most characters of a message on the terminal."""
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     the command that goes on. A reader of the output that has seen enough, such as ``head``, is no
     failure: the work goes on, and its files are written.
     """
-    from flamma.cli.streams import readers_may_leave
+    from flamma.cli.console import readers_may_leave
 
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -57,7 +57,7 @@ def _call(given: list[str]) -> int:
 
 def _explained(error: BaseException) -> tuple[int, str]:
     """Return the exit code and the sentence for what ended a command."""
-    from flamma.cli.interrupts import Interrupted
+    from flamma.cli.console import Interrupted
 
     match error:
         case DivergedError():

@@ -7,16 +7,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.flags import add_settings, settings
-from flamma.cli.interrupts import goes_on_by, same_command
-from flamma.cli.live import Loudness, ManyRunsDisplay, loudness
-from flamma.cli.parser import Parser, listed
+from flamma.cli.console import Loudness, ManyRunsDisplay, goes_on_by, loudness, same_command
+from flamma.cli.parser import Parser, add_settings, listed, settings
 from flamma.cli.report import report_at_end
 from flamma.errors import RunError
-from flamma.files import read_text
+from flamma.io import read_text
 
 if TYPE_CHECKING:
-    from flamma.experiments.auditing.findings import Audit
+    from flamma.experiments.findings import Audit
 
 EXAMPLES = """\
 examples:
@@ -79,9 +77,8 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_audit(options: argparse.Namespace) -> None:
     """Run ``flamma audit``."""
-    from flamma.experiments.audit import audit_source
-    from flamma.experiments.auditing.audit_files import AUDIT_FILE, FINDINGS_FILE
-    from flamma.experiments.auditing.sources import read_source
+    from flamma.experiments.audit import audit_source, read_source
+    from flamma.experiments.findings import AUDIT_FILE, FINDINGS_FILE
 
     source = read_source(
         options.source, settings(options), options.seeds, listed(options.strategies)
@@ -114,7 +111,7 @@ def run_audit(options: argparse.Namespace) -> None:
 
 def show_audit(folder: Path, as_json: bool) -> None:
     """Print the gains in an audit's directory, as ``flamma audit`` did at its end."""
-    from flamma.experiments.auditing.audit_files import AUDIT_FILE, read_audit
+    from flamma.experiments.findings import AUDIT_FILE, read_audit
 
     found = read_audit(folder)
     if as_json:
@@ -126,8 +123,8 @@ def show_audit(folder: Path, as_json: bool) -> None:
 
 
 def _print(found: Audit) -> None:
-    from flamma.experiments.auditing.audit_table import audit_header, audit_line
-    from flamma.experiments.presented import text_table
+    from flamma.experiments.findings import audit_header, audit_line
+    from flamma.experiments.result import text_table
 
     for case in found.cases:
         print(case.title)

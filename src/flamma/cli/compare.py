@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flamma.cli.flags import add_settings, settings
-from flamma.cli.interrupts import goes_on_by, same_command
-from flamma.cli.live import Loudness, ManyRunsDisplay, loudness
-from flamma.cli.parser import Parser, listed
+from flamma.cli.console import (
+    LiveLine,
+    Loudness,
+    ManyRunsDisplay,
+    goes_on_by,
+    loudness,
+    same_command,
+)
+from flamma.cli.parser import Parser, add_settings, listed, settings
 from flamma.cli.report import add_watch, report_at_end, watched
-from flamma.cli.show import TABLE_FILE
+from flamma.cli.run import TABLE_FILE
 from flamma.errors import FlammaError, RunError
-from flamma.files import read_text
+from flamma.io import read_text
 
 if TYPE_CHECKING:
-    from flamma.experiments.published import Repetition
+    from flamma.experiments.comparison import Comparison, Repetition
     from flamma.experiments.suite import Suite
-    from flamma.experiments.table import Comparison
+
 
 EXAMPLES = """\
 examples:
@@ -86,11 +92,8 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_compare(options: argparse.Namespace) -> int:
     """Run ``flamma compare``; the exit code is 1 if it was checked and is not the same."""
-    from flamma.experiments.compare import compare_suite
-    from flamma.experiments.own_suite import asked_suite
-    from flamma.experiments.published import check_overlap, repetition, suite_of
-    from flamma.experiments.suite import read_suite
-    from flamma.experiments.suite_files import suite_text
+    from flamma.experiments.comparison import check_overlap, compare_suite, repetition, suite_of
+    from flamma.experiments.suite import asked_suite, read_suite, suite_text
 
     named = options.suite or options.suite_option
     published = None if options.check is None else _published(options.check, named)
@@ -148,7 +151,7 @@ def _with_settings(source: Suite | str | None, options: argparse.Namespace) -> S
 
 def _published(path: Path, named: str | None) -> Comparison:
     """Return the table to check against."""
-    from flamma.experiments.published import read_published
+    from flamma.experiments.comparison import read_published
 
     published = read_published(path)
     if named and published.suite:
@@ -162,7 +165,7 @@ def _print_repetition(found: Repetition, options: argparse.Namespace) -> None:
 
         print(json.dumps(found.as_json(), indent=1, allow_nan=False))
         return
-    from flamma.experiments.presented import text_table
+    from flamma.experiments.result import text_table
     from flamma.metrics import ComparedMetric, TimeToMetric, shown_in
     from flamma.strategies import label_of
 
@@ -180,7 +183,7 @@ def _print_repetition(found: Repetition, options: argparse.Namespace) -> None:
 
 def _show(suite: Suite, text: str, as_json: bool) -> None:
     """Print what would run: as JSON, or as the suite's file with the origins in comments."""
-    from flamma.experiments.suite_shown import suite_as_json, suite_as_lines
+    from flamma.experiments.suite import suite_as_json, suite_as_lines
 
     if as_json:
         import json
@@ -195,10 +198,10 @@ def _show(suite: Suite, text: str, as_json: bool) -> None:
 def _finish(comparison: Comparison, suite: Suite, out: Path, options: argparse.Namespace) -> None:
     """Draw, print and report a comparison."""
     from flamma.errors import MissingExtraError
-    from flamma.experiments.suite_shown import origin_notes
-    from flamma.experiments.table_text import as_text
-    from flamma.reports.curves import save_curves
-    from flamma.reports.statistics_charts import save_diagrams
+    from flamma.experiments.comparison import as_text
+    from flamma.experiments.suite import origin_notes
+    from flamma.reports.comparison import save_diagrams
+    from flamma.reports.pictures import save_curves
 
     try:
         drawn = [*save_curves(out, comparison), *save_diagrams(out, comparison)]
@@ -218,7 +221,7 @@ def _finish(comparison: Comparison, suite: Suite, out: Path, options: argparse.N
 
 def show_comparison(folder: Path, as_json: bool) -> None:
     """Print the table of a comparison's directory, as ``flamma compare`` did at its end."""
-    from flamma.experiments.published import read_published
+    from flamma.experiments.comparison import read_published
 
     comparison = read_published(folder / TABLE_FILE, regular=True)
     if as_json:
@@ -227,3 +230,126 @@ def show_comparison(folder: Path, as_json: bool) -> None:
         print(comparison)
     for run, why in comparison.failed.items():
         print(f"flamma: {run} failed and is not in the table: {why}", file=sys.stderr)
+
+
+# ``flamma tune``: search for options on validation data that no result is computed on.
+
+TUNE_EXAMPLES = """\
+examples:
+  flamma tune --dataset mnist --rounds 60 --trials 30 --out out/tune
+  flamma tune --strategy fedavg --grid training.learning_rate=0.02,0.05,0.1,0.2 --out out/fedavg
+  flamma run out/tune/best.toml --seed 0 --out runs/tuned
+
+Every client's training data are cut once more, and trials are scored on what was cut off: the
+held-out data, of which results are told, are not looked at. Without --grid, the step size is
+searched and, where the strategy has them, decay_start and the scale of the costs; trials that
+fall behind are given up early. Started again, the search goes on. The seed is 1000 unless named,
+so that results on seeds 0, 1, 2, ... are not those that were tuned on.
+"""
+
+
+def register_tune(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add ``flamma tune`` to the command line."""
+    parser = commands.add_parser(
+        "tune",
+        help="search for step size, decay start and cost scale",
+        description="Search for the options of a run that do best on held-back training data.",
+        epilog=TUNE_EXAMPLES,
+    )
+    parser.add_argument(
+        "config", nargs="?", type=Path, metavar="CONFIG.toml", help="where to begin"
+    )
+    parser.add_argument("--trials", type=int, default=30, help="how many (default 30)")
+    parser.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        metavar="TABLE.KEY=A,B,..",
+        help="try all of these values instead; repeatable",
+    )
+    parser.add_argument(
+        "--objective",
+        choices=["fair", "mean", "accuracy"],
+        default="fair",
+        help="mean accuracy, or another evaluation.metric, less its standard deviation over "
+        "clients (fair), or the mean alone (mean, or as before accuracy)",
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="directory (default out/tune)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
+    add_settings(parser)
+    parser.set_defaults(run=run_tune)
+
+
+def run_tune(options: argparse.Namespace) -> None:
+    """Run ``flamma tune``."""
+    from flamma.experiments.config import read_config
+    from flamma.experiments.result import text_table
+    from flamma.experiments.tune import score_text, tune_config
+    from flamma.experiments.user_objects import configured
+    from flamma.metrics import LAST_ROUNDS
+
+    tables = {"seed": 1000} | (read_config(options.config) if options.config else {})
+    config, own = configured(tables, settings(options))
+    out = options.out or Path("out/tune")
+    with goes_on_by(same_command(options)), _Display(loudness(options)) as display:
+        found = tune_config(
+            config,
+            out,
+            own,
+            options.trials,
+            _grid(options.grid),
+            options.objective,
+            display,
+            options.data_dir,
+        )
+    if options.json:
+        said = {"options": found.options, "score": found.score, "trials": found.trials}
+        print(json.dumps(said, indent=1))
+        return
+    finished = [t for t in found.trials if not t["given_up"] and t["score"] is not None]
+    best = sorted(finished, key=lambda t: -t["score"])[:10]
+    rows = [
+        [
+            *(f"{v:.4g}" if isinstance(v, float) else str(v) for v in t["options"].values()),
+            score_text(t["score"]),
+        ]
+        for t in best
+    ]
+    print(text_table([*found.options, "score"], rows, left=0))
+    given_up = sum(t["given_up"] for t in found.trials)
+    evaluated = "" if found.config.evaluation.every == 1 else "evaluated ones of the "
+    last = f"{evaluated}last {min(LAST_ROUNDS, found.config.rounds)} rounds"
+    print(
+        f"\n{len(found.trials)} trials, {given_up} given up early. Score: {found.scored_by}, "
+        f"{last}.\nBest: {out / 'best.toml'}"
+    )
+
+
+def _grid(texts: list[str]) -> dict[str, list[Any]] | None:
+    from flamma.registry import parse_value
+
+    grid = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not name.strip() or not values.strip():
+            raise FlammaError(f"--grid takes TABLE.KEY=A,B,.., not {text!r}.")
+        grid[name.strip()] = [parse_value(value.strip()) for value in values.split(",")]
+    return grid or None
+
+
+class _Display(LiveLine):
+    """One line on the trial that has ended last."""
+
+    def __init__(self, loudness: Loudness) -> None:
+        super().__init__(loudness=loudness)
+        self.best = -float("inf")
+
+    def __call__(self, number: int, tried: dict[str, Any], score: float | None) -> None:
+        self.best = max(self.best, -float("inf") if score is None else score)
+        what = ", ".join(f"{name} {value:.4g}" for name, value in tried.items())
+        from flamma.experiments.tune import score_text
+
+        came_to = "given up" if score is None else f"score {score_text(score)}"
+        trial, best = f"trial {number + 1}", f"best {score_text(self.best)}"
+        self.show(f"{trial}: {what}: {came_to} ({best})", f"{trial}: {best}", trial, force=True)

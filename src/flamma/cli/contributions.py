@@ -6,10 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from flamma.cli.flags import add_settings, settings
-from flamma.cli.interrupts import goes_on_by, same_command
-from flamma.cli.live import LiveLine, Loudness, loudness
-from flamma.cli.parser import Parser
+from flamma.cli.console import LiveLine, Loudness, goes_on_by, loudness, same_command
+from flamma.cli.parser import Parser, add_settings, settings
 
 EXAMPLES = """\
 examples:
@@ -71,7 +69,7 @@ def run_contributions(options: argparse.Namespace) -> None:
     """Run ``flamma contributions``."""
     from flamma.experiments.config import make_config, read_config, with_settings
     from flamma.experiments.laboratory import LABORATORY_DEFAULTS, study_contributions
-    from flamma.experiments.presented import text_table
+    from flamma.experiments.result import text_table
 
     chosen = settings(options)
     chosen.pop("engine.processes", None)

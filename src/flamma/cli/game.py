@@ -3,20 +3,398 @@
 from __future__ import annotations
 
 import argparse
+import math
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from flamma.cli.game_arguments import (
-    add_game_arguments,
-    add_plot,
-    check_plot,
-    read_game,
-    save_plot,
-)
-from flamma.cli.game_audit import add_audit_arguments, audit_record, pricing_rule, print_audit
-from flamma.cli.game_explore import add_explore_arguments, run_explore
-from flamma.cli.game_sweep import add_sweep_arguments, run_sweep
-from flamma.cli.parser import Parser
+from flamma.cli.parser import Parser, bounds, numbers
 from flamma.errors import FlammaError
-from flamma.names import quoted
+from flamma.io import quoted, unknown
+
+if TYPE_CHECKING:
+    from flamma.game import Game, Misreport, PricingRule
+
+
+# The arguments that describe a game, and reading the game from them.
+
+
+def add_game_arguments(parser: Parser, csv: bool = False) -> None:
+    """Add the arguments that describe a game, and what is printed of it."""
+    who = parser.add_argument_group("who plays")
+    who.add_argument("--contributions", type=numbers, metavar="A,B,..", help="one per client")
+    who.add_argument("--costs", type=numbers, metavar="A,B,..", help="one per client")
+    who.add_argument(
+        "--clients",
+        type=Path,
+        metavar="FILE.csv",
+        help="columns contribution, cost and, if you like, name, instead of the two lists",
+    )
+    rules = parser.add_argument_group("the rules")
+    price = rules.add_mutually_exclusive_group()
+    price.add_argument("--price", type=float, help="the price λ (default 1, the paper's)")
+    price.add_argument(
+        "--decay-start",
+        type=float,
+        metavar="SHARE",
+        help="derive the price so that the decay factor leaves its upper bound after this share "
+        "of the rounds",
+    )
+    rules.add_argument(
+        "--epochs",
+        type=bounds,
+        default=(1.0, 10.0),
+        metavar="LOWER:UPPER",
+        help="local epochs of a client that takes part (default 1:10; 0:inf for no bounds)",
+    )
+    rules.add_argument("--continuous", action="store_true", help="epochs need not be whole")
+    rules.add_argument(
+        "--decay-bounds",
+        type=bounds,
+        default=(0.0, 1.0),
+        metavar="LOWER:UPPER",
+        help="range of the decay factor (default 0:1)",
+    )
+    output = parser.add_argument_group("output")
+    printed = output.add_mutually_exclusive_group()
+    printed.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    if csv:
+        printed.add_argument("--csv", action="store_true", help="print CSV instead of a table")
+
+
+def add_plot(parser: Parser) -> None:
+    """Add ``--plot`` to a command."""
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .png or .svg")
+
+
+def read_game(options: argparse.Namespace, round_: int) -> tuple[list[str], Game]:
+    """Return the clients' names and the game that the options describe."""
+    from flamma.game import Game, price_for
+
+    names, contributions, costs = _read_clients(options)
+    rules = {
+        "epoch_bounds": options.epochs,
+        "whole_epochs": not options.continuous,
+        "decay_bounds": options.decay_bounds,
+    }
+    price = 1.0 if options.price is None else options.price
+    if options.decay_start is not None:
+        if options.rounds is None:
+            raise FlammaError("--decay-start is a share of the rounds: give --rounds too.")
+        game = Game(contributions, costs, round_, **rules)
+        price = price_for(options.decay_start, options.rounds, game)
+    return names, Game(contributions, costs, round_, price, **rules)
+
+
+def _read_clients(options: argparse.Namespace) -> tuple[list[str], list[float], list[float]]:
+    lists = (options.contributions, options.costs)
+    if options.clients is not None:
+        if any(values is not None for values in lists):
+            raise FlammaError("give --clients or --contributions and --costs, not both.")
+        from flamma.clients.costs import read_clients
+
+        return read_clients(options.clients)
+    if any(values is None for values in lists):
+        raise FlammaError("say who plays: --contributions and --costs, or --clients FILE.csv.")
+    names = [f"client {i}" for i in range(len(options.contributions))]
+    return names, options.contributions, options.costs
+
+
+def check_plot(options: argparse.Namespace) -> None:
+    """Refuse a picture that cannot be written, before the work is done."""
+    if options.plot:
+        from flamma.reports.pictures import check_picture_name
+
+        check_picture_name(options.plot)
+
+
+def save_plot(figure: Any, options: argparse.Namespace) -> None:
+    """Write a picture, and say where it is unless the output is for a script."""
+    from flamma.reports.pictures import save
+
+    save(figure, options.plot)
+    if not (options.json or getattr(options, "csv", False)):
+        print(f"\nPicture: {options.plot}")
+
+
+# ``flamma game audit``: what each client of a game could gain by misreporting its cost.
+
+ROWS_SHOWN = 40
+
+
+def add_audit_arguments(parser: Parser) -> None:
+    """Add what only the audit asks for."""
+    parser.add_argument("--round", type=int, default=1, help="the round t (default 1)")
+    parser.add_argument("--rounds", type=int, help="all rounds; needed with --decay-start")
+    pricing = parser.add_argument_group("how reports move the offers")
+    pricing.add_argument(
+        "--pricing",
+        choices=("common", "others"),
+        default="common",
+        help="one decay factor for all clients (default), or for each the one of the others' game",
+    )
+    pricing.add_argument(
+        "--floor",
+        type=_floor,
+        metavar="SHARE",
+        help="the smallest decay factor: a number, or 'participation' for the smallest at which "
+        "all clients work that would at 1 (default: that of --decay-bounds)",
+    )
+
+
+def _floor(text: str) -> float | str:
+    if text == "participation":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number nor 'participation'"
+        ) from None
+
+
+def pricing_rule(options: argparse.Namespace) -> PricingRule | None:
+    """Return the rule that the options describe; none if no report moves price or floor."""
+    from flamma.game import PricingRule
+
+    derived = options.decay_start is not None
+    if options.pricing == "common" and options.floor is None and not derived:
+        return None
+    low, high = options.decay_bounds
+    if high != 1:
+        raise FlammaError(
+            "with --pricing others, --floor or --decay-start the decay factor goes "
+            "up to 1: give --decay-bounds LOWER:1."
+        )
+    price = 1.0 if options.price is None and not derived else options.price
+    return PricingRule(
+        rule=options.pricing,
+        decay_floor=low if options.floor is None else options.floor,
+        price=price,
+        decay_start=options.decay_start if derived else 1.0,
+        rounds=options.rounds or 1,
+        epoch_bounds=options.epochs,
+        whole_epochs=not options.continuous,
+    )
+
+
+def audit_record(names: list[str], lies: list[Misreport]) -> dict[str, Any]:
+    """Return the audit of a game as a record; an infinite relative gain is null."""
+    rows = [
+        {
+            "name": names[lie.client],
+            **asdict(lie),
+            "gain": lie.gain,
+            "relative_gain": lie.relative_gain if math.isfinite(lie.relative_gain) else None,
+        }
+        for lie in lies
+    ]
+    return {"largest_gain": max(lie.gain for lie in lies), "clients": rows}
+
+
+def print_audit(names: list[str], lies: list[Misreport]) -> None:
+    """Print every client's best lie, and the largest one in a sentence."""
+    from flamma.experiments.result import text_table
+
+    header = [
+        *("client", "true cost", "decay factor", "utility"),
+        *("best report", "then decay factor", "then utility", "gain"),
+    ]
+    rows = [
+        [
+            names[lie.client],
+            f"{lie.honest_cost:.4g}",
+            f"{lie.honest_decay_factor:.4g}",
+            f"{lie.honest_utility:.4g}",
+            *(
+                (
+                    f"{lie.cost:.4g}",
+                    f"{lie.decay_factor:.4g}",
+                    f"{lie.utility:.4g}",
+                    _relative(lie),
+                )
+                if lie.gain
+                else ("the truth", "", "", "0")
+            ),
+        ]
+        for lie in lies[:ROWS_SHOWN]
+    ]
+    print(text_table(header, rows))
+    if len(lies) > ROWS_SHOWN:
+        print(f"... and {len(lies) - ROWS_SHOWN} more (--json prints all)")
+    print(f"\n{sentence(names, lies)}")
+
+
+def sentence(names: list[str], lies: list[Misreport]) -> str:
+    """Return the largest gain in words, by how many times the honest utility it is."""
+    liars = [lie for lie in lies if lie.gain]
+    if not liars:
+        return "No client gains by misreporting its cost."
+    lie = max(liars, key=lambda each: (each.relative_gain, each.gain))
+    name = names[lie.client]
+    what = f"by saying {lie.cost:.3g} instead of {lie.honest_cost:.3g}"
+    if lie.honest_utility == 0:
+        text = f"{name} gets {lie.utility:.3g} instead of nothing {what}."
+    elif lie.relative_gain >= 1:
+        text = f"{name} gets {lie.utility / lie.honest_utility:.2g} times as much {what}."
+    else:
+        text = f"{name} gains {100 * lie.relative_gain:.2g}% {what}."
+    return text[0].upper() + text[1:]
+
+
+def _relative(lie: Misreport) -> str:
+    if math.isinf(lie.relative_gain):
+        return f"+{lie.gain:.3g}"
+    return f"+{100 * lie.relative_gain:.3g}%"
+
+
+# ``flamma game sweep``: how the equilibrium of one round moves with one number of the game.
+
+MOST_VALUES = 100_000
+"""The most values of a sweep: all of them are solved, kept and printed."""
+
+WIDTH = 10.0
+"""By default a number is swept from a tenth to ten times of what it is."""
+
+
+def add_sweep_arguments(parser: Parser) -> None:
+    """Add what only the sweep asks for."""
+    parser.add_argument("--round", type=int, default=1, help="the round t (default 1)")
+    parser.add_argument("--rounds", type=int, help="all rounds; needed with --decay-start")
+    swept = parser.add_argument_group("what is swept")
+    swept.add_argument(
+        "--over",
+        choices=("price", "cost", "contribution"),
+        default="price",
+        help="the price (default); the cost of one client, or of all by a factor; or the "
+        "contribution of one client",
+    )
+    swept.add_argument("--client", metavar="NAME", help="whose: a client's name or number")
+    values = swept.add_mutually_exclusive_group()
+    values.add_argument("--values", type=numbers, metavar="A,B,..", help="these values")
+    values.add_argument(
+        "--range",
+        type=bounds,
+        metavar="LOWER:UPPER",
+        help="values between these, each by the same factor more than the one before, "
+        "contributions by the same amount (default a tenth to ten times of what it is; 0:1)",
+    )
+    swept.add_argument("--steps", type=int, default=21, help="how many of a range (default 21)")
+
+
+def run_sweep(options: argparse.Namespace) -> None:
+    """Run ``flamma game sweep``."""
+    check_plot(options)
+    if options.over == "price" and options.decay_start is not None:
+        raise FlammaError("--decay-start gives the price, which is swept: leave it out.")
+    names, game = read_game(options, options.round)
+    client = None if options.client is None else client_number(options.client, names)
+    parameter = _parameter(options.over, client)
+    from flamma.cli.console import loudness, progress
+    from flamma.cli.game_output import print_csv, print_json, statics_record, statics_table
+    from flamma.game import comparative_statics
+
+    values = progress(_values(options, game, client), "solving games", loudness(options))
+    found = comparative_statics(game, parameter, values, client)
+    title = parameter.replace("_", " ") + (f" of {names[client]}" if client is not None else "")
+    if options.json:
+        print_json(statics_record(names, game, found, over=parameter, client=client))
+    elif options.csv:
+        print_csv(names, found)
+    else:
+        print(f"Round {game.round}; the columns on the right are local epochs.\n")
+        print(statics_table(names, found, title))
+    if options.plot:
+        from flamma.reports.pictures import draw_sweep
+
+        save_plot(draw_sweep(found, names, title), options)
+
+
+def client_number(text: str, names: list[str]) -> int:
+    """Return which client a name or a number is of; a name wins.
+
+    Examples
+    --------
+    >>> client_number("clinic", ["hospital", "clinic"]), client_number("0", ["hospital", "clinic"])
+    (1, 0)
+    """
+    if names.count(text) == 1:
+        return names.index(text)
+    if names.count(text) > 1:
+        raise FlammaError(f"several clients are called {quoted(text)}: give a number.")
+    if text.isdecimal() and len(text) < len(str(MOST_VALUES)) and int(text) < len(names):
+        return int(text)
+    raise FlammaError(unknown("client", text, names[:20]))
+
+
+def _parameter(over: str, client: int | None) -> str:
+    if over == "price" and client is not None:
+        raise FlammaError("the price is the same for all clients: leave out --client.")
+    if over == "contribution" and client is None:
+        raise FlammaError("say whose contribution is swept: --client NAME.")
+    return "cost_scale" if over == "cost" and client is None else over
+
+
+def _values(options: argparse.Namespace, game: Game, client: int | None) -> list[float]:
+    """Return the values that the options ask for."""
+    import numpy as np
+
+    if options.values is not None:
+        return list(options.values)
+    if not 1 <= options.steps <= MOST_VALUES:
+        raise FlammaError(
+            f"--steps must be from 1 to {MOST_VALUES:,}, not {quoted(options.steps)}."
+        )
+    if options.over == "contribution":
+        low, high = options.range or (0.0, 1.0)
+        return [float(value) for value in np.linspace(low, high, options.steps)]
+    own = game.price if options.over == "price" else 1.0
+    own = own if client is None else float(game.costs[client])
+    low, high = options.range or (own / WIDTH, own * WIDTH)
+    if not (0 < low < np.inf and 0 < high < np.inf):
+        raise FlammaError("a range begins and ends above 0: give --range, or --values for 0.")
+    return [float(value) for value in np.geomspace(low, high, options.steps)]
+
+
+# ``flamma game explore``: the game explorer of the reports, of a game without a run.
+
+EXPLORER_FILE = "explorer.html"
+
+
+def add_explore_arguments(parser: Parser) -> None:
+    """Add what only the explorer asks for."""
+    parser.add_argument("--round", type=int, default=1, help="the round t to begin at (default 1)")
+    parser.add_argument("--rounds", type=int, help="all rounds; needed with --decay-start")
+    parser.add_argument(
+        "--out", type=Path, default=Path(EXPLORER_FILE), metavar="FILE",
+        help=f"the page (default {EXPLORER_FILE})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--open",
+        action=argparse.BooleanOptionalAction,
+        help="show it in the browser (default where the output is a terminal)",
+    )
+
+
+def run_explore(options: argparse.Namespace) -> None:
+    """Run ``flamma game explore``."""
+    import json
+
+    names, game = read_game(options, options.round)
+    from flamma.reports.document import write_page
+    from flamma.reports.game import game_document
+
+    written = write_page(game_document(names, game), options.out)
+    if options.json:
+        print(json.dumps({"page": str(written)}))
+    else:
+        print(f"Explorer: {written}")
+    if sys.stdout.isatty() and not options.json if options.open is None else options.open:
+        from flamma.cli.report import open_in_browser
+
+        open_in_browser(written.resolve().as_uri())
+
 
 EXAMPLES = """\
 examples:
@@ -108,7 +486,7 @@ def run_solve(options: argparse.Namespace) -> None:
     else:
         print_solution(names, game, equilibrium, certificate)
     if options.plot:
-        from flamma.reports.game_figures import draw_equilibrium
+        from flamma.reports.pictures import draw_equilibrium
 
         save_plot(draw_equilibrium(game, equilibrium, names), options)
 
@@ -121,8 +499,8 @@ def run_path(options: argparse.Namespace) -> None:
             f"--rounds must be from 1 to {MOST_PATH_ROUNDS:,}, not {quoted(options.rounds)}."
         )
     names, game = read_game(options, 1)
+    from flamma.cli.console import loudness, progress
     from flamma.cli.game_output import print_csv, print_json, print_path, statics_record
-    from flamma.cli.live import loudness, progress
     from flamma.game import comparative_statics
 
     rounds = progress(range(1, options.rounds + 1), "solving rounds", loudness(options))
@@ -134,7 +512,7 @@ def run_path(options: argparse.Namespace) -> None:
     else:
         print_path(names, game, path)
     if options.plot:
-        from flamma.reports.game_figures import draw_path
+        from flamma.reports.pictures import draw_path
 
         save_plot(draw_path(game, path, names), options)
 
@@ -142,8 +520,8 @@ def run_path(options: argparse.Namespace) -> None:
 def run_game_audit(options: argparse.Namespace) -> None:
     """Run ``flamma game audit``."""
     names, game = read_game(options, options.round)
+    from flamma.cli.console import loudness, progress
     from flamma.cli.game_output import print_json
-    from flamma.cli.live import loudness, progress
     from flamma.game import best_misreport
 
     rule = pricing_rule(options)

@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from flamma.experiments.presented import text_table
+from flamma.experiments.result import text_table
 from flamma.game import Certificate, Equilibrium, Game, Statics
 
 CLIENT_COLUMNS_SHOWN = 8

@@ -174,7 +174,7 @@ def _print_deterred(
 
 
 def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from flamma.experiments.presented import text_table
+    from flamma.experiments.result import text_table
 
     print(text_table(header, rows))
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any, NoReturn
 
 import flamma
-from flamma.names import nearest, printable, quoted, unknown
+from flamma.errors import FlammaError
+from flamma.io import nearest, printable, quoted, unknown
 
 MOST_ARGUMENT_MESSAGE = 400
 """The most characters of what is said about an argument."""
@@ -42,8 +46,6 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the help, with the names that arguments can take."""
-        from flamma.cli.choices import list_names
-
         list_names(self)
         return super().format_help()
 
@@ -117,16 +119,12 @@ def command_line() -> Parser:
         contributions,
         data,
         deploy,
-        doctor,
-        export,
         game,
+        info,
         ledger,
-        listing,
-        predict,
+        model,
         report,
         run,
-        show,
-        tune,
     )
 
     parser = Parser(
@@ -138,19 +136,19 @@ def command_line() -> Parser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     compare.register(commands)
     run.register(commands)
-    show.register(commands)
+    run.register_show(commands)
     audit.register(commands)
-    tune.register(commands)
+    compare.register_tune(commands)
     contributions.register(commands)
     report.register(commands)
-    export.register(commands)
-    predict.register(commands)
+    model.register_export(commands)
+    model.register_predict(commands)
     ledger.register(commands)
     deploy.register(commands)
     data.register(commands)
-    listing.register(commands)
+    info.register_list(commands)
     game.register(commands)
-    doctor.register(commands)
+    info.register_doctor(commands)
     completion.register(commands)
     _add_loudness(parser)
     return parser
@@ -165,7 +163,7 @@ class VersionAction(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """Print it and exit."""
-        from flamma.cli.installation import how_to_install, installed_as
+        from flamma.cli.info import how_to_install, installed_as
 
         print(f"flamma {flamma.__version__}\n{installed_as()}\n{how_to_install()}")
         parser.exit()
@@ -220,3 +218,194 @@ def bounds(text: str) -> tuple[float, float]:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a range; write it as LOWER:UPPER, such as 1:10"
         ) from None
+
+
+# Which names an argument can take, for help and for the completion of shells.
+#
+# The names are those of registries, other packages' included; they are looked up only when they
+# are to be shown.
+
+NAMED_BY = {
+    "--strategy": "strategies",
+    "--strategies": "strategies",
+    "--dataset": "datasets",
+    "--datasets": "datasets",
+    "--split": "splits",
+    "--splits": "splits",
+    "--model": "models",
+    "--engine": "engines",
+    "--trainer": "trainers",
+    "--device": "devices",
+    "--measure": "contribution measures",
+    "--suite": "suites",
+    "suite": "suites",
+    "name": "datasets",
+    "names": "datasets",
+}
+"""What the values of an option, or of a positional argument by its name, are names of."""
+
+LISTS = ("--strategies", "--datasets", "--splits")
+"""The options whose value is several names with commas between them."""
+
+DEVICE_NAMES = ("auto", "cpu", "cuda", "mps")
+"""Devices by name; there may be several of a kind, such as ``cuda:1``."""
+
+
+def kind_of(action: argparse.Action) -> str:
+    """Return what the values of an argument are names of, empty if they are not names."""
+    keys = action.option_strings or [action.dest]
+    return next((NAMED_BY[key] for key in keys if key in NAMED_BY), "")
+
+
+def names_for(action: argparse.Action) -> list[str]:
+    """Return the values that an argument can take, none if they cannot be listed."""
+    if action.choices is not None:
+        return [str(choice) for choice in action.choices]
+    kind = kind_of(action)
+    return list(_names(kind)) if kind else []
+
+
+def _names(kind: str) -> Sequence[str]:
+    if kind == "devices":
+        return DEVICE_NAMES
+    if kind == "suites":
+        from flamma.experiments.suite import suite_names
+
+        return suite_names()
+
+    names = registered_names(kind)
+    return ("auto", *names) if kind == "trainers" else names
+
+
+def list_names(parser: argparse.ArgumentParser) -> None:
+    """Add to the help of every argument the names that it can take; a second time adds nothing."""
+    for action in parser._actions:
+        if action.choices is None and action.help and (names := names_for(action)):
+            told = f": {', '.join(names)}".replace("%", "%%")
+            if not action.help.endswith(told):
+                action.help += told
+
+
+# The names in registries, without importing what registers them.
+#
+# Importing all registries takes longer than a shell or a reader of ``--help`` should wait. Every
+# registry is one call in the source with a literal dictionary, so its names can be read from
+# there; those of other packages are entry points.
+
+SOURCES = {
+    "strategies": "strategies/__init__.py",
+    "datasets": "data/datasets.py",
+    "splits": "data/splits.py",
+    "models": "models/__init__.py",
+    "engines": "experiments/engine.py",
+    "trainers": "training/config.py",
+    "contribution measures": "contributions/__init__.py",
+}
+"""The file of each registry, by what its entries are called."""
+
+
+@cache
+def registered_names(kind: str) -> tuple[str, ...]:
+    """Return the names of a registry in the order in which it lists them.
+
+    Examples
+    --------
+    >>> registered_names("engines")[:2]
+    ('local', 'flower')
+    """
+    from importlib.metadata import entry_points
+
+    try:
+        group, ours = _declared(Path(flamma.__file__).parent / SOURCES[kind])
+    except (OSError, ValueError, SyntaxError):  # a package without its source, or a computed name
+        return _imported(kind)
+    theirs = sorted(point.name for point in entry_points(group=group))
+    return tuple(dict.fromkeys([*ours, *theirs]))
+
+
+def _declared(file: Path) -> tuple[str, list[str]]:
+    """Return the group of entry points and the names of the registry that a file declares."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.AnnAssign(value=ast.Call(ast.Name("Registry"), [_, group, ast.Dict(keys)])):
+                names = [ast.literal_eval(key) for key in keys if key is not None]
+                if len(names) == len(keys):
+                    return str(ast.literal_eval(group)), names
+    raise ValueError(f"{file} declares no registry by a dictionary of names.")
+
+
+def _imported(kind: str) -> tuple[str, ...]:
+    from flamma.experiments.parts import PARTS
+
+    [part] = [part for part in PARTS if part.name == kind]
+    return tuple(part.registry)
+
+
+# The flags that describe an experiment, common to several commands, and what they set.
+
+FLAGS: dict[str, tuple[str, type, str]] = {
+    "--strategy": ("strategy.name", str, "the federated algorithm (default flamma)"),
+    "--dataset": ("data.dataset", str, "the data (default digits, which needs no download)"),
+    "--data": ("data.file", str, "your own CSV or parquet file, or folder of pictures"),
+    "--target": ("data.target", str, "the column of your own file that is predicted"),
+    "--group": ("data.group", str, "the column of your own file that names the client of a row"),
+    "--split": ("data.split", str, "how data are dealt to clients (default shards)"),
+    "--clients": ("data.clients", int, "how many clients there are (default 10)"),
+    "--per-round": ("per_round", int, "how many are selected in a round (default 3)"),
+    "--rounds": ("rounds", int, "how many rounds (default 30)"),
+    "--seed": ("seed", int, "the seed of everything random (default 0)"),
+    "--model": ("model.name", str, "the model (default lenet5, or what fits the dataset)"),
+    "--start": ("model.start", Path, "a file of weights to begin with (drawn by the seed)"),
+    "--epochs": ("training.epochs", int, "local epochs of strategies that fix them (default 5)"),
+    "--batch-size": ("training.batch_size", int, "samples in a mini-batch (default 32)"),
+    "--learning-rate": ("training.learning_rate", float, "step size (default 0.05)"),
+    "--train-samples": ("data.train_samples", int, "train on so many samples in all (default all)"),
+    "--processes": ("engine.processes", int, "worker processes; the results are the same (1)"),
+    "--engine": ("engine.name", str, "where clients run (default local)"),
+    "--trainer": ("training.trainer", str, "how a client trains (default auto)"),
+    "--device": ("training.device", str, "where torch trains (default auto; cuda:1 is a second)"),
+    "--dropout": ("faults.dropout", float, "probability that a client is away in a round (0)"),
+    "--stragglers": ("faults.stragglers", float, "probability that a selected one is late (0)"),
+    "--failures": ("faults.failures", float, "probability that a selected one fails (0)"),
+}
+
+OWN_DATA_FLAGS = ("--data", "--target", "--group")
+
+
+def add_settings(parser: Parser, leave_out: tuple[str, ...] = ()) -> None:
+    """Add the flags of the common options, and --set for all."""
+    common = parser.add_argument_group("the experiment")
+    add_flags(common, [flag for flag in FLAGS if flag not in leave_out])
+    common.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="TABLE.KEY=VALUE",
+        help="any option of the configuration, such as strategy.decay_start=0.4; repeatable",
+    )
+
+
+def add_flags(parser: argparse._ActionsContainer, flags: Iterable[str]) -> None:
+    """Add some of the flags of the common options."""
+    for flag in flags:
+        _, kind, text = FLAGS[flag]
+        parser.add_argument(flag, type=kind, help=text, metavar=kind.__name__.upper())
+
+
+def settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what flags and --set ask for, as dotted settings."""
+    from flamma.registry import parse_value
+
+    chosen = {}
+    for flag, (name, _, _) in FLAGS.items():
+        value = getattr(options, flag[2:].replace("-", "_"), None)
+        if value is not None:  # a file is found from another folder too, when a run is resumed
+            chosen[name] = str(value.absolute()) if isinstance(value, Path) else value
+    if {"data.file", "data.dataset"} <= chosen.keys():
+        raise FlammaError("--data and --dataset name two sets of data: leave one out.")
+    for text in options.set:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise FlammaError(f"--set takes TABLE.KEY=VALUE, not {text!r}.")
+        chosen[name.strip()] = parse_value(value.strip())
+    return chosen

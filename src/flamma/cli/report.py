@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.live import Loudness, loudness
+from flamma.cli.console import Loudness, loudness
 from flamma.cli.parser import Parser
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_report(options: argparse.Namespace) -> None:
     """Run ``flamma report``."""
-    from flamma.reports.html_page import REPORT_FILE, read_document, write_page
+    from flamma.reports.document import REPORT_FILE, read_document, write_page
 
     document = read_document(options.dir)
     written = write_page(document, options.out or options.dir / REPORT_FILE)
@@ -138,7 +138,7 @@ def add_watch(parser: Parser) -> None:
 
 def report_at_end(path: Path, options: argparse.Namespace) -> None:
     """Write the report of a finished run or comparison; a failure here is only a warning."""
-    from flamma.reports.html_page import write_report
+    from flamma.reports.document import write_report
 
     try:
         written = write_report(path)

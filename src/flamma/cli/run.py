@@ -3,21 +3,197 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.flags import add_settings, settings
-from flamma.cli.interrupts import goes_on_by, resuming
-from flamma.cli.parser import Parser
+from flamma.cli.console import goes_on_by, resuming
+from flamma.cli.parser import Parser, add_settings, settings
 from flamma.cli.report import add_watch, report_at_end, watched
-from flamma.cli.show import print_run
-from flamma.errors import DivergedError
+from flamma.errors import DivergedError, FlammaError
 
 if TYPE_CHECKING:
-    from flamma.experiments.callbacks import Tracker
+    from flamma.experiments.result import Summary
     from flamma.experiments.run import Run
+    from flamma.experiments.trackers import Tracker
+    from flamma.records import RoundPrivacy
+
+
+# ``flamma show``: what a run, a comparison or an audit came to.
+
+TABLE_FILE = "table.json"
+"""The file in a comparison's directory that tells it from a run's."""
+
+TOLD_BYTES = 20_000_000
+"""The size of a run directory is told from here on."""
+
+
+def register_show(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the command to the command line."""
+    show = commands.add_parser(
+        "show",
+        help="what a run, a comparison or an audit came to",
+        description="Final and last-ten-rounds metrics of a run, and its worst certificate; the "
+        "table of a comparison; the gains that an audit found.",
+    )
+    show.add_argument("dir", type=Path, metavar="DIR", help="the directory of any of them")
+    show.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    show.set_defaults(run=run_show)
+
+
+def run_show(options: argparse.Namespace) -> None:
+    """Run ``flamma show``."""
+    from flamma.experiments.findings import AUDIT_FILE
+    from flamma.experiments.folder import CONFIG
+    from flamma.experiments.run import Run
+
+    if not (options.dir / CONFIG).exists():
+        if (options.dir / AUDIT_FILE).exists():
+            from flamma.cli.audit import show_audit
+
+            show_audit(options.dir, options.json)
+            return
+        if (options.dir / TABLE_FILE).exists():
+            from flamma.cli.compare import show_comparison
+
+            show_comparison(options.dir, options.json)
+            return
+        _refuse_unfinished(options.dir)
+    print_run(Run.load(options.dir), options.json)
+
+
+def _refuse_unfinished(folder: Path) -> None:
+    """Say of a comparison or an audit without a table that it is not finished."""
+    for runs, command in (("runs", "compare"), ("counterfactuals", "audit")):
+        if (folder / runs).is_dir():
+            raise FlammaError(
+                f"{folder} has no table yet: the flamma {command} that was begun there goes on if "
+                f"it is started again, and flamma report {folder} shows what there is."
+            )
+
+
+def print_run(run: Run, as_json: bool) -> None:
+    """Print what a run came to."""
+    summary = run.summary()
+    for problem in run.problems:
+        print(f"flamma: {run.path}: {problem}.", file=sys.stderr)
+    if as_json:
+        _print_json(run, summary)
+        return
+    _print_metrics(run, summary)
+    _print_account(run, summary)
+    if run.stopped is not None:
+        print(f"{run.stopped}; flamma resume {run.path} --past-stop goes on")
+    if run.params_sha256:
+        print(f"params_sha256 {run.params_sha256}\nrun directory {run.path}{_large(run.path)}")
+    else:
+        print(f"not finished: flamma resume {run.path}")
+
+
+def _print_json(run: Run, summary: Summary) -> None:
+    import json
+    from dataclasses import asdict
+
+    about = {
+        "path": str(run.path),
+        "strategy": run.config.strategy.name,
+        "finished": run.finished,
+        "stopped": None if run.stopped is None else asdict(run.stopped),
+        "params_sha256": run.params_sha256,
+        "problems": list(run.problems),
+    }
+    if (spent := _privacy_spent(run)) is not None:
+        about["privacy"] = asdict(spent)
+    print(json.dumps(about | summary.as_json(), indent=2, allow_nan=False))
+
+
+def _print_metrics(run: Run, summary: Summary) -> None:
+    """Print which run it is, and its metrics."""
+    from flamma.experiments.result import sample_text, text_table
+    from flamma.metrics import shown_in
+
+    config = run.config
+    print(
+        f"{config.strategy.name} on {config.data.title} ({config.data.split.name}), "
+        f"{config.data.clients} clients, {config.per_round} a round, seed {config.seed}: "
+        f"{summary.rounds} of {config.rounds} rounds\n"
+    )
+    if summary.diverged:
+        print(f"THE RUN DIVERGED: {summary.diverged}.\n")
+    rows = [
+        [metric.title, _number(summary.final.get(name)), _number(summary[name])]
+        for name, metric in shown_in("show", summary.score_kind).items()
+    ]
+    print(text_table(["", "final", summary.averaged_title], rows))
+    if summary.sample is not None:
+        told = sample_text(summary.sample, summary.clients)
+        print(f"Metrics over clients are over {told}, drawn once by the seed.")
+    if summary.personal:
+        print("Metrics over clients are of the clients' own models, not of the global one.")
+
+
+def _print_account(run: Run, summary: Summary) -> None:
+    """Print what the run took: work, time, losses asked for, gaps of its game, and privacy."""
+    from flamma.reports.document import byte_size
+
+    print(
+        f"\nlocal epochs {summary['epochs_total']:.0f}, failures {summary.failures}, "
+        f"abstentions {summary.abstentions}, {summary['seconds']:.1f} s"
+    )
+    if told := _times(summary, run.config.clock.targets):
+        print(told)
+    if summary.surveyed:
+        print(
+            f"losses asked for before selections: {summary.surveyed:,}, for which "
+            f"{byte_size(summary.bytes_surveys)} of weights were sent"
+        )
+    if summary["follower_gap"] is not None:
+        print(
+            f"worst certificate of a round: follower gap {_number(summary['follower_gap'])}, "
+            f"leader regret {_number(summary['leader_regret'])}, individual rationality "
+            f"slack {_number(summary['individual_rationality_slack'])}"
+        )
+    if (spent := _privacy_spent(run)) is not None:
+        noise_on = run.config.privacy.noise_on
+        print(f"differential privacy: {spent}, noise on the {noise_on} (zero-out neighbours)")
+
+
+def _privacy_spent(run: Run) -> RoundPrivacy | None:
+    """Return what differential privacy the run has spent, None where there is none."""
+    return run.history[-1].privacy if run.history else None
+
+
+def _times(summary: Summary, targets: Mapping[str, float]) -> str:
+    """Return the virtual time that a run took, and when it reached its targets, if it has any."""
+    if summary["virtual_seconds"] is None:
+        return ""
+    parts = [f"virtual time {_number(summary['virtual_seconds'])} s"]
+    words = {"seconds_to_accuracy": "accuracy", "seconds_to_fairness": "accuracy_variance"}
+    for name, of in words.items():
+        if of in targets:
+            what = f"{of.replace('_', ' ')} {targets[of]:g}"
+            when = summary[name]
+            reached = "not reached" if when is None else f"reached at {_number(when)} s"
+            parts.append(f"{what} {reached}")
+    return ", ".join(parts)
+
+
+def _large(folder: Path) -> str:
+    """Return the size of a run directory, in brackets, if it is one to know of."""
+    from flamma.io import folder_bytes
+    from flamma.reports.document import byte_size
+
+    size = folder_bytes(folder)
+    return f" ({byte_size(size)})" if size >= TOLD_BYTES else ""
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return "0" if abs(value) < 1e-9 else f"{value:.4g}"
+
 
 EXAMPLES = """\
 examples:
@@ -77,9 +253,9 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_run(options: argparse.Namespace) -> None:
     """Run ``flamma run``."""
-    from flamma.cli.live import RoundDisplay, loudness
-    from flamma.experiments.own import configured
+    from flamma.cli.console import RoundDisplay, loudness
     from flamma.experiments.run import default_folder, run_config
+    from flamma.experiments.user_objects import configured
 
     config, own = configured(options.config, settings(options))
     out = options.out or default_folder(config)
@@ -102,8 +278,8 @@ def run_run(options: argparse.Namespace) -> None:
 
 def run_resume(options: argparse.Namespace) -> None:
     """Run ``flamma resume``."""
-    from flamma.cli.live import RoundDisplay, loudness
-    from flamma.experiments.callbacks.base import Notices
+    from flamma.cli.console import RoundDisplay, loudness
+    from flamma.experiments.callbacks import Notices
     from flamma.experiments.run import Run, resume
 
     before = Run.load(options.dir)
@@ -143,6 +319,6 @@ def _print_end(done: Run, options: argparse.Namespace) -> None:
 
 
 def _trackers(names: list[str]) -> list[Tracker]:
-    from flamma.experiments.callbacks.tracker import TRACKERS
+    from flamma.experiments.trackers import TRACKERS
 
     return [TRACKERS[name]() for name in dict.fromkeys(names)]

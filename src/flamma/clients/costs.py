@@ -7,6 +7,8 @@ one by an entry point of the group ``flamma.costs``.
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,13 +16,99 @@ from pathlib import Path
 
 import numpy as np
 
-from flamma.clients.table import read_costs
-from flamma.errors import ConfigError
+from flamma.errors import ConfigError, InputFileError
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
+from flamma.io import printable, quoted, read_text
 from flamma.numerics import exp, normal
 from flamma.registry import Choice, Registry
 from flamma.seeding import stream
-from flamma.types import Floats
+from flamma.types import Floats, Ints
+
+# Clients from a CSV file: what each contributes, what it costs and, optionally, its name.
+
+MOST_NAME = 60
+"""The most characters of a client's name, and of a cell in a message."""
+
+MOST_HEADER = 200
+"""The most characters of a header in a message."""
+
+MOST_CSV_BYTES = 1 << 28
+"""The largest file of clients that is read: enough for millions."""
+
+
+def read_clients(path: Path) -> tuple[list[str], list[float], list[float]]:
+    """Return names, contributions and costs of the clients in a CSV file.
+
+    Raises
+    ------
+    InputFileError
+        If the file cannot be read, lacks a column, or has a cell that is not a number; the
+        message names the line.
+    """
+    names, values = _read_columns(path, ("contribution", "cost"))
+    return names, values["contribution"], values["cost"]
+
+
+def read_costs(path: Path) -> tuple[list[str], list[float]]:
+    """Return names and costs of the clients in a CSV file; other columns do not matter.
+
+    Raises
+    ------
+    InputFileError
+        As :func:`read_clients`.
+    """
+    names, values = _read_columns(path, ("cost",))
+    return names, values["cost"]
+
+
+def read_column(path: Path, column: str) -> list[float]:
+    """Return one column of positive numbers of a CSV file; others do not matter.
+
+    Raises
+    ------
+    InputFileError
+        As :func:`read_clients`.
+    """
+    return _read_columns(path, (column,))[1][column]
+
+
+def _read_columns(path: Path, needed: tuple[str, ...]) -> tuple[list[str], dict[str, list[float]]]:
+    reader = csv.DictReader(io.StringIO(read_text(path, MOST_CSV_BYTES)), skipinitialspace=True)
+    try:
+        columns = [column.strip() for column in reader.fieldnames or []]
+        reader.fieldnames = columns
+        if not set(needed) <= set(columns):
+            wants = f"column{'s' * (len(needed) > 1)} {' and '.join(needed)}"
+            has = printable(", ".join(columns), MOST_HEADER) or "nothing"
+            raise InputFileError(f"{path} needs the {wants}, but its first line has {has}.")
+        names: list[str] = []
+        values: dict[str, list[float]] = {column: [] for column in needed}
+        for row in reader:
+            for column in needed:
+                values[column].append(_cell(path, reader.line_num, column, row[column]))
+            names.append(printable(row.get("name") or "", MOST_NAME) or f"client {len(names)}")
+    except csv.Error as error:
+        raise InputFileError(f"{path}, line {reader.line_num}: {error}.") from error
+    return names, values
+
+
+def _cell(path: Path, line: int, column: str, text: str | None) -> float:
+    if text is None or not text.strip():
+        raise InputFileError(f"{path}, line {line}: the {column} is missing.")
+    try:
+        value = float(text)
+    except ValueError:
+        raise InputFileError(
+            f"{path}, line {line}: the {column} {quoted(text.strip())} is not a number."
+        ) from None
+    low, high = (0, 1) if column == "contribution" else (SMALLEST_COST, LARGEST_COST)
+    if not low <= value <= high:
+        rule = "lie in [0, 1]" if column == "contribution" else "be positive and finite"
+        raise InputFileError(
+            f"{path}, line {line}: the {column} must {rule}, not {printable(text, MOST_NAME)}."
+        )
+    return value
+
 
 DEFAULT_VALUE = 0.1
 
@@ -202,3 +290,153 @@ def true_costs(kind: Choice, clients: CostedClients) -> Floats:
             f"value nearer to 1, so that costs lie in {SMALLEST_COST:g}..{LARGEST_COST:g}."
         )
     return costs
+
+
+# How fast clients are in virtual time: given, drawn, measured, or read from a file.
+#
+# A client's speed is the seconds that it takes for one training sample in one epoch. A kind of
+# speeds is a function of the clients whose keyword parameters are its options. Another package
+# adds one by an entry point of the group ``flamma.speeds``.
+
+DEFAULT_SECONDS = 0.001
+"""Seconds for a sample, where a kind of speeds is not told otherwise."""
+
+SPEED_COLUMN = "seconds_per_sample"
+"""The column of a file with clients' speeds."""
+
+LONGEST_SECONDS = 1e9
+"""The most seconds for a sample, some thirty years."""
+
+
+@dataclass(frozen=True, eq=False)
+class PacedClients:
+    """The clients whose speeds a kind of speeds computes.
+
+    Attributes
+    ----------
+    samples : ndarray
+        The training samples of each client.
+    seed : int
+        The seed of the experiment.
+    seconds_per_epoch : callable, optional
+        Times a local epoch of each client; None where nothing can be timed.
+    """
+
+    samples: Ints
+    seed: int
+    seconds_per_epoch: Callable[[], Floats] | None = None
+
+
+SpeedKind = Callable[..., Floats]
+"""``(clients, **options) -> seconds per sample``, one per client."""
+
+
+def constant_speed(clients: PacedClients, *, seconds_per_sample: float = DEFAULT_SECONDS) -> Floats:
+    """Give every client the same speed.
+
+    Parameters
+    ----------
+    seconds_per_sample : float
+        Seconds for one sample in one epoch.
+    """
+    return np.full(clients.samples.size, seconds_per_sample, dtype=np.float64)
+
+
+def lognormal_speed(
+    clients: PacedClients, *, seconds_per_sample: float = DEFAULT_SECONDS, spread: float = 0.5
+) -> Floats:
+    """Draw speeds around a median; a client's speed does not depend on how many others there are.
+
+    Parameters
+    ----------
+    seconds_per_sample : float
+        The median of the seconds for one sample in one epoch.
+    spread : float
+        The standard deviation of their logarithm; 0 makes all clients equally fast.
+    """
+    count = clients.samples.size
+    return around_median("speeds", clients.seed, count, seconds_per_sample, spread)
+
+
+def listed_speed(clients: PacedClients, *, seconds_per_sample: tuple[float, ...] = ()) -> Floats:
+    """Take speeds from a list.
+
+    Parameters
+    ----------
+    seconds_per_sample : list of float
+        Seconds for one sample in one epoch, one entry per client.
+    """
+    return one_for_each("the list", "speeds", seconds_per_sample, clients.samples.size)
+
+
+def speed_from_csv(clients: PacedClients, *, file: str = "") -> Floats:
+    """Read the column ``seconds_per_sample`` of a CSV file with one line per client.
+
+    Parameters
+    ----------
+    file : str
+        The path of the file.
+    """
+    if not file:
+        raise ConfigError(
+            f"csv speeds need the path of a file with the column {SPEED_COLUMN}: clock.speeds.file."
+        )
+    return one_for_each(file, "speeds", read_column(Path(file), SPEED_COLUMN), clients.samples.size)
+
+
+def measured_speed(clients: PacedClients, *, slowdown: float = 1.0) -> Floats:
+    """Time an epoch on this machine; all clients have that speed.
+
+    Parameters
+    ----------
+    slowdown : float
+        How many times slower clients are than this machine.
+    """
+    if clients.seconds_per_epoch is None:
+        raise ConfigError("measured speeds need clients whose training can be timed.")
+    largest = int(np.argmax(clients.samples))
+    seconds = float(clients.seconds_per_epoch()[largest]) / max(1, int(clients.samples[largest]))
+    return np.full(clients.samples.size, slowdown * seconds)
+
+
+SPEEDS: Registry[SpeedKind] = Registry(
+    "kind of speeds",
+    "flamma.speeds",
+    {
+        "constant": constant_speed,
+        "lognormal": lognormal_speed,
+        "list": listed_speed,
+        "csv": speed_from_csv,
+        "measured": measured_speed,
+    },
+)
+"""The kinds of speeds by name."""
+
+
+def true_speeds(kind: Choice, clients: PacedClients) -> Floats:
+    """Return the seconds per sample of each client, all of them positive and finite.
+
+    Raises
+    ------
+    ConfigError
+        If the kind is unknown, or its speeds cannot be used.
+    InputFileError
+        If the file it reads cannot be used.
+
+    Examples
+    --------
+    >>> kind = Choice("list", {"seconds_per_sample": (0.5, 2.0)})
+    >>> true_speeds(kind, PacedClients(np.array([10, 20]), seed=0))
+    array([0.5, 2. ])
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        speeds: Floats = SPEEDS.bind(kind)(clients)
+    if speeds.shape != clients.samples.shape:
+        raise ConfigError(f"{kind.name} speeds must be one for each of the clients.")
+    for client, seconds in enumerate(speeds.tolist()):
+        if not (math.isfinite(seconds) and 0 < seconds <= LONGEST_SECONDS):
+            raise ConfigError(
+                f"{kind.name} speeds must be above 0 and at most {LONGEST_SECONDS:g} seconds per "
+                f"sample, but client {client} has {seconds:g}."
+            )
+    return speeds

@@ -10,23 +10,26 @@ import numpy as np
 
 from flamma.data.datasets import DATASETS, load_dataset
 from flamma.data.federated import FederatedData
-from flamma.data.partition import (
+from flamma.data.records import Dataset
+from flamma.data.splits import (
+    GROUPS_SPLIT,
     HELD_OUT,
+    SPLITS,
+    Pool,
     balanced_sample,
+    check_enough,
     check_samples,
     partition,
     pool_size,
 )
-from flamma.data.records import Dataset
-from flamma.data.splits import GROUPS_SPLIT, SPLITS, Pool, check_enough
 from flamma.errors import DataError
+from flamma.processes import shared_zeros
 from flamma.registry import Choice
 from flamma.seeding import stream
-from flamma.shared import shared_zeros
 from flamma.tasks import TASKS
 from flamma.types import Ints
 
-GENERATED_SAMPLES_PER_CLIENT = 10
+_GENERATED_SAMPLES_PER_CLIENT = 10
 """Training samples per client that a generated dataset makes by default."""
 
 VALIDATION_SAMPLES = 200
@@ -175,7 +178,7 @@ def _wanted(dataset: str, clients: int, pool: int | None, validation: int) -> in
     entry = DATASETS[dataset]
     if not entry.generated:
         return entry.train
-    usual = max(GENERATED_SAMPLES_PER_CLIENT * clients, entry.train)
+    usual = max(_GENERATED_SAMPLES_PER_CLIENT * clients, entry.train)
     return (usual if pool is None else pool) + validation
 
 

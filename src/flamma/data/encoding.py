@@ -14,9 +14,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.data.cells import LARGEST_TABLE_BYTES, Label, column_array, shown_names
+from flamma.data.tables import LARGEST_TABLE_BYTES, Label, column_array, shown_names
 from flamma.errors import DataError
-from flamma.names import quoted
+from flamma.io import quoted
 from flamma.numerics import dot, total
 from flamma.types import Ints
 

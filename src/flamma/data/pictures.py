@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import zipfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,23 +16,23 @@ from numpy.typing import NDArray
 
 from flamma.errors import DataError
 from flamma.extras import require
-from flamma.tasks.labels import whole_labels
+from flamma.tasks.base import whole_labels
 from flamma.types import Ints
 
 Pixels = NDArray[np.uint8] | NDArray[np.uint16]
 """Pictures of bytes, or grey ones of 16 bits."""
-PICTURE_FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
-PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
-LARGEST_PICTURE_BYTES = 64 * 1024 * 1024
-LONGEST_PICTURE_SIDE = 4096
-LARGEST_DECODED_BYTES = 16 * 1024**3
+_PICTURE_FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
+_PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+_LARGEST_PICTURE_BYTES = 64 * 1024 * 1024
+_LONGEST_PICTURE_SIDE = 4096
+_LARGEST_DECODED_BYTES = 16 * 1024**3
 """Bytes of all decoded pictures together."""
 IMAGE_COLUMN, LABEL_COLUMN = "image", "label"
-SIXTEEN_BIT_MODES = ("I;16", "I;16B", "I;16L", "I")
+_SIXTEEN_BIT_MODES = ("I;16", "I;16B", "I;16L", "I")
 """What Pillow calls grey pictures of 16 bits; ``I`` has room for more."""
-PNG_DEPTH_BYTE = 24
+_PNG_DEPTH_BYTE = 24
 """Where a PNG file has the number of bits of a channel."""
-LEFT_BEHIND = frozenset({"__macosx", "__pycache__", "@eadir", "lost+found", "$recycle.bin"})
+_LEFT_BEHIND = frozenset({"__macosx", "__pycache__", "@eadir", "lost+found", "$recycle.bin"})
 """Folders in small letters that other programs make among data, besides those with a dot."""
 
 
@@ -50,10 +52,10 @@ class PictureOptions:
     channels: int | None = None
 
     def __post_init__(self) -> None:
-        sides = all(1 <= side <= LONGEST_PICTURE_SIDE for side in self.size)
+        sides = all(1 <= side <= _LONGEST_PICTURE_SIDE for side in self.size)
         if self.size and not (len(self.size) == 2 and sides):
             raise DataError(
-                f"data.size must be [height, width], each from 1 to {LONGEST_PICTURE_SIDE}, not "
+                f"data.size must be [height, width], each from 1 to {_LONGEST_PICTURE_SIDE}, not "
                 f"{list(self.size)}."
             )
         if self.channels not in (None, 1, 3):
@@ -79,12 +81,12 @@ def class_folders(folder: Path, class_names: Collection[str] = ()) -> list[str]:
 
 
 def _is_left_behind(name: str) -> bool:
-    return name.startswith(".") or name.lower() in LEFT_BEHIND
+    return name.startswith(".") or name.lower() in _LEFT_BEHIND
 
 
 def is_picture(path: Path) -> bool:
     """Return whether a file is a picture by its name; hidden ones, such as ``._a.png``, are not."""
-    return path.suffix.lower() in PICTURE_SUFFIXES and not path.name.startswith(".")
+    return path.suffix.lower() in _PICTURE_SUFFIXES and not path.name.startswith(".")
 
 
 def read_folder(
@@ -108,7 +110,7 @@ def read_folder(
     ]
     if not files:
         raise DataError(
-            f"{folder} has no pictures in folders of classes ({', '.join(PICTURE_SUFFIXES)})."
+            f"{folder} has no pictures in folders of classes ({', '.join(_PICTURE_SUFFIXES)})."
         )
     for path, _ in files:
         if not path.resolve().is_relative_to(root):
@@ -154,7 +156,7 @@ def stacked(contents: Iterable[tuple[str, bytes]], count: int, options: PictureO
         picture = decode(content, name, options)
         if array is None:
             total = count * picture.nbytes
-            if total > LARGEST_DECODED_BYTES:
+            if total > _LARGEST_DECODED_BYTES:
                 raise DataError(
                     f"{count} pictures of {picture.shape} would take {total / 1024**3:.0f} GiB: "
                     f"give a smaller size."
@@ -185,18 +187,18 @@ def decode(content: bytes, name: str, options: PictureOptions) -> Pixels:
     """
     from PIL import Image
 
-    if len(content) > LARGEST_PICTURE_BYTES:
-        raise DataError(f"{name} has more than {LARGEST_PICTURE_BYTES // 1024**2} MiB.")
+    if len(content) > _LARGEST_PICTURE_BYTES:
+        raise DataError(f"{name} has more than {_LARGEST_PICTURE_BYTES // 1024**2} MiB.")
     try:
-        with Image.open(io.BytesIO(content), formats=PICTURE_FORMATS) as image:
-            if max(image.size) > LONGEST_PICTURE_SIDE:
+        with Image.open(io.BytesIO(content), formats=_PICTURE_FORMATS) as image:
+            if max(image.size) > _LONGEST_PICTURE_SIDE:
                 raise DataError(
                     f"{name} is {image.size[0]}x{image.size[1]}; the longest side may have "
-                    f"{LONGEST_PICTURE_SIDE} pixels."
+                    f"{_LONGEST_PICTURE_SIDE} pixels."
                 )
-            if image.mode in SIXTEEN_BIT_MODES:
+            if image.mode in _SIXTEEN_BIT_MODES:
                 return _sixteen_bits(image, name, options)
-            if image.format == "PNG" and content[PNG_DEPTH_BYTE] == 16:
+            if image.format == "PNG" and content[_PNG_DEPTH_BYTE] == 16:
                 raise DataError(
                     f"{name} has colours or transparency of 16 bits, half of which would be lost: "
                     f"save it as grey of 16 bits, or with 8."
@@ -241,8 +243,8 @@ def _cells(file: Any, path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _content(path: Path) -> bytes:
     try:
-        if path.stat().st_size > LARGEST_PICTURE_BYTES:
-            raise DataError(f"{path} has more than {LARGEST_PICTURE_BYTES // 1024**2} MiB.")
+        if path.stat().st_size > _LARGEST_PICTURE_BYTES:
+            raise DataError(f"{path} has more than {_LARGEST_PICTURE_BYTES // 1024**2} MiB.")
         return path.read_bytes()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}.") from error
@@ -250,3 +252,70 @@ def _content(path: Path) -> bytes:
 
 def _shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
+
+
+# Reads a site's arrays from a file of numpy, whose every part is checked.
+
+ZIP_END_BYTES, ZIP64_COUNT = 22, 0xFFFF
+"""The size of the last record of a zip, and its count of members if that stands elsewhere."""
+
+
+def read_npz(
+    path: Path,
+) -> tuple[NDArray[Any], NDArray[Any], tuple[NDArray[Any], NDArray[Any]] | None]:
+    """Return samples and labels, and those that are held out if the file has them.
+
+    Raises
+    ------
+    DataError
+        If the file is damaged, or has no such arrays without pickles.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check_directory(archive, path)
+            names = set(archive.namelist())
+            for name in ("x", "y"):
+                if f"{name}.npy" not in names:
+                    raise DataError(f"{path} has no array {name}.")
+            given = [f"{name}.npy" in names for name in ("held_x", "held_y")]
+            if any(given) and not all(given):
+                raise DataError(f"{path} needs both held_x and held_y, or neither.")
+            x, y = _member(archive, "x"), _member(archive, "y")
+            if not any(given):
+                return x, y, None
+            return x, y, (_member(archive, "held_x"), _member(archive, "held_y"))
+    except DataError:
+        raise
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # the directory at its end says where more should be
+            raise DataError(f"{path} is damaged: a part of the file is missing.") from error
+        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
+    except Exception as error:  # zipfile, zlib and numpy's parser have errors of many kinds
+        raise DataError(
+            f"{path} cannot be read as npz without pickles or a password: {_reason(error)}."
+        ) from error
+
+
+def _check_directory(archive: zipfile.ZipFile, path: Path) -> None:
+    """Refuse an archive whose directory is damaged, so that members would be overlooked."""
+    with path.open("rb") as file:
+        file.seek(-ZIP_END_BYTES - len(archive.comment), os.SEEK_END)
+        count = int.from_bytes(file.read(ZIP_END_BYTES)[10:12], "little")
+    if count not in (len(archive.infolist()), ZIP64_COUNT):
+        raise DataError(f"{path} is damaged: its directory does not list all of its arrays.")
+    for member in archive.infolist():
+        archive.open(member).close()  # raises if the member itself has another name
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    with archive.open(f"{name}.npy") as file:
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        # Only at the end of a file its checksum is verified, which np.load does not wait for.
+        if file.read(1):
+            raise DataError(f"the array {name} is longer than its header says.")
+    return array
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -16,7 +16,7 @@ from typing import Any
 
 LARGEST_ARCHIVE = 300_000_000
 """Bytes of the largest archive that is downloaded."""
-CHUNK = 1 << 20
+_CHUNK = 1 << 20
 """Bytes that are transferred at a time."""
 
 
@@ -57,7 +57,7 @@ def _transfer(session: Any, url: str, target: Path) -> None:
     answer.raise_for_status()
     taken = 0
     with target.open("wb") as file:
-        while chunk := answer.raw.read(CHUNK):
+        while chunk := answer.raw.read(_CHUNK):
             taken += len(chunk)
             if taken > LARGEST_ARCHIVE:
                 raise LookupError(f"{target.name} is larger than {LARGEST_ARCHIVE:,} bytes")

@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import DataError
-from flamma.shared import shared_zeros
+from flamma.processes import shared_zeros
 from flamma.tasks import DEFAULT_TASK, TASKS
-from flamma.tasks.labels import MOST_CLASSES
+from flamma.tasks.base import MOST_CLASSES
 from flamma.types import Inputs, Ints, Targets
 
 if TYPE_CHECKING:
-    from flamma.data.sources import Source
+    from flamma.data.fetch import Source
 
-StoredSamples = NDArray[np.uint8] | NDArray[np.float32] | NDArray[np.int64]
-SAMPLES_AT_ONCE = 16_384
+_StoredSamples = NDArray[np.uint8] | NDArray[np.float32] | NDArray[np.int64]
+_SAMPLES_AT_ONCE = 16_384
 """Stored samples that are standardised at a time."""
 
 
@@ -101,13 +101,13 @@ class Dataset:
     ------
     DataError
         If samples, labels and groups are not equally many, a label is none of the classes, or
-        there are more than :data:`~flamma.data.labels.MOST_CLASSES`.
+        there are more than :data:`~flamma.tasks.base.MOST_CLASSES`.
     """
 
     name: str
-    train_x: StoredSamples | GeneratedSamples
+    train_x: _StoredSamples | GeneratedSamples
     train_y: Targets
-    test_x: StoredSamples
+    test_x: _StoredSamples
     test_y: Targets
     class_names: tuple[str, ...]
     full_scale: float = 1.0
@@ -164,12 +164,12 @@ class Dataset:
             for places, found in self.train_x.parts(rows):
                 chosen[places] = self.standardised(found)
             return chosen
-        for first in range(0, rows.size, SAMPLES_AT_ONCE):
-            own = slice(first, first + SAMPLES_AT_ONCE)
+        for first in range(0, rows.size, _SAMPLES_AT_ONCE):
+            own = slice(first, first + _SAMPLES_AT_ONCE)
             chosen[own] = self.standardised(self.train_x[rows[own]])
         return chosen
 
-    def standardised(self, samples: StoredSamples) -> Inputs:
+    def standardised(self, samples: _StoredSamples) -> Inputs:
         """Return (samples / full_scale - mean) / std as float32, channel by channel.
 
         Token ids, which are int64, stay as they are.

@@ -10,22 +10,75 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
-from flamma.data.dealing import by_label, deal_classes, part_sizes, uneven_weights
 from flamma.errors import DataError
-from flamma.numerics import dirichlet
+from flamma.numerics import dirichlet, exp, normal, total
 from flamma.registry import Choice, Registry
 from flamma.seeding import stream
-from flamma.types import Ints
+from flamma.types import Floats, Ints
+
+# What splits are made of: sizes of parts, random orders within classes, and classes dealt out.
+
+
+def part_sizes(samples: int, weights: Floats, least: int, what: str = "clients") -> Ints:
+    """Return integer sizes with the given sum: ``least`` each, the rest in proportion to weights.
+
+    Examples
+    --------
+    >>> part_sizes(10, np.array([1.0, 1.0, 2.0]), 1)
+    array([3, 3, 4])
+    """
+    rest = samples - least * weights.size
+    if rest < 0:
+        raise DataError(
+            f"{samples} samples cannot make {weights.size} {what} of at least {least}: take more "
+            f"samples or fewer clients."
+        )
+    ideal = rest * (weights / total(weights))
+    sizes: Ints = np.floor(ideal).astype(np.int64)
+    short = rest - int(sizes.sum())
+    sizes[np.argsort(sizes - ideal, kind="stable")[:short]] += 1
+    sizes += least
+    return sizes
+
+
+def _uneven_weights(count: int, uneven: float, rng: np.random.Generator) -> Floats:
+    """Return random weights whose logarithms have the standard deviation ``uneven``."""
+    if not 0 <= uneven <= 5:  # false for NaN too
+        raise DataError(f"uneven must lie between 0 and 5, not {uneven:g}.")
+    return exp(uneven * normal(rng, count))
+
+
+def _by_label(labels: Ints, rng: np.random.Generator) -> Ints:
+    """Return the samples sorted by label, in random order within each."""
+    shuffled = rng.permutation(labels.size)
+    order: Ints = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    return order
+
+
+def deal_classes(clients: int, each: int, classes: int, rng: np.random.Generator) -> Ints:
+    """Return a row of distinct classes per client, with each class used about equally often.
+
+    The clients of a block take consecutive classes of a random circular order of all classes; a
+    block has as many clients as it takes to use each class equally often.
+    """
+    block = Fraction(classes, each).numerator
+    circles = rng.permuted(np.tile(np.arange(classes), (-(-clients // block), 1)), axis=1)
+    slots = (np.arange(block)[:, None] * each + np.arange(each)) % classes
+    dealt = circles[:, slots].reshape(-1, each)[:clients]
+    return rng.permutation(dealt, axis=0)
+
 
 MIN_SAMPLES = 2
 """The fewest samples of a client: one to train on, one held out."""
 GROUPS_SPLIT = "groups"
 """The split by natural groups."""
-MAX_DRAWS = 50
+_MAX_DRAWS = 50
 """How many times the Dirichlet split draws before it gives up."""
 
 
@@ -73,7 +126,7 @@ def split_iid(pool: Pool, *, uneven: float = 0.0) -> Ints:
         one client in six larger than 2.7 times the median.
     """
     rng = pool.stream()
-    sizes = part_sizes(pool.labels.size, uneven_weights(pool.clients, uneven, rng), MIN_SAMPLES)
+    sizes = part_sizes(pool.labels.size, _uneven_weights(pool.clients, uneven, rng), MIN_SAMPLES)
     return rng.permutation(np.repeat(np.arange(pool.clients), sizes))
 
 
@@ -103,11 +156,11 @@ def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0)
             f"need at least {count * least} samples, but there are {labels.size}."
         )
     rng = pool.stream()
-    order = by_label(labels, rng)
+    order = _by_label(labels, rng)
     present = np.bincount(labels, minlength=pool.classes)
     separately = count % pool.classes == 0 and not (uneven and count == pool.classes)
     cuts = present if separately else np.array([labels.size])
-    weights = uneven_weights(count, uneven, rng).reshape(cuts.size, -1)
+    weights = _uneven_weights(count, uneven, rng).reshape(cuts.size, -1)
     sizes = np.concatenate(
         [part_sizes(int(n), w, least, "shards") for n, w in zip(cuts, weights, strict=True)]
     )
@@ -146,14 +199,14 @@ def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.
         )
     rng = pool.stream()
     held = deal_classes(clients, each, classes, rng)
-    order = by_label(labels, rng)
+    order = _by_label(labels, rng)
     sizes = np.bincount(labels, minlength=classes)
     starts = np.concatenate(([0], np.cumsum(sizes)))
     least = -(-MIN_SAMPLES // each)
     owners = np.empty(labels.size, dtype=np.int64)
     for label in range(classes):
         holders = rng.permutation(np.flatnonzero((held == label).any(axis=1)))
-        weights = uneven_weights(holders.size, uneven, rng)
+        weights = _uneven_weights(holders.size, uneven, rng)
         parts = part_sizes(int(sizes[label]), weights, least, f"parts of class {label}")
         owners[order[starts[label] : starts[label + 1]]] = np.repeat(holders, parts)
     return owners
@@ -177,7 +230,7 @@ def split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
         raise DataError(f"alpha must lie between 0.001 and 1000000, not {alpha:g}.")
     present = np.bincount(labels, minlength=classes)
     fewest = 0
-    for attempt in range(MAX_DRAWS):
+    for attempt in range(_MAX_DRAWS):
         rng = pool.stream(attempt)
         shares = np.stack([dirichlet(rng, alpha, clients) for _ in range(classes)])
         cuts = np.rint(np.cumsum(shares, axis=1) * present[:, None]).astype(np.int64)
@@ -187,11 +240,11 @@ def split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
         if fewest >= MIN_SAMPLES:
             owners = np.empty(labels.size, dtype=np.int64)
             holders = np.tile(np.arange(clients), classes)
-            owners[by_label(labels, rng)] = np.repeat(holders, parts.ravel())
+            owners[_by_label(labels, rng)] = np.repeat(holders, parts.ravel())
             return owners
     raise DataError(
         f"no Dirichlet split with alpha {alpha:g} gave each of {clients} clients {MIN_SAMPLES} of "
-        f"the {labels.size} samples in {MAX_DRAWS} draws: raise alpha, or take fewer clients or "
+        f"the {labels.size} samples in {_MAX_DRAWS} draws: raise alpha, or take fewer clients or "
         f"more samples."
     )
 
@@ -301,3 +354,148 @@ def _needs_labels(split: str, pool: Pool) -> None:
 def _at_least_one(name: str, value: int) -> None:
     if value < 1:
         raise DataError(f"{name} must be at least 1, not {value}.")
+
+
+# Which sample is whose: dealt to clients, held out there, or kept by the server.
+
+HELD_OUT = 0.2
+"""The default share of each client's samples that is held out."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Partition:
+    """The training samples of each client and of the server; no sample is in two places."""
+
+    train: Ints
+    train_offsets: Ints
+    held: Ints
+    held_offsets: Ints
+    validation: Ints
+
+
+def partition(
+    samples: Pool,
+    split: Choice,
+    wanted: int | None = None,
+    validation: int = 0,
+    held_out: float = HELD_OUT,
+    name: str = "the dataset",
+) -> _Partition:
+    """Return the owner of each sample, as :func:`build_federation` describes, from labels alone."""
+    labels, classes, seed = samples.labels, samples.classes, samples.seed
+    check_samples(name, labels.size, wanted, validation, held_out)
+    rng = stream(seed, "split-validation")
+    server = balanced_sample(labels, classes, validation, rng)
+    rest = np.delete(np.arange(labels.size), server)
+    if wanted is not None:
+        rng = stream(seed, "split-subset")
+        drawn = balanced_sample(labels[rest], classes, wanted, rng)
+        if samples.groups is not None and split.name == GROUPS_SPLIT:
+            drawn = with_each_group(drawn, samples.groups[rest], samples.clients)
+        rest = rest[drawn]
+    groups = None if samples.groups is None else samples.groups[rest]
+    owners = split_owners(split, replace(samples, labels=labels[rest], groups=groups))
+    held = held_out_mask(owners, labels[rest], samples.clients, seed, held_out)
+    train, train_offsets = _grouped(rest[~held], owners[~held], samples.clients)
+    kept, held_offsets = _grouped(rest[held], owners[held], samples.clients)
+    return _Partition(train, train_offsets, kept, held_offsets, server)
+
+
+def balanced_sample(labels: Ints, classes: int, count: int, rng: np.random.Generator) -> Ints:
+    """Return the indices of ``count`` samples, balanced over the classes, in random order.
+
+    A class with too few samples gives all it has, and the others give more.
+
+    Examples
+    --------
+    >>> labels = np.array([0, 0, 0, 0, 0, 0, 1, 2, 2, 2])
+    >>> chosen = balanced_sample(labels, 3, 7, np.random.default_rng(0))
+    >>> np.bincount(labels[chosen])
+    array([3, 1, 3])
+    """
+    if not count:
+        return np.zeros(0, dtype=np.int64)
+    order = _by_label(labels, rng)
+    sizes = np.bincount(labels, minlength=classes)
+    rank = np.arange(labels.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    # First one sample of each class, then a second one, and so on; classes that have run out are
+    # skipped. Which classes give one more at the end is random.
+    turn = rng.permutation(classes)[labels[order]]
+    chosen = order[np.argsort(classes * rank + turn)[:count]]  # all differ: any sort will do
+    return rng.permutation(chosen)
+
+
+def with_each_group(drawn: Ints, groups: Ints, clients: int) -> Ints:
+    """Return a sample with what it lacks of small groups, if each group is to be a client.
+
+    A client needs one sample to train on and one that is held out; the first ones that were not
+    drawn are added.
+
+    Examples
+    --------
+    >>> with_each_group(np.array([4, 0, 1]), np.array([0, 0, 0, 1, 1]), clients=2)
+    array([4, 0, 1, 3])
+    """
+    sizes = np.bincount(groups)
+    if clients != np.count_nonzero(sizes):
+        return drawn
+    lacking = MIN_SAMPLES - np.bincount(groups[drawn], minlength=sizes.size)
+    left = np.setdiff1d(np.arange(groups.size), drawn)
+    added = [left[groups[left] == group][: lacking[group]] for group in np.flatnonzero(lacking > 0)]
+    return np.concatenate((drawn, *added))
+
+
+def held_out_mask(
+    owners: Ints, labels: Ints, clients: int, seed: int, held_out: float
+) -> NDArray[np.bool_]:
+    """Return which samples are held out: a share of each client's, stratified by class.
+
+    A client's samples are ordered by class, at random within a class, and picked at equal
+    distances from a random start, so that each class gives its share up to one sample.
+    """
+    rng = stream(seed, "split-held-out")
+    # By owner, class and a random number: one sort of whole numbers is much faster than three keys.
+    shuffled = np.argsort(rng.random(labels.size), kind="stable")
+    key = owners * (int(labels.max()) + 1) + labels
+    order = shuffled[np.argsort(key[shuffled], kind="stable")]
+    sizes = np.bincount(owners, minlength=clients)
+    picked = np.clip(np.rint(sizes * held_out).astype(np.int64), 1, sizes - 1)
+    start = rng.integers(0, sizes)
+    who = owners[order]
+    place = np.arange(labels.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    before = (place * picked[who] + start[who]) // sizes[who]
+    after = ((place + 1) * picked[who] + start[who]) // sizes[who]
+    mask = np.zeros(labels.size, dtype=bool)
+    mask[order] = after > before
+    return mask
+
+
+def pool_size(train_samples: int, held_out: float) -> int:
+    """Return how many samples are dealt so that about ``train_samples`` remain to train on."""
+    return math.ceil(round(train_samples / (1 - held_out), 6))
+
+
+def _grouped(samples: Ints, owners: Ints, clients: int) -> tuple[Ints, Ints]:
+    counts = np.bincount(owners, minlength=clients)
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return samples[np.argsort(owners, kind="stable")], offsets
+
+
+def check_samples(
+    name: str, there: int, pool: int | None, validation: int, held_out: float
+) -> None:
+    """Refuse to draw more samples for the clients and for validation than there are.
+
+    Raises
+    ------
+    DataError
+        With what is asked for.
+    """
+    if validation + (pool or 0) <= there:
+        return
+    parts = [f"{validation} for validation"] if validation else []
+    if pool is not None:
+        parts.insert(0, f"{pool} for the clients ({held_out:.0%} of them held out)")
+    raise DataError(
+        f"{name} has {there} training samples, but these are asked for: {', '.join(parts)}."
+    )

@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from flamma.errors import DeployError
-from flamma.experiments.manifest import signed, verified
-from flamma.files import TEMPORARY_SUFFIX, sync_folder
+from flamma.experiments.folder import signed, verified
+from flamma.io import TEMPORARY_SUFFIX, sync_folder
 
 CONTENTS = "backup.json"
 """The last entry of an archive, with what is in it and the checksums."""

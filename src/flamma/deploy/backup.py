@@ -24,9 +24,8 @@ from flamma.deploy.known_runs import RUNS_FILE, known_runs
 from flamma.deploy.supervisor import PROCESSES_FILE
 from flamma.errors import DeployError
 from flamma.events import now_text
-from flamma.experiments.folder import RunFolder
-from flamma.experiments.manifest import MANIFEST
-from flamma.files import TEMPORARY_SUFFIX
+from flamma.experiments.folder import MANIFEST, RunFolder
+from flamma.io import TEMPORARY_SUFFIX
 
 PRIVATE_SUFFIXES = (".key", ".secret")
 """How the names of files end that hold a private key or a secret."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flamma.deploy.admission import MAX_OPEN_FILES
 from flamma.deploy.templates import INSTALL_PREFIX
-from flamma.distribution import WHEEL_PREFIX
+from flamma.extras import WHEEL_PREFIX
 
 CONTAINERFILE, COMPOSE_FILE, IGNORE_FILE = "Containerfile", "compose.yaml", ".dockerignore"
 MOUNTED = "/host"

@@ -20,7 +20,7 @@ from flamma.deploy.commands import no_http_proxy
 from flamma.deploy.hosts import ServerHost, read_server
 from flamma.deploy.keys import public_key_bytes
 from flamma.errors import DeployError
-from flamma.files import write_atomically
+from flamma.io import write_atomically
 
 if TYPE_CHECKING:
     from flwr.supercore.control import ControlHttpClient

@@ -27,7 +27,7 @@ from flamma.deploy.control import Control, known_nodes
 from flamma.deploy.hosts import ServerHost
 from flamma.deploy.keys import load_public_key, public_key_bytes
 from flamma.errors import DeployError, FlammaError
-from flamma.files import write_atomically
+from flamma.io import write_atomically
 
 DENIALS_FILE = "denials.json"
 """The file in the server's state with the last reason of every site, and the time of day."""

@@ -87,7 +87,7 @@ class Deployment(NetworkEngine):
 
     def validation_set(self) -> tuple[Inputs, Targets] | None:
         """Return the validation set that the server's ``host.toml`` names, None if it does not."""
-        from flamma.data.site_data import all_samples
+        from flamma.data.sites import all_samples
 
         if not self.server or not self._host.validation:
             return None

@@ -17,13 +17,11 @@ from flamma.deploy.hosts import ServerHost
 from flamma.deploy.runs import flwr, submit, unfinished_run
 from flamma.deploy.server_app_process import ServerAppProcess
 from flamma.errors import DeployError, FlammaError, RunError
-from flamma.experiments.callbacks.base import Callback, OnRound
+from flamma.experiments.callbacks import Callback, OnRound
 from flamma.experiments.config import Config
 from flamma.experiments.engine import GIVEN_UP
-from flamma.experiments.folder import ABOUT, RunFolder
-from flamma.experiments.follow import Follower
-from flamma.experiments.site_states import SiteStates
-from flamma.files import write_atomically
+from flamma.experiments.folder import ABOUT, Follower, RunFolder, SiteStates
+from flamma.io import write_atomically
 
 SERVER_LOG = "server.log"
 """What the ServerApp of a run that failed has logged."""

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flamma.errors import DeployError
-from flamma.names import SITE_NAME, unknown
-from flamma.options import convert, from_table
-from flamma.toml import read_toml
+from flamma.io import SITE_NAME, read_toml, unknown
+from flamma.registry import convert, from_table
 
 HOST, SITE = "host.toml", "site.toml"
 FLAMMA_CLIENT_APP = "flamma.engines.flower.client_app:app"

@@ -13,7 +13,7 @@ from flamma.deploy.containers import container_files
 from flamma.deploy.hosts import HOST, SITE, ServerHost, SiteHost, is_loopback
 from flamma.deploy.wheel import Wheel, installed_wheel, read_wheel
 from flamma.errors import DeployError
-from flamma.options import to_toml
+from flamma.registry import to_toml
 
 DEFAULT_PORT, DEFAULT_CONTROL_PORT = 8443, 8444
 """The ports on a network, fixed so that a firewall can be set up for them."""
@@ -104,7 +104,7 @@ def init(
 
 def _declared(columns: Path) -> bytes:
     """Return a file of declared columns, checked."""
-    from flamma.data.site_tables import read_declared
+    from flamma.data.sites import read_declared
 
     read_declared(columns)
     return columns.read_bytes()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flamma.errors import FlammaError
-from flamma.files import write_atomically
+from flamma.io import write_atomically
 
 SIGNS_FILE = "supernode.json"
 """The file in a site's state in which its SuperNode gives signs of life."""

@@ -24,7 +24,7 @@ from flamma.events import (
     Journal,
     event_files,
 )
-from flamma.names import printable
+from flamma.io import printable
 
 NEW_EVENTS_SECONDS = 0.5
 """Seconds between two looks for new events."""

@@ -19,7 +19,7 @@ from flamma.deploy.hosts import HOST, Host, ServerHost, SiteHost, read_host, rea
 from flamma.deploy.processes import Process, end_sessions, wait_for_exit
 from flamma.deploy.supervisor import PROCESSES_FILE, check_free, recorded
 from flamma.errors import DeployError, FlammaError
-from flamma.names import unknown
+from flamma.io import unknown
 
 READY_TIMEOUT_SECONDS = 120.0
 """Seconds that a federation has to get ready."""

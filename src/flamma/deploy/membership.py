@@ -29,10 +29,8 @@ from flamma.deploy.loopback import end_host, is_alive
 from flamma.deploy.watch import keys_digest, proxy_state, site_keys
 from flamma.deploy.wheel import installed_wheel, read_wheel
 from flamma.errors import DeployError
-from flamma.files import write_atomically
-from flamma.names import unknown
-from flamma.options import to_toml
-from flamma.toml import read_toml
+from flamma.io import read_toml, unknown, write_atomically
+from flamma.registry import to_toml
 
 TAKE_OVER_SECONDS = 10.0
 """Seconds that a running server has to go by a changed list."""

@@ -26,7 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from flamma.files import write_atomically
+from flamma.io import write_atomically
 from flamma.processes import exit_after, exit_with_parent, killed_with_parent
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ HEARTBEAT_RETRY_SECONDS = 2.0
 PRELOADED_MODULES = (
     "flwr.supernode.runtime.run_clientapp",
     "flamma.deploy.engine",
-    "flamma.experiments.setup",
+    "flamma.experiments.run",
     "flamma.training.torch_trainer",
     "flamma.training.lanes",
 )
@@ -79,7 +79,7 @@ def cache_data(site: str) -> None:
 
     A process of its own does it, since its memory is freed when it exits.
     """
-    from flamma.data.site_data import load_site
+    from flamma.data.sites import load_site
 
     os.waitpid(_fork(load_site, site), 0)
 

@@ -17,8 +17,8 @@ from flamma.deploy.keys import make_secret
 from flamma.deploy.known_runs import remember_run
 from flamma.errors import DeployError
 from flamma.experiments.folder import RunFolder
-from flamma.experiments.run_object import DEPLOYMENT
-from flamma.files import TEMPORARY_SUFFIX, sync_folder
+from flamma.experiments.result import DEPLOYMENT
+from flamma.io import TEMPORARY_SUFFIX, sync_folder
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from flamma.deploy.membership import (
     take_key,
 )
 from flamma.errors import DeployError
-from flamma.files import write_atomically
+from flamma.io import write_atomically
 
 if TYPE_CHECKING:
     from cryptography import x509

@@ -14,8 +14,7 @@ from flamma.deploy.known_runs import KnownRun
 from flamma.errors import FlammaError
 from flamma.events import SHOWN_RUN_DIGITS
 from flamma.experiments.config import make_config, read_config
-from flamma.experiments.folder import ABOUT, CONFIG, ROUNDS, RunFolder
-from flamma.experiments.site_states import SITES
+from flamma.experiments.folder import ABOUT, CONFIG, ROUNDS, SITES, RunFolder
 from flamma.records import RoundRecord
 
 FAILURE_KINDS = {

@@ -16,13 +16,12 @@ from flamma.deploy.control import Control
 from flamma.deploy.hosts import ServerHost
 from flamma.deploy.known_runs import remember_run
 from flamma.errors import DeployError
-from flamma.experiments.callbacks.base import Callback
-from flamma.experiments.callbacks.recorded import record_callbacks
+from flamma.experiments.callbacks import Callback, record_callbacks
 from flamma.experiments.config import Config, make_config, read_config, with_settings
 from flamma.experiments.engine import NetworkEngine
 from flamma.experiments.folder import CONFIG, LOCK, RunFolder
 from flamma.experiments.run import DEPLOYMENT
-from flamma.files import write_atomically
+from flamma.io import write_atomically
 
 FLWR_TIMEOUT_SECONDS = 180.0
 """Seconds that a ``flwr`` command may take."""
@@ -207,8 +206,8 @@ def agreed_file(server: ServerHost) -> str:
     """Return the file with what the server's host.toml declares of the sites' data, if it does."""
     if not (server.class_names or server.columns):
         return ""
-    from flamma.data.site_tables import read_declared
-    from flamma.experiments.manifest import signed
+    from flamma.data.sites import read_declared
+    from flamma.experiments.folder import signed
 
     labels, digest = server.class_names, ""
     if server.columns:

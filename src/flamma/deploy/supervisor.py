@@ -27,7 +27,7 @@ from flamma.deploy.service_manager import ALIVE, READY, STOPPING, notify
 from flamma.deploy.templates import flower_config
 from flamma.errors import DeployError
 from flamma.events import Level
-from flamma.files import write_atomically
+from flamma.io import write_atomically
 
 PROCESSES_FILE = "processes.json"
 """The file in a host's state that lists its processes, for ``status`` and ``down``."""

@@ -8,7 +8,7 @@ from typing import Any
 from flamma.deploy.admission import MAX_OPEN_FILES
 from flamma.deploy.hosts import ServerHost
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
-from flamma.options import to_toml
+from flamma.registry import to_toml
 
 INSTALL_PREFIX = "/opt/flamma"
 """Where the units expect a host's folder and its virtual environment."""

@@ -19,7 +19,7 @@ from flamma.deploy.hosts import ServerHost
 from flamma.deploy.logs import host_journal
 from flamma.errors import FlammaError
 from flamma.events import Journal
-from flamma.files import write_atomically
+from flamma.io import write_atomically
 
 TRAFFIC_FILE = "traffic.json"
 """The file in the server's state with the counts."""

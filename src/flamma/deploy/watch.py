@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from flamma.deploy.hosts import HOST, ServerHost, read_server
 from flamma.deploy.liveness import Stamp, stamp
 from flamma.errors import FlammaError
-from flamma.files import write_atomically
+from flamma.io import write_atomically
 
 if TYPE_CHECKING:
     from flamma.deploy.proxy import Proxy

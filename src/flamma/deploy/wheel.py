@@ -16,8 +16,8 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import flamma
-from flamma.distribution import DISTRIBUTION, WHEEL_PREFIX
 from flamma.errors import DeployError
+from flamma.extras import DISTRIBUTION, WHEEL_PREFIX
 from flamma.training.lanes.library import compiled_file
 
 LEFT_OUT = (".cpp", ".hpp", ".pyc", ".so", ".pyd")

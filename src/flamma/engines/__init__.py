@@ -1,1 +1,1 @@
-"""Where clients run: on this machine's cores, or behind Flower's messages."""
+"""Engines of which the clients are behind messages."""

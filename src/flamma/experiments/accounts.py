@@ -11,16 +11,15 @@ import numpy as np
 
 from flamma.errors import RunError
 from flamma.experiments.folder import POPULATION, RunFolder
-from flamma.experiments.ledger import FLAGGED, LEDGER, LedgerLine, pays
-from flamma.experiments.ledger_file import Ledger, read_ledger
+from flamma.experiments.ledger import FLAGGED, LEDGER, Ledger, LedgerLine, pays, read_ledger
 from flamma.experiments.population import read_columns
 from flamma.experiments.run import Run
 from flamma.game import Game
-from flamma.game.deterrence import deterring_fine, free_riding, smallest_inspection_rate
+from flamma.game.costs import deterring_fine, free_riding, smallest_inspection_rate
 from flamma.records import RoundRecord
 from flamma.types import Floats
 
-AT_THE_CAP = 1e-6
+_AT_THE_CAP = 1e-6
 """An offer that is this near to its share of the budget, relatively, was capped by it."""
 
 
@@ -159,7 +158,7 @@ def deterrence(
 
     A client that is caught is paid nothing for the round and fined. Against being honest it loses
     the fine and its honest utility; what it gains if it is not caught is in
-    :func:`flamma.game.deterrence.free_riding`.
+    :func:`flamma.game.costs.free_riding`.
 
     Parameters
     ----------
@@ -237,7 +236,7 @@ def _capped(ledger: Ledger, records: Sequence[RoundRecord], payments: int) -> in
     offered = (
         line.decay_factor * line.contribution * most.get(line.round, 0.0) for line in ledger.lines
     )
-    return sum(math.isclose(offer, share, rel_tol=AT_THE_CAP) for offer in offered)
+    return sum(math.isclose(offer, share, rel_tol=_AT_THE_CAP) for offer in offered)
 
 
 def _free_riding(record: RoundRecord, costs: Floats | None) -> tuple[Floats, Floats]:

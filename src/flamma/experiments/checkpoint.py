@@ -22,27 +22,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import RunError
-from flamma.experiments.manifest import CheckpointEntry, Manifest
-from flamma.files import (
-    MOST_SETTINGS_FILE_BYTES,
-    read_regular,
-    read_tensors,
-    write_atomically,
-)
+from flamma.experiments.folder import CheckpointEntry, Manifest
+from flamma.io import MOST_SETTINGS_FILE_BYTES, read_regular, read_tensors, write_atomically
 from flamma.strategies.base import S, State
 from flamma.strategies.rows import Rows
 from flamma.types import Params
 
 CHECKPOINT_FOLDER = "checkpoint"
-VERSION_1_INDEX = "latest.json"
+_VERSION_1_INDEX = "latest.json"
 """What named the checkpoints of version 0.1, which had no manifest."""
 
 SHARE_OF_TIME = 0.05
 """Checkpoints are written no oftener than costs this share of the time."""
 
-KEPT_CHECKPOINTS = 2
+_KEPT_CHECKPOINTS = 2
 
-AVERAGED = "averaged"
+_AVERAGED = "averaged"
 """The array of a state that has the served weights, where these are not those that are trained."""
 
 
@@ -169,7 +164,7 @@ class Checkpoints:
         wanted = [entry for entry in self.entries() if number in (None, entry.round)]
         for _, content in self._intact(wanted):
             arrays = _arrays(content)
-            return arrays.get(AVERAGED, arrays.get("params"))
+            return arrays.get(_AVERAGED, arrays.get("params"))
         return None
 
     def _intact(
@@ -202,7 +197,7 @@ class Checkpoints:
         manifest = Manifest.read(self.run) or Manifest()
         newest = CheckpointEntry(name, hashlib.sha256(content).hexdigest(), state.round)
         others = [entry for entry in manifest.checkpoints if entry.file != name]
-        kept = (newest, *others)[:KEPT_CHECKPOINTS]
+        kept = (newest, *others)[:_KEPT_CHECKPOINTS]
         replace(manifest, checkpoints=kept).write(self.run)
         names = {entry.file for entry in kept}
         for old in self.folder.glob("round-*.safetensors"):
@@ -229,7 +224,7 @@ class Checkpoints:
 
     def _version_1_entries(self) -> tuple[CheckpointEntry, ...]:
         try:
-            content = read_regular(self.folder / VERSION_1_INDEX, MOST_SETTINGS_FILE_BYTES)
+            content = read_regular(self.folder / _VERSION_1_INDEX, MOST_SETTINGS_FILE_BYTES)
         except OSError:
             return ()
         try:

@@ -7,46 +7,392 @@ function or dataclass behind the name are the further keys of the table.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
-from flamma.clients.behaviours import BehaviourAssignment, read_assignments
-from flamma.clients.clock import ClockConfig
+from flamma.clients.behaviours import BehaviourAssignment, assign, read_assignments
 from flamma.clients.costs import COSTS
-from flamma.clients.faults import Faults
-from flamma.data.build import choose_split
+from flamma.clients.time import ClockConfig, Faults
+from flamma.data.build import DEFAULT_SPLIT, VALIDATION_SAMPLES, choose_split
 from flamma.data.datasets import DATASETS
+from flamma.data.splits import HELD_OUT, SPLITS
 from flamma.errors import ConfigError, StrategyError
-from flamma.experiments.config_checks import check_config
 from flamma.experiments.engine import ENGINES, Engine
-from flamma.experiments.evaluation import EvaluationConfig
 from flamma.experiments.ledger import LedgerConfig
-from flamma.experiments.tables import OWN as OWN
-from flamma.experiments.tables import (
-    ConfigTables,
-    DataConfig,
-    WeightsConfig,
-    in_our_spelling,
-    keys_of_tables,
-)
-from flamma.models.registry import MODELS
-from flamma.names import check_folder_name, quoted, unknown
-from flamma.options import from_table, options_of, to_toml
-from flamma.privacy.table import PrivacyConfig
-from flamma.registry import Choice
+from flamma.experiments.private import check_private
+from flamma.extras import require
+from flamma.io import check_folder_name, quoted, read_toml, unknown
+from flamma.models import MODELS
+from flamma.privacy import PrivacyConfig, require_accountant
+from flamma.registry import Choice, from_table, options_of, to_toml
 from flamma.strategies import STRATEGIES, Strategy, current_strategy
 from flamma.strategies.fedavg import Averaging
-from flamma.toml import read_toml
-from flamma.training.table import TrainingConfig
+from flamma.tasks import metric_names
+from flamma.training.config import TrainingConfig
 from flamma.types import Params, Plan, Population
 
-YOUNGER_KEYS = ("metric",)
+# When a run evaluates its model, and on how many clients.
+
+_ALL_EVALUATED_UP_TO = 100_000
+"""With more clients than this, a sample of them is evaluated unless the configuration says more."""
+
+_EVALUATED_SAMPLE = 10_000
+"""The size of that sample."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How often the model is evaluated, and on how many clients.
+
+    Parameters
+    ----------
+    every : int
+        Evaluate after every so many rounds; the last round is always evaluated.
+    clients : int, optional
+        Evaluate on the held-out data of so many clients, drawn once for the whole run by the
+        seed; 0 for all. If left out, all clients are evaluated up to 100,000 of them, and 10,000
+        where there are more.
+    metric : str
+        What a client's score is: a metric of the task, such as ``balanced-accuracy`` or ``auc`` of
+        classification, ``perplexity`` of next tokens, or ``loss``; that of the dataset, or the
+        first one that the task has, if left out. ``own`` for one given from Python.
+    """
+
+    every: int = 1
+    clients: int | None = None
+    metric: str = ""
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ConfigError(f"evaluation.every must be at least 1, not {self.every}.")
+        if self.clients is not None and self.clients < 0:
+            raise ConfigError(f"evaluation.clients must be at least 0, not {self.clients}.")
+
+    def sample_of(self, clients: int) -> int | None:
+        """Return how many of so many clients are drawn for evaluation, None if all are evaluated.
+
+        Examples
+        --------
+        >>> EvaluationConfig().sample_of(1_000_000), EvaluationConfig(clients=0).sample_of(1000)
+        (10000, None)
+        """
+        wanted = self.clients
+        if wanted is None:
+            wanted = 0 if clients <= _ALL_EVALUATED_UP_TO else _EVALUATED_SAMPLE
+        return wanted if 0 < wanted < clients else None
+
+
+# The tables of a configuration file: their keys, types and defaults.
+#
+# What has a name (split, model, strategy, costs, engine) owns the further keys of its table.
+
+OWN = "own"
+"""What a configuration calls data or a model that were given from Python, or that sites bring."""
+
+_MOST_TITLE = 40
+"""Characters of a file's name that data are called by."""
+
+OF_OWN_DATA = ("file", "target", "group", "drop", "task", "standardise", "size", "channels")
+"""The keys of the table data that are about data of one's own."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which data, and how they are split over the clients.
+
+    Parameters
+    ----------
+    dataset : str
+        A name of ``flamma data list``; ``own`` for data given from Python or held by sites.
+    split : str
+        How the samples are dealt to the clients; the options of a split are further keys here.
+    clients : int
+        How many clients there are.
+    held_out : float
+        The share of each client's samples that is held out for evaluation.
+    train_samples : int
+        Train on about so many samples in all; all of them if left out.
+    validation_samples : int
+        The size of the server's own validation set, cut off before the split.
+    file : str
+        A CSV or parquet file, or a folder of pictures, with data of your own.
+    target : str
+        The column of your own table that is predicted.
+    group : str
+        The column of your own table that names the client of each row.
+    drop : list of str
+        Columns of your own table that are left out.
+    task : str
+        What is learned of your own data, or of a dataset that has several tasks:
+        ``classification``, ``regression`` or ``next-token``.
+    standardise : bool
+        Whether features of your own data are standardised; tables and pictures are by default.
+    size : (int, int)
+        The height and width that your own pictures are resized to.
+    channels : int
+        1 if your own pictures are read as grey, 3 if in colour; by default as they are.
+    """
+
+    dataset: str = "digits"
+    split: Choice = DEFAULT_SPLIT
+    clients: int = 10
+    held_out: float = HELD_OUT
+    train_samples: int | None = None
+    validation_samples: int = VALIDATION_SAMPLES
+    file: str | None = None
+    target: str | None = None
+    group: str | None = None
+    drop: tuple[str, ...] = ()
+    task: str | None = None
+    standardise: bool | None = None
+    size: tuple[int, ...] = ()
+    channels: int | None = None
+
+    @property
+    def title(self) -> str:
+        """What the data are called where people read it: their file, or the dataset."""
+        return self.dataset if self.file is None else title_of(Path(self.file))
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the table, the split's options among its keys.
+
+        Keys of your own data are left out where they say nothing, so that the ids of runs stay
+        what they were.
+        """
+        table = {f.name: getattr(self, f.name) for f in fields(self)}
+        table = {k: v for k, v in table.items() if k not in OF_OWN_DATA or v not in (None, ())}
+        return table | {"split": self.split.name} | dict(self.split.options)
+
+
+@dataclass(frozen=True)
+class WeightsConfig:
+    """What a model begins with, and what of it stays as it is: further keys of its table.
+
+    Parameters
+    ----------
+    start : str
+        A file of weights to begin with, safetensors or npz, with the names of the model's state
+        dict; ``own`` for weights given from Python. If left out, the seed draws them.
+    freeze : list of str
+        Parameters that are not trained and do not travel, by their names or patterns such as
+        ``features.*``.
+    """
+
+    start: str = ""
+    freeze: tuple[str, ...] = ()
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the keys that are not at their defaults, so that the ids of runs stay."""
+        table = {"start": self.start, "freeze": list(self.freeze)}
+        return {key: value for key, value in table.items() if value}
+
+
+@dataclass(frozen=True)
+class ConfigTables:
+    """The top level of a configuration file: three keys, and the tables before they are read.
+
+    Parameters
+    ----------
+    rounds : int
+        How many rounds.
+    per_round : int
+        How many clients are selected in a round.
+    seed : int
+        The seed of everything random.
+    """
+
+    rounds: int = 30
+    per_round: int = 3
+    seed: int = 0
+    data: Any = field(default_factory=dict)
+    model: Any = "lenet5"
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    strategy: Any = "flamma"
+    costs: Any = "constant"
+    engine: Any = "local"
+    faults: Faults = field(default_factory=Faults)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    behaviours: Any = field(default_factory=dict)
+    ledger: LedgerConfig = field(default_factory=LedgerConfig)
+    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    clock: ClockConfig = field(default_factory=ClockConfig)
+
+
+def title_of(path: Path) -> str:
+    """Return what a file of data is called, as the name of a folder can be.
+
+    Examples
+    --------
+    >>> title_of(Path("data/three hospitals.csv"))
+    'three-hospitals'
+    """
+    return re.sub(r"[^\w.-]+", "-", path.stem)[:_MOST_TITLE].strip("-. ") or "own"
+
+
+def in_our_spelling(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return tables in which ``training.optimizer`` is called ``training.optimiser``.
+
+    Raises
+    ------
+    ConfigError
+        If both are there.
+    """
+    training = tables.get("training")
+    if not isinstance(training, Mapping) or "optimizer" not in training:
+        return tables
+    if "optimiser" in training:
+        raise ConfigError("training has optimiser and optimizer: leave one of them out.")
+    renamed = {("optimiser" if k == "optimizer" else k): v for k, v in training.items()}
+    return {**tables, "training": renamed}
+
+
+def keys_of_tables() -> dict[str, str]:
+    """Return the keys of all tables, each with the table before it, such as ``data.alpha``."""
+    keys: dict[str, Iterable[str]] = {
+        "data": [*SPLITS.option_owners(), *options_of(DataConfig)],
+        "model": [*MODELS.option_owners(), *options_of(WeightsConfig)],
+        "training": options_of(TrainingConfig),
+        "strategy": STRATEGIES.option_owners(),
+        "costs": COSTS.option_owners(),
+        "engine": ENGINES.option_owners(),
+        "faults": options_of(Faults),
+        "evaluation": options_of(EvaluationConfig),
+        "ledger": options_of(LedgerConfig),
+        "privacy": options_of(PrivacyConfig),
+        "clock": options_of(ClockConfig),
+    }
+    # Of a key that several tables have, the first one is named.
+    return {key: f"{table}.{key}" for table in reversed(keys) for key in keys[table]}
+
+
+# What a configuration is refused with: impossible values, and tables that do not go together.
+
+
+def check_config(config: Config) -> None:
+    """Refuse a configuration that cannot be run.
+
+    Raises
+    ------
+    ConfigError
+        In one sentence, with what to do instead.
+    """
+    _check_numbers(config)
+    config.training.check()
+    _check_weights(config)
+    _check_measures(config)
+    _check_behaviours(config)
+    check_private(config.privacy, config.strategy, config.data.clients)
+    _check_augmentation(config)
+    _check_strategy(config)
+    _check_clock(config)
+
+
+def check_installed(config: Config) -> None:
+    """Refuse to carry out a configuration whose optional packages are missing.
+
+    Without them a configuration can still be read, such as that of a finished run.
+    """
+    require(f"the engine {config.engine.name}", *config.engine.needs)
+    if config.privacy.is_on:
+        require_accountant()
+
+
+def _check_numbers(config: Config) -> None:
+    positive = {
+        "rounds": config.rounds,
+        "per_round": config.per_round,
+        "data.clients": config.data.clients,
+        "training.batch_size": config.training.batch_size,
+        "training.epochs": config.training.epochs,
+    }
+    for name, value in positive.items():
+        if value < 1:
+            raise ConfigError(f"{name} must be at least 1, not {value}.")
+    if config.seed < 0:
+        raise ConfigError(f"seed must be at least 0, not {config.seed}.")
+    if config.per_round > config.data.clients:
+        raise ConfigError(
+            f"per_round is {config.per_round}, but there are only {config.data.clients} clients: "
+            f"lower per_round or raise data.clients."
+        )
+
+
+def _check_weights(config: Config) -> None:
+    if config.weights.start and config.weights.freeze and config.engine.clients_hold_data:
+        raise ConfigError(
+            "frozen weights of a file do not travel to sites: leave out model.start or "
+            "model.freeze."
+        )
+
+
+def _check_measures(config: Config) -> None:
+    """Refuse a loss or a metric that there is not; the task's are known with the data."""
+    if config.training.loss not in ("", OWN):
+        raise ConfigError(
+            f"training.loss is left out or {OWN}, not {quoted(config.training.loss)}: give a "
+            f"function to flamma.run(loss=...)."
+        )
+    known = [OWN, *metric_names()]
+    if config.evaluation.metric and config.evaluation.metric not in known:
+        raise ConfigError(unknown("metric", config.evaluation.metric, known))
+
+
+def _check_behaviours(config: Config) -> None:
+    """Refuse behaviours that cannot be assigned, or that the engine's clients do not take."""
+    if config.behaviours and not config.engine.gives_behaviours:
+        raise ConfigError(
+            f"clients of the engine {config.engine.name} do not take their behaviour from the "
+            f"table [behaviours]: put behaviour = {{name = ...}} into the site.toml of a site."
+        )
+    assign(config.behaviours, config.data.clients, config.seed)
+
+
+def _check_augmentation(config: Config) -> None:
+    if config.training.has_own_augmentation and not config.engine.controls_clients:
+        raise ConfigError(
+            "an augmentation of your own must have a name where clients are other processes: "
+            "give it an entry point, or use the local engine."
+        )
+
+
+def _check_strategy(config: Config) -> None:
+    """Refuse a strategy with an optimiser or an engine that it cannot work with."""
+    strategy, optimiser = config.strategy, config.training.optimiser
+    if optimiser != TrainingConfig.optimiser and strategy.needs_sgd:
+        raise ConfigError(
+            f"{strategy.name} takes clients' updates for sums of gradients, which those "
+            f"of {optimiser.name} are not: use training.optimiser sgd."
+        )
+    if strategy.pools_data and not config.engine.controls_clients:
+        raise ConfigError(
+            f"{strategy.name} trains on all clients' data in one place: use the local engine."
+        )
+
+
+def _check_clock(config: Config) -> None:
+    """Refuse virtual time where clients' time is their own."""
+    if config.engine.controls_clients:
+        return
+    if config.strategy.asynchronous:
+        raise ConfigError(
+            f"{config.strategy.name} is asynchronous, in virtual time, which the engine "
+            f"{config.engine.name} has not: use the local engine, or another strategy."
+        )
+    if config.clock.is_on:
+        raise ConfigError(
+            f"the engine {config.engine.name} has no virtual clock: leave out the table "
+            f"[clock], or use the local engine."
+        )
+
+
+_YOUNGER_KEYS = ("metric",)
 """Keys of ``[evaluation]`` that are written only if they are set."""
 
 
-OF_FIRST_RUNS = {f.name for f in fields(ConfigTables)} - {"ledger", "privacy", "clock"}
+_OF_FIRST_RUNS = {f.name for f in fields(ConfigTables)} - {"ledger", "privacy", "clock"}
 """The keys that every complete configuration has."""
 
 
@@ -249,7 +595,7 @@ def with_dataset_defaults(tables: Mapping[str, Any]) -> dict[str, Any]:
     >>> with_dataset_defaults({"data": {"dataset": "adult", "clients": 4}})
     {'data': {'dataset': 'adult', 'clients': 4}, 'model': {'name': 'logistic'}}
     """
-    if set(tables) >= OF_FIRST_RUNS:
+    if set(tables) >= _OF_FIRST_RUNS:
         return dict(tables)
     data, model = tables.get("data", {}), tables.get("model", {})
     name = data.get("dataset") if isinstance(data, Mapping) else None
@@ -305,7 +651,7 @@ def _without_younger(table: Any) -> dict[str, Any]:
     """Return a table, without its younger keys where they are at their defaults."""
     values = dataclasses.asdict(table)
     default = {f.name: f.default for f in fields(table)}
-    return {k: v for k, v in values.items() if k not in YOUNGER_KEYS or v != default[k]}
+    return {k: v for k, v in values.items() if k not in _YOUNGER_KEYS or v != default[k]}
 
 
 def _strategy_options(strategy: Strategy[Any]) -> Mapping[str, Any]:
@@ -318,3 +664,118 @@ def _options(chosen: Any, *leave_out: str) -> dict[str, Any]:
     """Return the options of a strategy or an engine as a configuration writes them."""
     values = {f.name: getattr(chosen, f.name) for f in fields(chosen) if f.name not in leave_out}
     return {k: v.as_value() if isinstance(v, Choice) else v for k, v in values.items()}
+
+
+# Where the settings of a run come from: layers of settings, of which a later one wins.
+
+_NAME_KEYS: Mapping[str, str] = {
+    "strategy": "name",
+    "model": "name",
+    "engine": "name",
+    "costs": "kind",
+}
+"""The tables that choose something, each with the key of its name."""
+
+DEFAULT_ORIGIN, SUITE_ORIGIN, OVERRIDE_ORIGIN, FLAG_ORIGIN = "default", "suite", "override", "flag"
+SETTING_ORIGIN = "setting"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Dotted settings from one place; ``part`` is what an override is for."""
+
+    origin: str
+    settings: Mapping[str, Any]
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class TracedSetting:
+    """A setting of a run: its value and where that comes from.
+
+    ``part`` is what an override is for, and ``beaten`` the same setting in the layers below, of
+    which the last would have been in force without this one.
+    """
+
+    name: str
+    value: Any
+    origin: str
+    part: str = ""
+    beaten: tuple[TracedSetting, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the setting as ``--show-suite --json`` prints it."""
+        told: dict[str, Any] = {"name": self.name, "value": self.value, "origin": self.origin}
+        return told | ({"for": self.part} if self.part else {})
+
+
+def dotted_settings(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested tables as dotted settings.
+
+    Examples
+    --------
+    >>> dotted_settings({"strategy": {"name": "fedprox", "mu": 1}, "rounds": 3})
+    {'strategy.name': 'fedprox', 'strategy.mu': 1, 'rounds': 3}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            flat |= dotted_settings(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def spelled_out(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tables in which what is named by a text alone has a table with that name.
+
+    Examples
+    --------
+    >>> spelled_out({"strategy": "fedavg", "costs": "constant"})
+    {'strategy': {'name': 'fedavg'}, 'costs': {'kind': 'constant'}}
+    """
+    return {
+        key: {_NAME_KEYS[key]: value} if key in _NAME_KEYS and isinstance(value, str) else value
+        for key, value in tables.items()
+    }
+
+
+def under_flags(layer: Layer, flags: Mapping[str, Any]) -> Layer:
+    """Return a layer without what flags replace as a whole: the options of what they name anew.
+
+    A flag that names another model leaves nothing of the options that an override has for its own.
+    """
+    replaced = {
+        table for table, key in _NAME_KEYS.items() if table in flags or f"{table}.{key}" in flags
+    }
+    kept = {
+        name: value
+        for name, value in layer.settings.items()
+        if name.partition(".")[0] not in replaced
+    }
+    return Layer(layer.origin, kept, layer.part)
+
+
+def merged(run: Mapping[str, Any], layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return the tables that all runs share with the layers put over them in order."""
+    tables = spelled_out(run)
+    for layer in layers:
+        tables = with_settings(tables, layer.settings)
+    return tables
+
+
+def trace(config: Config, layers: Sequence[Layer]) -> list[TracedSetting]:
+    """Return every setting of a configuration and which layer it comes from, the last that has it.
+
+    What no layer has is a default.
+    """
+    traced = []
+    for name, value in dotted_settings(config.as_tables()).items():
+        found = [
+            TracedSetting(name, layer.settings[name], layer.origin, layer.part)
+            for layer in layers
+            if name in layer.settings
+        ]
+        last = found.pop() if found else TracedSetting(name, value, DEFAULT_ORIGIN)
+        traced.append(replace(last, value=value, beaten=tuple(found)))
+    return traced

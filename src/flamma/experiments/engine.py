@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from flamma.errors import ConfigError
-from flamma.experiments.callbacks.dispatch import Callbacks
+from flamma.experiments.callbacks import Callbacks
 from flamma.processes import MOST_PROCESSES
 from flamma.registry import Registry
 
@@ -19,9 +22,10 @@ if TYPE_CHECKING:
     from flamma.experiments.config import Config
     from flamma.experiments.folder import RunFolder
     from flamma.models.weights import StartWeights
-    from flamma.tasks.own import OwnLoss, OwnMetric
+    from flamma.tasks import OwnLoss, OwnMetric
     from flamma.training.augmentations import Augment
     from flamma.types import Inputs, Targets
+
 
 GIVEN_UP = "the run was given up: "
 """What the reason begins with for which a server ends a run, where an accident has none."""
@@ -156,9 +160,107 @@ ENGINES: Registry[type[Engine]] = Registry(
     "engine",
     "flamma.engines",
     {
-        "local": "flamma.experiments.local_engine:LocalEngine",
+        "local": "flamma.experiments.engine:LocalEngine",
         "flower": "flamma.engines.flower.simulation:FlowerSimulation",
         "deployment": "flamma.deploy.engine:Deployment",
     },
 )
 """All engines by name."""
+
+
+# The local engine: all clients on this machine.
+
+
+@dataclass(frozen=True)
+class LocalEngine(Engine):
+    """All clients on this machine, one after the other or over its cores."""
+
+    name: ClassVar[str] = "local"
+    summary: ClassVar[str] = "all clients on this machine's cores"
+    controls_clients: ClassVar[bool] = True
+    gives_behaviours: ClassVar[bool] = True
+
+    def execute(self, assignment: Assignment) -> None:
+        """Begin a run, or go on with it, in this process and its workers."""
+        folder = assignment.folder
+        folder.lock()
+        try:
+            assignment.check_free()
+            _execute(assignment)
+        finally:
+            folder.close()
+
+
+def _execute(assignment: Assignment) -> None:
+    from flamma.clients.truth import KEPT, NOTES, NotesInFiles, told
+    from flamma.data.federated import pooled
+    from flamma.experiments.loop import (
+        World,
+        carry_out,
+        check_validation,
+        evaluated_clients,
+        make_population,
+        true_clients,
+    )
+    from flamma.experiments.run import (
+        about_measures,
+        build_data,
+        build_measures,
+        build_runner,
+        check_room,
+        class_counts,
+        client_speeds,
+        seconds_per_epoch,
+        virtual_clock,
+    )
+    from flamma.experiments.trained import ModelCard, start_of
+    from flamma.experiments.user_objects import check_same_data
+    from flamma.simulation.client_side import ClientSide
+    from flamma.simulation.clients import RationalClients
+
+    check_room(assignment)
+    config, folder, data = assignment.config, assignment.folder, assignment.data
+    data = build_data(config, assignment.data_dir) if data is None else data
+    check_same_data(folder, data)
+    data = pooled(data) if config.strategy.pools_data else data
+    check_validation(config, len(data.validation_y))
+    evaluated = evaluated_clients(config)
+    measures = build_measures(config, data.task, assignment.loss, assignment.metric)
+    start = start_of(config, folder, assignment.start)
+    with build_runner(
+        config,
+        data,
+        assignment.model,
+        evaluated=evaluated,
+        start=start,
+        measures=measures,
+        augment=assignment.augment,
+    ) as runner:
+        timed = partial(seconds_per_epoch, data, runner)
+        speeds = client_speeds(config, folder, data.samples, timed)
+        population = make_population(
+            config,
+            folder,
+            runner.layout,
+            samples=lambda: (data.samples, np.diff(data.held_offsets)),
+            seconds_per_epoch=timed,
+            names=data.client_names,
+            clock_seconds=None if speeds is None else speeds * data.samples,
+        )
+        truth = true_clients(config, population)
+        kept, notes = (NotesInFiles(folder.path / name, durable=False) for name in (KEPT, NOTES))
+        side = ClientSide(config.strategy, runner.layout.trainable_size, kept)
+        world = World(
+            clients=RationalClients(truth, runner, notes, side),
+            population=told(population, truth.behaviours, config.strategy.best_report),
+            behaved=truth,
+            initial_params=runner.initial_params,
+            trainer=runner.trainer,
+            class_counts=class_counts(data),
+            measured=about_measures(measures),
+            keepers=(kept, notes),
+            data_sha256=data.sha256,
+            card=ModelCard.of(data, runner.naming, start),
+            clock=None if speeds is None else virtual_clock(config, truth, speeds),
+        )
+        carry_out(config, folder, world, assignment.callbacks)

@@ -7,26 +7,123 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from filelock import FileLock, Timeout
 
-from flamma.errors import RecordError, RunError
-from flamma.experiments.ledger import LEDGER, LedgerWriter
-from flamma.experiments.ledger_file import LedgerFile
-from flamma.experiments.manifest import MANIFEST, Manifest, signed, verified
-from flamma.files import (
+from flamma.errors import InputFileError, RecordError, RunError
+from flamma.experiments.ledger import LEDGER, LedgerFile, LedgerWriter
+from flamma.io import (
     MOST_SETTINGS_FILE_BYTES,
     MOST_TABLE_FILE_BYTES,
     file_sha256,
+    open_regular,
     read_regular,
+    read_text,
     remove_leftovers,
     write_atomically,
 )
 from flamma.records import RoundRecord
+
+# The manifest of a run: the checksums of everything that resuming it depends on.
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class CheckpointEntry:
+    """A checkpoint: its file, the file's SHA-256, and the round after which it was written."""
+
+    file: str
+    sha256: str
+    round: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What belongs to a run, and the checksum of each part.
+
+    Attributes
+    ----------
+    files : mapping of str to str
+        The SHA-256 of files that never change once a run has begun, by name.
+    checkpoints : tuple of CheckpointEntry
+        The newest first.
+    """
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    checkpoints: tuple[CheckpointEntry, ...] = ()
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Return the manifest of a run directory, None if it has none.
+
+        Raises
+        ------
+        RunError
+            If it is damaged.
+        """
+        try:
+            text = read_regular(folder / MANIFEST, MOST_SETTINGS_FILE_BYTES).decode()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError):
+            text = ""
+        table = verified(text)
+        try:
+            if table is None:
+                raise ValueError("checksum")
+            entries = tuple(CheckpointEntry(**entry) for entry in table["checkpoints"])
+            return cls(dict(table["files"]), entries)
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"{folder / MANIFEST} is damaged, so the run cannot be trusted: restore it, or run "
+                f"the configuration anew into another directory."
+            ) from error
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest, whole or not at all."""
+        write_atomically(folder / MANIFEST, signed(asdict(self)).encode())
+
+    def check(self, folder: Path) -> None:
+        """Refuse a directory whose files are not those that the run was begun with.
+
+        Raises
+        ------
+        RunError
+            If one is missing or changed.
+        """
+        for name, expected in self.files.items():
+            if file_sha256(folder / name, MOST_TABLE_FILE_BYTES) != expected:
+                raise RunError(
+                    f"{folder / name} is not as it was when the run began: restore it, or run the "
+                    f"configuration anew into another directory."
+                )
+
+
+def signed(table: Mapping[str, Any]) -> str:
+    """Return a table as JSON with a checksum of its content."""
+    content = {key: value for key, value in table.items() if key != "checksum"}
+    return json.dumps({**content, "checksum": _checksum(content)}, indent=1, allow_nan=False) + "\n"
+
+
+def verified(text: str) -> dict[str, Any] | None:
+    """Return the table of a text that :func:`signed` made, None if it is damaged."""
+    try:
+        table = json.loads(text)
+        told = table.pop("checksum")
+        return table if told == _checksum(table) else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
 
 CONFIG, ROUNDS, CLIENTS = "config.toml", "rounds.jsonl", "clients.csv"
 POPULATION, ABOUT = "population.csv", "run.json"
@@ -42,24 +139,24 @@ FINITE = "finite"
 STOPPED = "stopped"
 """The key of ``run.json`` that tells of a run that ended before its last round."""
 
-DAMAGED_ROUNDS = "rounds.damaged"
+_DAMAGED_ROUNDS = "rounds.damaged"
 """Where damaged lines of ``rounds.jsonl`` are kept that a resumed run has set aside."""
 
-RUN_ID_DIGITS = 16
-UNCHANGING = (CONFIG, POPULATION)
+_RUN_ID_DIGITS = 16
+_UNCHANGING = (CONFIG, POPULATION)
 """What never changes once a run has begun."""
 
 TABLES = (ROUNDS, CLIENTS, POPULATION, LEDGER)
 """The files that grow with the rounds or with the clients."""
 
-MOST_ROUND_DIGITS = 10
+_MOST_ROUND_DIGITS = 10
 """Characters of a line of ``clients.csv`` up to the comma after its round; more are damage."""
 
-CLIENT_COLUMNS = ("round", "client", "accuracy", "loss", "held_out")
+_CLIENT_COLUMNS = ("round", "client", "accuracy", "loss", "held_out")
 
 
 @dataclass
-class RoundLines:
+class _RoundLines:
     """The lines of ``rounds.jsonl``: intact ones with their records, damaged ones, and why.
 
     ``newer`` is the problem with a line that a newer version of FLamma wrote.
@@ -131,7 +228,7 @@ class RunFolder:
         if known is not None and known.files:
             known.check(self.path)
             return
-        Manifest({name: file_sha256(self.path / name) for name in UNCHANGING}).write(self.path)
+        Manifest({name: file_sha256(self.path / name) for name in _UNCHANGING}).write(self.path)
 
     @property
     def run_id(self) -> str:
@@ -139,7 +236,7 @@ class RunFolder:
         with contextlib.suppress(RunError):
             manifest = Manifest.read(self.path)
             if manifest is not None:
-                return manifest.files.get(CONFIG, "")[:RUN_ID_DIGITS]
+                return manifest.files.get(CONFIG, "")[:_RUN_ID_DIGITS]
         return ""
 
     def open_at(self, last_round: int, ledger: LedgerWriter | None = None) -> None:
@@ -157,12 +254,12 @@ class RunFolder:
         try:
             kept = [line for line, record in read.intact if record.round <= last_round]
             if read.damaged:
-                place = self.path / DAMAGED_ROUNDS
+                place = self.path / _DAMAGED_ROUNDS
                 with open(place, "a", encoding="utf-8", opener=_without_waiting) as aside:
                     aside.writelines(f"{line}\n" for line in read.damaged)
                 warnings.warn(
                     f"{len(read.damaged)} damaged lines of {self.path / ROUNDS} were set aside in "
-                    f"{DAMAGED_ROUNDS}",
+                    f"{_DAMAGED_ROUNDS}",
                     stacklevel=2,
                 )
             text = "".join(f"{line}\n" for line in kept)
@@ -221,9 +318,9 @@ class RunFolder:
         read = self.read_lines()
         return [record for _, record in read.intact], read.problems
 
-    def read_lines(self) -> RoundLines:
+    def read_lines(self) -> _RoundLines:
         """Return the lines of ``rounds.jsonl``, intact and damaged ones."""
-        read, own = RoundLines(), self.run_id
+        read, own = _RoundLines(), self.run_id
         *lines, torn = self.text(ROUNDS).split("\n")
         for number, line in enumerate(lines, start=1):
             last = read.intact[-1][1].round if read.intact else 0
@@ -275,10 +372,10 @@ class RunFolder:
 
     def _client_lines(self, last_round: int) -> str:
         text = self.text(CLIENTS)
-        kept = [",".join(CLIENT_COLUMNS) + "\n"]
+        kept = [",".join(_CLIENT_COLUMNS) + "\n"]
         start, end = text.find("\n") + 1, text.rfind("\n") + 1
         while 0 < start < end:  # the lines of one round after the other, not one by one
-            number = text[start : start + MOST_ROUND_DIGITS].partition(",")[0]
+            number = text[start : start + _MOST_ROUND_DIGITS].partition(",")[0]
             stop = text.find("\n", start) + 1
             while stop < end and text.startswith(f"{number},", stop):
                 stop = text.find("\n", stop) + 1
@@ -306,7 +403,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def run_id_of(config: str) -> str:
     """Return what the records of a run with this configuration file are marked with."""
-    return hashlib.sha256(config.encode()).hexdigest()[:RUN_ID_DIGITS]
+    return hashlib.sha256(config.encode()).hexdigest()[:_RUN_ID_DIGITS]
 
 
 def free_folder(parent: Path, name: str) -> Path:
@@ -322,3 +419,138 @@ def _cannot_write(path: Path, error: OSError) -> RunError:
         f"cannot write to {path}: {error.strerror}; what was written before is safe, "
         f"name another --out or make room, then flamma resume."
     )
+
+
+# Which sites a run has and what it waits for: written where its rounds happen, shown elsewhere.
+
+SITES = "sites.json"
+"""The file of a run directory that tells which sites are there at the moment."""
+
+_MOST_STATES_BYTES = 2**20
+_MOST_TOLD_SITES = 5
+"""Sites that a sentence names; of more it tells how many there are."""
+
+
+@dataclass(frozen=True)
+class SiteStates:
+    """The sites of a run at one time.
+
+    Attributes
+    ----------
+    round : int
+        The round that is carried out or waited for; 0 before the first.
+    sites, needed : int
+        How many sites the run has, and how many must be connected for it to go on.
+    missing : mapping
+        Why sites are not there, by name.
+    waiting_since : float
+        Since when the run waits for sites, in seconds of the time of day; 0 if it does not.
+    """
+
+    round: int
+    sites: int
+    needed: int
+    missing: Mapping[str, str] = field(default_factory=dict)
+    waiting_since: float = 0.0
+
+    @classmethod
+    def read(cls, folder: Path) -> SiteStates | None:
+        """Return what a run directory tells; None if it tells nothing, or it cannot be read."""
+        try:
+            return cls.parse(read_text(folder / SITES, _MOST_STATES_BYTES, regular=True))
+        except InputFileError:
+            return None
+
+    @classmethod
+    def parse(cls, text: str) -> SiteStates | None:
+        """Return what the text of such a file tells; None if it cannot be read."""
+        try:
+            table: Any = json.loads(text)
+            missing = {str(name): str(why) for name, why in dict(table["missing"]).items()}
+            number, sites, needed = (int(table[key]) for key in ("round", "sites", "needed"))
+            return cls(number, sites, needed, missing, float(table["waiting_since"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, folder: Path) -> None:
+        """Write it into a run directory."""
+        write_atomically(folder / SITES, json.dumps(asdict(self), indent=1).encode(), durable=False)
+
+    def tells_the_same_as(self, other: SiteStates) -> bool:
+        """Return whether nothing has changed but the round."""
+        own = (self.missing, bool(self.waiting_since))
+        return own == (other.missing, bool(other.waiting_since))
+
+    def sentence(self, reasons: Mapping[str, str] | None = None) -> str:
+        """Return it as one sentence; ``reasons`` is what else is known of sites, by name.
+
+        Examples
+        --------
+        >>> print(SiteStates(4, 3, 2, {"a": "not connected", "b": "refused"}, 1e9).sentence())
+        round 4 waits: 1 of 3 sites is connected, 2 are needed; a: not connected; b: refused
+        >>> print(SiteStates(4, 3, 2, {"a": "not connected"}).sentence({"a": "its clock is wrong"}))
+        round 4 goes on without a: its clock is wrong
+        >>> print(SiteStates(5, 3, 2).sentence())
+        round 5: all 3 sites are connected
+        """
+        number = f"round {self.round}" if self.round else "the run"
+        known = {**self.missing, **{k: v for k, v in (reasons or {}).items() if k in self.missing}}
+        parts = [f"{name}: {why}" for name, why in list(known.items())[:_MOST_TOLD_SITES]]
+        if len(known) > len(parts):
+            parts.append(f"{len(known) - len(parts)} more")
+        told = "; ".join(parts)
+        if self.waiting_since:
+            here = self.sites - len(self.missing)
+            verb = "is" if here == 1 else "are"
+            needs = f"{self.needed} {'is' if self.needed == 1 else 'are'} needed"
+            return f"{number} waits: {here} of {self.sites} sites {verb} connected, {needs}; {told}"
+        if told:
+            return f"{number} goes on without {told}"
+        return f"{number}: all {self.sites} sites are connected"
+
+
+# Following a run that another process writes.
+
+
+class Follower:
+    """Reads the rounds of a run as another process finishes them, each line once.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory; it need not be there yet.
+
+    Notes
+    -----
+    A run that goes on from a checkpoint replaces the file by a shorter one and does some rounds
+    again. What was there at the beginning is not told; what is done again may be told again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path / ROUNDS
+        self._place: tuple[int, int] = (0, 0)
+        self._last = 0
+        for record in self.new():
+            self._last = record.round
+
+    def new(self) -> list[RoundRecord]:
+        """Return the records of the rounds that were finished since this was asked last."""
+        try:
+            with open_regular(self._file, MOST_TABLE_FILE_BYTES) as file:
+                inode = os.fstat(file.fileno()).st_ino
+                known, offset = self._place
+                file.seek(offset if inode == known else 0)
+                content = file.read() or b""
+        except OSError:
+            return []
+        lines, newline, _ = content.rpartition(b"\n")
+        start = offset if inode == known else 0
+        self._place = (inode, start + len(lines) + len(newline))
+        records = []
+        for line in lines.splitlines():
+            with contextlib.suppress(RecordError):  # a line that another version wrote, or damage
+                records.append(RoundRecord.from_json(line))
+        fresh = records if inode == known else [r for r in records if r.round > self._last]
+        if records:
+            self._last = records[-1].round
+        return fresh

@@ -4,25 +4,118 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
-from flamma.errors import ConfigError, FlammaError, RunError
+from flamma.clients.truth import NOTES
+from flamma.errors import ConfigError, DivergedError, EmptyRunError, FlammaError, RunError
+from flamma.experiments.callbacks import Callbacks
+from flamma.experiments.checkpoint import CHECKPOINT_FOLDER
 from flamma.experiments.config import Config
-from flamma.experiments.folder import CONFIG, RunFolder, free_folder
-from flamma.experiments.job_worker import RunJob, begin_worker, do_in_worker, do_job
-from flamma.experiments.own import NOTHING_OWN, OwnParts
-from flamma.experiments.own_data import check_same_data
-from flamma.experiments.run_object import Run
-from flamma.options import convert
+from flamma.experiments.folder import CONFIG, POPULATION, RunFolder, free_folder
+from flamma.experiments.result import Run
+from flamma.experiments.run import go_on, run_config
+from flamma.experiments.user_objects import NOTHING_OWN, OwnParts, check_same_data
+from flamma.processes import exit_with_parent
+from flamma.records import RoundRecord
+from flamma.registry import convert
+
+# One of many runs, in a process of its own or in this one.
+
+
+@dataclass(frozen=True)
+class RunJob:
+    """One of many runs.
+
+    Attributes
+    ----------
+    folder : Path
+        Its directory, under the one of all runs.
+    config : Config
+        What to run.
+    label : str
+        What people are told that it is.
+    population : str
+        The text of the ``population.csv`` that it has to go by, if not by one of its own.
+    is_kept_small : bool
+        Whether checkpoints and clients' notes are removed at its end.
+    """
+
+    folder: Path
+    config: Config
+    label: str
+    population: str = ""
+    is_kept_small: bool = False
+
+
+_events: Any = None
+_own = NOTHING_OWN
+
+
+def begin_worker(events: Any, own: OwnParts) -> None:
+    """Set up a worker process: keep the queue of events and what is given, end with the parent."""
+    global _events, _own
+    from flamma.simulation.executor import stay_on_one_thread
+
+    stay_on_one_thread()
+    _events, _own = events, own
+    exit_with_parent(os.getppid())
+
+
+def do_in_worker(index: int, job: RunJob, path: Path, data_dir: Path | None) -> None:
+    """Do a run in a worker process, which tells the one that started it of every round."""
+    _do_job(job, path, data_dir, _own, lambda number: _events.put((index, number)))
+
+
+def _do_job(
+    job: RunJob,
+    path: Path,
+    data_dir: Path | None,
+    own: OwnParts,
+    tell: Callable[[int], None],
+) -> None:
+    """Begin a run or go on with it, to its end; ``tell`` is called with every finished round."""
+
+    def on_round(record: RoundRecord) -> None:
+        tell(record.round)
+
+    tell(0)
+    try:
+        if job.population and not (path / CONFIG).exists():
+            _hand_over(path, job)
+        if (path / CONFIG).exists():
+            go_on(path, own, Callbacks((), on_round), data_dir)
+        else:
+            run_config(job.config, path, own, on_round=on_round, data_dir=data_dir)
+    except (DivergedError, EmptyRunError) as error:  # what is compared includes how it ends
+        warnings.warn(f"{path}: {error}", stacklevel=2)
+    except FlammaError as error:
+        raise RunError(f"{path}: {error}") from None
+    with suppress(OSError):
+        (path / ".lock").unlink()
+    if job.is_kept_small:
+        for name in (CHECKPOINT_FOLDER, NOTES):
+            shutil.rmtree(path / name, ignore_errors=True)
+
+
+def _hand_over(path: Path, job: RunJob) -> None:
+    """Begin a run with a given population: a run that goes on keeps the one it finds."""
+    folder = RunFolder(path)
+    folder.lock()
+    try:
+        folder.write(POPULATION, job.population)
+        folder.write(CONFIG, job.config.as_toml())  # last, for it makes the directory a run
+    finally:
+        folder.close()
 
 
 @dataclass(frozen=True)
@@ -135,7 +228,7 @@ class _Jobs:
         self.tally.tell("starting")
         for index, job in enumerate(self.todo):
             heard = partial(self.tally.hear, index)
-            do_job(job, self.folder / job.folder, self.data_dir, self.own, heard)
+            _do_job(job, self.folder / job.folder, self.data_dir, self.own, heard)
         return {}
 
     def run(self, workers: int) -> dict[str, str]:

@@ -11,27 +11,34 @@ from __future__ import annotations
 import csv
 import hashlib
 import math
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO
 
 from flamma.errors import ConfigError, RunError
-from flamma.names import printable, quoted
+from flamma.experiments.population import read_names
+from flamma.io import printable, quoted, write_atomically
 from flamma.records import RoundRecord
 
+if TYPE_CHECKING:
+    from flamma.experiments.folder import RunFolder
+
+
 LEDGER = "ledger.csv"
-LEDGER_HASH_DIGITS = 16
-MOST_CURRENCY = 20
+_LEDGER_HASH_DIGITS = 16
+_MOST_CURRENCY = 20
 """The most characters of the name of a currency."""
 
-MOST_PAYMENT_REASON = 200
+_MOST_PAYMENT_REASON = 200
 """The most characters of what is said about a payment."""
 
-FIRST_LINE = 2
+_FIRST_LINE = 2
 """The number of the first line after the header, as editors count."""
 
-LARGEST_ROUND_DIGITS = 10
+_LARGEST_ROUND_DIGITS = 10
 """Digits of a round; more are damage."""
 
 FLAGGED = "flagged: "
@@ -58,7 +65,7 @@ class LedgerConfig:
     budget: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.currency.strip() or self.currency != printable(self.currency, MOST_CURRENCY):
+        if not self.currency.strip() or self.currency != printable(self.currency, _MOST_CURRENCY):
             raise ConfigError(
                 f"ledger.currency must be a short word such as EUR, not {quoted(self.currency)}."
             )
@@ -218,7 +225,7 @@ def check_ledger(
     expected: deque[str] = deque()
     kept: list[str] = []
     before, current = writer.last_hash, 0
-    for number, row in enumerate(rows[1:], start=FIRST_LINE):
+    for number, row in enumerate(rows[1:], start=_FIRST_LINE):
         content, _, own_hash = row.rpartition(",")
         told, follows = _round_of(row), own_hash == _digest(before + content)
         settled = not expected and not waiting
@@ -242,7 +249,7 @@ def check_ledger(
         before, current = own_hash, told
     if expected or waiting:
         missing = current if expected else waiting[0].round
-        _refuse(where, len(kept) + FIRST_LINE, f"a payment of round {missing} is missing")
+        _refuse(where, len(kept) + _FIRST_LINE, f"a payment of round {missing} is missing")
     if torn and ended:
         _refuse(where, len(rows) + 1, "it is cut off")
     return kept
@@ -269,21 +276,137 @@ def _reason(record: RoundRecord, client: int) -> str:
         parts.append(f"failed: {record.failed[client]}")
     elif client in record.abstained:
         parts.append("abstained")
-    return printable("; ".join(parts), MOST_PAYMENT_REASON)
+    return printable("; ".join(parts), _MOST_PAYMENT_REASON)
 
 
 def _cell(text: str) -> str:
     """Return a text as a cell of a CSV file, on one line."""
-    plain = printable(text, MOST_PAYMENT_REASON)
+    plain = printable(text, _MOST_PAYMENT_REASON)
     quote = '"'
     return f"{quote}{plain.replace(quote, 2 * quote)}{quote}" if set(plain) & {",", '"'} else plain
 
 
 def _round_of(row: str) -> int:
     """Return the round that a line begins with, -1 if it begins with none."""
-    digits = row[:LARGEST_ROUND_DIGITS].partition(",")[0]
+    digits = row[:_LARGEST_ROUND_DIGITS].partition(",")[0]
     return int(digits) if digits.isascii() and digits.isdigit() else -1
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:LEDGER_HASH_DIGITS]
+    return hashlib.sha256(text.encode()).hexdigest()[:_LEDGER_HASH_DIGITS]
+
+
+# The file of a ledger: appended to while a run goes on, cut back when it resumes, and read.
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    """A ledger that was read and found intact.
+
+    Attributes
+    ----------
+    config : LedgerConfig
+        Its currency and budget.
+    lines : tuple of LedgerLine
+        All payments, in order.
+    last_hash : str
+        The hash of the last line, which stands for all of them; whoever has kept it can tell
+        later whether a ledger is still the same.
+    """
+
+    config: LedgerConfig
+    lines: tuple[LedgerLine, ...]
+    last_hash: str
+
+
+class LedgerFile:
+    """The ledger of a run that goes on; the file is there from the first payment on."""
+
+    def __init__(self, path: Path, writer: LedgerWriter) -> None:
+        self.path = path
+        self.writer = writer
+        self._file: TextIO | None = None
+
+    def open_at(self, text: str, records: Sequence[RoundRecord], last_round: int) -> None:
+        """Cut the file back to a round, of which ``text`` is the content.
+
+        A run that was begun before there were ledgers gets its earlier lines from its records.
+
+        Raises
+        ------
+        RunError
+            If a line up to that round is not as it was written.
+        """
+        earlier = [record for record in records if record.round <= last_round]
+        if last_round < 1:
+            rows = []
+        elif text:
+            where = str(self.path)
+            rows = check_ledger(text, self.writer, earlier, last_round, ended=False, where=where)
+        else:
+            rows = [row for record in earlier for row in self.writer.lines(record)]
+        if rows:
+            self._write(rows)
+        else:
+            self.path.unlink(missing_ok=True)
+
+    def append(self, record: RoundRecord) -> None:
+        """Add the payments of a round."""
+        rows = self.writer.lines(record)
+        if rows and self._file is None:
+            self._write([])
+        if rows and self._file is not None:
+            self._file.write("".join(f"{row}\n" for row in rows))
+            self._file.flush()
+
+    def sync(self) -> None:
+        """Make what was appended survive a power failure."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+    def _write(self, rows: Sequence[str]) -> None:
+        text = "".join(f"{row}\n" for row in (LEDGER_HEADER, *rows))
+        write_atomically(self.path, text.encode())
+        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
+
+
+def ledger_writer(config: LedgerConfig, run_id: str, population: str) -> LedgerWriter:
+    """Return the writer of a run's ledger, given the text of its ``population.csv``."""
+    try:
+        names = read_names(population)
+    except (IndexError, csv.Error):  # a damaged file, which the manifest tells of
+        names = ()
+    return LedgerWriter(config, run_id, names)
+
+
+def read_ledger(
+    folder: RunFolder,
+    config: LedgerConfig,
+    population: str,
+    records: Sequence[RoundRecord],
+    *,
+    ended: bool,
+) -> Ledger | None:
+    """Return the ledger of a run, None if it has none.
+
+    The records are to be read before the ledger: a run that goes on writes payments first.
+
+    Raises
+    ------
+    RunError
+        If a line is not as it was written; the first one is named.
+    """
+    if not (folder.path / LEDGER).exists():
+        return None
+    writer = ledger_writer(config, folder.run_id, population)
+    last_round = records[-1].round if records else 0
+    where = str(folder.path / LEDGER)
+    text = folder.text(LEDGER)
+    rows = check_ledger(text, writer, records, last_round, ended=ended, where=where)
+    return Ledger(config, tuple(parse_lines(rows)), writer.last_hash)

@@ -8,25 +8,23 @@ from typing import Any
 
 from flamma.aggregators import AGGREGATORS
 from flamma.clients.behaviours import BEHAVIOURS
-from flamma.clients.costs import COSTS
-from flamma.clients.speeds import SPEEDS
+from flamma.clients.costs import COSTS, SPEEDS
 from flamma.contributions import CONTRIBUTIONS
 from flamma.data.datasets import DATASETS
 from flamma.data.splits import SPLITS
 from flamma.errors import FlammaError
-from flamma.experiments.callbacks import CALLBACKS, TRACKERS
+from flamma.experiments.callbacks import CALLBACKS
 from flamma.experiments.engine import ENGINES
+from flamma.experiments.trackers import TRACKERS
 from flamma.extras import extra_of, install_command, is_installed
 from flamma.metrics import METRICS
-from flamma.models.registry import MODELS
-from flamma.options import Option, describe_type, options_of, toml_value
-from flamma.registry import Choice, Registry
+from flamma.models import MODELS
+from flamma.registry import Choice, Option, Registry, describe_type, options_of, toml_value
 from flamma.strategies import FAMILIES, STRATEGIES, in_family
 from flamma.tasks import TASKS
 from flamma.training.augmentations import AUGMENTATIONS
-from flamma.training.choose import TRAINERS
-from flamma.training.optimisers import OPTIMISERS
-from flamma.training.schedules import SCHEDULES
+from flamma.training.config import TRAINERS
+from flamma.training.optimisers import OPTIMISERS, SCHEDULES
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from flamma.types import Floats, Ints
 CLIENTS_AT_ONCE = 50_000
 """Lines that are read or written at a time."""
 
-NAME_COLUMN = "name"
-MOST_COUNT = 2**53
+_NAME_COLUMN = "name"
+_MOST_COUNT = 2**53
 """A number of samples from here on is taken for damage."""
 
 
@@ -31,10 +31,10 @@ def read_columns(text: str) -> dict[str, Floats]:
     array([12.,  7.])
     """
     columns, body = _parts(text)
-    wanted = [k for k, column in enumerate(columns) if column != NAME_COLUMN]
+    wanted = [k for k, column in enumerate(columns) if column != _NAME_COLUMN]
     if not body.strip():
         return {columns[k]: np.zeros(0) for k in wanted}
-    if NAME_COLUMN in columns:  # a name may have quoted commas, which only csv reads
+    if _NAME_COLUMN in columns:  # a name may have quoted commas, which only csv reads
         rows = list(csv.reader(io.StringIO(body)))
         if any(len(row) != len(columns) for row in rows):
             raise ValueError("a line has another number of cells")
@@ -49,9 +49,9 @@ def read_columns(text: str) -> dict[str, Floats]:
 def read_names(text: str) -> tuple[str, ...]:
     """Return the clients' names, empty where they have none."""
     columns, body = _parts(text)
-    if NAME_COLUMN not in columns:
+    if _NAME_COLUMN not in columns:
         return ()
-    place = columns.index(NAME_COLUMN)
+    place = columns.index(_NAME_COLUMN)
     return tuple(row[place] for row in csv.reader(io.StringIO(body)))
 
 
@@ -75,7 +75,7 @@ def whole(column: Floats) -> Ints:
     ValueError
         If one of them is not a number, or too large to be a count.
     """
-    if not (np.abs(column) < MOST_COUNT).all():  # false for NaN
+    if not (np.abs(column) < _MOST_COUNT).all():  # false for NaN
         raise ValueError("a count is not a number, or too large")
     return column.astype(np.int64)
 

@@ -22,10 +22,10 @@ from flamma.types import Population
 if TYPE_CHECKING:
     from flamma.experiments.config import Config
 
-NOISE_BITS = 128
+_NOISE_BITS = 128
 """Bits of a secret seed."""
 
-UNRECORDED_ROUNDS = 2
+_UNRECORDED_ROUNDS = 2
 """Rounds whose models may have been sent out before an interruption, and were not recorded."""
 
 REPEATED = "private_releases_repeated"
@@ -111,7 +111,7 @@ def private_rounds(
     repeated = _repeated(folder, undone) if secret else 0
     return PrivateRounds(
         privacy,
-        secrets.randbits(NOISE_BITS) if secret else config.seed,
+        secrets.randbits(_NOISE_BITS) if secret else config.seed,
         partial(epsilon_spent, privacy.noise_multiplier, delta=privacy.delta),
         -first.round + repeated,
     )
@@ -122,6 +122,6 @@ def _repeated(folder: RunFolder, undone: int | None) -> int:
     before = folder.read_json(ABOUT).get(REPEATED, 0)
     if undone is None:
         return int(before)
-    repeated = int(before) + undone + UNRECORDED_ROUNDS
+    repeated = int(before) + undone + _UNRECORDED_ROUNDS
     folder.write_about(**{REPEATED: repeated})
     return repeated

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from flamma.experiments.jobs import Progress
     from flamma.records import RoundRecord
 
-BAR_CELLS = 24
-LIVE_LINE = ("flamma.cli.live", "LiveLine")
+_BAR_CELLS = 24
+_LIVE_LINE = ("flamma.cli.console", "LiveLine")
 """What keeps a line of a terminal up to date; a room above, so it is loaded by name."""
 
 
@@ -53,7 +53,7 @@ class ProgressBar:
         self.line: Any = None
         if not shown:
             return
-        module, name = LIVE_LINE
+        module, name = _LIVE_LINE
         self.line = getattr(import_module(module), name)()
         if in_notebook():
             display = import_module("IPython.display").display
@@ -78,8 +78,8 @@ class ProgressBar:
         if self.handle is not None:
             self.handle.update(NotebookHtml(self._html(done, note)))
         else:
-            full = round(BAR_CELLS * done / max(1, self.total))
-            bar = f"[{'#' * full}{'.' * (BAR_CELLS - full)}]"
+            full = round(_BAR_CELLS * done / max(1, self.total))
+            bar = f"[{'#' * full}{'.' * (_BAR_CELLS - full)}]"
             text = f"{bar} {done}/{self.total} {self.unit}  {note}"
             width = shutil.get_terminal_size().columns - 1
             self.line.show(text[:width] if self.line.live else text, force=done == self.total)

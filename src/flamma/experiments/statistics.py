@@ -4,11 +4,10 @@ Seeds are paired: a seed decides the split and the first weights, and all strate
 same ones. Settings are what varies independently, so tests are over settings: each has one value
 for a strategy, the mean over seeds, and one difference of two strategies, the mean of the paired
 differences. Within a setting a strategy wins or loses where the difference is clear
-(:mod:`flamma.experiments.best`); else it is a tie. Over settings there are a sign test, Wilcoxon's
-signed-rank test with Holm's correction, a bootstrap interval of the mean difference (settings are
-drawn, then seeds within each), and mean ranks with Friedman's test and Nemenyi's critical
-difference (J. Demšar: Statistical comparisons of classifiers over multiple data sets, JMLR 7,
-2006).
+(:func:`best_of`); else it is a tie. Over settings there are a sign test, Wilcoxon's signed-rank
+test with Holm's correction, a bootstrap interval of the mean difference (settings are drawn, then
+seeds within each), and mean ranks with Friedman's test and Nemenyi's critical difference (J.
+Demšar: Statistical comparisons of classifiers over multiple data sets, JMLR 7, 2006).
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flamma.experiments.best import CONFIDENCE, ROUNDING_DIFFERENCE, paired_difference
 from flamma.metrics import METRICS
 from flamma.numerics import total, totals
 from flamma.seeding import stream
@@ -28,17 +26,110 @@ from flamma.strategies import competes
 from flamma.types import Floats
 
 if TYPE_CHECKING:
-    from flamma.experiments.table import Row
+    from flamma.experiments.comparison import Row
 
-FEWEST_SETTINGS = 5
+
+# Significance of the best strategy: the definition that all tables and pages share.
+#
+# All strategies run on the same seeds, and a seed decides the split and the first weights, so
+# they are compared seed by seed. The strategy with the best mean leads. Another one is as good as
+# the leader where the mean of the paired differences lies within its 95% confidence interval of 0
+# (Student's t). With a single seed nothing can be tested.
+
+CONFIDENCE = 0.95
+_ROUNDING_DIFFERENCE = 1e-12
+"""Differences up to this size are rounding."""
+
+
+@dataclass(frozen=True)
+class _PairedDifference:
+    """The mean of paired differences, and half the width of its confidence interval."""
+
+    mean: float
+    half_width: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves out 0, and the difference is more than rounding."""
+        return abs(self.mean) > max(self.half_width, _ROUNDING_DIFFERENCE)
+
+
+def paired_difference(first: Sequence[float], second: Sequence[float]) -> _PairedDifference:
+    """Return how much larger the first values are than the second, seed by seed.
+
+    Examples
+    --------
+    >>> paired_difference([90.0, 91.0, 92.0], [80.0, 81.5, 81.5]).clear
+    True
+    >>> paired_difference([90.0], [80.0]).clear
+    False
+    """
+    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    count = differences.size
+    mean = total(differences) / count
+    if count < 2:
+        return _PairedDifference(mean, float("inf"))
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2))
+    error = math.sqrt(total(np.square(differences - mean)) / (count - 1) / count)
+    return _PairedDifference(mean, quantile * error)
+
+
+def explain_marks(best: str, tied: str) -> str:
+    """Return what the marks of a table mean; the leader of several is marked as the others are.
+
+    Examples
+    --------
+    >>> print(explain_marks("*", "*"))
+    * best, or not significantly different from the best (paired over seeds, 95%).
+    >>> print(explain_marks("Bold", "Italics"))
+    Bold: significantly better than all others (paired over seeds, 95%). Italics: the best and all \
+that are not significantly different from it.
+    """
+    how = f"(paired over seeds, {CONFIDENCE:.0%})"
+    if best == tied:
+        return f"{best} best, or not significantly different from the best {how}."
+    return (
+        f"{best}: significantly better than all others {how}. {tied}: the best and all that are "
+        f"not significantly different from it."
+    )
+
+
+def best_of(values: dict[str, dict[int, float]], sign: int) -> tuple[str, ...]:
+    """Return the leader, then those not clearly worse; empty if there are too few seeds.
+
+    Parameters
+    ----------
+    values : dict of str to dict of int to float
+        Of every strategy, the value on each seed. Those that share fewer than two seeds with the
+        leader count as not different.
+    sign : {1, -1}
+        Whether larger or smaller values are better.
+    """
+    usable = {name: own for name, own in values.items() if len(own) > 1}
+    if len(usable) < 2 or len(usable) < len(values):
+        return ()
+    means = {name: sign * total(list(own.values())) / len(own) for name, own in usable.items()}
+    leader = max(means, key=means.__getitem__)
+    tied = []
+    for name, own in usable.items():
+        seeds = sorted(own.keys() & usable[leader].keys())
+        pairs = [own[s] for s in seeds], [usable[leader][s] for s in seeds]
+        if name != leader and (not seeds or not paired_difference(*pairs).clear):
+            tied.append(name)
+    return (leader, *tied)
+
+
+_FEWEST_SETTINGS = 5
 """Over fewer settings than this nothing can be told."""
-RESAMPLES = 2000
+_RESAMPLES = 2000
 REFERENCE = "fedavg"
 RANKED_METRICS = ("accuracy", "accuracy_variance")
 
 DataPlace = tuple[str, str]
 """A dataset, or a setting, with its split."""
-SeedValues = Mapping[DataPlace, Mapping[int, float]]
+_SeedValues = Mapping[DataPlace, Mapping[int, float]]
 """The values of a strategy by setting and seed."""
 
 
@@ -119,7 +210,7 @@ def across_settings(
             own = dict(zip(row.seeds, row.values[metric], strict=True))
             by_seed[row.strategy][row.dataset, row.split] = own
     whole = {name: own for name, own in by_seed.items() if len(own) == len(places)}
-    if len(places) < FEWEST_SETTINGS or len(whole) < 2:
+    if len(places) < _FEWEST_SETTINGS or len(whole) < 2:
         return None
     means = {name: _means(own, places) for name, own in whole.items()}
     ranks = mean_ranks(means, sign)
@@ -160,7 +251,7 @@ def relative_to(
     return found
 
 
-def _means(values: SeedValues, places: Sequence[DataPlace]) -> Floats:
+def _means(values: _SeedValues, places: Sequence[DataPlace]) -> Floats:
     return np.array([total(list(values[p].values())) / len(values[p]) for p in places])
 
 
@@ -174,7 +265,7 @@ def mean_ranks(values: Mapping[str, Floats], sign: int) -> dict[str, float]:
     """
     from scipy.stats import rankdata
 
-    table = np.round(np.stack(list(values.values())) / ROUNDING_DIFFERENCE) * ROUNDING_DIFFERENCE
+    table = np.round(np.stack(list(values.values())) / _ROUNDING_DIFFERENCE) * _ROUNDING_DIFFERENCE
     ranks = totals(rankdata(-sign * table, axis=0)) / table.shape[1]
     found = dict(zip(values, ranks.tolist(), strict=True))
     return dict(sorted(found.items(), key=lambda own: own[1]))
@@ -204,7 +295,7 @@ def critical_difference(strategies: int, settings: int) -> float:
     return quantile * math.sqrt(strategies * (strategies + 1) / (6 * settings))
 
 
-def _against(name: str, own: SeedValues, other: SeedValues, sign: int) -> AgainstReference:
+def _against(name: str, own: _SeedValues, other: _SeedValues, sign: int) -> AgainstReference:
     paired = []
     for place, values in own.items():
         shared = sorted(values.keys() & other[place].keys())
@@ -223,7 +314,7 @@ def _against(name: str, own: SeedValues, other: SeedValues, sign: int) -> Agains
         outcomes.count(1),
         outcomes.count(0),
         outcomes.count(-1),
-        int(np.count_nonzero(sign * means > ROUNDING_DIFFERENCE)),
+        int(np.count_nonzero(sign * means > _ROUNDING_DIFFERENCE)),
         sign_test(means),
         signed_rank_test(means),
         1.0,
@@ -240,7 +331,7 @@ def sign_test(differences: Floats) -> float:
     """
     from scipy.stats import binomtest
 
-    known = differences[np.abs(differences) > ROUNDING_DIFFERENCE]
+    known = differences[np.abs(differences) > _ROUNDING_DIFFERENCE]
     if not known.size:
         return 1.0
     return float(binomtest(int(np.count_nonzero(known > 0)), known.size).pvalue)
@@ -250,7 +341,7 @@ def signed_rank_test(differences: Floats) -> float:
     """Return the two-sided p-value of Wilcoxon's test; differences of 0 are left out."""
     from scipy.stats import wilcoxon
 
-    known = differences[np.abs(differences) > ROUNDING_DIFFERENCE]
+    known = differences[np.abs(differences) > _ROUNDING_DIFFERENCE]
     return 1.0 if not known.size else float(wilcoxon(known).pvalue)
 
 
@@ -260,8 +351,8 @@ def bootstrap_interval(differences: Sequence[Floats]) -> tuple[float, float]:
     Settings are drawn with replacement, and within each its seeds.
     """
     rng = stream(0, "bootstrap")
-    chosen = rng.integers(len(differences), size=(RESAMPLES, len(differences)))
-    sums = np.zeros(RESAMPLES)
+    chosen = rng.integers(len(differences), size=(_RESAMPLES, len(differences)))
+    sums = np.zeros(_RESAMPLES)
     for column in chosen.T:
         for setting in np.unique(column).tolist():
             drawn = np.flatnonzero(column == setting)

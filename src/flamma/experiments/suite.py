@@ -3,40 +3,176 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from flamma.data.build import DEFAULT_SPLIT
+from flamma.data.federated import FederatedData
 from flamma.errors import ConfigError
-from flamma.experiments.config import Config, make_config, read_config, with_settings
-from flamma.experiments.layers import (
+from flamma.experiments.config import (
+    DEFAULT_ORIGIN,
     FLAG_ORIGIN,
+    OF_OWN_DATA,
     OVERRIDE_ORIGIN,
+    OWN,
     SETTING_ORIGIN,
     SUITE_ORIGIN,
+    Config,
+    ConfigTables,
+    DataConfig,
     Layer,
     TracedSetting,
     dotted_settings,
+    make_config,
     merged,
+    read_config,
     spelled_out,
+    title_of,
     trace,
     under_flags,
+    with_dataset_defaults,
+    with_settings,
 )
-from flamma.experiments.suite_files import suite_file
-from flamma.experiments.suite_files import suite_names as suite_names
-from flamma.experiments.suite_parts import (
-    check_tables,
-    chosen_settings,
-    names_in,
-    put_over,
-    setting_places,
-)
-from flamma.experiments.suite_parts import variants as variants
-from flamma.names import check_folder_name, quoted, unknown
-from flamma.options import convert, from_table, to_toml
-from flamma.strategies import STRATEGIES, strategies_named, unknown_strategy
+from flamma.experiments.user_objects import NOTHING_OWN, OwnParts, gathered_for
+from flamma.io import check_folder_name, parse_toml, quoted, read_text, unknown
+from flamma.registry import convert, from_table, to_toml, toml_value
+from flamma.strategies import FAMILIES, STRATEGIES, family_of, strategies_named, unknown_strategy
+
+if TYPE_CHECKING:
+    from flamma.data.own import GatheredSamples
+    from flamma.experiments.comparison import Comparison
+
+
+# Parts of a suite: its settings, and what its overrides may be for.
+
+Settings = Mapping[str, Any]
+"""What differs in each setting, by its name."""
+
+
+def _check_tables(given: Mapping[str, Any], what: str) -> None:
+    """Refuse what must be tables and is not."""
+    for name, table in given.items():
+        if not isinstance(table, Mapping):
+            raise ConfigError(f"suite.{what}.{name} must be a table, not {quoted(table)}.")
+
+
+def data_of(run: Mapping[str, Any], setting: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the dataset and the split of a setting.
+
+    Examples
+    --------
+    >>> data_of({"data": {"split": "iid"}}, {"data": {"dataset": "mnist"}})
+    ('mnist', 'iid')
+    """
+    tables = with_settings(spelled_out(run), dotted_settings(spelled_out(setting)))
+    data = with_dataset_defaults(tables).get("data", {})
+    split = data.get("split", DEFAULT_SPLIT.name)
+    return str(data.get("dataset", DataConfig.dataset)), str(split)
+
+
+def _setting_places(run: Mapping[str, Any], settings: Settings) -> tuple[tuple[str, str], ...]:
+    """Return the settings, each with the name of its split."""
+    return tuple((name, data_of(run, table)[1]) for name, table in settings.items())
+
+
+def chosen_settings(
+    run: Mapping[str, Any],
+    settings: Settings,
+    names: Sequence[str] | None,
+    splits: Sequence[str] | None,
+) -> dict[str, Any]:
+    """Return the settings of these names or datasets, and of these splits; all if none is given.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such setting or dataset, or nothing is left.
+    """
+    data = {name: data_of(run, table) for name, table in settings.items()}
+    known = dict.fromkeys([*settings, *(dataset for dataset, _ in data.values())])
+    for name in names or ():
+        if name not in known:
+            raise ConfigError(unknown("setting", name, list(known)))
+    kept = {
+        name: table
+        for name, table in settings.items()
+        if (not names or name in names or data[name][0] in names)
+        and (not splits or data[name][1] in splits)
+    }
+    if not kept:
+        raise ConfigError("no setting of the suite has these data and this split.")
+    return kept
+
+
+def put_over(base: Settings, own: Settings) -> dict[str, Any]:
+    """Return named tables with others put over those of the same name."""
+    found = dict(base)
+    for name, table in own.items():
+        found[name] = with_settings(found.get(name, {}), dotted_settings(table))
+    return found
+
+
+def _names_in(
+    datasets: Sequence[str], splits: Sequence[str], strategies: Sequence[str]
+) -> list[str]:
+    """Return what overrides may be for, the more special later."""
+    pairs = [(datasets, splits), (datasets, strategies), (datasets, splits, strategies)]
+    special = ("/".join(parts) for kinds in pairs for parts in product(*kinds))
+    return [*datasets, *splits, *strategies, *special]
+
+
+def variants(overrides: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels that overrides make variants, each with the strategy behind it.
+
+    Examples
+    --------
+    >>> variants({"late": {"strategy": {"name": "flamma", "decay_start": 0.6}}, "qffl": {}})
+    {'late': 'flamma'}
+    """
+    found = {}
+    for name, over in overrides.items():
+        options = dotted_settings(over) if isinstance(over, Mapping) else {}
+        behind = options.get("strategy.name", options.get("strategy"))
+        if behind is not None:
+            found[name.rpartition("/")[2]] = str(behind)
+    return found
+
+
+# The suites that come with the package, by name.
+
+
+def suite_names() -> list[str]:
+    """Return the names of the suites that come with the package."""
+    folder = files("flamma.experiments") / "suites"
+    return sorted(
+        p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")
+    )
+
+
+def _suite_file(source: str | Path) -> Path:
+    """Return the file of a suite: one of ours by name, or the path itself.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither; the nearest name is told.
+    """
+    if source in suite_names():
+        return Path(str(files("flamma.experiments") / "suites" / f"{source}.toml"))
+    if not os.path.exists(source) and not str(source).endswith(".toml"):
+        raise ConfigError(unknown("suite", str(source), suite_names()))
+    return Path(source)
+
+
+def suite_text(source: str | Path) -> str:
+    """Return a suite as it is written."""
+    return read_text(_suite_file(source))
+
 
 KINDS = ("datasets", "splits", "strategies")
 PLACES = ("datasets", "splits", "pairs")
@@ -134,15 +270,15 @@ class Suite:
         check_folder_name(self.name, "the name of a suite")
         if not self.compared_pairs():
             raise ConfigError("none of the pairs of a suite is of its datasets and splits.")
-        known = names_in(self.datasets, self.splits, self.strategies)
+        known = _names_in(self.datasets, self.splits, self.strategies)
         for name in self.overrides:
             if name not in known:
                 raise ConfigError(unknown("name in overrides", name, known))
 
     def _place_settings(self) -> None:
         """Let settings take the places of datasets, each with its own split."""
-        check_tables(self.settings, "settings")
-        places = setting_places(self.run, self.settings)
+        _check_tables(self.settings, "settings")
+        places = _setting_places(self.run, self.settings)
         object.__setattr__(self, "pairs", places)
         for kind, names in zip(KINDS, zip(*places, strict=True), strict=False):
             object.__setattr__(self, kind, tuple(dict.fromkeys(names)))
@@ -190,7 +326,7 @@ class Suite:
         )
         overrides = [
             Layer(OVERRIDE_ORIGIN, dotted_settings(spelled_out(self.overrides[name])), name)
-            for name in names_in([dataset], [split], [strategy])
+            for name in _names_in([dataset], [split], [strategy])
             if name in self.overrides
         ]
         kept = [under_flags(layer, dotted_settings(self.flags)) for layer in settings + overrides]
@@ -234,7 +370,7 @@ def read_suite(source: str | Path | Mapping[str, Any] | None = None) -> Suite:
             f"suite must be a suite, tables, a name or the path of a TOML file, not "
             f"{quoted(source)}."
         )
-    path = suite_file(source)
+    path = _suite_file(source)
     return _built(read_config(path), path.parent, (path,))
 
 
@@ -258,7 +394,7 @@ def narrowed(
         wanted = chosen.pop("datasets", None), chosen.pop("splits", None)
         suite = _of_settings(suite, chosen_settings(suite.run, suite.settings, *wanted))
     left = {kind: chosen.get(kind, getattr(suite, kind)) for kind in KINDS}
-    names = names_in(left["datasets"], left["splits"], left["strategies"])
+    names = _names_in(left["datasets"], left["splits"], left["strategies"])
     return replace(
         suite,
         seeds=suite.seeds if seeds is None else int(seeds),
@@ -275,7 +411,7 @@ def _built(tables: Mapping[str, Any], beside: Path, within: tuple[Path, ...] = (
     only = None if named is None or isinstance(named, Mapping) else named
     left_out = ("extends",) if only is None else ("extends", "settings")
     own = from_table(Suite, {k: v for k, v in tables.items() if k not in left_out}, "suite.")
-    check_tables(own.get("overrides", {}), "overrides")
+    _check_tables(own.get("overrides", {}), "overrides")
     if "settings" in own and (both := [kind for kind in PLACES if kind in own]):
         raise ConfigError(f"a suite has settings or {both[0]}, not both: leave one of them out.")
     for kind, names in zip(KINDS, zip(*own.get("pairs", ()), strict=True), strict=False):
@@ -296,7 +432,7 @@ def _built(tables: Mapping[str, Any], beside: Path, within: tuple[Path, ...] = (
 def _extended(given: Any, beside: Path, within: tuple[Path, ...]) -> Suite:
     """Return the suite that another one names, which may extend others but not itself."""
     named = convert(given, str, "suite.extends")
-    path = suite_file(named if named in suite_names() else beside / named)
+    path = _suite_file(named if named in suite_names() else beside / named)
     if path in within:
         raise ConfigError(f"the suite {named} extends itself: take out one `extends`.")
     return _built(read_config(path), path.parent, (*within, path))
@@ -317,7 +453,239 @@ def _put_over(extended: Suite, own: dict[str, Any], only: Any) -> Suite:
 
 def _of_settings(suite: Suite, settings: Mapping[str, Any]) -> Suite:
     """Return a suite with these settings, and of its overrides those of what is still in it."""
-    names, splits = zip(*setting_places(suite.run, settings), strict=True)
-    known = names_in(names, splits, suite.strategies)
+    names, splits = zip(*_setting_places(suite.run, settings), strict=True)
+    known = _names_in(names, splits, suite.strategies)
     kept = {name: over for name, over in suite.overrides.items() if name in known}
     return replace(suite, settings=settings, overrides=kept)
+
+
+# What a suite would run, and where every setting of it comes from, for people and programs.
+
+_CHOSEN = ("data.dataset", "data.split", "strategy.name", "seed")
+"""What tells one cell from another, and is not a setting that all may share."""
+
+_MOST_NOTED = 40
+"""Overrides that are told under a table, at most."""
+
+
+def suite_as_json(suite: Suite) -> dict[str, Any]:
+    """Return what would run: for each dataset, split and strategy all settings and their origins.
+
+    Seeds share their settings but for the seed itself.
+    """
+    return {
+        "name": suite.name,
+        "seeds": list(suite.all_seeds()),
+        "runs": len(suite.cells()),
+        "cells": [
+            {
+                "dataset": cell.dataset,
+                "split": cell.split,
+                "strategy": cell.strategy,
+                "settings": [s.as_json() for s in suite.traced(cell) if s.name != "seed"],
+            }
+            for cell in _first_seeds(suite)
+        ],
+    }
+
+
+def suite_as_lines(suite: Suite) -> list[str]:
+    """Return what would run as lines: settings that all share, then those of single cells.
+
+    What is at its default is left out; :func:`suite_as_json` has that, too.
+    """
+    cells = _first_seeds(suite)
+    chosen = _CHOSEN[2:] if suite.settings else _CHOSEN
+    traced = [
+        [s for s in suite.traced(c) if s.origin != DEFAULT_ORIGIN and s.name not in chosen]
+        for c in cells
+    ]
+    shared = [setting for setting in traced[0] if all(setting in own for own in traced)]
+    lines = [f"{len(suite.cells())} runs; what is not named is at its default. All runs have:"]
+    lines += [_line(setting) for setting in shared]
+    alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for cell, settings in zip(cells, traced, strict=True):
+        own = tuple(_line(setting) for setting in settings if setting not in shared)
+        alike.setdefault((f"{cell.dataset} ({cell.split})", own), []).append(cell.strategy)
+    for (place, own), strategies in alike.items():
+        lines += [f"On {place} {', '.join(strategies)}:", *(own or ["  nothing else"])]
+    return lines
+
+
+def origin_notes(suite: Suite) -> list[str]:
+    """Return a sentence for what flags set, and for what the suite sets for single parts of it."""
+    found: dict[str, dict[str, None]] = {OVERRIDE_ORIGIN: {}, FLAG_ORIGIN: {}}
+    beaten: dict[str, None] = {}
+    for setting in (setting for cell in _first_seeds(suite) for setting in suite.traced(cell)):
+        if setting.origin in found and setting.name not in _CHOSEN:
+            found[setting.origin][_words(setting)] = None
+        if setting.origin == FLAG_ORIGIN:
+            beaten |= {below.part: None for below in setting.beaten if below.part}
+    over = f", over what the suite has for {', '.join(beaten)}" if beaten else ""
+    notes = []
+    if found[FLAG_ORIGIN]:
+        notes.append(f"From flags, for all runs{over}: {'; '.join(found[FLAG_ORIGIN])}.")
+    if len(found[OVERRIDE_ORIGIN]) > _MOST_NOTED:
+        notes.append(
+            f"The suite's overrides change {len(found[OVERRIDE_ORIGIN])} settings: --show-suite "
+            f"names them."
+        )
+    elif found[OVERRIDE_ORIGIN]:
+        notes.append(f"From the suite's overrides: {'; '.join(found[OVERRIDE_ORIGIN])}.")
+    return notes
+
+
+def _first_seeds(suite: Suite) -> list[Cell]:
+    return [cell for cell in suite.cells() if cell.seed == suite.first_seed]
+
+
+def _line(setting: TracedSetting) -> str:
+    origin = f"{setting.origin} {setting.part}".strip()
+    beaten = [f"{_text(b.value)} for {b.part}" for b in setting.beaten if b.part]
+    instead = f" instead of {', '.join(beaten)}" if beaten else ""
+    return f"  {setting.name} = {_text(setting.value)}  ({origin}{instead})"
+
+
+def _words(setting: TracedSetting) -> str:
+    who = f" for {setting.part}" if setting.part else ""
+    return f"{setting.name} {_text(setting.value)}{who}"
+
+
+def _text(value: Any) -> str:
+    return "none" if value is None else toml_value(value)
+
+
+# A suite as it was asked for: narrowed, with flags over it, and with data of one's own.
+
+LISTED = {"strategies": "strategy", "datasets": "data.dataset", "splits": "data.split"}
+"""The lists of a suite, and the setting of a run that each is a list of."""
+
+
+def asked_suite(
+    source: Suite | Mapping[str, Any] | str | Path | None,
+    seeds: int | None = None,
+    flags: Mapping[str, Any] | None = None,
+    lists: Mapping[str, Sequence[str] | None] | None = None,
+    data: Any = None,
+    group: Any = None,
+    own: OwnParts = NOTHING_OWN,
+    first_seed: int | None = None,
+) -> tuple[Suite, OwnParts]:
+    """Return the suite that is asked for, and what of it is the user's own.
+
+    ``flags`` are dotted settings; those that name one strategy, dataset or split are lists of one.
+
+    Raises
+    ------
+    ConfigError
+        If a dataset is asked for beside data of one's own, or a single seed.
+    """
+    left = dict(flags or {})
+    asked = {kind: names for kind, names in (lists or {}).items() if names}
+    for kind, setting in LISTED.items():
+        if (name := _named(left, setting)) is not None:
+            asked.setdefault(kind, [name])
+    if "seed" in left:
+        raise ConfigError(
+            "a suite has several seeds, not one: say how many by --seeds, and from which on by "
+            "--first-seed."
+        )
+    if isinstance(data, str | Path):
+        left["data.file"] = str(data)
+    suite = source if isinstance(source, Suite) else read_suite(source)
+    gathered = gathered_for(with_settings(spelled_out(suite.run), left), data, group)
+    if gathered is None:
+        return narrowed(suite, seeds, left, first_seed, **asked), own
+    if suite.settings:
+        raise ConfigError("data of your own have no place in a suite of settings: use another.")
+    if "datasets" in asked:
+        raise ConfigError("there are data of your own and datasets by name: leave one out.")
+    chosen = narrowed(suite, seeds, left, first_seed, **asked)
+    chosen = with_own_data(chosen, gathered, own.model is not None, "splits" in asked)
+    return chosen, replace(own, data=gathered, known={})
+
+
+def with_own_data(
+    suite: Suite, own: GatheredSamples | FederatedData, has_model: bool, has_splits: bool
+) -> Suite:
+    """Return a suite for data of one's own in place of its datasets.
+
+    Natural clients take the place of its splits, unless splits are asked for, and of its settings
+    those are changed that cannot be with so many clients or such samples; flags stay.
+    """
+    from flamma.experiments.user_objects import (
+        OF_PICTURES,
+        completed,
+        needs_server_samples,
+        server_samples,
+    )
+
+    flags = suite.flags
+    tables = with_settings(spelled_out(suite.run), flags)
+    asked = with_settings({}, flags)
+    told = {k: v for k, v in tables.get("data", {}).items() if k in OF_OWN_DATA}
+    asked["data"] = told | asked.get("data", {})
+    is_natural = isinstance(own, FederatedData) or own.groups is not None
+    if not isinstance(own, FederatedData) and any(map(needs_server_samples, suite.strategies)):
+        asked["data"].setdefault("validation_samples", server_samples(own))
+    chosen = completed(asked, own, has_model)
+    decided = {f"data.{key}": v for key, v in chosen["data"].items() if key != "split"}
+    clients = chosen["data"]["clients"]
+    if tables.get("per_round", ConfigTables.per_round) > clients:
+        decided["per_round"] = chosen["per_round"]
+    if not has_model and tables.get("model", {}).get("name") in (None, *OF_PICTURES):
+        decided["model.name"] = chosen["model"]["name"]
+    path = chosen["data"].get("file")
+    title = title_of(Path(path)) if path else OWN
+    named = replace(suite, name=f"{suite.name}-{title}", pairs=())
+    run = with_settings(spelled_out(suite.run), decided)
+    splits = ["groups"] if is_natural and not has_splits else None
+    return replace(narrowed(named, datasets=[OWN], splits=splits), run=run)
+
+
+def _named(flags: dict[str, Any], setting: str) -> str | None:
+    """Return the one name that flags have for a setting, and take it out of them."""
+    table = flags.get(setting)
+    if isinstance(table, Mapping) and set(table) == {"name"}:
+        flags.pop(setting)
+        return str(table["name"])
+    key = f"{setting}.name" if setting == "strategy" else setting
+    return convert(flags.pop(key), str, key) if key in flags else None
+
+
+# The strategies of a comparison by family: many are easier to read in groups.
+
+MOST_UNGROUPED = 12
+"""Tables and pictures of more strategies are grouped by family."""
+
+
+def families_compared(
+    comparison: Comparison, behind: Mapping[str, str] | None = None
+) -> dict[str, list[str]]:
+    """Return the strategies of a comparison by family, in the order in which families are listed.
+
+    There are no families where there are few strategies, or all are of the same one. A variant
+    is of the family of the strategy behind it, as ``behind`` or the comparison's suite tells.
+    """
+    names = list(dict.fromkeys(row.strategy for row in comparison.rows))
+    if len(names) <= MOST_UNGROUPED:
+        return {}
+    named = _variants_of(comparison.suite) | dict(behind or {})
+    of = {name: family_of(named.get(name, name)) for name in names}
+    found = {family: [name for name in names if of[name] == family] for family in FAMILIES}
+    found = {family: members for family, members in found.items() if members}
+    return found if len(found) > 1 else {}
+
+
+def family_name(family: str) -> str:
+    """Return the name of a family as a heading has it."""
+    return "FLamma" if family == "flamma" else family.capitalize()
+
+
+def _variants_of(suite: str) -> dict[str, str]:
+    """Return the strategies behind the variants of a suite as a table has it, which may be bad."""
+    try:
+        overrides = parse_toml(suite, "the suite").get("overrides")
+    except ConfigError:
+        return {}
+    return variants(overrides) if isinstance(overrides, Mapping) else {}

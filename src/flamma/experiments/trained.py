@@ -3,36 +3,246 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flamma.data.encoding import SampleEncoding, as_given
-from flamma.data.own.files import table_columns
+from flamma.data.own import table_columns
+from flamma.data.tables import Label
 from flamma.errors import ConfigError, DataError, RunError
-from flamma.experiments.config import OWN, UnregisteredStrategy
-from flamma.experiments.folder import RunFolder
-from flamma.experiments.model_card import ModelCard
-from flamma.files import write_atomically
-from flamma.models.named import StateDict
-from flamma.types import Params, Population
+from flamma.experiments.config import OWN, Config, UnregisteredStrategy
+from flamma.experiments.folder import RunFolder, signed, verified
+from flamma.io import file_sha256, read_tensors, write_atomically
+from flamma.models.weights import NamedWeights, StateDict
+from flamma.types import Layout, Params, Population
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from flamma.data.federated import FederatedData
     from flamma.experiments.checkpoint import Checkpoints
     from flamma.experiments.run import Run
+    from flamma.models.weights import StartWeights
 
-FORMATS = (".safetensors", ".npz", ".onnx")
+
+# What a run directory says of its model: enough to give the weights their names, and to predict.
+#
+# ``model.json`` has what the flat vector of weights is made of and what samples and classes are
+# like. What a state dict has besides the vector, such as frozen parameters, is in a file of its
+# own.
+
+MODEL_CARD = "model.json"
+_FIXED_WEIGHTS = "fixed.safetensors"
+"""What the state dict of a run's model has besides the vector, if anything."""
+
+_START_WEIGHTS = "start.safetensors"
+"""The weights that a run began with, where they were given from Python."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelCard:
+    """What the weights of a run are called, and what its model takes and tells.
+
+    Attributes
+    ----------
+    naming : NamedWeights
+        What makes a state dict of the flat vector.
+    shape, dtype
+        Of one sample.
+    classes : int
+        How many classes there are.
+    task : str
+        What the model is trained for.
+    labels : tuple
+        The classes as the user calls them; empty where they are numbers.
+    start : StartWeights, optional
+        What the run began with, where the seed did not draw it.
+    start_sha256 : str
+        The SHA-256 of that.
+    encoding : SampleEncoding, optional
+        What is done to samples of the user's own before the model sees them.
+    """
+
+    naming: NamedWeights
+    shape: tuple[int, ...]
+    classes: int
+    dtype: str = "float32"
+    task: str = "classification"
+    labels: tuple[Label, ...] = ()
+    start: StartWeights | None = None
+    start_sha256: str = ""
+    encoding: SampleEncoding | None = None
+
+    @classmethod
+    def of(
+        cls, data: FederatedData, naming: NamedWeights, start: StartWeights | None = None
+    ) -> Self:
+        """Return the card of a model that is trained on some data."""
+        return cls(
+            naming,
+            data.shape,
+            data.classes,
+            str(data.train_x.dtype),
+            data.task,
+            data.labels,
+            start,
+            "" if start is None else start.sha256,
+            data.encoding,
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Return the card of a run directory; None if it has none.
+
+        Raises
+        ------
+        RunError
+            If it, or a file that belongs to it, is damaged.
+        """
+        text = RunFolder(folder).text(MODEL_CARD)
+        if not text:
+            return None
+        table = verified(text)
+        try:
+            if table is None:
+                raise ValueError("checksum")
+            return cls(
+                _naming(table, _fixed(folder, table)),
+                tuple(table["shape"]),
+                int(table["classes"]),
+                str(table["dtype"]),
+                str(table["task"]),
+                tuple(table["labels"]),
+                start_sha256=str(table["start_sha256"]),
+                encoding=_encoding(table.get("encoding")),
+            )
+        except RunError:
+            raise
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"{folder / MODEL_CARD} is damaged, so the weights have no names: restore it."
+            ) from error
+
+    def write(self, folder: Path, config: Config) -> None:
+        """Write the card and what belongs to it, the card last."""
+        from flamma.models.weights import packed
+
+        if self.naming.fixed:
+            write_atomically(folder / _FIXED_WEIGHTS, packed(self.naming.fixed))
+        if self.start is not None and config.weights.start == OWN:
+            write_atomically(folder / _START_WEIGHTS, self.start.content())
+        fixed = file_sha256(folder / _FIXED_WEIGHTS) if self.naming.fixed else ""
+        write_atomically(folder / MODEL_CARD, signed(self._table(config, fixed)).encode())
+
+    def check(self, folder: Path) -> None:
+        """Refuse to go on with a run whose model was another one.
+
+        Raises
+        ------
+        RunError
+            If the weights have other names or shapes, or the run began with others.
+        """
+        before = type(self).read(folder)
+        if before is None:
+            return
+        if before.naming.layout != self.naming.layout:
+            raise RunError(f"{folder} is a run of another model: give the one it began with.")
+        if before.start_sha256 != self.start_sha256:
+            source = "the start" if self.start is None else self.start.source
+            raise RunError(
+                f"{folder} began with other weights than those of {source}: restore them, or run "
+                f"the configuration anew into another directory."
+            )
+        if not _equal(before.naming.fixed, self.naming.fixed):
+            raise RunError(
+                f"{folder} is a run with other frozen weights: give the model it began with."
+            )
+
+    def _table(self, config: Config, fixed: str) -> dict[str, Any]:
+        layout = self.naming.layout
+        return {
+            "version": 1,
+            "model": config.model.name,
+            "task": self.task,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "classes": self.classes,
+            "labels": list(self.labels),
+            "names": list(layout.names),
+            "shapes": [list(shape) for shape in layout.shapes],
+            "trainable": list(layout.trainable),
+            "aliases": dict(self.naming.aliases),
+            "start": config.weights.start,
+            "start_sha256": self.start_sha256,
+            "fixed_sha256": fixed,
+            "encoding": None if self.encoding is None else self.encoding.as_json(),
+        }
+
+
+def start_of(
+    config: Config, folder: RunFolder, given: StartWeights | None = None
+) -> StartWeights | None:
+    """Return the weights that a run begins with; None where the seed draws them.
+
+    Those that were given from Python are in the directory of a run that goes on.
+
+    Raises
+    ------
+    InputFileError
+        If their file cannot be read.
+    """
+    from flamma.models.weights import StartWeights
+
+    where = config.weights.start
+    if given is not None or not where:
+        return given
+    return StartWeights.read(folder.path / _START_WEIGHTS if where == OWN else Path(where))
+
+
+def _encoding(table: Mapping[str, Any] | None) -> SampleEncoding | None:
+    return None if table is None else SampleEncoding.from_json(table)
+
+
+def _naming(table: Mapping[str, Any], fixed: StateDict) -> NamedWeights:
+    layout = Layout(
+        tuple(map(str, table["names"])),
+        tuple(tuple(map(int, shape)) for shape in table["shapes"]),
+        tuple(map(bool, table["trainable"])),
+    )
+    return NamedWeights(layout, dict(table["aliases"]), fixed)
+
+
+def _fixed(folder: Path, table: Mapping[str, Any]) -> StateDict:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    if not table["fixed_sha256"]:
+        return {}
+    path = folder / _FIXED_WEIGHTS
+    try:
+        return load(read_tensors(path, str(table["fixed_sha256"])))
+    except (SafetensorError, OSError):
+        pass
+    raise RunError(f"{path} is missing or damaged: restore it.")
+
+
+def _equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(
+        one[name].shape == other[name].shape and (one[name] == other[name]).all() for name in one
+    )
+
+
+_FORMATS = (".safetensors", ".npz", ".onnx")
 """How the names of files end that a model can be saved as."""
 
 
-def card_of(run: Run) -> ModelCard:
+def _card_of(run: Run) -> ModelCard:
     """Return what a run says of its model; one of an older version is worked out if it can be.
 
     Raises
@@ -47,7 +257,7 @@ def card_of(run: Run) -> ModelCard:
     if OWN in (config.data.dataset, config.model.name):
         raise RunError(f"{run.path} does not say what its model is: run it once more.")
     from flamma.data.datasets import DATASETS
-    from flamma.experiments.setup import build_module
+    from flamma.experiments.run import build_module
     from flamma.models.flat import FlatModel
 
     entry = DATASETS[config.data.dataset].for_task(config.data.task)
@@ -56,7 +266,7 @@ def card_of(run: Run) -> ModelCard:
     return ModelCard(naming, entry.shape, classes)
 
 
-def trained_params(
+def _trained_params(
     run: Run, card: ModelCard, client: int | None = None, number: int | None = None
 ) -> Params:
     """Return the flat weights after a round: the global ones, or those of a client's own model.
@@ -87,9 +297,9 @@ def _own_params(
     run: Run, card: ModelCard, checkpoints: Checkpoints, client: int, number: int | None
 ) -> Params:
     """Return the weights of a client's own model, as it evaluates them."""
-    from flamma.clients.behaviours.notes import KEPT, NotesInFiles
-    from flamma.engines.client_side import ClientSide
-    from flamma.experiments.world import read_population
+    from flamma.clients.truth import KEPT, NotesInFiles
+    from flamma.experiments.loop import read_population
+    from flamma.simulation.client_side import ClientSide
 
     strategy, clients = run.config.strategy, run.config.data.clients
     if isinstance(strategy, UnregisteredStrategy):
@@ -116,8 +326,8 @@ def _own_params(
 
 def trained_weights(run: Run, client: int | None = None, number: int | None = None) -> StateDict:
     """Return the weights after a round by the names of the model's state dict."""
-    card = card_of(run)
-    return card.naming.arrays(trained_params(run, card, client, number))
+    card = _card_of(run)
+    return card.naming.arrays(_trained_params(run, card, client, number))
 
 
 def trained_module(
@@ -134,10 +344,9 @@ def trained_module(
         If the model was the user's own and is not given.
     """
     from flamma.models import build_model
-    from flamma.models.own import model_factory
-    from flamma.models.weights import StartWeights, freeze
+    from flamma.models.weights import StartWeights, freeze, model_factory
 
-    card = card_of(run)
+    card = _card_of(run)
     make: Callable[..., Any] | None = run.known_model if model is None else model_factory(model)
     if make is None and run.config.model.name == OWN:
         raise RunError(
@@ -145,7 +354,7 @@ def trained_module(
             f"Python, model=..."
         )
     module = build_model(make or run.config.model, card.shape, card.classes, run.config.seed)
-    arrays = card.naming.arrays(trained_params(run, card, client, number))
+    arrays = card.naming.arrays(_trained_params(run, card, client, number))
     StartWeights.of_state_dict(arrays, f"the model of {run.path}").put_into(module)
     freeze(module, run.config.weights.freeze)
     return module.eval()
@@ -169,9 +378,9 @@ def save_trained(
 
     place = Path(path)
     kind = place.suffix.lower()
-    if kind not in FORMATS:
-        raise ConfigError(f"{place} must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
-    card = card_of(run)
+    if kind not in _FORMATS:
+        raise ConfigError(f"{place} must end in {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}.")
+    card = _card_of(run)
     if kind == ".onnx":
         content = _packed_graph(run, card, trained_module(run, model, client, number))
     elif kind == ".npz":
@@ -186,14 +395,14 @@ def packed_weights(run: Run, client: int | None = None, number: int | None = Non
     """Return the weights after a round as a safetensors file, the same one every time."""
     from flamma.models.weights import packed
 
-    card = card_of(run)
+    card = _card_of(run)
     encoding = {} if card.encoding is None else {"encoding": json.dumps(card.encoding.as_json())}
     return packed(trained_weights(run, client, number), encoding | _metadata(run, card))
 
 
 def _packed_graph(run: Run, card: ModelCard, module: nn.Module) -> bytes:
     """Return the model as an ONNX file that takes samples before they are standardised."""
-    from flamma.models.predicting import onnx_model, taking_raw_samples
+    from flamma.models.weights import onnx_model, taking_raw_samples
 
     metadata, encoding, kind = _metadata(run, card), card.encoding, card.dtype
     if encoding is not None:
@@ -228,9 +437,9 @@ def predictions(
     DataError
         If the samples are not such as the model was trained on.
     """
-    from flamma.models.predicting import outputs_of
+    from flamma.models.weights import outputs_of
 
-    card = card_of(run)
+    card = _card_of(run)
     if shares and card.task == "regression":
         raise DataError("a regression has no classes, and so no probabilities: use predict.")
     x = encoded(card, samples)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from flamma.flower.client import introduce as introduce
     from flamma.flower.client import reply as reply
     from flamma.flower.client import respond as respond
-    from flamma.flower.server import FlammaStrategy as FlammaStrategy
-    from flamma.flower.server import FlowerStrategy as FlowerStrategy
+    from flamma.flower.strategy import FlammaStrategy as FlammaStrategy
+    from flamma.flower.strategy import FlowerStrategy as FlowerStrategy
 
 _LATE = {
-    "FlammaStrategy": "flamma.flower.server",
-    "FlowerStrategy": "flamma.flower.server",
+    "FlammaStrategy": "flamma.flower.strategy",
+    "FlowerStrategy": "flamma.flower.strategy",
     "MessageError": "flamma.engines.flower.messages",
     "batches": "flamma.flower.client",
     "introduce": "flamma.flower.client",

@@ -8,7 +8,7 @@ from flamma.aggregators import SERVER_UPDATE
 from flamma.errors import FlammaError
 from flamma.strategies.base import Strategy
 
-CLIENT_SIDE = {
+_CLIENT_SIDE = {
     "survey": "asks clients for their losses before it selects",
     "prepare": "changes how clients train by vectors of its own",
     "own_task": "lets clients train models for themselves",
@@ -43,7 +43,7 @@ def check_own_app(strategy: Strategy[Any]) -> None:
 
 def needs_our_clients(strategy: type[Strategy[Any]]) -> str:
     """Return what a strategy needs FLamma's own clients for, empty if they need not be ours."""
-    for method, purpose in CLIENT_SIDE.items():
+    for method, purpose in _CLIENT_SIDE.items():
         if getattr(strategy, method) is not getattr(Strategy, method):
             return purpose
     return "lets clients keep a vector from round to round" if strategy.clients_keep else ""

@@ -14,17 +14,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flamma.errors import GameError
-from flamma.game.model import Game, Vector, check_decay_factor, check_epochs
-from flamma.game.utilities import client_utility, server_utility, takes_part
+from flamma.game.model import (
+    Game,
+    Vector,
+    check_decay_factor,
+    check_epochs,
+    client_utility,
+    server_utility,
+    takes_part,
+)
 from flamma.numerics import totals
 
-UTILITY_ERROR = 4e-15
+_UTILITY_ERROR = 4e-15
 """Relative rounding error of an evaluated utility, in double precision."""
 
-BISECTION_CLIENTS = 10_000
+_BISECTION_CLIENTS = 10_000
 """With more clients than this, evaluations are expensive, so intervals are only cut in half."""
 
-MOST_RESPONSES = 50_000_000
+_MOST_RESPONSES = 50_000_000
 """The most responses that are evaluated; with very many clients the uncertainty grows instead."""
 
 
@@ -153,13 +160,13 @@ def _respond(game: Game, gammas: Vector, one_each: bool = False) -> tuple[Vector
     if game.whole_epochs:
         below, above = np.floor(peak), np.minimum(np.floor(peak) + 1, high)
         value_below, value_above = (worth(t) for t in (below, above))
-        margin = UTILITY_ERROR * np.abs(game.costs * np.square(above))
+        margin = _UTILITY_ERROR * np.abs(game.costs * np.square(above))
         tau = np.where(value_above >= value_below - margin, above, below)
     else:
         tau = peak
     value = worth(tau)
     if low > 0:
-        stays = value >= -UTILITY_ERROR * game.costs * np.square(tau)
+        stays = value >= -_UTILITY_ERROR * game.costs * np.square(tau)
         tau, value = np.where(stays, tau, 0.0), np.where(stays, value, 0.0)
     return tau, value
 
@@ -223,8 +230,8 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
     best value found are discarded. Where every client keeps its phase, U_s is one parabola, whose
     peak follows from three evaluations. The other intervals are cut into parts.
     """
-    budget = max(64, MOST_RESPONSES // game.clients)
-    parts = 2 if game.clients > BISECTION_CLIENTS else 8
+    budget = max(64, _MOST_RESPONSES // game.clients)
+    parts = 2 if game.clients > _BISECTION_CLIENTS else 8
     grid = np.union1d(np.linspace(*game.decay_bounds, num=min(129, budget // 4)), [gamma])
     points = _evaluate(game, grid)
     best_index = int(np.argmax(points.utility))
@@ -233,7 +240,7 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
     spent, upper = grid.size, best
 
     while left.gamma.size:
-        tolerance = UTILITY_ERROR * max(
+        tolerance = _UTILITY_ERROR * max(
             abs(best), abs(played), game.influence_price * where * where
         )
         bound = _upper_bound(game, left, right)

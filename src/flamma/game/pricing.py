@@ -8,30 +8,397 @@ server knows. What it reports then moves the offers of the others only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flamma.errors import GameError
-from flamma.game.curves import OfferCurve
-from flamma.game.equilibrium import solve
+from flamma.game.equilibrium import Pieces, best_of_pieces, pieces, solve
 from flamma.game.model import (
     FOLLOWER_TIE,
     Game,
     Vector,
+    best_response,
+    check_decay_factor,
     check_epoch_bounds,
     check_number,
     check_price,
     check_round,
+    server_utility,
 )
-from flamma.game.pieces import Pieces, pieces
-from flamma.game.response import best_response
-from flamma.game.schedules import largest_price, price_for
+from flamma.numerics import total
 
-NO_ROOM = 1 - 4 * FOLLOWER_TIE
+# The decay factor over the rounds: the price that sets when it falls, and two fixed rules.
+
+
+def price_for(
+    decay_start: float,
+    rounds: int,
+    contributions: ArrayLike | Game,
+    costs: ArrayLike | None = None,
+    epoch_bounds: tuple[float, float] = (0, math.inf),
+    whole_epochs: bool = False,
+    decay_bounds: tuple[float, float] = (0.0, 1.0),
+) -> float:
+    """Return the price λ at which γ stays at its upper bound until round t0 and falls after it.
+
+    With continuous epochs and no epoch bounds, the default, that is λ = (A + B) / (2 t0). With
+    bounds or whole epochs it is found exactly too: γ_max stays optimal as long as
+    λ t ≤ min over γ of (γ_max S(γ_max) - γ S(γ)) / (γ_max² - γ²), where S is what the clients
+    offer, Σ (ω_i + τ_i*). The minimum of this ratio is found by Dinkelbach's iteration, each
+    step of which is one exact :func:`solve`.
+
+    Parameters
+    ----------
+    decay_start : float
+        t0 as a share of the rounds, in (0, 1].
+    rounds : int
+        How many rounds there are; t0 = decay_start · rounds.
+    contributions : Game or array_like
+        A game, whose clients and rules are taken (its round and price are not), or ω.
+    costs, epoch_bounds, whole_epochs, decay_bounds
+        As of :class:`Game`, where no game is given; the default rules are the closed form's.
+
+    Examples
+    --------
+    >>> price_for(0.5, 100, [0.8, 0.4], [0.1, 0.1])
+    0.132
+    >>> game = Game([0.8, 0.4], [0.1, 0.1])  # whole epochs, 1 to 10
+    >>> game = game.replace(price=price_for(0.5, 100, game))
+    >>> [solve(game.replace(round=t)).decay_factor < 1 for t in (49, 50, 51)]
+    [False, False, True]
+    """
+    share = check_number("decay_start", decay_start)
+    if not 0 < share <= 1:
+        raise GameError(f"decay_start must lie in (0, 1], not {share:g}.")
+    if isinstance(contributions, Game):
+        game = contributions.replace(round=1, price=0.0)
+    elif costs is None:
+        raise GameError("price_for needs a game, or contributions and costs.")
+    else:
+        game = Game(contributions, costs, 1, 0.0, epoch_bounds, whole_epochs, decay_bounds)
+    return _largest_price(_FreeGame(game)) / (share * check_round(rounds, "rounds"))
+
+
+def constant_decay(decay_factor: float) -> float:
+    """Return the decay factor that is given, checked: the simplest schedule.
+
+    Examples
+    --------
+    >>> constant_decay(0.9)
+    0.9
+    """
+    return float(check_decay_factor(check_number("decay_factor", decay_factor)))
+
+
+def harmonic_decay(round: int, mean_epochs: float, price: float = 1.0) -> float:  # noqa: A002
+    """Return γ = 1 / (1 + λ (t + τ̄)), which falls with the rounds and with the work done.
+
+    Parameters
+    ----------
+    round : int
+        t ≥ 1.
+    mean_epochs : float
+        τ̄, the mean local epochs of the clients that took part last.
+    price : float
+        λ ≥ 0.
+
+    Examples
+    --------
+    >>> harmonic_decay(round=4, mean_epochs=5.0, price=1.0)
+    0.1
+    """
+    number = check_round(round)
+    epochs = check_number("mean_epochs", mean_epochs)
+    if not (math.isfinite(epochs) and epochs >= 0):
+        raise GameError(f"mean_epochs must be a finite number of at least 0, not {epochs:g}.")
+    return 1 / (1 + check_price(price) * (number + epochs))
+
+
+class Offers(Protocol):
+    """What the clients offer, S(γ) = Σ (ω_i + τ_i*), as the search for a price needs it."""
+
+    @property
+    def decay_bounds(self) -> tuple[float, float]:
+        """The range of γ."""
+
+    def value(self, gamma: float) -> float:
+        """Return γ S(γ)."""
+
+    def slope_below_top(self, top: float) -> float:
+        """Return the slope of γ S(γ) just below γ_max; infinite if it jumps there to ``top``."""
+
+    def best(self, influence_price: float) -> float:
+        """Return the γ that maximises γ S(γ) - λ t γ²."""
+
+
+def _largest_price(offers: Offers) -> float:
+    """Return the largest λ (at t = 1) at which the upper decay bound is optimal."""
+    gamma_min, gamma_max = offers.decay_bounds
+    if gamma_min == gamma_max:
+        raise GameError("decay_bounds leave the decay factor no room: there is no price to find.")
+    top = offers.value(gamma_max)
+    if top == 0:
+        raise GameError("no client takes part at any decay factor: there is no price to find.")
+
+    def ratio(gamma: float) -> float:
+        return (top - offers.value(gamma)) / (gamma_max * gamma_max - gamma * gamma)
+
+    price = min(offers.slope_below_top(top) / (2 * gamma_max), ratio(gamma_min))
+    steps = 0
+    while (gamma := offers.best(price)) < gamma_max:
+        # Slightly lower, so that rounding does not make another γ better at t0 itself. It takes a
+        # few steps, unless contributions are below 1e-300: then steps must grow to have an effect.
+        slightly = min(1.0, 1e-13 * 2.0 ** max(0, steps - 100))
+        price = min(ratio(gamma), price * (1 - slightly))
+        steps += 1
+    return price
+
+
+@dataclass(frozen=True)
+class _FreeGame:
+    """A game at price 0 and round 1, in which the server's utility is γ S(γ)."""
+
+    game: Game
+
+    @property
+    def decay_bounds(self) -> tuple[float, float]:
+        return self.game.decay_bounds
+
+    def value(self, gamma: float) -> float:
+        return float(server_utility(self.game, gamma, best_response(self.game, gamma)))
+
+    def slope_below_top(self, top: float) -> float:
+        gamma_max = self.game.decay_bounds[1]
+        piece = pieces(self.game)
+        below = np.flatnonzero(piece.start < gamma_max * (1 - 2 * FOLLOWER_TIE))
+        if not below.size:  # the lower bound is that close
+            return math.inf
+        last = int(below[-1])
+        return _slope_at_top(
+            float(piece.linear[last]), float(piece.quadratic[last]), gamma_max, top
+        )
+
+    def best(self, influence_price: float) -> float:
+        return solve(self.game.replace(price=influence_price)).decay_factor
+
+
+def _slope_at_top(linear: float, quadratic: float, gamma_max: float, top: float) -> float:
+    """Return the slope at γ_max of the last piece; infinite if γ S(γ) jumps from it to ``top``."""
+    jumps = top > gamma_max * (linear + quadratic * gamma_max) * (1 + 1e-9)
+    return math.inf if jumps else linear + 2 * quadratic * gamma_max
+
+
+# The paper's closed forms, each with the condition under which it is the equilibrium.
+#
+# They describe continuous epochs without bounds. A = Σ ω_i and B = Σ ω_i / c_i.
+
+
+def unbounded_best_response(
+    contributions: ArrayLike, costs: ArrayLike, decay_factor: float
+) -> Vector:
+    """Return τ* = γ ω / (2 c), the best response of Lemma 2.
+
+    It is :func:`best_response` where epochs are continuous and no epoch bound binds.
+    """
+    game = _unbounded(contributions, costs)
+    response: Vector = check_decay_factor(decay_factor) * game.contributions / (2 * game.costs)
+    return response
+
+
+def printed_decay_factor(contribution: float, cost: float, round: int) -> float:  # noqa: A002
+    """Return γ* = ω c / (2 t c - ω) as printed, for one client and a price of 1.
+
+    It is the equilibrium only of the one-client game, only where 2 t c > ω (else the server's
+    utility is convex and the formula negative or undefined), and only where the value is at
+    most 1, which is t ≥ (ω + ω / c) / 2. Elsewhere the equilibrium is γ = 1.
+
+    Examples
+    --------
+    >>> round(printed_decay_factor(0.8, 0.1, round=10), 4)
+    0.0667
+    >>> round(printed_decay_factor(0.8, 0.1, round=3), 4)  # 2 t c < ω: no maximum at all
+    -0.4
+    """
+    game = _unbounded([contribution], [cost], round)
+    omega, c = float(game.contributions[0]), float(game.costs[0])
+    denominator = 2 * game.round * c - omega
+    return omega * c / denominator if denominator else math.inf
+
+
+def server_utility_is_concave(
+    contributions: ArrayLike,
+    costs: ArrayLike,
+    round: int,  # noqa: A002
+    price: float = 1.0,
+) -> bool:
+    """Return whether Lemma 3 holds: U_s(γ, τ*(γ)) is strictly concave exactly if 2 λ t > B.
+
+    Examples
+    --------
+    >>> [server_utility_is_concave([0.8], [0.1], round=t) for t in (4, 5)]
+    [False, True]
+    """
+    game = _unbounded(contributions, costs, round, price)
+    return 2 * game.influence_price > _sums(game)[1]
+
+
+def closed_form_decay_factor(
+    contributions: ArrayLike,
+    costs: ArrayLike,
+    round: int,  # noqa: A002
+    price: float = 1.0,
+) -> float:
+    """Return min(1, A / (2 λ t - B)) where 2 λ t > B, else 1: the equilibrium without bounds.
+
+    Examples
+    --------
+    >>> round(closed_form_decay_factor([0.8, 0.4], [0.1, 0.1], round=10), 4)
+    0.15
+    """
+    game = _unbounded(contributions, costs, round, price)
+    offered, response = _sums(game)
+    curvature = 2 * game.influence_price - response
+    return min(1.0, offered / curvature) if curvature > 0 else 1.0
+
+
+def decay_start_round(contributions: ArrayLike, costs: ArrayLike, price: float = 1.0) -> float:
+    """Return t0 = (A + B) / (2 λ), up to which γ = 1; afterwards γ falls like 1/t.
+
+    Examples
+    --------
+    >>> decay_start_round([0.8, 0.4], [0.1, 0.1])
+    6.6
+    """
+    game = _unbounded(contributions, costs, price=price)
+    offered, response = _sums(game)
+    return (offered + response) / (2 * game.price) if game.price else math.inf
+
+
+def _unbounded(
+    contributions: ArrayLike,
+    costs: ArrayLike,
+    round: int = 1,  # noqa: A002
+    price: float = 1.0,
+) -> Game:
+    return Game(contributions, costs, round, price, epoch_bounds=(0, math.inf), whole_epochs=False)
+
+
+def _sums(game: Game) -> tuple[float, float]:
+    omega = game.contributions
+    return total(omega), total(omega / game.costs)
+
+
+# What many clients offer together as a function of the decay factor, and its best price.
+#
+# The game of "all but one" is needed once per client that gets an offer. Its pieces are the sum
+# of two sets: those of the clients that get no offer, listed once, and those of the other clients
+# that do, which are few. So leaving one out costs a search in the first list, not a new sort of
+# it.
+
+FIRST_CUTS, FURTHER_CUTS = 64, 8
+"""Into how many intervals the range of γ is cut, and each that stays into further ones."""
+
+_MOST_PIECES = 4096
+"""So many pieces are compared one by one; of more, the hopeless intervals are dropped first."""
+
+
+@dataclass(frozen=True)
+class _OfferCurve:
+    """γ S(γ) over a range of γ whose upper end is 1, as the sum of several sets of pieces.
+
+    The parts are pieces of games at price 0 over the whole range from 0 to 1.
+    """
+
+    parts: tuple[Pieces, ...]
+    decay_bounds: tuple[float, float]
+
+    def value(self, gamma: float) -> float:
+        """Return γ S(γ)."""
+        linear, quadratic = self._coefficients(np.array([gamma]))
+        return float(gamma * (linear[0] + quadratic[0] * gamma))
+
+    def slope_below_top(self, top: float) -> float:
+        """Return the slope of γ S(γ) just below 1; infinite if it jumps there."""
+        below = np.array([1 - 4 * FOLLOWER_TIE])
+        linear, quadratic = self._coefficients(below)
+        return _slope_at_top(float(linear[0]), float(quadratic[0]), 1.0, top)
+
+    def best(self, influence_price: float) -> float:
+        """Return the γ that maximises γ S(γ) - λ t γ², the larger of equally good ones."""
+        start, end = self._candidates(influence_price)
+        linear, quadratic = self._coefficients(start)
+        found = Pieces(start, end, linear, quadratic - influence_price)
+        return best_of_pieces(found, self.decay_bounds[1])
+
+    def _coefficients(self, gammas: Vector) -> tuple[Vector, Vector]:
+        linear, quadratic = np.zeros(gammas.size), np.zeros(gammas.size)
+        for part in self.parts:
+            # A client within the tie's reach of its next step has taken it.
+            at = np.searchsorted(part.start, gammas * (1 + FOLLOWER_TIE), side="right") - 1
+            linear += part.linear[at]
+            quadratic += part.quadratic[at]
+        return linear, quadratic
+
+    def _candidates(self, price: float) -> tuple[Vector, Vector]:
+        """Return start and end of all pieces that could hold the maximum, and γ = 1 last."""
+        low, high = self._hopeful(price)
+        starts, ends = [], []
+        # Neighbouring intervals are one run; it begins and ends where a piece does, so that a cut
+        # is never taken for a candidate itself.
+        first = np.flatnonzero(np.concatenate(([True], low[1:] != high[:-1])))
+        last = np.concatenate((first[1:], [low.size])) - 1
+        for a, b in zip(low[first], high[last], strict=True):
+            inside = []
+            begin, finish = self.decay_bounds
+            for part in self.parts:
+                i, j = np.searchsorted(part.start, (a, b), side="right")
+                inside.append(part.start[i:j])
+                begin = max(begin, part.start[i - 1])
+                finish = min(finish, part.start[j]) if j < part.start.size else finish
+            start = np.sort(np.concatenate(([begin], *inside)))
+            starts.append(start)
+            ends.append(np.concatenate((start[1:], [finish])))
+        return np.concatenate((*starts, [1.0])), np.concatenate((*ends, [1.0]))
+
+    def _hopeful(self, price: float) -> tuple[Vector, Vector]:
+        """Return the intervals of γ that may hold the maximum.
+
+        S never falls, so on an interval [a, b] the value is at most that of γ S(b) - λ t γ²; an
+        interval whose bound is below a value that was found is dropped.
+        """
+        edges = np.linspace(*self.decay_bounds, FIRST_CUTS + 1)
+        low, high = edges[:-1], edges[1:]
+        best = -np.inf
+        while True:
+            linear, quadratic = self._coefficients(high)
+            offer = linear + quadratic * high
+            best = max(best, float(np.max(high * (offer - price * high))))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                peak = np.where(offer > 0, offer / (2 * price), 0.0)
+            peak = np.clip(peak, low, high)
+            keep = peak * (offer - price * peak) >= best - 1e-12 * (abs(best) + price)
+            keep |= low == self.decay_bounds[0]  # its own lower end has not been evaluated
+            low, high = low[keep], high[keep]
+            within = sum(
+                np.searchsorted(part.start, high, side="right")
+                - np.searchsorted(part.start, low, side="right")
+                for part in self.parts
+            )
+            narrow = bool(np.all(high - low < 1e-9))
+            if np.sum(within) <= _MOST_PIECES or narrow:
+                return low, high
+            share = np.arange(FURTHER_CUTS + 1) / FURTHER_CUTS
+            cuts = low[:, None] + (high - low)[:, None] * share
+            cuts[:, -1] = high
+            low, high = cuts[:, :-1].ravel(), cuts[:, 1:].ravel()
+
+
+_NO_ROOM = 1 - 4 * FOLLOWER_TIE
 """From this lower bound on γ is as good as fixed at 1, and there is no price to derive."""
 
 
@@ -103,7 +470,7 @@ class PricingRule:
         game = bare.replace(price=1.0, decay_bounds=(floor, 1))
         if self.price is not None:
             return game.replace(price=self.price)
-        if floor >= NO_ROOM or not best_response(game, 1.0).any():  # γ cannot fall, or need not
+        if floor >= _NO_ROOM or not best_response(game, 1.0).any():  # γ cannot fall, or need not
             return game.replace(price=0.0)
         return game.replace(price=price_for(self.decay_start, self.rounds, game))
 
@@ -151,14 +518,14 @@ class PricingRule:
             # all clients known there would always be one that needs γ close to 1.
             members = asked if asked.size else unasked
             floor = self._floor(known.contributions[members], known.costs[members])
-            if floor >= NO_ROOM:
+            if floor >= _NO_ROOM:
                 yield 1.0
                 continue
-            curve = OfferCurve((*rest, *self._pieces(known, asked)), (floor, 1.0))
+            curve = _OfferCurve((*rest, *self._pieces(known, asked)), (floor, 1.0))
             if self.price is not None:
                 price = self.price * others / chosen.size
             else:
-                price = largest_price(curve) / (self.decay_start * self.rounds)
+                price = _largest_price(curve) / (self.decay_start * self.rounds)
             yield curve.best(price * known.round)
 
     def _free(self, contributions: ArrayLike, costs: ArrayLike, round_: int) -> Game:
@@ -199,3 +566,87 @@ def _indices(offered: ArrayLike | None, clients: int) -> NDArray[np.int64]:
     if np.unique(chosen).size != chosen.size:
         raise GameError("offered must not name a client twice.")
     return chosen
+
+
+# A budget that no play of the clients can exceed, and that gives none a reason to lie.
+
+_ROUNDINGS_PER_PAYMENT = 16
+"""More roundings than there are between a share of the budget and the payment out of it."""
+
+
+def affordable(
+    decay_factors: ArrayLike,
+    contributions: ArrayLike,
+    most_epochs: ArrayLike,
+    *,
+    budget: float,
+    rounds: int,
+    per_round: int,
+) -> Vector:
+    """Return the factor in [0, 1] by which the decay factor of each offer must be multiplied.
+
+    The rule: of a budget B for T rounds with K clients each, every selected client's share is
+    q = B / (T K), decided before the first round. An offer whose pay for the most epochs,
+    γ ω τ_max, is more than the share is scaled down to it; every other offer stays as it is.
+
+    Parameters
+    ----------
+    decay_factors : array_like
+        γ as offered, one for all selected clients or one for each.
+    contributions : array_like
+        ω, one for each selected client.
+    most_epochs : array_like
+        τ_max, the most epochs that a client is paid for.
+    budget : float
+        B, in units of utility.
+    rounds, per_round : int
+        T, and K: the most clients that are ever selected in a round.
+
+    Raises
+    ------
+    GameError
+        If the budget is negative, or the epochs have no upper bound.
+
+    Notes
+    -----
+    *The budget is never exceeded.* A client is paid s γ ω τ ≤ s γ ω τ_max ≤ q, and there are at
+    most T K payments of at most q = B / (T K). The share is lowered by as many units in the last
+    place as that sum may have rounding errors, so that this holds for the floats in a ledger too.
+
+    *Truth stays a dominant strategy.* The factor s_i depends on γ_i, ω_i, τ_max, B, T and K alone.
+    If γ_i and ω_i do not depend on what client i reports, as with a price from the game of the
+    others, neither does the rate r_i = s_i γ_i ω_i that it is offered. What it then earns, the
+    largest r_i τ - c_i τ², has nothing in it that the report could change.
+
+    Rules that use the budget better do not have this. A common factor for a round, and dividing
+    what earlier rounds have left, both depend on the offers and payments of the *others*; those
+    move with i's report, so i could raise its own pay by a lie that lowers theirs.
+
+    Examples
+    --------
+    >>> affordable(0.5, [0.8, 0.2], 10, budget=120.0, rounds=30, per_round=2).round(6)
+    array([0.5, 1. ])
+    """
+    if not (budget >= 0 and math.isfinite(budget)):
+        raise GameError("a budget must be a number from 0 on.")
+    most = np.asarray(most_epochs, dtype=np.float64)
+    if not np.isfinite(most).all():
+        raise GameError("a budget needs an upper bound of the local epochs.")
+    share = payment_share(budget, rounds * per_round)
+    pay = np.asarray(decay_factors, dtype=np.float64) * np.asarray(contributions) * most
+    factors: Vector = np.divide(share, pay, out=np.ones_like(pay), where=pay > share)
+    return factors
+
+
+def payment_share(budget: float, payments: int) -> float:
+    """Return the most that each of so many payments may be, so that their sum is in the budget.
+
+    It is lowered by as many units in the last place as the sum may have rounding errors.
+
+    Examples
+    --------
+    >>> 0.0999 < payment_share(1.0, 10) < 0.1
+    True
+    """
+    roundings = (payments + _ROUNDINGS_PER_PAYMENT) * float(np.finfo(np.float64).eps)
+    return budget / payments * max(0.0, 1 - roundings)

@@ -21,10 +21,10 @@ from flamma.types import Floats
 UTILITY_ROUNDING = 1e-12
 """A utility or gap whose size is below this is 0 but for rounding."""
 
-CONSTANT_SPREAD = 1e-9
+_CONSTANT_SPREAD = 1e-9
 """Relative spread below which a vector counts as constant."""
 
-PERCENT_ROUNDING = 1e-4
+_PERCENT_ROUNDING = 1e-4
 """How many percentage points above 100 an accuracy from single precision may lie."""
 
 
@@ -58,7 +58,7 @@ def check_percent(accuracy: ArrayLike) -> None:
         If one is below 0 or above 100; NaN is an accuracy that is not known.
     """
     values = _vector(accuracy)
-    if ((values < 0) | (values > 100 + PERCENT_ROUNDING)).any():  # false for NaN
+    if ((values < 0) | (values > 100 + _PERCENT_ROUNDING)).any():  # false for NaN
         raise FlammaError("an accuracy must be a percentage from 0 to 100, or NaN if unknown.")
 
 
@@ -226,7 +226,7 @@ def _share(flags: NDArray[np.bool_]) -> float:
 
 
 def _constant(values: Floats) -> bool:
-    return bool(np.ptp(values) <= CONSTANT_SPREAD * np.abs(values).max())
+    return bool(np.ptp(values) <= _CONSTANT_SPREAD * np.abs(values).max())
 
 
 def _relative(amounts: ArrayLike) -> Floats:

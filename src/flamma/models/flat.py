@@ -9,8 +9,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from flamma.errors import FlammaError
-from flamma.models.named import NamedWeights
-from flamma.models.weights import state_tensors
+from flamma.models.weights import NamedWeights, state_tensors
 from flamma.types import Layout, Params
 
 

@@ -43,7 +43,7 @@ class _Replacing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        replaced = REPLACED.get(func)
+        replaced = _REPLACED.get(func)
         if replaced is None or args[0].dtype != torch.float32 or args[0].device.type != "cpu":
             return func(*args, **(kwargs or {}))
         return replaced(*args, **(kwargs or {}))
@@ -70,7 +70,7 @@ def _normal(
     return _filled(tensor, mean + std * normal_quantile(steps))
 
 
-REPLACED: dict[Any, Callable[..., torch.Tensor]] = {
+_REPLACED: dict[Any, Callable[..., torch.Tensor]] = {
     torch.ops.aten.uniform_.default: _uniform,
     torch.ops.aten.normal_.default: _normal,
 }

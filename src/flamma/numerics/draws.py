@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from flamma.numerics.elementary import exp, log, polynomial
 from flamma.numerics.sums import Doubles, total
 
-LEAST_UNIFORM = 2.0**-54
+_LEAST_UNIFORM = 2.0**-54
 """Stands for a uniform deviate of 0, half of the smallest other one."""
 
-QUANTILES = 2**16
+_QUANTILES = 2**16
 """How many quantiles the table of :func:`normal_float32` has."""
 
 CENTRE, TAIL = 0.425, 5.0
 """Where Wichura's three approximations meet: |p - 1/2|, and √(-ln p)."""
 
-CENTRE_NUMERATOR = (
+_CENTRE_NUMERATOR = (
     3.3871328727963666080e0,
     1.3314166789178437745e2,
     1.9715909503065514427e3,
@@ -33,7 +33,7 @@ CENTRE_NUMERATOR = (
     3.3430575583588128105e4,
     2.5090809287301226727e3,
 )
-CENTRE_DENOMINATOR = (
+_CENTRE_DENOMINATOR = (
     1.0,
     4.2313330701600911252e1,
     6.8718700749205790830e2,
@@ -43,7 +43,7 @@ CENTRE_DENOMINATOR = (
     2.8729085735721942674e4,
     5.2264952788528545610e3,
 )
-SIDE_NUMERATOR = (
+_SIDE_NUMERATOR = (
     1.42343711074968357734e0,
     4.63033784615654529590e0,
     5.76949722146069140550e0,
@@ -53,7 +53,7 @@ SIDE_NUMERATOR = (
     2.27238449892691845833e-2,
     7.74545014278341407640e-4,
 )
-SIDE_DENOMINATOR = (
+_SIDE_DENOMINATOR = (
     1.0,
     2.05319162663775882187e0,
     1.67638483018380384940e0,
@@ -63,7 +63,7 @@ SIDE_DENOMINATOR = (
     5.47593808499534494600e-4,
     1.05075007164441684324e-9,
 )
-TAIL_NUMERATOR = (
+_TAIL_NUMERATOR = (
     6.65790464350110377720e0,
     5.46378491116411436990e0,
     1.78482653991729133580e0,
@@ -73,7 +73,7 @@ TAIL_NUMERATOR = (
     2.71155556874348757815e-5,
     2.01033439929228813265e-7,
 )
-TAIL_DENOMINATOR = (
+_TAIL_DENOMINATOR = (
     1.0,
     5.99832206555887937690e-1,
     1.36929880922735805310e-1,
@@ -102,7 +102,7 @@ def normal_float32(rng: np.random.Generator, size: int) -> NDArray[np.float32]:
     a normal distribution for artificial data.
     """
     table = _table()
-    picked = rng.integers(0, QUANTILES, size=(size, 2), dtype=np.uint16)
+    picked = rng.integers(0, _QUANTILES, size=(size, 2), dtype=np.uint16)
     deviates: NDArray[np.float32] = table[picked[:, 0]]
     deviates += table[picked[:, 1]]
     return deviates
@@ -111,7 +111,7 @@ def normal_float32(rng: np.random.Generator, size: int) -> NDArray[np.float32]:
 @cache
 def _table() -> NDArray[np.float32]:
     """Return the quantiles over √2."""
-    quantiles = normal_quantile((np.arange(QUANTILES) + 0.5) / QUANTILES)
+    quantiles = normal_quantile((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
     table: NDArray[np.float32] = (quantiles / np.sqrt(2.0)).astype(np.float32)
     return table
 
@@ -129,14 +129,14 @@ def normal_quantile(p: Doubles) -> Doubles:
     offset = p - 0.5
     outside = np.abs(offset) > CENTRE
     square = CENTRE * CENTRE - offset * offset
-    ratio = polynomial(square, CENTRE_NUMERATOR) / polynomial(square, CENTRE_DENOMINATOR)
+    ratio = polynomial(square, _CENTRE_NUMERATOR) / polynomial(square, _CENTRE_DENOMINATOR)
     result: Doubles = offset * ratio
     if outside.any():
         far = p[outside]
         depth = np.sqrt(-log(np.minimum(far, 1 - far)))
         side, tail = depth - 1.6, depth - TAIL
-        near = polynomial(side, SIDE_NUMERATOR) / polynomial(side, SIDE_DENOMINATOR)
-        deep = polynomial(tail, TAIL_NUMERATOR) / polynomial(tail, TAIL_DENOMINATOR)
+        near = polynomial(side, _SIDE_NUMERATOR) / polynomial(side, _SIDE_DENOMINATOR)
+        deep = polynomial(tail, _TAIL_NUMERATOR) / polynomial(tail, _TAIL_DENOMINATOR)
         size = np.where(depth <= TAIL, near, deep)
         result[outside] = np.where(far < 0.5, -size, size)
     return result
@@ -156,7 +156,7 @@ def log_gamma_deviates(rng: np.random.Generator, shape: float, size: int) -> Dou
     while left.size:
         deviate = normal(rng, left.size)
         root = 1 + c * deviate
-        log_cube = 3 * log(np.maximum(root, LEAST_UNIFORM))
+        log_cube = 3 * log(np.maximum(root, _LEAST_UNIFORM))
         limit = 0.5 * deviate * deviate + d * (1 - root * root * root + log_cube)
         taken = (root > 0) & (log(_uniform(rng, left.size)) < limit)
         result[left[taken]] = log_cube[taken]
@@ -172,4 +172,4 @@ def dirichlet(rng: np.random.Generator, alpha: float, size: int) -> Doubles:
 
 
 def _uniform(rng: np.random.Generator, size: int) -> Doubles:
-    return np.maximum(rng.random(size), LEAST_UNIFORM)
+    return np.maximum(rng.random(size), _LEAST_UNIFORM)

@@ -15,35 +15,35 @@ from numpy.typing import ArrayLike, NDArray
 
 from flamma.numerics.sums import Doubles
 
-BLOCK_VALUES = 16384
+_BLOCK_VALUES = 16384
 """How many values are computed at once; temporaries of this size stay in the cache."""
 
 LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 """ln 2 as a sum; the first part has 32 bits, so that its product with an exponent is exact."""
 
-INVERSE_LN2 = 1.44269504088896338700
-SQRT_HALF = 0.70710678118654752440
+_INVERSE_LN2 = 1.44269504088896338700
+_SQRT_HALF = 0.70710678118654752440
 
 LARGEST_EXPONENT, SMALLEST_EXPONENT = 709.782712893384, -745.2
 """Beyond these the exponential overflows, or is 0."""
 
-LARGEST_POWER = 2.0**66
+_LARGEST_POWER = 2.0**66
 """A power with an exponent beyond this is 0, 1 or infinite, as it is with this exponent."""
 
-SPLITTER = 2.0**27 + 1
+_SPLITTER = 2.0**27 + 1
 """Splits a double into two halves of 26 bits (Veltkamp)."""
 
 THIRD_HIGH, THIRD_LOW = 1 / 3, 1.850371707708594e-17
 """1/3 as a sum of two doubles."""
 
-EXP_TERMS = (
+_EXP_TERMS = (
     1.66666666666666019037e-01,
     -2.77777777770155933842e-03,
     6.61375632143793436117e-05,
     -1.65339022054652515390e-06,
     4.13813679705723846039e-08,
 )
-LOG_TERMS = (
+_LOG_TERMS = (
     6.666666666666735130e-01,
     3.999999999940941908e-01,
     2.857142874366239149e-01,
@@ -53,7 +53,7 @@ LOG_TERMS = (
     1.479819860511658591e-01,
 )
 
-COS_TERMS = (
+_COS_TERMS = (
     1.0,
     -0.5,
     4.16666666666666019037e-02,
@@ -63,7 +63,7 @@ COS_TERMS = (
     2.08757232129817482790e-09,
     -1.13596475577881948265e-11,
 )
-SIN_TERMS = (
+_SIN_TERMS = (
     1.0,
     -1.66666666666666324348e-01,
     8.33333333332248946124e-03,
@@ -123,10 +123,10 @@ def cosine_of_half_turns(turns: float) -> float:
     """
     if turns > 0.5:
         return -cosine_of_half_turns(1 - turns)
-    near, terms = (turns, COS_TERMS) if turns <= 0.25 else (0.5 - turns, SIN_TERMS)
+    near, terms = (turns, _COS_TERMS) if turns <= 0.25 else (0.5 - turns, _SIN_TERMS)
     angle = np.array(math.pi * near)
     value = float(polynomial(angle * angle, terms))
-    return value if terms is COS_TERMS else float(angle) * value
+    return value if terms is _COS_TERMS else float(angle) * value
 
 
 def _blockwise(function: Callable[..., Doubles], *arguments: NDArray[np.generic]) -> Doubles:
@@ -134,8 +134,8 @@ def _blockwise(function: Callable[..., Doubles], *arguments: NDArray[np.generic]
     flat = [argument.astype(np.float64, copy=False).reshape(-1) for argument in arguments]
     result = np.empty(flat[0].size)
     with np.errstate(all="ignore"):
-        for start in range(0, result.size, BLOCK_VALUES):
-            part = slice(start, start + BLOCK_VALUES)
+        for start in range(0, result.size, _BLOCK_VALUES):
+            part = slice(start, start + _BLOCK_VALUES)
             result[part] = function(*(argument[part] for argument in flat))
     return result.reshape(shape)
 
@@ -157,12 +157,12 @@ def _exp_of_sum(x: Doubles, more: Doubles) -> Doubles:
     """
     inside = np.clip(x, SMALLEST_EXPONENT, LARGEST_EXPONENT + 1)
     known = np.where(np.isnan(x), 0.0, inside)
-    k = np.rint(known * INVERSE_LN2)
+    k = np.rint(known * _INVERSE_LN2)
     high = known - k * LN2_HIGH
     low = k * LN2_LOW - more
     r = high - low
     square = r * r
-    c = r - square * polynomial(square, EXP_TERMS)
+    c = r - square * polynomial(square, _EXP_TERMS)
     value = _scaled(1 - ((low - (r * c) / (2 - c)) - high), k)
     value = np.where(x > LARGEST_EXPONENT + 0.5, np.inf, value)
     return np.where(np.isnan(x), x, np.where(x < SMALLEST_EXPONENT, 0.0, value))
@@ -183,7 +183,7 @@ def _reduced(x: Doubles) -> tuple[Doubles, Doubles, NDArray[np.bool_]]:
     """Return f and k of x = 2^k (1 + f), 1 + f from √½ to √2, and where 0 < x < ∞."""
     usable = (x > 0) & (x < np.inf)
     mantissa, exponent = np.frexp(np.where(usable, x, 1.0))
-    small = mantissa < SQRT_HALF
+    small = mantissa < _SQRT_HALF
     mantissa = np.where(small, 2 * mantissa, mantissa)
     return mantissa - 1, exponent - small.astype(np.float64), usable
 
@@ -192,7 +192,7 @@ def _log(x: Doubles) -> Doubles:
     f, k, usable = _reduced(x)
     s = f / (2 + f)
     square = s * s
-    rest = square * polynomial(square, LOG_TERMS)
+    rest = square * polynomial(square, _LOG_TERMS)
     half = 0.5 * f * f
     value = k * LN2_HIGH - ((half - (s * (half + rest) + k * LN2_LOW)) - f)
     return np.where(usable, value, _log_outside(x))
@@ -204,7 +204,7 @@ def _log_outside(x: Doubles) -> Doubles:
 
 def _power(x: Doubles, y: Doubles) -> Doubles:
     _, _, usable = _reduced(x)
-    exponent = np.clip(np.where(np.isnan(y), 0.0, y), -LARGEST_POWER, LARGEST_POWER)
+    exponent = np.clip(np.where(np.isnan(y), 0.0, y), -_LARGEST_POWER, _LARGEST_POWER)
     high, low = _product(_log_of_pair(x), (exponent, np.zeros_like(exponent)))
     value = _exp_of_sum(high, low)
     at_end = np.where((x == 0) == (y > 0), 0.0, np.inf)  # of 0 and of infinity
@@ -249,7 +249,7 @@ def _product(x: Pair, y: Pair) -> Pair:
 
 
 def _halves(x: Doubles) -> Pair:
-    scaled = SPLITTER * x
+    scaled = _SPLITTER * x
     high = scaled - (scaled - x)
     return high, x - high
 

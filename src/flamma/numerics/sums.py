@@ -19,17 +19,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-PARTIAL_SUMS = 1024
+_PARTIAL_SUMS = 1024
 """How many partial sums there are, a power of two."""
 
-BLOCK = 16 * PARTIAL_SUMS
+BLOCK = 16 * _PARTIAL_SUMS
 """How many numbers are converted at once; temporaries of this size stay in the cache."""
 
 COLUMNS = 8192
 """How many columns of a weighted sum are computed at once."""
 
 Doubles = NDArray[np.float64]
-Reals = NDArray[np.floating | np.integer]
+_Reals = NDArray[np.floating | np.integer]
 
 
 def total(values: ArrayLike) -> float:
@@ -62,7 +62,7 @@ def totals(values: Doubles) -> Doubles:
         return _folded(sums)
 
 
-def dot(x: Reals, y: Reals) -> float:
+def dot(x: _Reals, y: _Reals) -> float:
     """Return Σ x_i y_i, in the order of this module.
 
     Examples
@@ -80,7 +80,7 @@ def dot(x: Reals, y: Reals) -> float:
         return float(_folded(sums))
 
 
-def norm(x: Reals) -> float:
+def norm(x: _Reals) -> float:
     """Return the square root of Σ x_i²; squares of single precision cannot overflow.
 
     Examples
@@ -133,7 +133,7 @@ def _partial_sums(shape: tuple[int, ...], count: int) -> Doubles:
     as are needed: a partial sum is never -0.0, which +0.0 would turn into +0.0.
     """
     needed = 1 << max(0, count - 1).bit_length()
-    return np.zeros((*shape, min(needed, PARTIAL_SUMS)))
+    return np.zeros((*shape, min(needed, _PARTIAL_SUMS)))
 
 
 def _add(sums: Doubles, values: Doubles) -> None:

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flamma.reports.palette import Look
+import flamma
+from flamma.errors import RunError
+from flamma.experiments.folder import CONFIG, ROUNDS
+from flamma.extras import require
+from flamma.io import write_atomically
+from flamma.metrics import LAST_ROUNDS, Metric, ScoreMetric
+from flamma.reports.style import DASHES, SERIES, SHAPES, Look
 from flamma.types import Floats
 
 Numbers = Sequence[float | None] | Floats
 MAX_LINE_POINTS = 2000
 """Points of a line; more would only make the page slow."""
 
-DRAWN_DIGITS = 8
+_DRAWN_DIGITS = 8
 """Significant digits of what is drawn; the files of the run have all."""
 
-SHOWN_AS_ZERO = 1e-9
+_SHOWN_AS_ZERO = 1e-9
 """A number whose size is below this is written as 0."""
 
 
@@ -175,7 +188,7 @@ def _short(value: Any) -> float | int | str | None:
         return value
     if value is None or not math.isfinite(value):
         return None
-    short = float(f"{value:.{DRAWN_DIGITS}g}")
+    short = float(f"{value:.{_DRAWN_DIGITS}g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 
@@ -242,7 +255,7 @@ def number_text(value: float | None, digits: int = 4) -> str:
     """
     if value is None:
         return "not known"
-    if abs(value) < SHOWN_AS_ZERO:
+    if abs(value) < _SHOWN_AS_ZERO:
         return "0"
     if abs(value) >= 10**digits:
         rounded = round(value, digits - 1 - math.floor(math.log10(abs(value))))
@@ -278,3 +291,151 @@ def even_sample(amount: int, most: int) -> list[int]:
 def notice(problem: str) -> str:
     """Return a clause on what is missing as a sentence."""
     return f"{problem[:1].upper()}{problem[1:]}."
+
+
+# How pages write a metric: its value with its unit, and which direction is better.
+
+BETTER = {"higher": "Higher is better.", "lower": "Lower is better.", "neither": ""}
+"""What to say of each direction."""
+
+
+def value_text(metric: Metric, value: float, digits: int = 4) -> str:
+    """Return a value as people read it; only percentages and bytes are told with their unit."""
+    if metric.unit == "bytes":
+        return byte_size(value)
+    if metric.unit.startswith("%"):
+        return f"{value:.1f} {metric.unit}"
+    return number_text(value, digits)
+
+
+def column_text(metric: Metric) -> str:
+    """Return the label of a column, with the unit if the values are written without it."""
+    return metric.label if metric.unit == "bytes" or metric.unit.startswith("%") else metric.title
+
+
+def fact(metric: Metric, value: float, rounds: Sequence[float | None] = ()) -> tuple[str, str, str]:
+    """Return a metric of a run as a fact: label, value, and how it comes from the rounds.
+
+    What is a mean over ``rounds`` says over how many, and what the last of them was.
+    """
+    alone = column_text(metric) == metric.label
+    averaged = isinstance(metric, ScoreMetric) and bool(rounds)
+    how = _mean_note(metric, rounds) if averaged else metric.aggregation()
+    note = how if alone else f"{metric.unit}, {how}"
+    return metric.label, value_text(metric, value), note
+
+
+def _mean_note(metric: Metric, rounds: Sequence[float | None]) -> str:
+    """Say over how many of the last rounds the mean is, and what the last one had."""
+    latest = rounds[-LAST_ROUNDS:]
+    known = [value for value in latest if value is not None]
+    if len(known) == 1:
+        return "of the last evaluated round"
+    which = f"last {len(latest)}" if len(rounds) > len(latest) else f"{len(latest)}"
+    few = "" if len(known) == len(latest) else f"{len(known)} evaluated ones of the "
+    last = value_text(metric, known[-1]).replace(" ", "\N{NO-BREAK SPACE}")
+    return f"mean of the {few}{which} rounds; the last has {last}"
+
+
+# The HTML page: a document, our scripts and plotly.js in one file that loads nothing else.
+
+REPORT_FILE = "report.html"
+_PAGE_SCRIPTS = ("solver.js", "charts.js", "groups.js", "explorer.js", "page.js", "live.js")
+
+
+def read_document(path: Path) -> Document:
+    """Return the page of a run, a comparison or an audit, of what can be read of its directory.
+
+    Raises
+    ------
+    RunError
+        If the directory holds none of them.
+    """
+    from flamma.reports.audit import audit_document, is_audit
+    from flamma.reports.comparison import comparison_document
+    from flamma.reports.reading import is_comparison
+    from flamma.reports.run import run_document
+
+    if (path / CONFIG).exists() or (path / ROUNDS).exists():
+        return run_document(path)
+    if is_audit(path):
+        return audit_document(path)
+    if is_comparison(path):
+        return comparison_document(path)
+    raise RunError(
+        f"{path} holds neither a run nor a comparison: name a directory that flamma run, flamma "
+        f"compare or flamma audit has written."
+    )
+
+
+def write_report(path: Path, out: Path | None = None) -> Path:
+    """Write the report of a directory, by default as ``report.html`` in it; return the file.
+
+    Raises
+    ------
+    FlammaError
+        If there is nothing to report on, the place cannot be written, or the ``report`` extra is
+        missing.
+    """
+    return write_page(read_document(path), path / REPORT_FILE if out is None else out)
+
+
+def write_page(document: Document, target: Path) -> Path:
+    """Write a document as a page, and return its file."""
+    write_atomically(target, render(document).encode(), durable=False)
+    return target
+
+
+def render(document: Document, live: bool = False) -> str:
+    """Return the whole page; a live one may also ask its own server for news."""
+    scripts = [plotly(), *(_file(name) for name in _PAGE_SCRIPTS)]
+    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"base-uri 'none'; form-action 'none'" + ("; connect-src 'self'" if live else "")
+    )
+    parts = {
+        "live": "yes" if live else "no",
+        "policy": html.escape(policy),
+        "version": html.escape(flamma.__version__),
+        "title": html.escape(document.title),
+        "style": _file("page.css"),
+        "data": as_json(document),
+        "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
+    }
+    page = []
+    for k, piece in enumerate(_file("template.html").split("@")):
+        page.append(parts[piece] if k % 2 else piece)
+    return "".join(page)
+
+
+def as_json(document: Document) -> str:
+    """Return a document as JSON that can stand inside a script element of a page.
+
+    Nothing in it can end the element or begin a comment: what HTML or old JavaScript would
+    stumble over is written as an escape, which JSON reads back as it was.
+    """
+    palette = {"series": [asdict(look) for look in SERIES], "dashes": DASHES, "shapes": SHAPES}
+    whole = asdict(document) | {"palette": palette}
+    text = json.dumps(whole, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.encode(errors="replace").decode()  # half a surrogate pair cannot be written
+
+
+@cache
+def plotly() -> str:
+    """Return plotly.js, or say how to install what brings it."""
+    require("an HTML report", "plotly")
+    text = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+    return text.replace("\r\n", "\n")
+
+
+@cache
+def _file(name: str) -> str:
+    return (files("flamma.reports") / "page" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -19,25 +19,23 @@ from typing import Self
 
 from flamma.errors import FlammaError
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS
-from flamma.reports.comparing import RUNS, TABLE
-from flamma.reports.document import Document, Facts
-from flamma.reports.html_page import as_json, plotly, read_document, render
-from flamma.reports.progress import Pace
+from flamma.reports.document import Document, Facts, as_json, plotly, read_document, render
+from flamma.reports.reading import RUNS, TABLE, Pace
 
-DEFAULT_HOST = "127.0.0.1"
-POLL_SECONDS = 0.4
+_DEFAULT_HOST = "127.0.0.1"
+_POLL_SECONDS = 0.4
 """Time between two looks at the directory."""
 
-KEEP_ALIVE_SECONDS = 15.0
+_KEEP_ALIVE_SECONDS = 15.0
 """Time after which a silent connection gets a comment, so that no proxy closes it."""
 
-MAX_READERS = 32
+_MAX_READERS = 32
 """Readers of events at the same time; each holds a thread."""
 
-FINAL_FETCH_SECONDS = 1.0
+_FINAL_FETCH_SECONDS = 1.0
 """Time for readers to fetch the last version before the server ends."""
 
-WATCHED = (CONFIG, ROUNDS, CLIENTS, ABOUT, POPULATION)
+_WATCHED = (CONFIG, ROUNDS, CLIENTS, ABOUT, POPULATION)
 HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -91,7 +89,7 @@ class DirectoryWatch:
         """Poll until stopped, less often where making the page takes long."""
         while not self.stopped:
             self.poll()
-            time.sleep(max(POLL_SECONDS, min(10.0, 5 * self._cost)))
+            time.sleep(max(_POLL_SECONDS, min(10.0, 5 * self._cost)))
 
     def stop(self) -> None:
         """End polling and the connections of all readers."""
@@ -105,7 +103,7 @@ class DirectoryWatch:
         while not self.stopped:
             with self.changed:
                 if self.version == told:
-                    self.changed.wait(KEEP_ALIVE_SECONDS)
+                    self.changed.wait(_KEEP_ALIVE_SECONDS)
                 now = self.version
             if self.stopped:
                 return
@@ -113,7 +111,7 @@ class DirectoryWatch:
             told = now
 
     def _signature(self) -> tuple[object, ...]:
-        files = [self.path / name for name in (*WATCHED, TABLE)]
+        files = [self.path / name for name in (*_WATCHED, TABLE)]
         files += sorted((self.path / RUNS).glob(f"*/*/*/seed-*/{ROUNDS}"))
         return tuple(_stamp(file) for file in files)
 
@@ -163,7 +161,7 @@ class LiveServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, path: Path, host: str = DEFAULT_HOST, port: int = 0) -> None:
+    def __init__(self, path: Path, host: str = _DEFAULT_HOST, port: int = 0) -> None:
         plotly()  # without which there is no page to serve
         if ":" in host:
             self.address_family = socket.AF_INET6
@@ -213,7 +211,7 @@ class LiveServer(ThreadingHTTPServer):
     def __exit__(self, *_: object) -> None:
         self.watch.poll()  # so that readers get the last round too
         if self.watch.readers:
-            time.sleep(FINAL_FETCH_SECONDS)
+            time.sleep(_FINAL_FETCH_SECONDS)
         self.watch.stop()
         self.shutdown()
         self.server_close()
@@ -261,7 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _events(self) -> None:
         watch = self.server.watch
         with watch.changed:
-            if watch.readers >= MAX_READERS:
+            if watch.readers >= _MAX_READERS:
                 self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, "Too many readers")
                 return
             watch.readers += 1

@@ -3,35 +3,100 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flamma.clients.clock import ClockConfig
+from flamma.clients.time import ClockConfig
 from flamma.errors import FlammaError, RunError
-from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, FINITE, POPULATION, ROUNDS, RunFolder
-from flamma.experiments.manifest import Manifest
+from flamma.experiments.comparison import Comparison, Row, compared, parse_table, scored_alike
+from flamma.experiments.config import make_config
+from flamma.experiments.folder import (
+    ABOUT,
+    CLIENTS,
+    CONFIG,
+    FINITE,
+    POPULATION,
+    ROUNDS,
+    SITES,
+    Manifest,
+    RunFolder,
+    SiteStates,
+)
+from flamma.experiments.loop import StoppedEarly, read_stopped, why_diverged
 from flamma.experiments.population import read_columns, read_names, whole
-from flamma.experiments.scores import ScoreTable, read_score_table
-from flamma.experiments.standstill import why_diverged
-from flamma.experiments.stopped import StoppedEarly, read_stopped
-from flamma.experiments.summary import is_personal, sample_of, score_kind_of
-from flamma.metrics import METRICS, of_run
-from flamma.options import from_table
+from flamma.experiments.result import (
+    ScoreTable,
+    is_personal,
+    read_score_table,
+    sample_of,
+    score_kind_of,
+)
+from flamma.experiments.run import Run
+from flamma.experiments.suite import SUITE, Cell, Suite, families_compared, read_suite
+from flamma.io import parse_toml
+from flamma.metrics import LAST_ROUNDS, METRICS, of_run
 from flamma.records import RoundRecord
-from flamma.reports.confined import ConfinedRunFolder
-from flamma.toml import parse_toml
+from flamma.registry import from_table
+from flamma.reports.document import Document, PageProgress
+from flamma.strategies import competes
 from flamma.types import Ints, ScoreKind
 
-MAX_CLIENTS = 10_000_000
+# A directory from outside, of which nothing is read that does not lie in it.
+
+MAX_FILE_BYTES = 1 << 30
+"""A larger file is not read; its report could not be opened."""
+
+
+class ConfinedRunFolder(RunFolder):
+    """A run directory of which only regular files inside it are read.
+
+    Links that lead out of it are not followed. What is not read is added to ``problems``.
+    """
+
+    def __init__(self, path: Path, problems: list[str]) -> None:
+        super().__init__(path)
+        self.problems = problems
+
+    def text(self, name: str) -> str:
+        """Return the text of a file of the directory, empty if it is missing or not read."""
+        file = self.path / name
+        if not file.exists():
+            return ""
+        problem = ""
+        if not _is_inside(file, self.path) or not file.is_file():
+            problem = f"{name} is not a file of this directory and is not read"
+        elif file.stat().st_size > MAX_FILE_BYTES:
+            problem = f"{name} is larger than {MAX_FILE_BYTES >> 20} MB and is not read"
+        if not problem:
+            try:
+                return super().text(name)
+            except RunError as error:
+                problem = str(error).rstrip(".")
+        if problem not in self.problems:
+            self.problems.append(problem)
+        return ""
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    """Return whether a path, its links followed, lies in a folder."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # links in a circle
+        return False
+
+
+_MAX_CLIENTS = 10_000_000
 """A client number from here on is taken for damage."""
 
-MAX_COUNT = 1 << 53
+_MAX_COUNT = 1 << 53
 """A number of epochs or bytes from here on is taken for damage."""
 
 
@@ -85,7 +150,7 @@ class RunView:
     def clients(self) -> int:
         """How many clients there are: the most that any of the files tells."""
         told = self.table("data").get("clients")
-        known = told if isinstance(told, int) and 0 < told <= MAX_CLIENTS else 0
+        known = told if isinstance(told, int) and 0 < told <= _MAX_CLIENTS else 0
         seen = [client for record in self.rounds for client in record.selected]
         scored = int(self.scores.clients.max(initial=-1)) + 1
         return max(known, self.population.samples.size, scored, max(seen, default=-1) + 1)
@@ -208,7 +273,7 @@ def read_run(path: Path) -> RunView:
         problems.append(f"{ABOUT} is missing or damaged, so versions and command are not known")
     problems.extend(_changed_files(path))
     population = _read_population(folder, problems)
-    scores = read_score_table(folder.text(CLIENTS), rounds, problems, MAX_CLIENTS)
+    scores = read_score_table(folder.text(CLIENTS), rounds, problems, _MAX_CLIENTS)
     run = RunView(path, config, text, rounds, about, population, scores, problems)
     if not run.planned_rounds:
         problems.append("no round is finished yet")
@@ -251,8 +316,8 @@ def _is_plausible(record: RoundRecord) -> bool:
         counts += [record.survey.asked, record.survey.bytes_down]
     if record.warmup is not None:
         counts += [record.warmup.bytes_up, record.warmup.bytes_down]
-    return max((*record.selected, *record.abstained), default=0) < MAX_CLIENTS and all(
-        0 <= count < MAX_COUNT for count in counts
+    return max((*record.selected, *record.abstained), default=0) < _MAX_CLIENTS and all(
+        0 <= count < _MAX_COUNT for count in counts
     )
 
 
@@ -288,3 +353,262 @@ def _changed_files(path: Path) -> list[str]:
     except RunError as error:
         return [str(error).partition(":")[0]]
     return []
+
+
+# How far a run or a comparison is that has not finished, and how long the rest will take.
+
+
+def run_progress(run: RunView) -> PageProgress | None:
+    """Return how far a run is; None if it is finished, or if its length is not known.
+
+    The time left is told at the pace of the last rounds; of a run that waits for sites, what it
+    waits for.
+    """
+    if run.finished or not run.planned_rounds:
+        return None
+    paces = [record.seconds for record in run.rounds[-LAST_ROUNDS:]]
+    left = run.planned_rounds - len(run.rounds)
+    seconds = finite(left * sum(paces) / len(paces)) if any(paces) else None
+    progress = _progress(len(run.rounds), run.planned_rounds, "rounds", seconds)
+    states = SiteStates.parse(ConfinedRunFolder(run.path, []).text(SITES))
+    if states is None or not states.waiting_since:
+        return progress
+    return replace(progress, text=f"{progress.text}; {states.sentence()}", seconds_left=None)
+
+
+def comparison_progress(path: Path, runs: Iterable[RunView]) -> PageProgress | None:
+    """Return how far the runs of a comparison are together; None if all are finished.
+
+    Of a comparison that does not tell its suite, only the runs that have begun are known.
+    """
+    begun, suite = list(runs), _read_planned_suite(path)
+    done = sum(min(len(run.rounds), run.planned_rounds) for run in begun)
+    if suite is None:
+        planned, unit = sum(run.planned_rounds for run in begun), "rounds of the runs that began"
+    else:
+        planned, unit = sum(cell.config.rounds for cell in suite.cells()), "rounds of all runs"
+    return _progress(done, planned, unit) if done < planned else None
+
+
+def _progress(done: int, of: int, what: str, seconds: float | None = None) -> PageProgress:
+    return PageProgress(done, of, f"{done:,} of {of:,} {what} are finished", seconds)
+
+
+def _read_planned_suite(path: Path) -> Suite | None:
+    """Return what a comparison is to run, None if that is not there or cannot be used."""
+    text = ConfinedRunFolder(path, []).text(SUITE)
+    try:
+        suite = read_suite(parse_toml(text, SUITE)) if text else None
+        return suite if suite and suite.cells() else None
+    except FlammaError:
+        return None
+
+
+@dataclass
+class Pace:
+    """Tells the time left from what was done since one began to look, as of runs side by side."""
+
+    since: float | None = None
+    before: int = 0
+
+    def timed(self, document: Document) -> Document:
+        """Return a document whose progress has a time left, if the pace is known by now."""
+        progress = document.progress
+        if progress is None or progress.seconds_left is not None:
+            return document
+        now = time.monotonic()
+        if self.since is None or progress.done < self.before:
+            self.since, self.before = now, progress.done
+        made = progress.done - self.before
+        if not made:
+            return document
+        left = (progress.of - progress.done) * (now - self.since) / made
+        return replace(document, progress=replace(progress, seconds_left=left))
+
+
+# A comparison's directory as a report reads it, finished or not.
+
+TABLE, RUNS = "table.json", "runs"
+
+_RowKey = tuple[str, str, str]
+"""Dataset, split and strategy: what a row of the table is about."""
+
+
+@dataclass(frozen=True, eq=False)
+class ComparisonView:
+    """What could be read of a comparison.
+
+    Attributes
+    ----------
+    path : Path
+        The directory.
+    comparison : Comparison
+        Its table.
+    runs : dict
+        The runs of every row, by seed.
+    missing : list of str
+        What is missing or damaged besides the runs' own problems, one clause each.
+    """
+
+    path: Path
+    comparison: Comparison
+    runs: dict[_RowKey, dict[int, RunView]]
+    missing: list[str]
+
+    @property
+    def panels(self) -> list[tuple[str, str]]:
+        """The pairs of dataset and split, in the order of the table."""
+        return list(dict.fromkeys((row.dataset, row.split) for row in self.comparison.rows))
+
+    @property
+    def strategies(self) -> list[str]:
+        """The strategies, in the order of the table, family by family."""
+        return list(dict.fromkeys(row.strategy for row in self.by_family(self.comparison.rows)))
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """What clients are scored by."""
+        return scored_alike(self.comparison.rows)
+
+    @property
+    def problems(self) -> list[str]:
+        """Everything that is missing or damaged, one clause each."""
+        return [
+            *(
+                f"{' '.join(key)} seed-{seed}: {text}"
+                for key, by_seed in self.runs.items()
+                for seed, run in by_seed.items()
+                for text in (run.diverged, *run.problems)
+                if text
+            ),
+            *self.missing,
+        ]
+
+    @cached_property
+    def families(self) -> dict[str, list[str]]:
+        """The strategies by family, if there are many."""
+        behind: dict[str, str] = {}
+        for (_, _, strategy), by_seed in self.runs.items():
+            named = next(iter(by_seed.values())).table("strategy").get("name")
+            behind |= {strategy: named} if isinstance(named, str) else {}
+        return families_compared(self.comparison, behind)
+
+    def rows(self, dataset: str, split: str) -> list[Row]:
+        """Return the rows of one panel, family by family."""
+        rows = self.comparison.rows
+        return self.by_family(row for row in rows if (row.dataset, row.split) == (dataset, split))
+
+    def by_family(self, rows: Iterable[Row]) -> list[Row]:
+        """Return rows family by family, if there are families; else as they are."""
+        order = list(self.families)
+        return sorted(rows, key=lambda r: order.index(self.family(r.strategy)) if order else 0)
+
+    def family(self, strategy: str) -> str:
+        """Return the family of a strategy, empty if there are none."""
+        return next((f for f, members in self.families.items() if strategy in members), "")
+
+    def longest_runs(self, dataset: str, split: str, strategy: str) -> list[RunView]:
+        """Return the runs with the most rounds: all seeds of a row, or some if it is unfinished."""
+        found = self.runs.get((dataset, split, strategy), {}).values()
+        most = max((len(run.rounds) for run in found), default=0)
+        return [run for run in found if most and len(run.rounds) == most]
+
+
+def is_comparison(path: Path) -> bool:
+    """Return whether a directory holds a comparison rather than a run."""
+    return not (path / CONFIG).exists() and ((path / TABLE).exists() or (path / RUNS).is_dir())
+
+
+def read_comparison(path: Path) -> ComparisonView:
+    """Read what can be read of a comparison's directory."""
+    missing: list[str] = []
+    runs = read_runs(path, missing)
+    table = _read_table(path, missing, planned=_read_planned_suite(path) is not None)
+    comparison = table or _from_runs(path.name, runs, missing)
+    lost = [row for row in comparison.rows if (row.dataset, row.split, row.strategy) not in runs]
+    if lost:
+        missing.append(f"the runs of {len(lost)} rows of the table are not there, only its numbers")
+    return ComparisonView(path, comparison, runs, missing)
+
+
+def read_runs(path: Path, missing: list[str]) -> dict[_RowKey, dict[int, RunView]]:
+    """Return the runs of a comparison by row and seed; what is not read is added to ``missing``."""
+    found: dict[_RowKey, dict[int, RunView]] = {}
+    for file in sorted((path / RUNS).glob(f"*/*/*/seed-*/{CONFIG}")):
+        dataset, split, strategy, folder = file.parent.relative_to(path / RUNS).parts
+        seed = re.fullmatch(r"seed-([0-9]{1,18})", folder)
+        if seed is None or not _is_inside(file.parent, path):
+            why = "is not named by a seed" if seed is None else "lies elsewhere"
+            missing.append(f"{dataset} {split} {strategy} {folder} {why} and is not read")
+        else:
+            found.setdefault((dataset, split, strategy), {})[int(seed[1])] = read_run(file.parent)
+    return {key: dict(sorted(by_seed.items())) for key, by_seed in found.items()}
+
+
+def pareto(rows: list[Row]) -> list[Row]:
+    """Return the rows that no other beats in both accuracy and variance, the worst score first.
+
+    A strategy that does not compete, such as the ceiling, is left out.
+    """
+    rows = [row for row in rows if competes(row.strategy)] or rows
+    sign = -1 if scored_alike(rows).less_is_better else 1
+
+    def of(row: Row) -> tuple[float, float]:
+        return sign * row.mean["accuracy"], row.mean["accuracy_variance"]
+
+    def beaten(row: Row) -> bool:
+        accuracy, variance = of(row)
+        return any(
+            of(other)[0] >= accuracy and of(other)[1] <= variance and of(other) != of(row)
+            for other in rows
+        )
+
+    return sorted((row for row in rows if not beaten(row)), key=of)
+
+
+def _read_table(path: Path, missing: list[str], planned: bool) -> Comparison | None:
+    """Return the table as it was written, None if it is not there or damaged.
+
+    Where the page can say how far a planned comparison is, a table that is yet to come is no loss.
+    """
+    text = ConfinedRunFolder(path, missing).text(TABLE)
+    try:
+        return parse_table(text)
+    except ValueError:
+        what = "is damaged" if text else "is not there yet"
+        if text or not planned:
+            how = "so the table is computed from the runs that are finished"
+            missing.append(f"{TABLE} {what}, {how}")
+    return None
+
+
+def _from_runs(
+    name: str, runs: Mapping[_RowKey, Mapping[int, RunView]], missing: list[str]
+) -> Comparison:
+    """Return the table of the runs that are finished."""
+    cells = [
+        cell
+        for key, by_seed in runs.items()
+        for seed, run in by_seed.items()
+        if run.finished and (cell := _as_cell(key, seed, run)) is not None
+    ]
+    try:
+        return compared(name, cells)
+    except Exception as error:  # a metric may be another package's function
+        missing.append(f"the table could not be computed: {error}")
+        return Comparison(name, [], [])
+
+
+def _as_cell(key: _RowKey, seed: int, run: RunView) -> tuple[Cell, Run] | None:
+    """Return a run as a table takes it; None if its configuration is not that of its records."""
+    try:
+        config = make_config(run.config, needs_strategy=False)
+    except FlammaError as error:
+        run.problems.append(f"{CONFIG} cannot be used ({error}), so it is not in the table")
+        return None
+    if config.data.clients < run.clients:
+        run.problems.append(f"it has more clients than {CONFIG} says, so it is not in the table")
+        return None
+    return Cell(*key, seed, config), Run(
+        run.path, config, run.rounds, run.about, known_scores=run.scores
+    )

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from flamma.errors import ConfigError
-from flamma.names import unknown
+from flamma.io import unknown
 from flamma.registry import Registry
 from flamma.strategies.base import Strategy as Strategy
 
@@ -15,45 +15,45 @@ STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
     "flamma.strategies",
     {
         "fedavg": "flamma.strategies.fedavg:FedAvg",
-        "fedavg-decay": "flamma.strategies.fedavg_decay:FedAvgDecay",
-        "fedprox": "flamma.strategies.fedprox:FedProx",
-        "qffl": "flamma.strategies.qffl:QFFL",
-        "afl": "flamma.strategies.afl:Afl",
-        "term": "flamma.strategies.term:Term",
-        "fedmgda+": "flamma.strategies.fedmgda_plus:FedMgdaPlus",
-        "fedfv": "flamma.strategies.fedfv:FedFV",
-        "propfair": "flamma.strategies.propfair:PropFair",
-        "gifair": "flamma.strategies.gifair:Gifair",
-        "adafed": "flamma.strategies.adafed:AdaFed",
-        "incentive": "flamma.strategies.incentive:Incentive",
-        "maxfl": "flamma.strategies.maxfl:MaxFL",
-        "power-of-choice": "flamma.strategies.power_of_choice:PowerOfChoice",
-        "oort": "flamma.strategies.oort:Oort",
-        "fairfedcs": "flamma.strategies.fairfedcs:FairFedCS",
-        "fedfair3": "flamma.strategies.fedfair3:FedFair3",
-        "adafl": "flamma.strategies.adafl:AdaFL",
-        "cgsv": "flamma.strategies.cgsv:CGSV",
-        "cffl": "flamma.strategies.cffl:CFFL",
-        "pricing": "flamma.strategies.pricing:Pricing",
-        "contract": "flamma.strategies.contract:Contract",
-        "fli": "flamma.strategies.fli:FLI",
-        "mifa": "flamma.strategies.mifa:Mifa",
-        "fednova": "flamma.strategies.fednova:FedNova",
-        "scaffold": "flamma.strategies.scaffold:Scaffold",
-        "feddyn": "flamma.strategies.feddyn:FedDyn",
-        "fedavgm": "flamma.strategies.fedavgm:FedAvgM",
-        "fedadam": "flamma.strategies.fedadam:FedAdam",
-        "fedyogi": "flamma.strategies.fedyogi:FedYogi",
-        "fedvarp": "flamma.strategies.fedvarp:FedVarp",
-        "fedbuff": "flamma.strategies.fedbuff:FedBuff",
-        "ditto": "flamma.strategies.ditto:Ditto",
-        "local": "flamma.strategies.local:Local",
+        "fedavg-decay": "flamma.strategies.fedavg:FedAvgDecay",
+        "fedprox": "flamma.strategies.fedavg:FedProx",
+        "qffl": "flamma.strategies.loss_weights:QFFL",
+        "afl": "flamma.strategies.loss_weights:Afl",
+        "term": "flamma.strategies.loss_weights:Term",
+        "fedmgda+": "flamma.strategies.multi_objective:FedMgdaPlus",
+        "fedfv": "flamma.strategies.multi_objective:FedFV",
+        "propfair": "flamma.strategies.loss_weights:PropFair",
+        "gifair": "flamma.strategies.loss_weights:Gifair",
+        "adafed": "flamma.strategies.multi_objective:AdaFed",
+        "incentive": "flamma.strategies.rewards:Incentive",
+        "maxfl": "flamma.strategies.loss_weights:MaxFL",
+        "power-of-choice": "flamma.strategies.selection:PowerOfChoice",
+        "oort": "flamma.strategies.selection:Oort",
+        "fairfedcs": "flamma.strategies.selection:FairFedCS",
+        "fedfair3": "flamma.strategies.selection:FedFair3",
+        "adafl": "flamma.strategies.selection:AdaFL",
+        "cgsv": "flamma.strategies.rewards:CGSV",
+        "cffl": "flamma.strategies.rewards:CFFL",
+        "pricing": "flamma.strategies.markets:Pricing",
+        "contract": "flamma.strategies.markets:Contract",
+        "fli": "flamma.strategies.markets:FLI",
+        "mifa": "flamma.strategies.memory:Mifa",
+        "fednova": "flamma.strategies.server_optimisers:FedNova",
+        "scaffold": "flamma.strategies.drift:Scaffold",
+        "feddyn": "flamma.strategies.drift:FedDyn",
+        "fedavgm": "flamma.strategies.server_optimisers:FedAvgM",
+        "fedadam": "flamma.strategies.server_optimisers:FedAdam",
+        "fedyogi": "flamma.strategies.server_optimisers:FedYogi",
+        "fedvarp": "flamma.strategies.memory:FedVarp",
+        "fedbuff": "flamma.strategies.asynchronous:FedBuff",
+        "ditto": "flamma.strategies.personal:Ditto",
+        "local": "flamma.strategies.personal:Local",
         "flamma": "flamma.strategies.flamma:Flamma",
         "flamma-plus": "flamma.strategies.flamma_plus:FlammaPlus",
         "flamma-memory": "flamma.strategies.flamma_memory:FlammaMemory",
         "flamma-honest": "flamma.strategies.flamma_honest:FlammaHonest",
-        "flamma-adaptive": "flamma.strategies.flamma_adaptive:FlammaAdaptive",
-        "central": "flamma.strategies.central:Central",
+        "flamma-adaptive": "flamma.strategies.flamma_memory:FlammaAdaptive",
+        "central": "flamma.strategies.fedavg:Central",
     },
 )
 """All strategies by name."""
@@ -89,7 +89,7 @@ FAMILIES: Mapping[str, str] = {
 """The families of strategies, and what each is about."""
 
 
-FAMILY_PREFIX = "family:"
+_FAMILY_PREFIX = "family:"
 """Before a name that is to be a family's, where a strategy has the same name."""
 
 
@@ -124,7 +124,7 @@ def strategies_named(names: Sequence[str], labels: Container[str] = ()) -> tuple
     known = {*STRATEGIES}
     found: list[str] = []
     for name in names:
-        family = name.removeprefix(FAMILY_PREFIX)
+        family = name.removeprefix(_FAMILY_PREFIX)
         is_family = family in FAMILIES and name not in known and name not in labels
         members = in_family(family) if is_family else []
         if members:
@@ -137,7 +137,7 @@ def strategies_named(names: Sequence[str], labels: Container[str] = ()) -> tuple
 def unknown_strategy(name: str) -> str:
     """Return the sentence that says a name is neither a strategy's nor a family's."""
     families = {family: f"the family {family}" for family in FAMILIES}
-    prefixed = {f"{FAMILY_PREFIX}{family}": told for family, told in families.items()}
+    prefixed = {f"{_FAMILY_PREFIX}{family}": told for family, told in families.items()}
     return unknown("strategy", name, STRATEGIES, prefixed | families)
 
 

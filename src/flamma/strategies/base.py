@@ -9,41 +9,27 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Generic, get_args, get_origin
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args, get_origin
 
 import numpy as np
 
 from flamma.aggregators import AGGREGATORS, Reference, aggregated, check_aggregator
-from flamma.clients.behaviours.contract import BestReport
+from flamma.clients.behaviours import BestReport
+from flamma.contributions import RoundUpdates, measure_round
+from flamma.errors import StrategyError
+from flamma.game import Game
+from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.game.model import MOST_EPOCHS as MOST_EPOCHS
-from flamma.options import convert, options_of
+from flamma.numerics import gumbel, log
 from flamma.records import RoundRecord
-from flamma.registry import Choice
-from flamma.strategies.common import data_shares as data_shares
-from flamma.strategies.common import largest as largest
-from flamma.strategies.common import loss_unit as loss_unit
-from flamma.strategies.common import model_of as model_of
-from flamma.strategies.common import uniform_choice as uniform_choice
-from flamma.strategies.common import weighted_choice as weighted_choice
-from flamma.strategies.common import with_losses as with_losses
-from flamma.strategies.exchange import Answers as Answers
-from flamma.strategies.exchange import Inspect as Inspect
-from flamma.strategies.exchange import KeepingState as KeepingState
-from flamma.strategies.exchange import Offer as Offer
-from flamma.strategies.exchange import Release, lost_what_they_kept, record_of
-from flamma.strategies.exchange import S as S
-from flamma.strategies.exchange import Screened as Screened
-from flamma.strategies.exchange import SecondsOf as SecondsOf
-from flamma.strategies.exchange import ServerReads as ServerReads
-from flamma.strategies.exchange import State as State
-from flamma.strategies.exchange import Validate as Validate
-from flamma.strategies.server_training import TrainServer, server_task, update_by
-from flamma.strategies.well_formed import well_formed_reports
+from flamma.registry import Choice, convert, options_of
 from flamma.types import (
     ClientVectors,
     Download,
+    Floats,
     Ints,
     LocalTask,
     Params,
@@ -54,6 +40,351 @@ from flamma.types import (
     TaskVectors,
     Terms,
 )
+
+# What passes between a strategy and the round loop: states, offers and answers.
+
+Validate = Callable[[Params], tuple[float, float]]
+"""Scores weights on the server's own validation set: (loss, accuracy in percent)."""
+
+Inspect = Callable[[Sequence[LocalTask]], list[Report]]
+"""Does clients' claimed work of this round once more, at the client and on its true data."""
+
+ServerReads = Literal["mean", "updates", "plain"]
+"""What a server must see of clients' models: their mean, each of them, or each as it was sent."""
+
+_Release = Callable[[Params, int, tuple[Report, ...]], tuple[Report, ...]]
+"""Returns what a strategy may see of the reports of a round, given the received model."""
+
+
+SecondsOf = Callable[[Terms], float]
+"""Returns the virtual seconds until a client that begins now has answered its terms."""
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What a strategy remembers between rounds: arrays, numbers and rows only, so it can be saved.
+
+    ``round`` is the last finished round, -1 before a warm-up.
+    """
+
+    params: Params
+    round: int
+    samples: Ints
+
+    @property
+    def served(self) -> Params:
+        """The model that a run yields and evaluates: here the one that clients train."""
+        return self.params
+
+
+S = TypeVar("S", bound=State)
+
+
+@dataclass(frozen=True, eq=False)
+class KeepingState(State):
+    """The state of a strategy whose clients keep something from round to round.
+
+    ``answered`` is 1 for every client that was heard from, and so has kept something.
+    """
+
+    answered: Ints
+
+    def having_heard(self, accepted: Sequence[Report]) -> Self:
+        """Return the state that knows of these answers."""
+        answered = self.answered.copy()
+        answered[[report.client for report in accepted]] = 1
+        return replace(self, answered=answered)
+
+
+def lost_what_they_kept(state: KeepingState, accepted: Sequence[Report]) -> dict[int, str]:
+    """Return a flag for every client that should have kept something and has nothing."""
+    return {
+        report.client: "it had lost what it kept, and started anew"
+        for report in accepted
+        if report.starts_anew and state.answered[report.client]
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Offer:
+    """Who is selected, in client order, on which terms, and the game the server has solved.
+
+    ``effective`` are the contributions that selection went by, and ``measure`` is what measured
+    them; both only where there is a game. ``decay_factor`` is the game's own, whatever the terms
+    offer each client. ``inspected`` are the clients whose answers will be inspected in any case,
+    which they are not told. ``probabilities`` are those with which each selected client was drawn,
+    where what its answer counts depends on them, and ``payments`` what each earns by a usable
+    answer, where that is fixed before it works; both have one entry for each of the terms.
+    """
+
+    round: int
+    terms: tuple[Terms, ...]
+    decay_factor: float = 1.0
+    game: Game | None = None
+    effective: tuple[float, ...] | None = None
+    measure: str | None = None
+    inspected: tuple[int, ...] = ()
+    probabilities: tuple[float, ...] | None = None
+    payments: tuple[float, ...] | None = None
+
+    @property
+    def decay_factors(self) -> tuple[float, ...] | None:
+        """Each selected client's decay factor, None where all have the game's."""
+        each = tuple(terms.decay_factor for terms in self.terms)
+        common = self.game is None or set(each) <= {self.decay_factor}
+        return None if common else each
+
+    @property
+    def selected(self) -> tuple[int, ...]:
+        """The selected clients, in order."""
+        return tuple(terms.client for terms in self.terms)
+
+
+@dataclass(frozen=True, eq=False)
+class Screened:
+    """What a strategy makes of answers before it uses them, one for each selected client.
+
+    ``credited``, ``fines``, ``flags`` and ``inspected`` are as in a record. ``unverified`` are the
+    clients whose inspection failed, so that nobody knows what their answers are worth.
+    """
+
+    answers: tuple[Report, ...]
+    credited: tuple[float, ...] | None = None
+    fines: Mapping[int, float] = field(default_factory=dict)
+    flags: Mapping[int, str] = field(default_factory=dict)
+    inspected: tuple[int, ...] = ()
+    unverified: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What came back in a round: the usable reports in client order, and who abstained.
+
+    ``validate`` scores weights on the server's validation set; None where there is none.
+    ``reference`` is what aggregators measure updates from. ``screened`` has what was found out
+    about the answers, those that are not usable too.
+    """
+
+    offer: Offer
+    accepted: tuple[Report, ...]
+    abstained: tuple[int, ...]
+    validate: Validate | None = None
+    reference: Reference | None = None
+    screened: Screened | None = None
+
+    @property
+    def earned(self) -> tuple[float, ...] | None:
+        """What the offer has fixed for each selected client, and 0 for one without usable answer.
+
+        None if it has fixed nothing.
+        """
+        if self.offer.payments is None:
+            return None
+        usable = {report.client for report in self.accepted}
+        pairs = zip(self.offer.selected, self.offer.payments, strict=True)
+        return tuple(amount if client in usable else 0.0 for client, amount in pairs)
+
+
+def record_of(
+    offer: Offer,
+    screened: Screened,
+    flags: Mapping[int, str],
+    *,
+    epochs_total: int,
+    payments: tuple[float, ...] | None,
+) -> RoundRecord:
+    """Return the record of a round, as far as a strategy knows it."""
+    answers = screened.answers
+    contributions = tuple(terms.contribution for terms in offer.terms)
+    return RoundRecord(
+        round=offer.round,
+        selected=offer.selected,
+        abstained=tuple(r.client for r in answers if r.abstained),
+        failed={r.client: r.failure for r in answers if r.failure},
+        decay_factor=offer.decay_factor,
+        local_epochs=tuple(r.epochs for r in answers),
+        contributions=None if any(map(math.isnan, contributions)) else contributions or None,
+        epochs_total=epochs_total,
+        decay_factors=offer.decay_factors,
+        credited=screened.credited,
+        fines=screened.fines,
+        flags=flags,
+        inspected=screened.inspected,
+        payments=payments,
+    )
+
+
+# Small things that many strategies need: choices, weights and models.
+
+MOST_EXPONENT = 300.0
+"""Powers of losses are taken as they are if they lie within e to plus and minus this."""
+
+
+def uniform_choice(available: Ints, count: int, rng: np.random.Generator) -> Ints:
+    """Return ``count`` of the available clients (all if there are fewer), in order."""
+    return np.sort(rng.choice(available, size=min(count, available.size), replace=False))
+
+
+def largest(values: Floats, count: int, rng: np.random.Generator) -> Ints:
+    """Return the places of the ``count`` largest values, ties broken at random."""
+    bar = np.partition(values, values.size - count)[values.size - count]
+    above = np.flatnonzero(values > bar)
+    ties = np.flatnonzero(values == bar)
+    return np.concatenate((above, rng.choice(ties, count - above.size, replace=False)))
+
+
+def weighted_choice(available: Ints, weights: Floats, count: int, rng: np.random.Generator) -> Ints:
+    """Return ``count`` of the available clients (all if there are fewer), in order.
+
+    They are drawn without replacement, each draw in proportion to the weights of those left: the
+    largest of log(weight) + Gumbel noise. Clients without weight come last, in any order.
+    """
+    if not min(count, available.size):
+        return available[:0]
+    keys = log(weights) + gumbel(rng, available.size)
+    return np.sort(available[largest(keys, min(count, available.size), rng)])
+
+
+def data_shares(accepted: Sequence[Report]) -> list[float]:
+    """Return each report's number of training samples, the weights of FedAvg."""
+    return [float(report.samples) for report in accepted]
+
+
+def with_losses(accepted: Sequence[Report]) -> list[Report]:
+    """Return the reports that have a usable loss."""
+    return [report for report in accepted if np.isfinite(report.loss)]
+
+
+def loss_unit(losses: Sequence[float], power: float) -> float:
+    """Return what to divide losses by before they are raised to a power and compared.
+
+    It is 1, or the largest loss where the power of that would leave the range of floats: the
+    weights that follow are the same but for a common factor, and stay finite whatever a client
+    says its loss is.
+    """
+    most = max(losses)
+    return 1.0 if abs(max(1.0, power) * float(log(most))) < MOST_EXPONENT else most
+
+
+def model_of(report: Report) -> Params:
+    """Return the model of an accepted report."""
+    assert report.params is not None
+    return report.params
+
+
+def check_prior_cost(cost: float) -> None:
+    """Refuse what cannot be the cost of a client that does not tell its own."""
+    if not SMALLEST_COST <= cost <= LARGEST_COST:
+        raise StrategyError(f"prior_cost must be positive, not {cost:g}.")
+
+
+def round_costs(population: Population, epochs: int, prior: float) -> Floats:
+    """Return what a round of so many epochs costs each client, as far as the server knows.
+
+    A client that does not tell its cost per squared epoch is taken to have the prior one.
+    """
+    unknown = np.full(population.clients, np.nan)
+    told = unknown if population.costs is None else population.costs
+    costs = np.where(np.isfinite(told), told, prior) * float(epochs) ** 2
+    return np.clip(costs, SMALLEST_COST, LARGEST_COST)
+
+
+# Reports as they come in: one for each selected client, those refused that are not well formed.
+
+NOT_FINITE = "refused: weights that are not finite"
+"""Why an answer is refused whose training has diverged."""
+
+
+def well_formed_reports(
+    state: State,
+    offer: Offer,
+    reports: Sequence[Report],
+    epoch_range: Callable[[Terms], tuple[int, int]],
+) -> tuple[Report, ...]:
+    """Return one report for each selected client, in order, without what is not well formed."""
+    # Clients that did not introduce themselves are taken to have one sample each.
+    introduced = bool((state.samples > 1).any())
+    told = state.samples if introduced else np.full_like(state.samples, 2**62)
+    return tuple(
+        well_formed_report(report, state.params.size, epoch_range(terms), told[report.client])
+        for report, terms in zip(one_each(offer, reports), offer.terms, strict=True)
+    )
+
+
+def one_each(offer: Offer, reports: Sequence[Report]) -> list[Report]:
+    """Return one report for each selected client, in order; a failed one where none was sent."""
+    by_client: dict[int, Report] = {}
+    for report in sorted(reports, key=lambda r: r.client):
+        by_client.setdefault(report.client, report)
+    missing = "no answer"
+    return [
+        by_client.get(c) or Report(c, params=None, samples=0, epochs=0, failure=missing)
+        for c in offer.selected
+    ]
+
+
+def well_formed_report(report: Report, size: int, epochs: tuple[int, int], told: int) -> Report:
+    """Return the report as it is, or without its weights and with the reason.
+
+    A failed or refused report has done no epochs that count.
+    """
+    reason = ""
+    fewest, most = epochs
+    if report.failure:
+        return replace(report, params=None, epochs=0)
+    if report.params is None:
+        return replace(report, epochs=0)
+    if report.params.shape != (size,) or report.params.dtype != np.float32:
+        reason = f"refused: {report.params.dtype} weights of shape {report.params.shape}"
+    elif not np.isfinite(report.params).all():
+        reason = NOT_FINITE
+    elif report.samples <= 0:
+        reason = f"refused: {report.samples} samples"
+    elif report.samples > told:
+        reason = f"refused: {report.samples} samples of a client that had {told}"
+    elif not fewest <= report.epochs <= most:
+        allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        reason = f"refused: {report.epochs} epochs where {allowed} were on offer"
+    elif report.loss < 0:
+        reason = f"refused: a loss of {report.loss:g}"
+    return replace(report, params=None, epochs=0, failure=reason) if reason else report
+
+
+# The server's own update: what it makes of the received model by its validation set.
+
+SERVER = -1
+"""Stands for a client's number in the task of the server itself."""
+
+_TrainServer = Callable[[Params, LocalTask], Params]
+"""Trains on the server's own validation set; returns the trainable weights, which are the first."""
+
+
+def server_task(plan: Plan, terms: Sequence[Terms], accepted: Sequence[Report]) -> LocalTask:
+    """Return how the server trains: as long, and with as large a step, as the middle client."""
+    terms_of = {own.client: own for own in terms}
+    asked = [terms_of[report.client] for report in accepted]
+    middle = len(accepted) // 2
+    return LocalTask(
+        client=SERVER,
+        round=asked[middle].round,
+        epochs=max(1, sorted(report.epochs for report in accepted)[middle]),
+        iterations=asked[middle].iterations,
+        learning_rate=plan.step_size(asked[middle].round)
+        * sorted(own.step_scale for own in asked)[middle],
+        proximal=asked[middle].proximal,
+    )
+
+
+def update_by(
+    train_server: _TrainServer, received: Params, task: LocalTask
+) -> Callable[[], Floats]:
+    """Return a function that trains when it is first called, and returns the update."""
+
+    def update() -> Floats:
+        trained = train_server(received, task)
+        return trained.astype(np.float64) - received[: trained.size]
+
+    return cache(update)
 
 
 @dataclass(frozen=True)
@@ -245,9 +576,9 @@ class Strategy(ABC, Generic[S]):
         offer: Offer,
         reports: Sequence[Report],
         validate: Validate | None = None,
-        train_server: TrainServer | None = None,
+        train_server: _TrainServer | None = None,
         inspect: Inspect | None = None,
-        release: Release | None = None,
+        release: _Release | None = None,
     ) -> tuple[S, RoundRecord]:
         """Return the state after the round, and the record of what happened in it.
 
@@ -315,3 +646,72 @@ class Strategy(ABC, Generic[S]):
         shares = np.array([weight / total for weight in weights])
         models = [model_of(report) for report in accepted]
         return aggregated(self.aggregator, models, shares, reference).astype(np.float32)
+
+
+# Contributions of the clients that answered, as a strategy needs them.
+
+
+def measured_contributions(
+    choice: Choice,
+    answers: Answers,
+    before: Params,
+    after: Params,
+    trainable_size: int,
+    last: Floats,
+    last_step: Params | None = None,
+) -> Floats:
+    """Return all clients' contributions, with those of this round measured anew.
+
+    ``before`` and ``after`` are the global model around the round, and ``last`` the contributions
+    as of every client's last report. A strategy that keeps the ``last_step`` of the global model
+    lets measures tell what clients could have sent without work.
+    """
+    accepted, number = answers.accepted, answers.offer.round
+    if not accepted:
+        return last
+    clients = np.array([report.client for report in accepted])
+    shares = data_shares(accepted)
+    updates = RoundUpdates(
+        clients=clients,
+        models=[model_of(report) for report in accepted],
+        before=before,
+        after=after,
+        trainable_size=trainable_size,
+        weights=np.array(shares) / math.fsum(shares),
+        # In a warm-up nothing was measured before.
+        previous=last[clients] if number else np.full(clients.size, np.nan),
+        round=number,
+        last_step=last_step,
+        validate=answers.validate,
+    )
+    measured = last.copy()
+    measured[clients] = measure_round(choice, updates)
+    return measured
+
+
+# What each answer adds to the aggregate, on the server's validation set.
+
+
+def marginal_gains(strategy: Strategy[Any], received: Params, answers: Answers) -> list[float]:
+    """Return the validation loss of the aggregate without each answer, minus that with all.
+
+    An answer above 0 helped. Without the only one there is, the aggregate is the received model. A
+    gain is not finite if one of the losses is not.
+
+    Raises
+    ------
+    StrategyError
+        If the server has no validation set.
+    """
+    accepted, validate, reference = answers.accepted, answers.validate, answers.reference
+    if validate is None:
+        raise StrategyError(f"{strategy.name} needs a validation set: set data.validation_samples.")
+    shares = data_shares(accepted)
+    together = validate(strategy.average(accepted, shares, reference))[0]
+    gains = []
+    for k in range(len(accepted)):
+        others = [*accepted[:k], *accepted[k + 1 :]]
+        rest = [*shares[:k], *shares[k + 1 :]]
+        without = strategy.average(others, rest, reference) if others else received
+        gains.append(validate(without)[0] - together)
+    return gains

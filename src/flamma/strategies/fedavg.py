@@ -6,12 +6,19 @@ AISTATS 2017.
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 
+from flamma.aggregators import ROUNDING_LENGTH, Reference
+from flamma.errors import StrategyError
+from flamma.numerics import dot, norm, power
 from flamma.strategies.base import (
+    MOST_EPOCHS,
     Answers,
     Offer,
     S,
@@ -19,9 +26,11 @@ from flamma.strategies.base import (
     State,
     Strategy,
     data_shares,
+    model_of,
     uniform_choice,
 )
-from flamma.types import Ints, Params, Population, Terms
+from flamma.strategies.flamma import Flamma, FlammaState
+from flamma.types import Floats, Ints, LocalTask, Params, Plan, Population, Profile, Report, Terms
 
 
 @dataclass(frozen=True)
@@ -69,3 +78,313 @@ class FedAvg(Averaging[State]):
     def init(self, params: Params, population: Population) -> State:
         """Start with the given weights."""
         return State(params, 0, population.samples)
+
+
+# What strategies share that combine the clients' gradients rather than their models.
+#
+# What a client has moved by in its local training, with the other sign, stands for its gradient:
+# g_k = w - w_k. What is not trained, such as a batch norm's running means, has no gradient: it
+# becomes the mean by data size.
+
+
+@dataclass(frozen=True, eq=False)
+class GradientState(State):
+    """``trainable_size`` is how many of the weights are trained, and so have a gradient."""
+
+    trainable_size: int
+
+
+G = TypeVar("G", bound=GradientState)
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """How far each client has moved the trained weights, -g_k, in the order of the reports.
+
+    ``received`` are the trained weights that they moved from, and ``reference`` what aggregators
+    measure from.
+    """
+
+    reports: Sequence[Report]
+    received: Floats
+    updates: list[Floats]
+    reference: Reference | None
+
+    @classmethod
+    def of(cls, state: GradientState, reports: Sequence[Report], answers: Answers) -> Moves:
+        """Return the moves of these reports."""
+        size, reference = state.trainable_size, answers.reference
+        received = state.params[:size].astype(np.float64)
+        updates = [model_of(report)[:size] - received for report in reports]
+        return cls(reports, received, updates, reference and reference.of_trained(size))
+
+    def of_length_1(self) -> list[Floats]:
+        """Return the updates at length 1; one that is no more than rounding has no direction."""
+        shortest = ROUNDING_LENGTH * norm(self.received)
+        lengths = [norm(update) for update in self.updates]
+        return [
+            update / length if length > shortest else np.zeros(update.size)
+            for update, length in zip(self.updates, lengths, strict=True)
+        ]
+
+
+def inner_products(vectors: Sequence[Floats]) -> Floats:
+    """Return the matrix of the inner products of all pairs."""
+    products = np.zeros((len(vectors), len(vectors)))
+    for first, one in enumerate(vectors):
+        for second in range(first, len(vectors)):
+            products[first, second] = products[second, first] = dot(one, vectors[second])
+    return products
+
+
+@dataclass(frozen=True)
+class ByGradients(Averaging[G]):
+    """The round of a strategy that combines gradients; variants say where the weights move."""
+
+    def combine(self, state: G, answers: Answers) -> G:
+        """Move the trained weights by the gradients, and average the others."""
+        reports = self.usable(answers.accepted)
+        if not reports:
+            return state
+        params = self.average(reports, data_shares(reports), answers.reference)
+        moved = self.moved(state, Moves.of(state, reports, answers))
+        params[: state.trainable_size] = moved.astype(np.float32)
+        return replace(state, params=params)
+
+    def usable(self, accepted: Sequence[Report]) -> Sequence[Report]:
+        """Return the reports that can be used: here all."""
+        return accepted
+
+    @abstractmethod
+    def moved(self, state: G, moves: Moves) -> Floats:
+        """Return the trained weights after the round."""
+
+
+@dataclass(frozen=True)
+class ByUnitGradients(ByGradients[GradientState]):
+    """Gradients are brought to length 1, so that a step is as long as the server says.
+
+    Parameters
+    ----------
+    server_step : float
+        η_s, the length of a step along gradients that all point the same way; a schedule of the
+        learning rate multiplies it, too.
+    """
+
+    server_step: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.server_step < np.inf:
+            raise StrategyError(f"server_step must be above 0, not {self.server_step:g}.")
+
+    def init(self, params: Params, population: Population) -> GradientState:
+        """Start with the given weights."""
+        return GradientState(params, 0, population.samples, population.trainable_size)
+
+    def step_length(self, state: GradientState) -> float:
+        """Return η_s of the round after a state."""
+        return self.server_step * self.plan.factor(state.round + 1)
+
+
+# What strategies share whose server does more with the clients' updates than take their mean.
+#
+# u_k = w_k - w is client k's update of the received weights w. What is not trained, such as the
+# running variance of a batch norm, has no update: it becomes the mean of what clients sent.
+
+Stepping = TypeVar("Stepping", bound=GradientState)
+
+
+@dataclass(frozen=True)
+class ServerOptimiser(Averaging[Stepping]):
+    """What strategies share whose server makes a step of its own from the mean update."""
+
+    server_reads: ClassVar[ServerReads] = "mean"
+
+    @abstractmethod
+    def step(self, state: Stepping, update: Floats) -> tuple[Floats, Stepping]:
+        """Return the server's step after a mean update, and the state that remembers it."""
+
+    def combine(self, state: Stepping, answers: Answers) -> Stepping:
+        """Take the mean of the updates by data size, and the step that follows from it."""
+        reports = answers.accepted
+        if not reports:
+            return state
+        mean = self.average(reports, data_shares(reports), answers.reference)
+        step, after = self.step(state, change(state.params, mean, state.trainable_size))
+        return replace(after, params=stepped(state.params, mean, step))
+
+
+def stepped(received: Params, mean: Params, step: Floats) -> Params:
+    """Return w + step in what is trained, the first weights, and the mean in what is not.
+
+    It is computed as mean + (step - (mean - w)), so that the step to the mean leads to the mean to
+    the last bit.
+    """
+    size = step.size
+    params = mean.copy()
+    params[:size] = (mean[:size] + (step - change(received, mean, size))).astype(np.float32)
+    return params
+
+
+def change(before: Params, after: Params, trainable_size: int) -> Floats:
+    """Return after - before in what is trained, in double precision."""
+    return after[:trainable_size].astype(np.float64) - before[:trainable_size]
+
+
+def scaled_models(
+    reports: Sequence[Report], received: Params, factors: Sequence[float], trainable_size: int
+) -> list[Floats]:
+    """Return w + f_k u_k of every report; a factor of 1 gives its model to the last bit."""
+    models = []
+    for report, factor in zip(reports, factors, strict=True):
+        model = model_of(report).astype(np.float64)
+        trained = model[:trainable_size]
+        trained += (factor - 1) * (trained - received[:trainable_size])
+        models.append(model)
+    return models
+
+
+def gradient_weight(plan: Plan, samples: int, epochs: int, iterations: int | None = None) -> float:
+    """Return how many gradients there are in the update of a client with so many samples.
+
+    Without momentum that is the number τ of its mini-batches. With a momentum ρ from zero velocity
+    it is (τ - ρ (1 - ρ^τ) / (1 - ρ)) / (1 - ρ), which FedNova calls ‖a‖₁: a gradient counts again
+    in every step after its own.
+
+    Examples
+    --------
+    >>> gradient_weight(Plan(rounds=1, per_round=1, batch_size=32), samples=65, epochs=2)
+    6.0
+    >>> gradient_weight(Plan(rounds=1, per_round=1, momentum=0.5), samples=1, epochs=2)
+    2.5
+    """
+    batches = epochs * -(-samples // plan.batch_size) if iterations is None else iterations
+    steps, momentum = max(1, batches), plan.momentum
+    if momentum == 0:
+        return float(steps)
+    faded = momentum * (1 - float(power(momentum, steps))) / (1 - momentum)
+    return (steps - faded) / (1 - momentum)
+
+
+def require_positive(**options: float) -> None:
+    """Refuse options that are not above 0, or not finite.
+
+    Raises
+    ------
+    StrategyError
+        Naming the option.
+    """
+    for name, value in options.items():
+        if not 0 < value < math.inf:
+            raise StrategyError(f"{name} must be above 0, not {value:g}.")
+
+
+def require_fraction(**options: float) -> None:
+    """Refuse options that are not at least 0 and below 1.
+
+    Raises
+    ------
+    StrategyError
+        Naming the option.
+    """
+    for name, value in options.items():
+        if not 0 <= value < 1:
+            raise StrategyError(f"{name} must be at least 0 and below 1, not {value:g}.")
+
+
+# FedProx: FedAvg whose clients are held near the global model.
+#
+# Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020.
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    """The local step is w_k ← w_k - η (∇F_k + μ (w_k - w)); μ = 0 is FedAvg.
+
+    Parameters
+    ----------
+    mu : float
+        μ, the weight of the proximal term.
+    """
+
+    name: ClassVar[str] = "fedprox"
+    label: ClassVar[str] = "FedProx"
+    summary: ClassVar[str] = "FedAvg with a proximal term (mu) in the local loss"
+    family: ClassVar[str] = "optimisation"
+
+    mu: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.mu >= 0:
+            raise StrategyError(f"mu must be at least 0, not {self.mu:g}.")
+
+    def terms(self, client: int, round: int) -> Terms:  # noqa: A002
+        """Return FedAvg's terms with the proximal weight."""
+        return replace(super().terms(client, round), proximal=self.mu)
+
+
+# FedAvg with FLamma's decay of the step: γ as FLamma's server finds it, and nothing else of it.
+#
+# The row that tells whether a gain is the decay's: clients are drawn at random and do a fixed
+# number of epochs, whatever the γ that their step is scaled with.
+
+
+@dataclass(frozen=True)
+class FedAvgDecay(Flamma):
+    """Random clients, E epochs each with step η γ, the mean of their models."""
+
+    name: ClassVar[str] = "fedavg-decay"
+    label: ClassVar[str] = "FedAvg + decay"
+    summary: ClassVar[str] = "FedAvg whose step decays as FLamma's does"
+    family: ClassVar[str] = "optimisation"
+
+    selection: Literal["top", "sample", "uniform"] = "uniform"
+
+    def offer(self, state: FlammaState, available: Ints, rng: np.random.Generator) -> Offer:
+        """Solve FLamma's game for γ; no client plays it, so there is nothing to certify."""
+        return replace(super().offer(state, available, rng), game=None)
+
+    def respond(self, terms: Terms, profile: Profile) -> LocalTask:
+        """Do the epochs that the plan fixes."""
+        return Strategy.respond(self, terms, profile)
+
+    def epoch_range(self, terms: Terms) -> tuple[int, int]:
+        """Return the one number of epochs that the plan fixes; a warm-up has none."""
+        fixed = self.plan.epochs
+        return (fixed, fixed) if terms.iterations is None else (0, MOST_EPOCHS)
+
+
+# The ceiling: the same net trained centrally on all clients' data, with as many sample-steps.
+#
+# Not a federated algorithm. With one class per client its variance over clients is the spread of
+# the class accuracies, which no federated strategy can honestly undercut.
+
+
+@dataclass(frozen=True)
+class Central(Strategy[State]):
+    """Each round as many mini-batches of the pooled data as K average clients have in E epochs."""
+
+    name: ClassVar[str] = "central"
+    label: ClassVar[str] = "Central (ceiling)"
+    summary: ClassVar[str] = "not federated: the pooled data, as the ceiling"
+    family: ClassVar[str] = "reference"
+    server_reads: ClassVar[ServerReads] = "plain"
+    pools_data: ClassVar[bool] = True
+
+    def init(self, params: Params, population: Population) -> State:
+        """Start with the given weights."""
+        return State(params, 0, population.samples)
+
+    def offer(self, state: State, available: Ints, rng: np.random.Generator) -> Offer:
+        """Let client 0, which holds all clients' data, train as much as K clients would."""
+        number, clients = state.round + 1, state.samples.size
+        epochs = self.plan.epochs * min(self.plan.per_round, clients)
+        batches = -(-int(state.samples.sum()) // (clients * self.plan.batch_size))
+        return Offer(number, (Terms(0, number, epochs=epochs, iterations=epochs * batches),))
+
+    def combine(self, state: State, answers: Answers) -> State:
+        """Take what was trained."""
+        params = [report.params for report in answers.accepted if report.params is not None]
+        return replace(state, params=params[0]) if params else state

@@ -2,13 +2,13 @@
 
 What a client is offered depends on the others alone, its cost is never asked for, and what it
 claims to have done is compared with what it sent, and with what inspections have shown; see
-:mod:`flamma.strategies.inspection`.
+:mod:`flamma.strategies.flamma_honest`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -16,30 +16,199 @@ import numpy as np
 
 from flamma.contributions import CONTRIBUTIONS
 from flamma.errors import StrategyError
+from flamma.game import Game, best_response
+from flamma.game.costs import cost_interval
+from flamma.game.model import LARGEST_COST, SMALLEST_COST
+from flamma.numerics import norm, power
 from flamma.registry import Choice
-from flamma.strategies.base import Answers, Inspect, Offer, Screened, ServerReads, Strategy
-from flamma.strategies.flamma_plus import PlusStrategy
-from flamma.strategies.inspection import (
-    MOST_UNVERIFIED,
-    difference,
-    inspector_failure,
-    proven_epochs,
-    with_verified,
+from flamma.strategies.base import (
+    Answers,
+    Inspect,
+    Offer,
+    Screened,
+    ServerReads,
+    Strategy,
+    model_of,
 )
-from flamma.strategies.plausibility import (
-    RECENT_ROUNDS,
-    believed_share,
-    capped_losses,
-    capped_samples,
-    looks_like,
-    pace_of,
-)
-from flamma.strategies.plus_state import PlusState
+from flamma.strategies.flamma_plus import PlusState, PlusStrategy
 from flamma.types import Floats, Ints, LocalTask, Params, Population, Profile, Report, Terms
+
+# Inspections: whose claimed work is done once more at the client, and what that finds out.
+#
+# Training is the same to the last bit on every machine, so an inspector at the client can repeat
+# the claimed work and compare. An answer is inspected
+#
+# - if the client was never inspected before,
+# - by chance, which the client is not told,
+# - if it claims more epochs than inspected work proves: a client that did τ epochs at a rate of pay
+#   γ ω has a cost of at most γ ω / (2 τ - 1), and does at least the best response at that cost for
+#   every other rate. So whoever claims more epochs than are best for it is inspected, always,
+# - if its update is implausibly short or long for what it claims, or it names other samples than
+#   the client introduced itself with,
+# - if the client's last inspection failed.
+#
+# An inspection that fails (the inspector is late, or its training ends with an error or with
+# numbers that are not finite) verifies nothing. The answer is not used, its pay is withheld, and
+# the client's next answer is inspected. Once an inspection succeeds the withheld pay is paid, for
+# each answer at most what the verified one earns. After three failed inspections in a row the
+# client is not selected any more, and nothing is paid.
+
+_SAME_UPDATE = 1e-3
+"""How far an update may be from the inspector's, as a share of its length: torch rounds."""
+
+_MOST_UNVERIFIED = 3
+"""After so many failed inspections in a row a client is not selected any more."""
+
+
+def proven_epochs(terms: Terms, largest_cost: float, epoch_bounds: tuple[int, int]) -> int:
+    """Return the epochs that are best for a client of the largest cost it may have."""
+    if not math.isfinite(largest_cost):
+        return 0
+    cost = float(np.clip(largest_cost, SMALLEST_COST, LARGEST_COST))
+    game = Game([terms.contribution], [cost], epoch_bounds=epoch_bounds)
+    return int(best_response(game, terms.decay_factor)[0])
+
+
+def with_verified(
+    largest_costs: Floats,
+    terms: Sequence[Terms],
+    verified: Mapping[int, int],
+    epoch_bounds: tuple[int, int],
+) -> Floats:
+    """Return the largest costs that clients may have, now that these epochs were verified."""
+    found = largest_costs.copy()
+    for own in terms:
+        if own.client in verified:
+            pull = np.array([own.decay_factor * own.contribution])
+            epochs = np.array([float(verified[own.client])])
+            _, [at_most], _ = cost_interval(pull, epochs, epoch_bounds, whole=True)
+            found[own.client] = min(found[own.client], at_most)
+    return found
+
+
+def inspector_failure(report: Report, truth: Report | None) -> str:
+    """Return why an inspection cannot tell whether a report is true; empty if it can."""
+    if truth is None or truth.params is None or truth.failure:
+        return (truth and truth.failure) or "no result"
+    if report.params is None or truth.params.shape != report.params.shape:
+        return "weights of another shape"
+    if truth.samples < 1:
+        return "no samples"
+    if not np.isfinite(truth.params).all():
+        return "weights that are not finite"
+    if math.isfinite(report.loss) and not math.isfinite(truth.loss):
+        return "no loss to compare"
+    return ""
+
+
+def difference(report: Report, truth: Report, received: Params) -> str:
+    """Return how a report differs from what the inspector got; empty if it does not."""
+    if report.samples > truth.samples:
+        return f"inspected: it has {truth.samples} samples, not {report.samples}"
+    verified = model_of(truth)
+    moved = norm(verified - received)
+    if norm(model_of(report) - verified) > _SAME_UPDATE * moved:
+        return f"inspected: its update is not that of {report.epochs} epochs on its data"
+    if report.loss > truth.loss * (1 + _SAME_UPDATE):
+        return f"inspected: its loss is {truth.loss:.4g}, not {report.loss:.4g}"
+    return ""
+
+
+# Is an answer plausible? Compares work claimed with how far an update went, losses with others'.
+#
+# With plain SGD the length of an update grows with the steps taken, less than in proportion. How
+# far a client gets per unit of that, its pace, is compared with that of other clients and with
+# its own earlier one. An update that is much too short for the epochs claimed is credited with as
+# many epochs as it looks like, and one that is much too long with the fewer epochs the longer it
+# is. Steps are counted by the samples with which the client introduced itself, not by those that
+# an answer names.
+
+_WORK_EXPONENT = 0.7
+"""The length of an update grows about as steps^0.7: less than straight on, more than at random."""
+
+_PLAUSIBLE_PACE = 1 / 3
+"""The share of the others' median pace, or of its own, below which an update is too short."""
+
+_IMPLAUSIBLE_PACE = 8.0
+"""The multiple of the others' median pace, or else of its own, above which an update is too long.
+Of 2,160 honest answers on digits (IID, two and one classes per client) the largest had 7.5."""
+
+_FEWEST_PACES = 2
+"""How many other clients' paces it takes to judge one."""
+
+_RECENT_ROUNDS = 10
+"""For how many rounds a pace can be compared: updates get shorter as the model gets better."""
+
+
+def pace_of(report: Report, terms: Terms, received: Params, batch_size: int, samples: int) -> float:
+    """Return how far an update went per unit of the work that is claimed; NaN without a step.
+
+    ``samples`` are those with which the client introduced itself.
+    """
+    assert report.params is not None
+    steps = report.epochs * -(-samples // batch_size)
+    if steps < 1 or not terms.step_scale > 0:
+        return math.nan
+    with np.errstate(over="ignore"):
+        length = norm(report.params - received)
+    return length / (terms.step_scale * float(power(np.array(float(steps)), _WORK_EXPONENT)))
+
+
+def looks_like(epochs: int, pace: float, others: Floats, own: float) -> float:
+    """Return the epochs that an update of this pace looks like, at most those claimed.
+
+    Parameters
+    ----------
+    epochs : int
+        The epochs claimed.
+    pace : float
+        As if they had been done.
+    others : ndarray
+        Recent paces of other clients.
+    own : float
+        The client's own earlier one, NaN if there is none.
+    """
+    least = _PLAUSIBLE_PACE * max(_expected(others, own), default=0.0)
+    if not math.isfinite(pace) or pace >= least:
+        return float(epochs)
+    return epochs * float(power(np.array(pace / least), 1 / _WORK_EXPONENT))
+
+
+def believed_share(pace: float, others: Floats, own: float) -> float:
+    """Return the share of its epochs that an update is credited with: below 1 if it is too long.
+
+    The arguments are those of :func:`looks_like`. To have been long before is no excuse, so a
+    client's own earlier pace counts only where there are too few others.
+    """
+    expected = _expected(others, own)
+    most = _IMPLAUSIBLE_PACE * expected[0] if expected else math.inf
+    if math.isnan(pace) or pace <= most:
+        return 1.0
+    return float(power(np.array(most / pace), 1 / _WORK_EXPONENT))
+
+
+def _expected(others: Floats, own: float) -> list[float]:
+    """Return the paces to compare with: the others' median, and the client's own earlier one."""
+    usual = [float(np.median(others))] if others.size >= _FEWEST_PACES else []
+    return usual + ([own] if math.isfinite(own) else [])
+
+
+def capped_samples(samples: Ints | Floats, most: float) -> Floats:
+    """Return data sizes of at most a multiple of their median, so that no claim counts for all."""
+    return np.minimum(samples.astype(np.float64), most * float(np.median(samples)))
+
+
+def capped_losses(losses: Floats) -> Floats:
+    """Return losses with the largest one counting at most as the largest of the others."""
+    told = np.flatnonzero(np.isfinite(losses))
+    if told.size < 2:
+        return losses
+    second = np.partition(losses[told], told.size - 2)[told.size - 2]
+    return np.where(np.isfinite(losses), np.minimum(losses, second), losses)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class HonestState(PlusState):
+class _HonestState(PlusState):
     """What FLamma-plus knows of every client, and how far each one is trusted.
 
     Attributes
@@ -70,7 +239,7 @@ class HonestState(PlusState):
 
 
 @dataclass(frozen=True)
-class FlammaHonest(PlusStrategy[HonestState]):
+class FlammaHonest(PlusStrategy[_HonestState]):
     """FLamma-plus without what makes lying pay.
 
     Parameters
@@ -111,10 +280,10 @@ class FlammaHonest(PlusStrategy[HonestState]):
         if not self.weight_cap >= 1:
             raise StrategyError(f"weight_cap must be at least 1, not {self.weight_cap:g}.")
 
-    def init(self, params: Params, population: Population) -> HonestState:
+    def init(self, params: Params, population: Population) -> _HonestState:
         """Start without having heard from any client, and without trust in any."""
         n = population.clients
-        return HonestState(
+        return _HonestState(
             **self.first_path(params, population),
             pace=np.full(n, np.nan),
             inspections=np.zeros(n, dtype=np.int64),
@@ -125,7 +294,7 @@ class FlammaHonest(PlusStrategy[HonestState]):
             withheld=np.zeros(n),
         )
 
-    def offer(self, state: HonestState, available: Ints, rng: np.random.Generator) -> Offer:
+    def offer(self, state: _HonestState, available: Ints, rng: np.random.Generator) -> Offer:
         """Select among those that are not suspended, and draw whose answers will be inspected."""
         trusted = available[state.suspended[available] == 0]
         if not trusted.size:  # the round goes without clients
@@ -143,7 +312,7 @@ class FlammaHonest(PlusStrategy[HonestState]):
 
     def screen(
         self,
-        state: HonestState,
+        state: _HonestState,
         offer: Offer,
         answers: tuple[Report, ...],
         inspect: Inspect | None,
@@ -181,7 +350,7 @@ class FlammaHonest(PlusStrategy[HonestState]):
             kept.append(report)
         return Screened(tuple(kept), tuple(credited), fines, flags, tuple(inspected), tuple(failed))
 
-    def combine(self, state: HonestState, answers: Answers) -> HonestState:
+    def combine(self, state: _HonestState, answers: Answers) -> _HonestState:
         """Remember paces, inspections, earnings and who was caught."""
         offer, screened = answers.offer, answers.screened
         if offer.game is not None and screened is not None and screened.credited is not None:
@@ -201,7 +370,7 @@ class FlammaHonest(PlusStrategy[HonestState]):
                     withheld[terms.client] += _rate(terms) * report.epochs
             unverified[visited], withheld[visited] = 0, 0.0
             suspended[list(screened.fines)] = 1
-            suspended[unverified >= MOST_UNVERIFIED] = 1
+            suspended[unverified >= _MOST_UNVERIFIED] = 1
             verified = {r.client: r.epochs for r in answers.accepted if r.client in visited}
             state = replace(
                 state,
@@ -226,7 +395,7 @@ class FlammaHonest(PlusStrategy[HonestState]):
         return super().loss_factors(capped_losses(losses), decay_factor)
 
     def _paces(
-        self, state: HonestState, offer: Offer, answers: tuple[Report, ...]
+        self, state: _HonestState, offer: Offer, answers: tuple[Report, ...]
     ) -> Mapping[int, float]:
         terms = {own.client: own for own in offer.terms}
         batch, factor = self.plan.batch_size, self.plan.factor(offer.round)
@@ -244,14 +413,14 @@ class FlammaHonest(PlusStrategy[HonestState]):
         }
 
     def _plausible(
-        self, state: HonestState, offer: Offer, answers: tuple[Report, ...]
+        self, state: _HonestState, offer: Offer, answers: tuple[Report, ...]
     ) -> tuple[dict[int, float], dict[int, float]]:
         """Return the epochs that each answer looks like, at most those claimed, and to be credited.
 
         The latter are fewer for an update that is too long.
         """
         paces = self._paces(state, offer, answers)
-        recent = (state.heard >= offer.round - RECENT_ROUNDS) & (state.heard > 0)
+        recent = (state.heard >= offer.round - _RECENT_ROUNDS) & (state.heard > 0)
         earlier = np.where(recent, state.pace, np.nan)
         looks, plausible = {}, {}
         for report in answers:
@@ -266,7 +435,7 @@ class FlammaHonest(PlusStrategy[HonestState]):
 
     def _inspected(
         self,
-        state: HonestState,
+        state: _HonestState,
         offer: Offer,
         answers: tuple[Report, ...],
         plausible: Mapping[int, float],
@@ -300,11 +469,11 @@ class FlammaHonest(PlusStrategy[HonestState]):
                 verdicts[report.client] = difference(report, truth, state.params)
         return verdicts, failed
 
-    def _misstates(self, state: HonestState, report: Report) -> bool:
+    def _misstates(self, state: _HonestState, report: Report) -> bool:
         """Return whether a client names other samples than when it introduced itself."""
         return _introduced(state) and report.samples != state.samples[report.client]
 
-    def _released(self, state: HonestState, terms: Terms, epochs: float) -> float:
+    def _released(self, state: _HonestState, terms: Terms, epochs: float) -> float:
         """Return the epochs of unverified answers that are paid for now that one was verified."""
         client, rate = terms.client, _rate(terms)
         if not (state.withheld[client] > 0 and rate > 0):
@@ -316,7 +485,7 @@ class FlammaHonest(PlusStrategy[HonestState]):
         nobody = Profile(report.client, math.nan, report.samples)
         return replace(Strategy.respond(self, terms, nobody), epochs=report.epochs)
 
-    def _fine(self, state: HonestState, terms: Terms, epochs: float) -> float:
+    def _fine(self, state: _HonestState, terms: Terms, epochs: float) -> float:
         rate = self.inspection_rate
         factor = (1 - rate) / rate if isinstance(self.fine, str) else self.fine
         earned = _rate(terms) * epochs
@@ -328,6 +497,6 @@ def _rate(terms: Terms) -> float:
     return terms.decay_factor * terms.contribution
 
 
-def _introduced(state: HonestState) -> bool:
+def _introduced(state: _HonestState) -> bool:
     """Return whether clients said how many samples they have; else they have one sample each."""
     return bool((state.samples > 1).any())

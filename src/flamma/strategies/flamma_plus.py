@@ -5,11 +5,11 @@ that, each as far as the server sees that there is something to remove, so that 
 set from one federation to the next:
 
 - what is expected of those who were not asked stands in for them, by their last updates and as far
-  as new updates follow from these (:mod:`.stand_ins`);
+  as new updates follow from these (:mod:`.memory`);
 - a part of the mean step of recent rounds is repeated, which is what all clients agree on;
 - where the model goes back and forth, its step is shorter;
 - the model that is served, and evaluated, is a mean of those that clients train, over the more
-  rounds the less these get on (:mod:`.path`);
+  rounds the less these get on;
 - the decay starts when the model stops getting on.
 
 Clients weigh by a power of their data size, so that the largest do not have all of the model, and
@@ -20,30 +20,319 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
 from flamma.errors import StrategyError
-from flamma.numerics import norm, power, total
-from flamma.strategies.base import Answers
-from flamma.strategies.levelling import LevellingStrategy, told_losses
-from flamma.strategies.memory import CHECKPOINT_ROUNDS, streams_rows
-from flamma.strategies.path import LONGEST_MEAN, Path, Steps, fading_for
-from flamma.strategies.plus_state import PlusState
-from flamma.strategies.rows import Rows
-from flamma.strategies.server_steps import change, stepped
-from flamma.strategies.stand_ins import PRODUCTS, Slopes, of_all, of_these, products
+from flamma.numerics import dot, norm, power, total
+from flamma.strategies.base import Answers, Offer, loss_unit, model_of
+from flamma.strategies.fedavg import change, stepped
+from flamma.strategies.flamma import FlammaState, GameStrategy
+from flamma.strategies.memory import (
+    CHECKPOINT_ROUNDS,
+    PRODUCTS,
+    Remembering,
+    Slopes,
+    empty_memory,
+    of_all,
+    of_these,
+    products,
+    streams_rows,
+)
+from flamma.strategies.rows import RowFormat, Rows
 from flamma.types import Floats, Ints, Params, Population, Report
 
-GETS_ON = 2.0
+# What FLamma's relatives with a memory share: clients that the model serves badly weigh more.
+
+_SMALLEST_LOSS = 1e-3
+"""Below it a loss weighs as this one does, so that no client's weight is 0."""
+
+
+@dataclass(frozen=True, eq=False)
+class LevellingState(FlammaState, Remembering):
+    """What FLamma knows of every client, what it last sent, and how well it was served.
+
+    ``losses`` has every client's loss of the model it last received; NaN before it has told one.
+    """
+
+    losses: Floats
+
+
+L = TypeVar("L", bound=LevellingState)
+
+
+@dataclass(frozen=True)
+class LevellingStrategy(GameStrategy[L], Generic[L]):
+    """FLamma with a row for every client, and weights that follow their losses.
+
+    Parameters
+    ----------
+    levelling : float
+        A client weighs in proportion to its data size (in FLamma-plus, a power of it) times
+        loss^(levelling (1 - γ)): by data size alone before the decay, and then the more if served
+        badly, the smaller γ. 0 for never.
+    rows : {"auto", "float32", "float16"}
+        How what clients last sent is kept on disk; ``auto`` is float32 up to 256 MiB for all
+        clients, else float16.
+    """
+
+    rotation: float | Literal["gamma"] = 0.1
+    levelling: float = 0.5
+    rows: RowFormat = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.levelling <= 10:
+            raise StrategyError(f"levelling must lie in [0, 10], not {self.levelling:g}.")
+
+    def first_knowledge(
+        self, params: Params, population: Population, *, size: int, fading: float
+    ) -> dict[str, Any]:
+        """Return the fields of the state of a server that has not heard from any client.
+
+        Rows have ``size`` weights.
+        """
+        state = self.first_state(params, population)
+        known = {field.name: getattr(state, field.name) for field in fields(state)}
+        kept, heard = empty_memory(
+            self,
+            population.clients,
+            size,
+            fading=fading,
+            kept_as=self.rows,
+            warms_up=self.warmup_iterations > 0,
+        )
+        return {
+            **known,
+            "kept": kept,
+            "heard": heard,
+            "losses": np.full(population.clients, np.nan),
+        }
+
+    def offer(self, state: L, available: Ints, rng: np.random.Generator) -> Offer:
+        """Ask those selected for the loss of the received model, if it will weigh."""
+        made = super().offer(state, available, rng)
+        if not self.wants_losses or not made.round:
+            return made
+        return replace(made, terms=tuple(replace(t, wants_loss=True) for t in made.terms))
+
+    @property
+    def wants_losses(self) -> bool:
+        """Whether clients must tell the loss of the model they receive."""
+        return self.levelling > 0
+
+    def loss_factors(self, losses: Floats, decay_factor: float) -> Floats:
+        """Return what each client's last loss multiplies its weight by, up to a common factor."""
+        return loss_factors(losses, self.levelling * (1 - decay_factor))
+
+
+def told_losses(before: Floats, accepted: Sequence[Report]) -> Floats:
+    """Return every client's last loss, with those that were told this round."""
+    losses = before.copy()
+    for report in accepted:
+        if np.isfinite(report.loss):
+            losses[report.client] = report.loss
+    return losses
+
+
+def loss_factors(losses: Floats, exponent: float) -> Floats:
+    """Return loss^exponent; who has told no loss counts as having their mean."""
+    told = np.isfinite(losses)
+    if exponent == 0 or not told.any():
+        return np.ones(losses.size)
+    known = losses[told]
+    unit = loss_unit([_SMALLEST_LOSS, *known.tolist()], exponent)
+    mean = total(known / unit) / known.size * unit
+    powers = power(np.maximum(np.append(known, mean), _SMALLEST_LOSS) / unit, exponent)
+    factors = np.full(losses.size, powers[-1])  # there may be very many who have not told any
+    factors[told] = powers[:-1]
+    return factors
+
+
+# What the steps of the global model tell of its path: whether it gets on, or swings.
+#
+# A model that gets on makes steps in about the same direction; one that swings takes back in a
+# round what it did in the last. The server sees it by the length of the mean of its recent steps,
+# which for steps that have nothing to do with each other would be short by a known factor.
+
+LONGEST_MEAN = 1e6
+"""More rounds than a mean over rounds could be worth, where the steps have no direction at all."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """How far recent steps led, and how long they were.
+
+    The means over recent rounds fade by a factor that depends on how many rounds it takes to ask
+    every client once, so that a swing from one part of the clients to the next one is seen whole.
+
+    Attributes
+    ----------
+    fading : float
+        The factor by which what was seen counts less with each round.
+    together : float
+        The squared length of the mean step.
+    apart : float
+        The mean squared length of the steps.
+    """
+
+    fading: float
+    together: float
+    apart: float
+
+    @property
+    def efficiency(self) -> float:
+        """1 for steps that have nothing to do with each other, above for those that get on.
+
+        Below 1 the model goes back and forth. Before the first step it is infinite.
+        """
+        if self.apart == 0:
+            return float("inf")
+        return self.together / (self._by_chance * self.apart)
+
+    @property
+    def rounds_to_average(self) -> float:
+        """How many rounds' models the mean is best taken of, in the order of magnitude.
+
+        A mean over H rounds lags about H steps d behind, and has 1/H of the noise V of a round:
+        H² d² + V / H is smallest for an H in proportion to (V / d²)^(1/3), where d² is what the
+        steps have in common and V the rest of their squared length.
+        """
+        common = (self.together - self._by_chance * self.apart) / (1 - self._by_chance)
+        if common <= 0:
+            return LONGEST_MEAN
+        noise = max(0.0, self.apart - common)
+        return min(LONGEST_MEAN, 2 * float(power(noise / common, 1 / 3)))
+
+    @property
+    def _by_chance(self) -> float:
+        """What is left of the squared length of a mean of steps in unrelated directions."""
+        return (1 - self.fading) / (1 + self.fading)
+
+
+def fading_for(clients: int, per_round: int) -> float:
+    """Return the factor for means over about as many rounds as it takes to ask every client.
+
+    Examples
+    --------
+    >>> fading_for(clients=100, per_round=10)
+    0.9166666666666666
+    """
+    return 1 - 1 / (2 + clients / per_round)
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Means of recent steps: the vector, the squared length, and the weight of what was seen."""
+
+    mean: Floats
+    square: float
+    weight: float
+
+    def with_step(self, step: Floats, fading: float) -> Steps:
+        """Return the means with one more step."""
+        return Steps(
+            fading * self.mean + (1 - fading) * step,
+            fading * self.square + (1 - fading) * dot(step, step),
+            fading * self.weight + (1 - fading),
+        )
+
+    def path(self, fading: float) -> Path:
+        """Return what the steps tell, as if those before the first had been like the others."""
+        together = dot(self.mean, self.mean) / self.weight**2
+        return Path(fading, together, self.square / self.weight)
+
+
+# What the server of FLamma-plus knows between rounds.
+
+
+@dataclass(frozen=True, eq=False)
+class PlusState(LevellingState):
+    """What FLamma knows of every client, their last updates, and how the model moves.
+
+    Attributes
+    ----------
+    averaged : Params
+        The served model.
+    stand_ins : ndarray
+        Σ q_i y_i over the clients heard from, q their last shares in a round.
+    shares : ndarray
+        The share of each client, by its data, in the last round that it was in.
+    answered : Rows
+        The models r that the kept updates answered, each in a place of its own.
+    places : ndarray
+        The place of the model that each client's last update answered; -1 before there is one.
+    answered_sum : ndarray
+        Σ q_i r_i over the clients heard from.
+    seen : ndarray
+        Sums of products that the slopes of new updates on old ones are fitted to.
+    step_mean, step_square, step_weight : ndarray, float, float
+        Means of recent steps.
+    start : float
+        The share of the rounds at which γ leaves 1; 1 before it is measured.
+    """
+
+    averaged: Params
+    stand_ins: Floats
+    shares: Floats
+    answered: Rows
+    places: Ints
+    answered_sum: Floats
+    seen: Floats
+    step_mean: Floats
+    step_square: float = 0.0
+    step_weight: float = 0.0
+    start: float = 1.0
+
+    @property
+    def served(self) -> Params:
+        """The mean of recent models."""
+        return self.averaged
+
+    def remembering(self, accepted: Sequence[Report], shares: Floats, number: int) -> Self:
+        """Return the state with these updates, of this model, in place of the last ones.
+
+        ``shares`` are those of the clients in round ``number``.
+        """
+        size, received = self.trainable_size, self.params
+        clients = np.array([report.client for report in accepted])
+        every = self.shares.copy()
+        every[clients] = shares
+        before = clients[self.kept.slots[clients] >= 0]
+        updates = (model_of(report)[:size] - received[:size] for report in accepted)
+        kept = self.kept.updated(clients.tolist(), updates, clients[:0])
+        stand_ins = self.stand_ins + kept.weighted_sum(clients, shares)
+        sent = received[:size].astype(np.float64)
+        answered_sum = self.answered_sum + total(shares) * sent
+        if before.size:
+            stand_ins -= self.kept.weighted_sum(before, self.shares[before])
+            answered_sum -= self.answered.weighted_sum(self.places[before], self.shares[before])
+        heard, places = self.heard.copy(), self.places.copy()
+        heard[clients] = number
+        place = int(np.argmin(self.answered.slots))  # -1, where none is
+        places[clients] = place
+        gone = np.setdiff1d(self.answered.known, places)
+        return replace(
+            self,
+            kept=kept,
+            heard=heard,
+            stand_ins=stand_ins,
+            answered=self.answered.updated([place], [received[:size]], gone),
+            places=places,
+            shares=every,
+            answered_sum=answered_sum,
+        )
+
+
+_GETS_ON = 2.0
 """The efficiency of a path below which the model has stopped getting on."""
 
-MORE_ROUNDS = 3
+_MORE_ROUNDS = 3
 """How many rounds more than it takes to ask every client a mean is taken of at most."""
 
-SEEN_FADING = 0.9
+_SEEN_FADING = 0.9
 """The factor by which what is known of the slopes counts less with each round."""
 
 
@@ -154,7 +443,9 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         if not offer.round:  # what a warm-up sends is too short to stand in for an update
             return replace(state, params=mean, averaged=mean)
         kept, answered, received = state.kept, state.answered, state.params
-        seen = SEEN_FADING * state.seen + products(kept, answered, state.places, accepted, received)
+        seen = _SEEN_FADING * state.seen + products(
+            kept, answered, state.places, accepted, received
+        )
         own = change(received, mean, state.trainable_size)
         update = own - self._excess(replace(state, seen=seen), answers)
         update += self._repeated(state)
@@ -223,10 +514,10 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         )
         path, number = self._path(state), state.round + 1
         passes = state.samples.size / min(self.plan.per_round, state.samples.size)
-        share = 1 / max(1.0, min(self.rounds_averaged(path), MORE_ROUNDS + passes))
+        share = 1 / max(1.0, min(self.rounds_averaged(path), _MORE_ROUNDS + passes))
         averaged = state.averaged + share * (state.params.astype(np.float64) - state.averaged)
         measured = number + 1 >= self.decay_start * self.plan.rounds and state.start == 1.0
-        stopped = measured and path.efficiency < GETS_ON
+        stopped = measured and path.efficiency < _GETS_ON
         return replace(
             state,
             averaged=averaged.astype(np.float32),

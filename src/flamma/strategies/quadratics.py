@@ -12,11 +12,11 @@ from flamma.types import Floats, Ints
 GAP_TOLERANCE = 1e-10
 """How far ½ λᵀKλ may be above its smallest value, where K has diagonal entries of about 1."""
 
-MOST_EXCHANGES = 100_000
+_MOST_EXCHANGES = 100_000
 """After so many exchanges between two weights the solver returns what it has; ten clients take
 some dozens, and what it has is feasible at any time."""
 
-SMALLEST_PIVOT = 1e-10
+_SMALLEST_PIVOT = 1e-10
 """A vector counts as a combination of others if its squared distance to their span is this small
 a part of its squared length."""
 
@@ -59,7 +59,7 @@ def least_norm_weights(gram: Floats, start: Floats, reach: float) -> Floats:
     """
     lower, upper = np.maximum(start - reach, 0.0), np.minimum(start + reach, 1.0)
     weights, slopes = start.copy(), totals(gram * start)
-    for _ in range(MOST_EXCHANGES):
+    for _ in range(_MOST_EXCHANGES):
         up = int(np.argmin(np.where(weights < upper, slopes, np.inf)))
         down = int(np.argmax(np.where(weights > lower, slopes, -np.inf)))
         # Where no weight may grow, or none may shrink, any one is found, and it has no room.
@@ -87,7 +87,7 @@ def weights_of_rates(gram: Floats, rates: Floats) -> Floats:
         size = kept.size
         row = _forward(factor, gram[candidate, kept])
         pivot = gram[candidate, candidate] - dot(row, row)
-        if pivot > SMALLEST_PIVOT * gram[candidate, candidate]:
+        if pivot > _SMALLEST_PIVOT * gram[candidate, candidate]:
             factor[size, :size], factor[size, size] = row, math.sqrt(pivot)
             solved[size] = (rates[candidate] - dot(row, solved[:size])) / factor[size, size]
             kept = np.append(kept, candidate)

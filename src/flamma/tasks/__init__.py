@@ -6,22 +6,190 @@ a class derived from :class:`Task`. torch is imported only where tensors are at 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.registry import Registry
-from flamma.tasks.contract import ClientMetric as ClientMetric
-from flamma.tasks.contract import Task as Task
-from flamma.tasks.measures import Measures as Measures
-from flamma.tasks.own import OwnLoss, OwnMetric, own_metric
+from flamma.tasks.base import ClientMetric as ClientMetric
+from flamma.tasks.base import SampleMarks, part_means
+from flamma.tasks.base import Task as Task
+from flamma.tasks.supervised import ACCURACY, CLASSIFICATION
+from flamma.types import ACCURACY_SCORE, Floats, Ints, Params, ScoreKind, Targets
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+# A loss and a metric of the user's own, as Python functions, and what they must return.
+
+_OWN_METRIC = "own"
+"""The name of a metric that was given from Python."""
+
+OwnLoss = Callable[[Any, Any], Any]
+"""``(outputs, targets) -> losses``, tensors all: one loss per sample."""
+
+OwnMetric = Callable[[Any, Any], float]
+"""``(outputs, targets) -> number``, of the arrays of one client; 1 is the best there is."""
+
+
+def checked_losses(loss: OwnLoss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return what a loss of the user's own gives for a batch.
+
+    Raises
+    ------
+    FlammaError
+        If it is not one loss per sample: strategies weigh samples and clients by theirs.
+    """
+    import torch
+
+    losses = loss(outputs, targets)
+    if not isinstance(losses, torch.Tensor) or losses.shape != (len(targets),):
+        found = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
+        given = "a mean" if found == () else f"{found}"
+        raise FlammaError(
+            f"a loss of your own must return one number per sample, a tensor of shape "
+            f"({len(targets)},), not {given}: use reduction='none' or the like."
+        )
+    return losses
+
+
+def refuse_negative(losses: Params) -> None:
+    """Refuse losses below 0, of which strategies would take roots and logarithms.
+
+    Raises
+    ------
+    FlammaError
+        If there is one.
+    """
+    if losses.size and losses.min() < 0:
+        raise FlammaError(
+            f"a loss of your own must not be negative, but one is {losses.min():g}: add a constant "
+            f"or use another loss."
+        )
+
+
+def own_metric(metric: OwnMetric) -> ClientMetric:
+    """Return the metric that a function of a client's outputs and targets computes.
+
+    It takes the model's outputs for all samples of a client and their targets, as arrays.
+    """
+
+    def score(marks: SampleMarks, targets: Targets, offsets: Ints) -> Floats:
+        parts = pairwise(offsets.tolist())
+        return np.array(
+            [_number(metric, marks[a:b], targets[a:b]) if a < b else math.nan for a, b in parts]
+        )
+
+    title = getattr(metric, "__name__", "").replace("_", " ").strip()
+    return ClientMetric(
+        _OWN_METRIC,
+        title if title.replace(" ", "").isalnum() else "own metric",
+        lambda outputs, targets, losses: outputs.float(),
+        score,
+        takes_outputs=True,
+        is_share=False,
+    )
+
+
+def _number(metric: OwnMetric, outputs: SampleMarks, targets: Targets) -> float:
+    value = metric(outputs, targets)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise FlammaError(
+            f"a metric of your own must return one number per client, not a {type(value).__name__}."
+        ) from None
+
+
+# What one run measures: the loss of a sample, and the score of a client.
+
+
+@dataclass(frozen=True, eq=False)
+class Measures:
+    """The task of a run, the metric that its clients are scored by, and its loss.
+
+    Parameters
+    ----------
+    task : Task
+        What is learnt.
+    metric : ClientMetric
+        What clients are scored by, one of the task's or the user's own.
+    loss : callable, optional
+        The user's own loss in place of the task's.
+    """
+
+    task: Task = CLASSIFICATION
+    metric: ClientMetric = ACCURACY
+    loss: OwnLoss | None = None
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """What clients are scored by."""
+        return ACCURACY_SCORE if self.metric is ACCURACY else self.metric.kind
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss of every sample."""
+        if self.loss is None:
+            return self.task.losses(outputs, targets)
+        return checked_losses(self.loss, outputs, targets)
+
+    def mean_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of a batch."""
+        if self.loss is None:
+            return self.task.mean_loss(outputs, targets)
+        return self.losses(outputs, targets).mean()
+
+    def scores(self, marks: SampleMarks, targets: Targets, offsets: Ints) -> Floats:
+        """Return the score of every client, NaN where it has none.
+
+        It is in percent, or as it is if less is better.
+        """
+        scores = self.metric.score(marks, targets, offsets)
+        return scores if self.metric.less_is_better else 100 * scores
+
+    def score(self, marks: SampleMarks, targets: Targets) -> float:
+        """Return the score of all samples together, as if they were one client's."""
+        if not len(marks):
+            return math.nan
+        return float(self.scores(marks, targets, np.array([0, len(marks)]))[0])
+
+    def client_score(
+        self, losses: Params, marks: SampleMarks, targets: Targets
+    ) -> tuple[float, float]:
+        """Return the score and the mean loss of one client alone."""
+        all_of_it = np.array([0, len(losses)])
+        return self.score(marks, targets), float(part_means(losses, all_of_it)[0])
+
+    def why_not_lanes(self) -> str:
+        """Return why lanes cannot train and score so, empty if they can."""
+        if self.loss is not None:
+            return "they train by cross-entropy, not by a loss of your own."
+        if not self.task.trains_in_lanes:
+            return f"they train by cross-entropy of labels, not by the loss of {self.task.name}."
+        if not self.metric.marks_right and self.metric.from_losses is None:
+            return (
+                f"they tell which samples are right, which is not enough for {self.metric.title}."
+            )
+        return ""
+
+
+PLAIN_MEASURES = Measures()
+"""Classification by cross-entropy, scored by accuracy."""
+
 
 TASKS: Registry[Task] = Registry(
     "task",
     "flamma.tasks",
     {
-        "classification": "flamma.tasks.classification:CLASSIFICATION",
-        "regression": "flamma.tasks.regression:REGRESSION",
+        "classification": "flamma.tasks.supervised:CLASSIFICATION",
+        "regression": "flamma.tasks.supervised:REGRESSION",
         "next-token": "flamma.tasks.next_token:NEXT_TOKEN",
     },
 )

@@ -10,9 +10,16 @@ from numpy.typing import NDArray
 
 from flamma.errors import DataError, FlammaError
 from flamma.numerics import exp
-from flamma.tasks.contract import LOSS, ClientMetric, SampleMarks, Task
-from flamma.tasks.labels import MOST_CLASSES, whole_labels
-from flamma.tasks.parts import part_sums, ratios
+from flamma.tasks.base import (
+    LOSS,
+    MOST_CLASSES,
+    ClientMetric,
+    SampleMarks,
+    Task,
+    part_sums,
+    ratios,
+    whole_labels,
+)
 from flamma.types import Floats, Inputs, Ints, Targets
 
 if TYPE_CHECKING:
@@ -52,7 +59,7 @@ def token_accuracy(marks: SampleMarks, targets: Targets, offsets: Ints) -> Float
     return ratios(part_sums(marks[:, 0], offsets), part_sums(marks[:, 1], offsets))
 
 
-TOKEN_ACCURACY = ClientMetric(
+_TOKEN_ACCURACY = ClientMetric(
     "accuracy", "accuracy over tokens", right_tokens, token_accuracy, mark_shape=(2,)
 )
 
@@ -85,7 +92,7 @@ def perplexity(marks: SampleMarks, targets: Targets, offsets: Ints) -> Floats:
     return exp(means)
 
 
-PERPLEXITY = ClientMetric(
+_PERPLEXITY = ClientMetric(
     "perplexity",
     "perplexity",
     token_losses,
@@ -105,12 +112,12 @@ def _cross_entropies(outputs: Tensor, targets: Tensor) -> Tensor:
     return each.view(targets.shape)
 
 
-class NextToken(Task):
+class _NextToken(Task):
     """Predicts the token at every place of a sequence."""
 
     name = "next-token"
     summary = "a token per place of a sequence, by cross-entropy"
-    metrics = (TOKEN_ACCURACY, PERPLEXITY, LOSS)
+    metrics = (_TOKEN_ACCURACY, _PERPLEXITY, LOSS)
     takes_tokens = True
     ignored = IGNORED_TOKEN
 
@@ -153,4 +160,4 @@ class NextToken(Task):
         return np.zeros((0, *shape), dtype=np.int64)
 
 
-NEXT_TOKEN = NextToken()
+NEXT_TOKEN = _NextToken()

@@ -2,20 +2,260 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from flamma.training.jobs import TooSlow as TooSlow
+import numpy as np
+from numpy.typing import NDArray
+
+from flamma.errors import ConfigError, FlammaError
+from flamma.seeding import StreamKey
+from flamma.types import NO_VECTORS, DataUse, Inputs, Ints, LocalTask, Params, Targets, TaskVectors
 
 if TYPE_CHECKING:
-    from flamma.training.stacked_trainer import StackedTrainer as StackedTrainer
+    from flamma.training.stacked import StackedTrainer as StackedTrainer
     from flamma.training.torch_trainer import TorchTrainer as TorchTrainer
+
+
+# The contract of trainers: what they are given and what they return.
+
+Floats32 = NDArray[np.float32]
+
+PrecisionName = Literal["float32", "bfloat16", "float16"]
+
+_LARGEST_COUNT = 2**63 - 1
+"""The largest number of samples, epochs or steps that the trainers can count."""
+
+_AUGMENTATION_PURPOSE = StreamKey.of(0, "augment").purpose
+"""What is changed in the key of a client's stream, so that augmentation has one of its own."""
+
+BOUND_MARGIN = 0.2
+"""How far below its bound M a loss stops to increase its own weight, which is M / ε from there on.
+
+It plays the part of ε in PropFair (Zhang et al., Proportional fairness in federated learning,
+TMLR 2023), where the logarithm is continued by a line: a loss of M or more would have none.
+"""
+
+
+class TooSlow(Exception):  # noqa: N818 - the failure of a client, not an error of the user
+    """A client's training took longer than the time limit."""
+
+
+class TrainingJob(NamedTuple):
+    """The training of one client: its task, its data, and the stream that shuffles them.
+
+    The stream may be given by its key: for very small clients it takes long to make. ``vectors``
+    has what the client trains with besides the weights that all clients received.
+    """
+
+    task: LocalTask
+    x: Inputs
+    y: Targets
+    rng: np.random.Generator | StreamKey
+    vectors: TaskVectors = NO_VECTORS
+
+    def received(self, common: Params) -> Params:
+        """Return the weights that the client received: its own, or those of all clients."""
+        return common if self.vectors.received is None else self.vectors.received
+
+    def start(self, common: Params) -> Params:
+        """Return the weights from which the client trains."""
+        return self.received(common) if self.vectors.start is None else self.vectors.start
+
+
+class Trained(NamedTuple):
+    """The result of a job: the trained weights, or the error that ended the training.
+
+    ``loss`` is that of the weights where the training started, or of the trained ones if the task
+    says so; NaN if it did not want any. The memory of ``params`` may be used again for the next
+    job: copy it.
+    """
+
+    params: Params | None
+    loss: float = math.nan
+    seconds: float = 0.0
+    error: Exception | None = None
+
+
+class Trainer(Protocol):
+    """Trains clients from the same received weights, and scores weights."""
+
+    batch_size: int
+
+    @property
+    def name(self) -> str:
+        """The name in configurations and records."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """How many clients are trained at once."""
+        ...
+
+    def train_each(
+        self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None
+    ) -> Iterator[tuple[int, Trained]]:
+        """Yield the number and the result of every job as soon as it is done."""
+        ...
+
+    def predict(self, params: Params, x: Inputs, y: Targets) -> tuple[Floats32, NDArray[Any]]:
+        """Return each sample's loss under the given weights, and its mark for the metric.
+
+        The mark is whether the sample is classified right, unless the trainer was made for another
+        metric; see :class:`~flamma.tasks.ClientMetric`.
+        """
+        ...
+
+
+def used_samples(use: DataUse, x: Inputs, y: Targets, classes: int) -> tuple[Inputs, Targets]:
+    """Return the samples that a client trains on, of its own and their labels."""
+    if use.share < 1:
+        count = use.samples_of(len(y))
+        x, y = x[:count], y[:count]
+    return x, (flipped(y, classes) if use.flips_labels else y)
+
+
+def flipped(y: Targets, classes: int) -> Targets:
+    """Return targets turned around: class k is ``classes - 1 - k``, a number its negative.
+
+    A token that is not predicted, which is negative, stays as it is.
+    """
+    if y.dtype.kind == "f":
+        return -y
+    return np.where(y < 0, y, classes - 1 - y) if y.ndim > 1 else classes - 1 - y
+
+
+def scores_start(task: LocalTask) -> bool:
+    """Return whether a task wants the loss of the weights from which it starts."""
+    return (task.wants_loss or task.evaluates) and not task.wants_trained_loss
+
+
+def batch_count(task: LocalTask, samples: int, batch_size: int) -> int:
+    """Return how many mini-batches a task takes of so many samples."""
+    if task.evaluates:
+        return 0
+    return task.epochs * -(-samples // batch_size) if task.iterations is None else task.iterations
+
+
+def training_stream(seed: int, task: LocalTask) -> StreamKey:
+    """Return the key of the random stream that shuffles the samples of a task."""
+    purpose = "train-own" if task.is_own else "train"
+    return StreamKey.of(seed, purpose, task.round, task.owner)
+
+
+def stream_of(job: TrainingJob) -> np.random.Generator:
+    """Return the stream that shuffles the data of a job."""
+    return job.rng.generator() if isinstance(job.rng, StreamKey) else job.rng
+
+
+def augmentation_stream(job: TrainingJob) -> np.random.Generator:
+    """Return the stream by which the samples of a job are augmented, beside that of their order."""
+    if isinstance(job.rng, StreamKey):
+        return job.rng._replace(purpose=job.rng.purpose ^ _AUGMENTATION_PURPOSE).generator()
+    return job.rng.spawn(1)[0]
+
+
+def batches_of(job: TrainingJob, batch_size: int) -> Iterator[Ints]:
+    """Yield the samples of each mini-batch, shuffled anew for every epoch."""
+    samples = len(job.y)
+    size = max(1, min(batch_size, samples))
+    per_epoch = -(-samples // size)
+    rng = stream_of(job)
+    left = batch_count(job.task, samples, size)
+    while left > 0:
+        order = rng.permutation(samples)[: left * size]
+        for start in range(0, order.size, size):
+            yield order[start : start + size]
+        left -= per_epoch
+
+
+def check_sgd(batch_size: int, momentum: float) -> None:
+    """Refuse a batch size or a momentum that no trainer can train with.
+
+    Raises
+    ------
+    ConfigError
+        If one of them is out of its range.
+    """
+    if batch_size < 1:
+        raise ConfigError(f"the batch size must be at least 1, not {batch_size}.")
+    if batch_size > _LARGEST_COUNT:
+        raise ConfigError("the batch size is too large: use one of at most 2^63 - 1.")
+    if not 0 <= momentum < 1:
+        raise ConfigError(f"momentum must be at least 0 and below 1, not {momentum:g}.")
+
+
+def check_job(job: TrainingJob, size: int, trainable_size: int) -> None:
+    """Refuse a task that no trainer can do, such as one of a server that this client distrusts.
+
+    Parameters
+    ----------
+    job : TrainingJob
+        The task, its data and its vectors.
+    size, trainable_size : int
+        How many weights the model has, and how many of them are trained.
+
+    Raises
+    ------
+    FlammaError
+        If a number is out of its range, a vector does not fit the model, or there are no data to
+        train on.
+    """
+    task = job.task
+    for name, count in (("epochs", task.epochs), ("iterations", task.iterations)):
+        # A plain int first: asking an abstract class takes long where there are many jobs.
+        whole = isinstance(count, (int, numbers.Integral)) and 0 <= count <= _LARGEST_COUNT
+        if not whole and not (name == "iterations" and count is None):
+            raise FlammaError(f"{name} must be a whole number from 0 to 2^63 - 1.")
+    _check_size("step size", task.learning_rate)
+    _check_size("proximal weight", task.proximal)
+    if task.tilt != 0 or task.loss_bound != math.inf:
+        _check_transforms(task)
+    if not len(job.y) and not task.abstains:
+        raise FlammaError(f"client {task.client} has no training data.")
+    if job.vectors is not NO_VECTORS:
+        _check_vectors(job.vectors, size, trainable_size)
+
+
+def _check_size(name: str, rate: float) -> None:
+    # A whole number beyond all floats would raise where it is converted.
+    if isinstance(rate, int) and abs(rate) > _LARGEST_COUNT:
+        raise FlammaError(f"the {name} is too large.")
+
+
+def _check_transforms(task: LocalTask) -> None:
+    _check_size("bound of the loss", task.loss_bound)
+    _check_size("tilt of the loss", task.tilt)
+    if not task.loss_bound > 0:
+        raise FlammaError(f"the bound of the loss must be above 0, not {task.loss_bound:g}.")
+    if not math.isfinite(task.tilt):
+        raise FlammaError(f"the tilt of the loss must be a finite number, not {task.tilt:g}.")
+    if task.tilt and task.loss_bound < math.inf:
+        raise FlammaError("the loss can be tilted or bounded, not both: leave one of them out.")
+
+
+def _check_vectors(vectors: TaskVectors, size: int, trainable_size: int) -> None:
+    wanted = (
+        ("received weights", vectors.received, size),
+        ("weights to start from", vectors.start, size),
+        ("correction of the gradient", vectors.correction, trainable_size),
+    )
+    for name, vector, length in wanted:
+        if vector is None:
+            continue
+        if vector.shape != (length,) or vector.dtype != np.float32:
+            raise FlammaError(f"the {name} must be a vector of {length} float32 numbers.")
+        if not np.isfinite(vector).all():
+            raise FlammaError(f"the {name} must be finite numbers.")
 
 
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import and is not needed to train in lanes.
     if name == "StackedTrainer":
-        return import_module("flamma.training.stacked_trainer").StackedTrainer
+        return import_module("flamma.training.stacked").StackedTrainer
     if name == "TorchTrainer":
         return import_module("flamma.training.torch_trainer").TorchTrainer
     raise AttributeError(f"module 'flamma.training' has no attribute {name!r}")

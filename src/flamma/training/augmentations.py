@@ -16,12 +16,12 @@ import numpy as np
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.registry import Choice, Registry
-from flamma.training.jobs import Floats32
+from flamma.training import Floats32
 
 OWN_AUGMENTATION = "own"
 """What a configuration calls an augmentation that was given from Python."""
 
-MOST_PADDING = 10_000
+_MOST_PADDING = 10_000
 """The most pixels by which pictures are shifted."""
 
 Augment = Callable[[Floats32, np.random.Generator], Floats32]
@@ -67,9 +67,9 @@ class Crop:
     padding: int = 2
 
     def __post_init__(self) -> None:
-        if not 0 <= self.padding <= MOST_PADDING:
+        if not 0 <= self.padding <= _MOST_PADDING:
             raise ConfigError(
-                f"padding of the augmentation crop must lie between 0 and {MOST_PADDING:,}, not "
+                f"padding of the augmentation crop must lie between 0 and {_MOST_PADDING:,}, not "
                 f"{self.padding}."
             )
 

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from flamma.errors import ConfigError, FlammaError
 from flamma.models.flat import FlatModel
-from flamma.models.own import takes_whole_numbers
+from flamma.models.weights import takes_whole_numbers
 from flamma.numerics import total
-from flamma.tasks.measures import PLAIN_MEASURES, Measures
-from flamma.tasks.own import refuse_negative
-from flamma.training.augmentations import Augment, augmented
-from flamma.training.devices import pick_device
-from flamma.training.flat_steps import FlatSteps
-from flamma.training.inputs import wants_channels_last
-from flamma.training.jobs import (
+from flamma.tasks import PLAIN_MEASURES, Measures, refuse_negative
+from flamma.training import (
+    BOUND_MARGIN,
     Floats32,
     TooSlow,
     Trained,
@@ -34,22 +32,154 @@ from flamma.training.jobs import (
     scores_start,
     stream_of,
 )
-from flamma.training.objectives import objective
+from flamma.training.augmentations import Augment, augmented
+from flamma.training.devices import SINGLE_PRECISION, Precision, pick_device, wants_channels_last
 from flamma.training.optimisers import PLAIN_RULE, UpdateRule
-from flamma.training.precision import SINGLE_PRECISION, Precision
 from flamma.types import Inputs, LocalTask, Params, Targets
+
+# What a mini-batch minimises: its mean loss, or a function of its samples' losses.
+
+
+def transforms(task: LocalTask) -> bool:
+    """Return whether a task minimises something else than the mean loss."""
+    return task.tilt != 0 or task.loss_bound < math.inf
+
+
+def objective(
+    outputs: Tensor, targets: Tensor, task: LocalTask, measures: Measures = PLAIN_MEASURES
+) -> Tensor:
+    """Return a number whose gradient is that of a task's objective on a mini-batch."""
+    if not transforms(task):
+        return measures.mean_loss(outputs, targets)
+    losses = measures.losses(outputs, targets)
+    shares = torch.full_like(losses, 1 / losses.numel())
+    [weights] = sample_weights(losses.detach()[None], shares[None], [task])
+    total: Tensor = (losses * weights).sum()
+    return total
+
+
+def sample_weights(losses: Tensor, shares: Tensor, tasks: Sequence[LocalTask]) -> Tensor:
+    """Return the weight of each sample's gradient in that of its client's objective.
+
+    A tilt t weights them by the softmax of t times their losses, the gradient of the tilted loss
+    (1/t) log mean exp(t ℓ_j) (Li et al., Tilted empirical risk minimization, ICLR 2021). A bound M
+    multiplies them by M / (M - ℓ) with their mean loss ℓ, the gradient of -M log(1 - ℓ / M)
+    (PropFair; see :data:`~flamma.training.BOUND_MARGIN`).
+
+    Parameters
+    ----------
+    losses, shares : Tensor
+        A row per client: the losses, and the weights in the mean loss, 0 for padding.
+    tasks : sequence of LocalTask
+        Those of the clients.
+    """
+
+    def column(values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=losses.dtype, device=losses.device)[:, None]
+
+    tilts = column([task.tilt for task in tasks])
+    bounds = column([task.loss_bound for task in tasks])
+    # Relative to the loss with the largest weight, no exponent is above 0.
+    padding = torch.where(tilts > 0, -math.inf, math.inf)
+    real = torch.where(shares > 0, losses, padding)
+    extreme = torch.where(tilts > 0, real.amax(1, keepdim=True), real.amin(1, keepdim=True))
+    powers = torch.where(shares > 0, (tilts * (losses - extreme)).exp(), 0.0)
+    tilted = powers / powers.sum(1, keepdim=True)
+    factors = bounds / (bounds - (losses * shares).sum(1, keepdim=True)).clamp(min=BOUND_MARGIN)
+    weighted = shares * torch.where(bounds < math.inf, factors, 1.0)
+    return torch.where(tilts != 0, tilted, weighted)
+
+
+# The steps of one client's training, on the flat vector of a model.
+
+
+class _FlatSteps:
+    """Makes steps of the gradients that backward passes leave in a vector.
+
+    Parameters
+    ----------
+    rule : UpdateRule
+        How.
+    momentum : float
+        Of SGD, from zero velocity.
+    weights, gradient : Tensor
+        The trained weights, and what backward passes add to.
+    scale : float
+        By which the loss, and so the gradient, is multiplied.
+    """
+
+    def __init__(
+        self, rule: UpdateRule, momentum: float, weights: Tensor, gradient: Tensor, scale: float
+    ) -> None:
+        self._rule, self._momentum, self._scale = rule, momentum, scale
+        self._weights, self._gradient = weights, gradient
+        self._memory = [torch.zeros_like(weights) for _ in range(rule.optimiser.vectors)]
+        # Unless it is clipped, the gradient doubles as the velocity: a backward pass adds to it.
+        apart = momentum and rule.clip is not None
+        self._velocity = torch.zeros_like(weights) if apart else None
+        self._steps = 0
+        gradient.zero_()
+
+    def prepare(self) -> None:
+        """Make the gradient ready for a backward pass."""
+        if self._momentum and self._velocity is None:
+            self._gradient.mul_(self._momentum)
+        else:
+            self._gradient.zero_()
+
+    def clip(self) -> None:
+        """Scale the gradient of a mini-batch down to the largest norm that it may have."""
+        if self._rule.clip is None:
+            return
+        clip_rows([self._gradient[None]], self._rule.clip * self._scale)
+        if self._velocity is not None:
+            self._gradient.add_(self._velocity, alpha=self._momentum)
+
+    def take(self, rate: float) -> None:
+        """Take the step."""
+        self._steps += 1
+        self._rule.step(
+            self._weights, self._gradient, self._memory, self._steps, float(rate), self._scale
+        )
+        if self._velocity is not None:
+            self._velocity.copy_(self._gradient)
+
+
+def clip_rows(parts: Sequence[Tensor], longest: float) -> None:
+    """Scale the gradients of stacked clients down to the largest norm, each by itself, in place.
+
+    Parameters
+    ----------
+    parts : sequence of Tensor
+        A tensor per part of the model, with a row per client.
+    longest : float
+        The largest norm over all parts of a client.
+    """
+    precise = _precise(parts[0])
+    norms = torch.stack(
+        [torch.linalg.vector_norm(p.flatten(1), dim=1, dtype=precise) for p in parts]
+    )
+    factors = (longest / torch.linalg.vector_norm(norms, dim=0)).clamp(max=1.0).float()
+    for part in parts:
+        part.mul_(factors.view(-1, *[1] * (part.dim() - 1)))
+
+
+def _precise(tensor: Tensor) -> torch.dtype:
+    # No square of a float32 overflows in double precision, which Apple's GPUs do not have.
+    return torch.float32 if tensor.device.type == "mps" else torch.float64
+
 
 SAMPLES_SCORED_AT_ONCE = 512
 """A constant, because the bits of a score may depend on the batch it is computed in."""
 
-SAMPLES_SCORED_BY = 16
+_SAMPLES_SCORED_BY = 16
 """Batches that are scored are filled up to a multiple of this.
 
 A site scores its samples alone, the local engine those of all clients together; products and
 group norms of fewer samples may add in another order.
 """
 
-IMAGE_DIMENSIONS = 4
+_IMAGE_DIMENSIONS = 4
 """Samples, channels, height and width."""
 
 
@@ -180,7 +310,7 @@ class TorchTrainer:
         scale = self.precision.loss_scale  # of the gradient too, hence of the velocity
         noise = None if self.augment is None else augmentation_stream(job)
         self._set_mode(training=True)
-        steps = FlatSteps(self.rule, self.momentum, weights, gradient, scale)
+        steps = _FlatSteps(self.rule, self.momentum, weights, gradient, scale)
         with _seeded(stream_of(job), model.device):
             for chosen in batches_of(job, self.batch_size):
                 if deadline is not None and time.monotonic() > deadline:
@@ -234,7 +364,7 @@ class TorchTrainer:
             for start in range(0, len(y), SAMPLES_SCORED_AT_ONCE):
                 part = slice(start, start + SAMPLES_SCORED_AT_ONCE)
                 rows = x[part]
-                if missing := -len(rows) % SAMPLES_SCORED_BY:
+                if missing := -len(rows) % _SAMPLES_SCORED_BY:
                     rows = np.concatenate((rows, np.repeat(rows[:1], missing, axis=0)))
                 # A copy always has the same alignment, on which the last bits may depend.
                 samples = torch.tensor(rows, device=self.model.device)
@@ -260,13 +390,13 @@ class TorchTrainer:
 
     def _rows(self, images: Tensor) -> Tensor:
         """Return samples so that rows selected by index have the memory layout the layers want."""
-        if not self._channels_last or images.dim() != IMAGE_DIMENSIONS:
+        if not self._channels_last or images.dim() != _IMAGE_DIMENSIONS:
             return images
         return images.permute(0, 2, 3, 1).contiguous()
 
     def _images(self, rows: Tensor) -> Tensor:
         """Return selected rows in the shape that the module expects."""
-        if not self._channels_last or rows.dim() != IMAGE_DIMENSIONS:
+        if not self._channels_last or rows.dim() != _IMAGE_DIMENSIONS:
             return rows
         return rows.permute(0, 3, 1, 2)
 
@@ -301,3 +431,53 @@ def _seeded(rng: np.random.Generator, device: torch.device) -> Iterator[None]:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
         yield
+
+
+# Tries a model before a run: whether its outputs suit the task and the metric.
+
+_TRIAL_SAMPLES = 2
+
+
+def tried(measures: Measures, model: FlatModel, x: Inputs, y: Targets) -> Measures:
+    """Return measures that know the shape of a model's outputs.
+
+    What lanes could do by themselves is not tried: those are labels, and any classifier fits them.
+
+    Parameters
+    ----------
+    measures : Measures
+        What the run measures.
+    model : FlatModel
+        Its model, whose weights stay as they are.
+    x, y : arrays
+        Some samples; zeros are tried where there are none.
+
+    Raises
+    ------
+    ConfigError
+        If the model cannot take the samples, or its outputs do not suit the loss or the metric.
+    """
+    if measures.metric.marks_right and not measures.why_not_lanes():
+        return measures
+    samples = (x[:_TRIAL_SAMPLES], y[:_TRIAL_SAMPLES])
+    if not len(x):
+        samples = measures.task.blank(_TRIAL_SAMPLES, tuple(x.shape[1:]))
+    inputs, targets = (torch.tensor(part, device=model.device) for part in samples)
+    module, metric = model.module.eval(), measures.metric
+    try:
+        if not inputs.is_floating_point() and not takes_whole_numbers(module, inputs):
+            inputs = inputs.float()
+        with torch.no_grad():
+            outputs = module(inputs)
+            marks = metric.mark(outputs, targets, measures.losses(outputs, targets))
+    except FlammaError as error:
+        raise ConfigError(str(error)) from error
+    except Exception as error:  # whatever a module or a function of the user's may raise
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise ConfigError(
+            f"the model cannot be used for {measures.task.name} with samples of shape "
+            f"{tuple(x.shape[1:])}: {type(error).__name__}: {reason}."
+        ) from error
+    if not metric.takes_outputs:
+        return measures
+    return replace(measures, metric=replace(metric, mark_shape=tuple(marks.shape[1:])))

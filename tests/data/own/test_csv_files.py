@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from flamma.data.own.csv_files import NO_VALUE, NUMBER, TRUTH, parse_csv
+from flamma.data.tables import NO_VALUE, NUMBER, TRUTH, parse_csv
 from flamma.errors import DataError
 
 
@@ -72,7 +72,7 @@ def test_what_is_no_table_is_refused_with_its_line(content, sentence):
 
 
 def test_too_many_cells_are_refused(monkeypatch):
-    monkeypatch.setattr("flamma.data.own.csv_files.MOST_CSV_CELLS", 5)
+    monkeypatch.setattr("flamma.data.tables.MOST_CSV_CELLS", 5)
     assert len(parse_csv(b"a,b\n1,2\n3,4\n", "t.csv")["a"]) == 2
     with pytest.raises(DataError, match="more than 5 cells: use a parquet file"):
         parse_csv(b"a,b\n1,2\n3,4\n5,6\n", "t.csv")

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from flamma.data.encoding import SampleEncoding, as_given
-from flamma.data.own import federated_from
-from flamma.data.own.gathered import MOST_CATEGORIES
+from flamma.data.own import MOST_CATEGORIES, federated_from
 from flamma.errors import DataError
 
 ROWS = 12

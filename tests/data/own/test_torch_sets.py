@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from flamma.data.own import federated_from, torch_sets
+from flamma.data import own
+from flamma.data.own import federated_from
 from flamma.errors import DataError
 
 X = torch.arange(40.0).reshape(20, 2)
@@ -93,7 +94,7 @@ def test_what_is_no_dataset_of_samples_and_targets_is_refused(source, sentence):
 
 
 def test_a_dataset_that_is_too_large_is_refused_at_its_first_item(monkeypatch):
-    monkeypatch.setattr(torch_sets, "LARGEST_TABLE_BYTES", 100)
+    monkeypatch.setattr(own, "LARGEST_TABLE_BYTES", 100)
     source = Items([(X[k], int(Y[k])) for k in range(20)])
     with pytest.raises(DataError, match="20 samples of 8 bytes take more than"):
         federated_from(source, clients=2)
@@ -101,7 +102,7 @@ def test_a_dataset_that_is_too_large_is_refused_at_its_first_item(monkeypatch):
 
 
 def test_a_slow_dataset_says_how_far_it_is(monkeypatch, capsys):
-    monkeypatch.setattr(torch_sets, "SECONDS_UNTOLD", 0.0)
+    monkeypatch.setattr(own, "SECONDS_UNTOLD", 0.0)
     federated_from(Items([(X[k], int(Y[k])) for k in range(20)]), clients=2)
     assert "read 20 of 20 samples" in capsys.readouterr().err
 

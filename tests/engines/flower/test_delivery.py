@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord
 from safetensors.numpy import load
 
 from engines.flower.loopback import LoopGrid, identify
-from flamma.data.site_tables import read_declared
+from flamma.data.sites import read_declared
 from flamma.deploy.hosts import ServerHost
 from flamma.deploy.runs import agreed_file
 from flamma.engines.flower import server_app

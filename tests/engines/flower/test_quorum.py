@@ -16,7 +16,7 @@ from flamma.engines.flower import quorum, roster, server_app
 from flamma.engines.flower.payload import NODE_IS_GONE
 from flamma.errors import RunError
 from flamma.events import FILE_VARIABLE
-from flamma.experiments.site_states import SiteStates
+from flamma.experiments.folder import SiteStates
 
 NAMES = ["a", "b", "c"]
 A, B, C = 90, 79, 68

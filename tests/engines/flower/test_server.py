@@ -14,7 +14,7 @@ from torch import nn
 from engines.flower.loopback import OVER_MESSAGES, LoopGrid, partitions
 from engines.flower.misbehaving import MISCHIEF, spoil
 from flamma.clients.costs import CostedClients, true_costs
-from flamma.data import site_data
+from flamma.data import sites as site_data
 from flamma.data.federated import federated_from_arrays
 from flamma.engines.flower import client_app, codec, roster, server_app
 from flamma.engines.flower.messages import Order
@@ -23,16 +23,21 @@ from flamma.engines.flower.simulation import FlowerSimulation
 from flamma.engines.flower.site import Site
 from flamma.errors import ConfigError, RunError
 from flamma.experiments import checkpoint
-from flamma.experiments.callbacks import BestCheckpoint, Callbacks, EarlyStopping, best_round
-from flamma.experiments.callbacks.recorded import record_callbacks
+from flamma.experiments.callbacks import (
+    BestCheckpoint,
+    Callbacks,
+    EarlyStopping,
+    best_round,
+    record_callbacks,
+)
 from flamma.experiments.config import make_config
 from flamma.experiments.engine import ENGINES, NetworkEngine
 from flamma.experiments.folder import RunFolder
+from flamma.experiments.loop import World, evaluated_clients
 from flamma.experiments.run import Run, run
-from flamma.experiments.world import World, evaluated_clients
-from flamma.models.registry import MODELS
+from flamma.models import MODELS
 from flamma.seeding import stream
-from flamma.training.jobs import Trained
+from flamma.training import Trained
 
 CLIENTS = 4
 SMALL = {

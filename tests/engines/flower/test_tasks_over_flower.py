@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engines.flower.loopback import LoopGrid, partitions
-from flamma.data import site_data
+from flamma.data import sites
 from flamma.data.federated import FederatedData
 from flamma.engines.flower import client_app
 from flamma.engines.flower.handover import DATA_VARIABLE, hand_over, take_over
@@ -30,12 +30,12 @@ CONFIG = {
 }
 
 
-def site(data: FederatedData, client: int, **more: object) -> site_data.SiteData:
+def site(data: FederatedData, client: int, **more: object) -> sites.SiteData:
     own = slice(*data.train_offsets[client : client + 2])
     held = slice(*data.held_offsets[client : client + 2])
     parts = (data.train_x[own], data.train_y[own], data.held_x[held], data.held_y[held])
     told = {"tells_cost": True, "task": data.task, **more}
-    return site_data.SiteData("abcd"[client], 0.07, *parts, data.classes, **told)
+    return sites.SiteData("abcd"[client], 0.07, *parts, data.classes, **told)
 
 
 def assert_same_scores(one: Run, other: Run) -> None:
@@ -54,7 +54,7 @@ def local(tmp_path_factory):
 
 def test_sites_of_regression_score_by_r2_as_on_the_local_engine(tmp_path, monkeypatch, local):
     held = {name: site(numbers(), k) for k, name in enumerate("abcd")}
-    monkeypatch.setattr(site_data, "load_site", lambda where: held[str(where)])
+    monkeypatch.setattr(sites, "load_site", lambda where: held[str(where)])
     monkeypatch.chdir(tmp_path)  # the folder of all sites, which keep the final model
     grid = LoopGrid({k + 5: {"site": name} for k, name in enumerate("abcd")})
     serve(grid, make_config(CONFIG), RunFolder(tmp_path / "run"), names=list("abcd"))
@@ -78,7 +78,7 @@ def test_a_simulation_of_regression_is_the_local_run(tmp_path, monkeypatch, loca
 def test_sites_of_different_tasks_are_told_before_anything_begins(tmp_path, monkeypatch):
     held = {name: site(numbers(), k) for k, name in enumerate("abc")}
     held["d"] = site(numbers(), 3, task="classification")
-    monkeypatch.setattr(site_data, "load_site", lambda where: held[str(where)])
+    monkeypatch.setattr(sites, "load_site", lambda where: held[str(where)])
     grid = LoopGrid({k + 5: {"site": name} for k, name in enumerate("abcd")})
     with pytest.raises(RunError, match="one of classification, but clients have data of regr"):
         serve(grid, make_config(CONFIG), RunFolder(tmp_path / "run"), names=list("abcd"))
@@ -110,17 +110,17 @@ def write_site(folder, task, **arrays):
 def test_a_site_file_names_the_task(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(20, 3)), rng.normal(size=20)
-    found = site_data.load_site(write_site(tmp_path, "regression", x=x, y=y))
+    found = sites.load_site(write_site(tmp_path, "regression", x=x, y=y))
     assert (found.task, found.classes, found.y.dtype) == ("regression", 1, np.float32)
     assert (found.y.size, found.held_y.size) == (16, 4)
     with pytest.raises(DataError, match="the task is regression"):
-        site_data.load_site(write_site(tmp_path, "", x=x, y=y))
+        sites.load_site(write_site(tmp_path, "", x=x, y=y))
     with pytest.raises(DataError, match="unknown task 'regresion': did you mean regression"):
-        site_data.load_site(write_site(tmp_path, "regresion", x=x, y=y))
+        sites.load_site(write_site(tmp_path, "regresion", x=x, y=y))
 
 
 def test_a_site_keeps_token_ids_whole(tmp_path):
     tokens = np.arange(60).reshape(12, 5) % 9
-    found = site_data.load_site(write_site(tmp_path, "next-token", x=tokens, y=tokens))
+    found = sites.load_site(write_site(tmp_path, "next-token", x=tokens, y=tokens))
     assert found.x.dtype == found.y.dtype == np.int64
     assert (found.classes, found.shape, found.y.shape) == (9, (5,), (10, 5))

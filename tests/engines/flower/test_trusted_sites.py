@@ -12,7 +12,7 @@ from engines.flower.loopback import LoopGrid
 from engines.flower.test_server import SITES, nodes, places, served
 from engines.flower.test_server import sites as sites
 from flamma.clients.trust import TrustLimits
-from flamma.data.site_limits import SiteLimits
+from flamma.data.sites import SiteLimits
 from flamma.deploy.engine import Deployment
 from flamma.deploy.hosts import read_server
 from flamma.deploy.init import init

@@ -8,8 +8,13 @@ import pytest
 
 from experiments.callbacks.small_runs import TABLES, accuracies
 from flamma.errors import RunError
-from flamma.experiments.callbacks import BestCheckpoint, EarlyStopping, StopRun, best_round
-from flamma.experiments.callbacks.best_checkpoint import BEST_CHECKPOINT
+from flamma.experiments.callbacks import (
+    BEST_CHECKPOINT,
+    BestCheckpoint,
+    EarlyStopping,
+    StopRun,
+    best_round,
+)
 from flamma.experiments.run import resume, run
 
 

@@ -10,12 +10,18 @@ import pytest
 import flamma
 from experiments.callbacks.small_runs import TABLES, Diary, without_times
 from flamma.errors import ConfigError, RunError
-from flamma.experiments.callbacks import CALLBACKS, Callback, Callbacks, EarlyStopping, StopRun
-from flamma.experiments.callbacks.recorded import RECORDED_CALLBACKS
+from flamma.experiments.callbacks import (
+    CALLBACKS,
+    RECORDED_CALLBACKS,
+    Callback,
+    Callbacks,
+    EarlyStopping,
+    StopRun,
+)
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, resume, run
 from flamma.reports.reading import read_run
-from flamma.reports.run_page import run_document
+from flamma.reports.run import run_document
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,15 @@ import pytest
 
 from experiments.callbacks.small_runs import TABLES, accuracies
 from flamma.errors import ConfigError, MissingExtraError
-from flamma.experiments.callbacks import TRACKERS, EarlyStopping, StopRun, Tracker
-from flamma.experiments.callbacks.tracker import flat_config, round_numbers, summary_numbers
+from flamma.experiments.callbacks import EarlyStopping, StopRun
 from flamma.experiments.run import resume, run
+from flamma.experiments.trackers import (
+    TRACKERS,
+    Tracker,
+    flat_config,
+    round_numbers,
+    summary_numbers,
+)
 
 SHORT = {**TABLES, "rounds": 4}
 

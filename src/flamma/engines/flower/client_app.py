@@ -24,7 +24,7 @@ from flamma.engines.flower.messages import MessageError, Order, OrderContent
 from flamma.engines.flower.payload import read_configuration
 from flamma.engines.flower.site import Site, check_address
 from flamma.engines.flower.told_events import tell_order, tell_refusal
-from flamma.engines.outcomes import one_line
+from flamma.simulation.client_side import one_line
 from flamma.types import Inputs, Params, Targets
 
 MEMORY_RECORD = "flamma.memory"
@@ -100,7 +100,7 @@ def find_site(order: Order, context: Context) -> tuple[Site, int | None]:
     where, memory = context.node_config.get("site"), load_memory(context)
     keeps = order.client >= 0 and strategy_keeps(order)
     if where is not None:
-        from flamma.data.site_data import load_site
+        from flamma.data.sites import load_site
 
         data = load_site(str(where))
         conduct = site_conduct(data.behaviour, memory)
@@ -151,6 +151,6 @@ def _federation(text: str) -> Any:
 
     if folder := os.environ.get(DATA_VARIABLE):
         return take_over(Path(folder))
-    from flamma.experiments.setup import build_data
+    from flamma.experiments.run import build_data
 
     return build_data(read_configuration(text))

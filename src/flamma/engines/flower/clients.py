@@ -18,7 +18,7 @@ from flamma.engines.flower.payload import read_reply
 from flamma.engines.flower.quorum import NOT_CONNECTED, AnswerOrReason, Quorum
 from flamma.engines.flower.roster import Request, Roster, exchange
 from flamma.engines.flower.told_events import tell_orders
-from flamma.engines.runner import ClientRunner
+from flamma.simulation.runner import ClientRunner
 from flamma.types import (
     Download,
     Floats,

@@ -34,9 +34,8 @@ from flamma.engines.flower.payload import (
 from flamma.engines.flower.site_agreement import read_labels
 from flamma.game.model import LARGEST_COST, MOST_EPOCHS, SMALLEST_COST
 from flamma.tasks import TASKS
-from flamma.tasks.classification import ACCURACY
-from flamma.tasks.contract import ClientMetric
-from flamma.tasks.labels import MOST_CLASSES
+from flamma.tasks.base import MOST_CLASSES, ClientMetric
+from flamma.tasks.supervised import ACCURACY
 from flamma.types import MOST_SAMPLES, Params, Report, Terms
 
 PROTOCOL_VERSION = 6

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from flamma.clients.behaviours import Behaviour, Notes, assign
-from flamma.clients.behaviours.notes import NotesInFiles
-from flamma.clients.behaviours.truth import groups_of
+from flamma.clients.truth import NotesInFiles, groups_of
 from flamma.engines.flower.environment import NOTES_VARIABLE
 from flamma.engines.flower.payload import read_configuration
 from flamma.errors import ConfigError

@@ -16,9 +16,9 @@ from flamma.engines.flower.final_model import FinalModel
 from flamma.engines.flower.messages import MessageError, Order
 from flamma.engines.flower.payload import read_reply
 from flamma.engines.flower.roster import Request, Roster, exchange
-from flamma.engines.outcomes import one_line
 from flamma.experiments.folder import RunFolder
-from flamma.experiments.run_object import Run
+from flamma.experiments.result import Run
+from flamma.simulation.client_side import one_line
 
 DELIVERY_SECONDS = 300.0
 """Seconds that a site has to say that it got the model."""

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from flamma.errors import DeployError
-from flamma.experiments.manifest import signed, verified
-from flamma.files import read_text, write_atomically
+from flamma.experiments.folder import signed, verified
+from flamma.io import read_text, write_atomically
 
 FINAL_MODELS = "final"
 """The folder in a site's state with the models that its runs ended with, one for each run."""

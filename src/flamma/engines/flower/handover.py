@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from flamma.data.cells import Label
 from flamma.data.encoding import SampleEncoding
 from flamma.data.federated import FederatedData
+from flamma.data.tables import Label
 from flamma.errors import RunError
 from flamma.tasks import DEFAULT_TASK, TASKS
 from flamma.types import Inputs, Targets

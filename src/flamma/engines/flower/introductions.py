@@ -37,7 +37,7 @@ def server_data(
             f"for slices of {config.data.dataset}, which has one: remove [validation]."
         )
     if data is None and config.data.dataset != OWN:
-        from flamma.experiments.setup import build_data
+        from flamma.experiments.run import build_data
 
         data = build_data(config)
     if data is None:

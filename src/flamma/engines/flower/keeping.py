@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from flamma.clients.behaviours import Notes
-from flamma.clients.behaviours.notes import KEPT, NotesInFiles
+from flamma.clients.truth import KEPT, NotesInFiles
 from flamma.engines.flower.conduct import Memory, NotesInMemory
 from flamma.engines.flower.environment import KEPT_VARIABLE
 from flamma.engines.flower.final_model import remove_old_runs

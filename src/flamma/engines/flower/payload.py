@@ -16,8 +16,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flamma.engines.flower.error_replies import REPLY_REFUSED
 from flamma.engines.flower.messages import MessageError
 from flamma.experiments.config import Config, make_config
+from flamma.io import parse_toml
 from flamma.strategies.base import MOST_EPOCHS
-from flamma.toml import parse_toml
 from flamma.types import Terms
 
 TERMS_RECORD = "flamma.terms"

@@ -25,8 +25,7 @@ from flamma.engines.flower.payload import NODE_IS_GONE, NODE_UNAVAILABLE
 from flamma.engines.flower.roster import NODE_CHECK_SECONDS, Roster
 from flamma.engines.flower.told_events import tell_waiting
 from flamma.errors import RunError
-from flamma.experiments.folder import ABOUT, RunFolder
-from flamma.experiments.site_states import SiteStates
+from flamma.experiments.folder import ABOUT, RunFolder, SiteStates
 
 NOT_CONNECTED, NEVER_CONNECTED = "not connected", "it has not connected yet"
 MOST_RECORDED_WAITS = 100

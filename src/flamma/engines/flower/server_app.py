@@ -12,8 +12,8 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from flamma.clients.behaviours import told
 from flamma.clients.trust import Trust, TrustLimits
+from flamma.clients.truth import told
 from flamma.data.federated import FederatedData
 from flamma.engines.flower.clients import GridClients, Inspector
 from flamma.engines.flower.delivery import deliver
@@ -26,24 +26,23 @@ from flamma.engines.flower.roster import Roster
 from flamma.engines.flower.simulation import FlowerSimulation
 from flamma.engines.flower.site_agreement import Agreement, read_agreement
 from flamma.engines.flower.told_events import RunEvents, telling_failure
-from flamma.engines.runner import ClientRunner
 from flamma.errors import ConfigError, FlammaError, RunError
-from flamma.experiments.callbacks import Callbacks
-from flamma.experiments.callbacks.recorded import recorded_callbacks
+from flamma.experiments.callbacks import Callbacks, recorded_callbacks
 from flamma.experiments.config import Config
 from flamma.experiments.engine import GIVEN_UP, NetworkEngine
 from flamma.experiments.folder import ABOUT, RunFolder
-from flamma.experiments.model_card import ModelCard, start_of
-from flamma.experiments.run import Run
-from flamma.experiments.session import carry_out
-from flamma.experiments.world import (
+from flamma.experiments.loop import (
     World,
+    carry_out,
     check_validation,
     evaluated_clients,
     make_population,
     read_population,
     true_clients,
 )
+from flamma.experiments.run import Run
+from flamma.experiments.trained import ModelCard, start_of
+from flamma.simulation.runner import ClientRunner
 from flamma.types import Population
 
 GATHER_SECONDS = 300.0
@@ -150,7 +149,7 @@ class _Server:
     agreed: Agreement | None = None
 
     def run(self, config: Config, data: FederatedData | None, callbacks: Callbacks) -> None:
-        from flamma.experiments.setup import about_measures, build_runner, class_counts
+        from flamma.experiments.run import about_measures, build_runner, class_counts
 
         quorum = self._gathered(config)
         roster, profiles = quorum.roster, quorum.roster.profiles
@@ -274,7 +273,7 @@ def _agreed_before(folder: RunFolder) -> Agreement | None:
 
 def _inspector(config: Config, data: FederatedData) -> Inspector:
     """Return who visits simulated clients; nobody can visit those of a deployment."""
-    from flamma.experiments.setup import build_runner
+    from flamma.experiments.run import build_runner
 
     @cache
     def runner() -> ClientRunner:

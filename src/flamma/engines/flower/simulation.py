@@ -23,16 +23,14 @@ from typing import IO, ClassVar
 
 import psutil
 
-from flamma.clients.behaviours.notes import KEPT, NOTES
+from flamma.clients.truth import KEPT, NOTES
 from flamma.engines.flower.environment import KEPT_VARIABLE, NOTES_VARIABLE, OFFLINE_ENVIRONMENT
 from flamma.engines.flower.handover import DATA_VARIABLE, hand_over
 from flamma.errors import ConfigError, RunError
-from flamma.experiments.callbacks.base import OnRound
-from flamma.experiments.callbacks.recorded import record_callbacks
+from flamma.experiments.callbacks import OnRound, record_callbacks
 from flamma.experiments.engine import Assignment, NetworkEngine
-from flamma.experiments.folder import RunFolder
-from flamma.experiments.follow import Follower
-from flamma.experiments.setup import build_data
+from flamma.experiments.folder import Follower, RunFolder
+from flamma.experiments.run import build_data
 
 FLOWER_LOG = "flower.log"
 """The file of a run directory that has the output of Flower and Ray."""

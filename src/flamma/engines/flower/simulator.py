@@ -37,8 +37,7 @@ def main(arguments: list[str]) -> int:
 
     from flamma.engines.flower.handover import take_over
     from flamma.engines.flower.server_app import serve
-    from flamma.experiments.callbacks import Callbacks
-    from flamma.experiments.callbacks.recorded import recorded_callbacks
+    from flamma.experiments.callbacks import Callbacks, recorded_callbacks
     from flamma.experiments.config import make_config, read_config
     from flamma.experiments.folder import RunFolder
 

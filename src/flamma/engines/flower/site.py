@@ -11,8 +11,7 @@ import numpy as np
 
 from flamma.clients.behaviours import Encounter, Introduction, Notes
 from flamma.clients.costs import CostedClients, true_costs
-from flamma.data.site_limits import UNLIMITED, SiteLimits, epochs_of
-from flamma.engines.client_side import ClientSide
+from flamma.data.sites import UNLIMITED, SiteLimits, epochs_of
 from flamma.engines.flower.client_data import ClientData
 from flamma.engines.flower.conduct import ClientConduct, Memory
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
@@ -25,16 +24,10 @@ from flamma.engines.flower.site_trainers import (
     site_lanes_trainer,
     site_torch_trainer,
 )
-from flamma.engines.outcomes import one_line, outcome_of, training_report
 from flamma.errors import ConfigError
 from flamma.experiments.config import Config
-from flamma.training.jobs import (
-    Trained,
-    Trainer,
-    TrainingJob,
-    training_stream,
-    used_samples,
-)
+from flamma.simulation.client_side import ClientSide, one_line, outcome_of, training_report
+from flamma.training import Trained, Trainer, TrainingJob, training_stream, used_samples
 from flamma.training.lanes import available
 from flamma.types import (
     NO_VECTORS,

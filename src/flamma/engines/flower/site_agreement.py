@@ -13,12 +13,12 @@ from pathlib import Path
 
 from flwr.app import ConfigRecord
 
-from flamma.data.cells import shown_names
+from flamma.data.tables import shown_names
 from flamma.engines.flower.messages import MessageError, SiteProfile
 from flamma.engines.flower.payload import MAX_TEXT_LENGTH, one_line_of
 from flamma.errors import RunError
-from flamma.experiments.manifest import verified
-from flamma.files import read_text
+from flamma.experiments.folder import verified
+from flamma.io import read_text
 
 MOST_TOLD_LABELS = 1000
 """Names of classes that an introduction has; of more it has the SHA-256."""

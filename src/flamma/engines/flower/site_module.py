@@ -26,7 +26,7 @@ def site_module(config: Config, shape: tuple[int, ...], classes: int) -> nn.Modu
     ConfigError
         If a deployed site would have to read one.
     """
-    from flamma.experiments.setup import build_module
+    from flamma.experiments.run import build_module
 
     without = replace(config, weights=replace(config.weights, start=""))
     module = build_module(without, shape, classes)

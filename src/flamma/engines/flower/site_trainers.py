@@ -15,8 +15,8 @@ from flamma.engines.flower.site_module import site_module
 from flamma.errors import ConfigError
 from flamma.experiments.config import OWN
 from flamma.tasks import Measures, measures_for
+from flamma.training import Trainer
 from flamma.training.augmentations import augmentation_of
-from flamma.training.jobs import Trainer
 from flamma.training.lanes import LanesTrainer
 from flamma.types import Params
 
@@ -42,7 +42,7 @@ def site_torch_trainer(text: str, shape: tuple[int, ...], classes: int, task: st
     import torch
 
     from flamma.models.flat import FlatModel
-    from flamma.training.choose import TrainerSettings, torch_trainer
+    from flamma.training.config import TrainerSettings, torch_trainer
     from flamma.training.devices import pick_device
 
     torch.set_num_threads(1)  # more threads would sum up in another order

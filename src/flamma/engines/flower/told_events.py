@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flamma.engines.flower.messages import OrderContent
-from flamma.engines.outcomes import one_line
 from flamma.events import EVENT_LEVELS, journal
-from flamma.experiments.callbacks.base import Callback, RunStart
+from flamma.experiments.callbacks import Callback, RunStart
 from flamma.experiments.folder import ABOUT, RunFolder
 from flamma.records import RoundRecord
+from flamma.simulation.client_side import one_line
 from flamma.types import Report, Terms
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from flamma.errors import FlammaError
-from flamma.names import quoted
+from flamma.io import quoted
 
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 """The instruction sets, in the kernels' order. All of them give the same bits."""
@@ -25,7 +25,7 @@ INTERFACE = 9
 WRONG_SAMPLE = -4
 """The status of a label that is not one of the classes."""
 
-REFUSALS = {
+_REFUSALS = {
     -1: "an argument of the kernels is out of its range",
     -2: "the plan is not one of a net that the kernels can compute",
     -3: "the net or its mini-batches need more memory than there is",
@@ -137,7 +137,7 @@ def accepted(status: int) -> int:
 
 def refusal(status: int) -> FlammaError:
     """Return the error of a negative status."""
-    return FlammaError(f"training in lanes: {REFUSALS[status]}.")
+    return FlammaError(f"training in lanes: {_REFUSALS[status]}.")
 
 
 def memory_of_machine() -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import nn
 
-from flamma.models.resnet_block import Block
+from flamma.models.modules import Block
 from flamma.types import Ints
 
 CONV, MAX_POOL, AVG_POOL, RELU, TANH, LINEAR, BARE_CONV, GROUP_NORM, RECALL = range(1, 10)
@@ -17,10 +17,10 @@ CONV, MAX_POOL, AVG_POOL, RELU, TANH, LINEAR, BARE_CONV, GROUP_NORM, RECALL = ra
 TRAINED = {CONV, LINEAR, BARE_CONV, GROUP_NORM}
 """The kinds that have parameters."""
 
-WORDS_PER_OPERATION = 8
+_WORDS_PER_OPERATION = 8
 """An operation is its kind and its arguments, padded with zeros."""
 
-Operation = list[int]
+_Operation = list[int]
 
 
 class _UnsupportedError(Exception):
@@ -67,7 +67,7 @@ def _plan(model: nn.Module, shape: tuple[int, ...]) -> Ints:
     if len(walk.first) not in (1, 3):
         raise _UnsupportedError(f"samples of shape {shape} must be flattened first")
     header = [*walk.first, 1, 1][:3]
-    words = np.zeros((len(walk.operations), WORDS_PER_OPERATION), dtype=np.int64)
+    words = np.zeros((len(walk.operations), _WORDS_PER_OPERATION), dtype=np.int64)
     for row, operation in zip(words, walk.operations, strict=True):
         row[: len(operation)] = operation
     sizes = [*header, walk.shape[0], len(walk.operations)]
@@ -80,7 +80,7 @@ class _Walk:
     def __init__(self, shape: tuple[int, ...]) -> None:
         # Images keep their shape until they are flattened; anything else is a list of features.
         self.shape = self.first = shape
-        self.operations: list[Operation] = []
+        self.operations: list[_Operation] = []
 
     def follow(self, module: nn.Module) -> None:
         """Add the operations of a module."""
@@ -118,7 +118,7 @@ class _Walk:
             raise _UnsupportedError("a residual block of this kind is not supported")
         last[3:] = [1, joined]
 
-    def _add(self, operation: Operation) -> None:
+    def _add(self, operation: _Operation) -> None:
         """Add an operation, or merge it with the one before."""
         before = self.operations[-1] if self.operations else [0]
         activates = operation[0] in (RELU, TANH)
@@ -149,7 +149,7 @@ def _check_sharing(model: nn.Module) -> None:
         raise _UnsupportedError("shared parameters are not supported")
 
 
-def _operation(module: nn.Module, shape: tuple[int, ...]) -> tuple[Operation, tuple[int, ...]]:
+def _operation(module: nn.Module, shape: tuple[int, ...]) -> tuple[_Operation, tuple[int, ...]]:
     """Return an operation and the shape of its output."""
     if type(module) is nn.Conv2d:
         return _convolution(module, shape)
@@ -173,7 +173,7 @@ def _operation(module: nn.Module, shape: tuple[int, ...]) -> tuple[Operation, tu
     raise _UnsupportedError(f"{type(module).__name__} is not supported")
 
 
-def _convolution(module: nn.Conv2d, shape: tuple[int, ...]) -> tuple[Operation, tuple[int, ...]]:
+def _convolution(module: nn.Conv2d, shape: tuple[int, ...]) -> tuple[_Operation, tuple[int, ...]]:
     if len(shape) != 3 or shape[0] != module.in_channels:
         raise _UnsupportedError(f"Conv2d needs {module.in_channels} channels, not {shape}")
     plain = {"dilation": (1, 1), "groups": 1, "padding_mode": "zeros"}
@@ -199,7 +199,7 @@ def _convolution(module: nn.Conv2d, shape: tuple[int, ...]) -> tuple[Operation, 
     return ([BARE_CONV, *sizes, *stride] if module.bias is None else [CONV, *sizes]), after
 
 
-def _group_norm(module: nn.GroupNorm, shape: tuple[int, ...]) -> tuple[Operation, tuple[int, ...]]:
+def _group_norm(module: nn.GroupNorm, shape: tuple[int, ...]) -> tuple[_Operation, tuple[int, ...]]:
     if len(shape) != 3 or shape[0] != module.num_channels:
         raise _UnsupportedError(f"GroupNorm needs {module.num_channels} channels, not {shape}")
     if not module.affine:
@@ -212,7 +212,7 @@ def _group_norm(module: nn.GroupNorm, shape: tuple[int, ...]) -> tuple[Operation
 
 def _global_pooling(
     module: nn.AdaptiveAvgPool2d, shape: tuple[int, ...]
-) -> tuple[Operation, tuple[int, ...]]:
+) -> tuple[_Operation, tuple[int, ...]]:
     if module.output_size not in (1, (1, 1)) or len(shape) != 3:
         raise _UnsupportedError("AdaptiveAvgPool2d to more than one pixel is not supported")
     return [AVG_POOL, *shape[1:], *shape[1:], 0], (shape[0], 1, 1)
@@ -220,7 +220,7 @@ def _global_pooling(
 
 def _pooling(
     module: nn.MaxPool2d | nn.AvgPool2d, shape: tuple[int, ...]
-) -> tuple[Operation, tuple[int, ...]]:
+) -> tuple[_Operation, tuple[int, ...]]:
     name = type(module).__name__
     if len(shape) != 3:
         raise _UnsupportedError(f"{name} needs images, not {shape}")

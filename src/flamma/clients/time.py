@@ -1,0 +1,266 @@
+"""What goes wrong with clients: some are away, some are late, some fail.
+
+A client's luck depends on the seed, the round and its own number, never on who else is there or
+selected. It is one uniform number held against the probability, so a client that is away at a
+low dropout is away at every higher one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flamma.clients.costs import SPEEDS
+from flamma.errors import ConfigError
+from flamma.registry import Choice
+from flamma.seeding import stream
+from flamma.types import Floats, Ints, LocalTask, Terms
+
+Flags = NDArray[np.bool_]
+
+SIMULATED_LATE = "late (simulated)"
+"""Why a client gives no answer that was too late by simulated faults or the virtual clock."""
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How likely each mishap is, for every client and in every round alike.
+
+    Each probability lies in [0, 1).
+
+    Parameters
+    ----------
+    dropout : float
+        The probability that a client is away and cannot be selected.
+    stragglers : float
+        The probability that a selected client is too late.
+    failures : float
+        The probability that a selected client fails and returns nothing.
+
+    Raises
+    ------
+    ConfigError
+        If a probability lies outside.
+
+    Examples
+    --------
+    >>> Faults(dropout=0.5).available(seed=0, round=1, clients=4).any()
+    np.True_
+    >>> Faults(dropout=1.0)
+    Traceback (most recent call last):
+    ...
+    flamma.errors.ConfigError: dropout must be a probability in [0, 1), not 1.0.
+    """
+
+    dropout: float = 0.0
+    stragglers: float = 0.0
+    failures: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int | float) or math.isnan(value) or not 0 <= value < 1:
+                raise ConfigError(f"{field.name} must be a probability in [0, 1), not {value!r}.")
+
+    def available(self, seed: int, round: int, clients: int) -> Flags:  # noqa: A002
+        """Return which of all clients can be selected this round; at least one always can.
+
+        If no client would be left, the one that came nearest stays.
+        """
+        luck = _luck(seed, "availability", round, clients)
+        present: Flags = luck >= self.dropout
+        if clients > 0 and not present.any():
+            present[np.argmax(luck)] = True
+        return present
+
+    def late(self, seed: int, round: int, clients_selected: ArrayLike) -> Flags:  # noqa: A002
+        """Return which of the selected clients, given by number, are too late."""
+        return _struck(seed, "stragglers", round, clients_selected, self.stragglers)
+
+    def fails(self, seed: int, round: int, clients_selected: ArrayLike) -> Flags:  # noqa: A002
+        """Return which of the selected clients, given by number, fail."""
+        return _struck(seed, "failures", round, clients_selected, self.failures)
+
+    def strike(self, seed: int, round: int, selected: Sequence[int]) -> dict[int, str]:  # noqa: A002
+        """Return which of the selected clients give no answer, and why."""
+        who: Ints = np.array(selected, dtype=np.int64)
+        late, fails = self.late(seed, round, who), self.fails(seed, round, who)
+        return {
+            int(client): SIMULATED_LATE if is_late else "failed (simulated)"
+            for client, is_late, is_broken in zip(who, late, fails, strict=True)
+            if is_late or is_broken
+        }
+
+
+def _struck(seed: int, purpose: str, number: int, clients: ArrayLike, share: float) -> Flags:
+    who: Ints = np.asarray(clients, dtype=np.int64).reshape(-1)
+    if who.size and who.min() < 0:
+        raise ValueError(f"clients are numbered from 0, but {who.min()} was selected.")
+    if share == 0 or who.size == 0:
+        return np.zeros(who.size, dtype=np.bool_)
+    struck: Flags = _luck(seed, purpose, number, int(who.max()) + 1)[who] < share
+    return struck
+
+
+def _luck(seed: int, purpose: str, number: int, clients: int) -> Floats:
+    """Return one uniform number in [0, 1) per client.
+
+    A stream gives the same first numbers however many are drawn, so client i's is the same
+    whatever the length.
+    """
+    return stream(seed, purpose, number).random(clients)
+
+
+# A virtual clock: what a client's work takes in simulated seconds, and who is late.
+#
+# A client takes epochs x samples x its seconds per sample to train, and bytes / bandwidth to
+# receive and to send weights. Nothing waits for this time: it is computed, so it is the same on
+# every machine.
+
+FORWARD_SHARE = 1 / 3
+"""What a sample takes that is only evaluated: there is no backward pass, about twice as long."""
+
+
+@dataclass(frozen=True)
+class ClockConfig:
+    """How fast clients are in virtual time, and by when they must have answered.
+
+    Parameters
+    ----------
+    speeds : name or table
+        How many seconds each client takes for a sample, a name of ``flamma list``; a table gives
+        its options too. Without it there is no clock.
+    bandwidth : float
+        Bytes of weights per second between the server and a client, each way; they take no time
+        if left out.
+    deadline : float
+        Virtual seconds after which a client is late and its update is not used, as one of
+        ``faults.stragglers``; clients have all the time they need if left out.
+    target_accuracy : float
+        The mean accuracy, in percent, that the time to accuracy is measured to.
+    target_variance : float
+        The variance of the clients' accuracies that the time to fairness is measured to; it counts
+        from the target accuracy on, since a model that is bad for all clients has little.
+    """
+
+    speeds: Annotated[Choice | None, SPEEDS] = None
+    bandwidth: float | None = None
+    deadline: float | None = None
+    target_accuracy: float | None = None
+    target_variance: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.speeds is None and self.as_table():
+            raise ConfigError(
+                "clock.speeds is missing, without which there is no clock: set it to constant, "
+                "lognormal, list, csv or measured."
+            )
+        for name in ("bandwidth", "deadline", "target_variance"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ConfigError(f"clock.{name} must be above 0, not {value:g}.")
+        if self.target_variance is not None and self.target_accuracy is None:
+            raise ConfigError(
+                "clock.target_variance counts from a target accuracy on: set "
+                "clock.target_accuracy too."
+            )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a virtual clock."""
+        return self.speeds is not None
+
+    @property
+    def targets(self) -> dict[str, float]:
+        """What metrics are to reach, by the names of the metrics."""
+        wanted = {"accuracy": self.target_accuracy, "accuracy_variance": self.target_variance}
+        return {name: value for name, value in wanted.items() if value is not None}
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the keys that are set, as a configuration writes them."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {
+            name: value.as_value() if isinstance(value, Choice) else value
+            for name, value in values.items()
+            if value is not None
+        }
+
+
+class Traffic(NamedTuple):
+    """The bytes of weights that one client receives, and those that it sends back."""
+
+    down: int
+    up: int
+
+
+@dataclass(frozen=True, eq=False)
+class VirtualClock:
+    """What clients' work takes in virtual seconds.
+
+    Attributes
+    ----------
+    speeds : ndarray
+        Each client's seconds per sample.
+    samples : ndarray
+        The training samples that each client has.
+    batch_size : int
+        Of every client.
+    tasks_of : callable
+        Returns what a client does for its terms, what it trains for itself included.
+    bandwidth : float
+        Bytes per second.
+    deadline : float
+        Seconds after which a client is late.
+    """
+
+    speeds: Floats
+    samples: Ints
+    batch_size: int
+    tasks_of: Callable[[Terms], Sequence[LocalTask]]
+    bandwidth: float = math.inf
+    deadline: float = math.inf
+
+    def seconds(self, terms: Terms, traffic: Traffic) -> float:
+        """Return what a client takes for its terms, however late that makes it."""
+        tasks = self.tasks_of(terms)
+        trained = sum(map(self._samples, tasks))
+        sends = any(not task.evaluates and not task.abstains for task in tasks)
+        sent = traffic.down + (traffic.up if sends else 0)
+        return float(self.speeds[terms.client]) * trained + sent / self.bandwidth
+
+    def waited(self, terms: Terms, traffic: Traffic) -> float:
+        """Return how long the server waits for a client: no longer than until the deadline."""
+        return min(self.seconds(terms, traffic), self.deadline)
+
+    def late(self, terms: Sequence[Terms], traffic: Traffic) -> dict[int, str]:
+        """Return which clients miss the deadline, and that as the reason why they give nothing."""
+        if math.isinf(self.deadline):
+            return {}
+        return {t.client: SIMULATED_LATE for t in terms if self.seconds(t, traffic) > self.deadline}
+
+    def round_seconds(
+        self, terms: Sequence[Terms], struck: Mapping[int, str], traffic: Traffic
+    ) -> float:
+        """Return how long a round takes: until the slowest client has answered, or the deadline.
+
+        A client that simulated faults have ``struck`` is waited for if it is late and there is a
+        deadline.
+        """
+        waits = [self.waited(t, traffic) for t in terms if t.client not in struck]
+        if math.isfinite(self.deadline) and SIMULATED_LATE in struck.values():
+            waits.append(self.deadline)
+        return max(waits, default=0.0)
+
+    def _samples(self, task: LocalTask) -> float:
+        """Return how many samples a task goes through, one that only evaluates at its share."""
+        own = task.data.samples_of(int(self.samples[task.owner]))
+        if task.evaluates:
+            return own * FORWARD_SHARE
+        if task.iterations is None:
+            return float(task.epochs * own)
+        return float(task.iterations * min(self.batch_size, own))

@@ -1,0 +1,1068 @@
+"""One's own data in any form: arrays, torch datasets, tables, files, Hugging Face, Flower.
+
+Each kind has a module of its own, chosen by what the data can do, so that no optional package is
+imported. All of them gather samples, targets and clients, from which one federation is made.
+
+Examples
+--------
+>>> import numpy as np
+>>> from flamma.data.own import federated_from
+>>> x, y = np.eye(6, 2), ["ill", "well", "ill", "well", "ill", "well"]
+>>> data = federated_from((x, y), group=["north"] * 3 + ["south"] * 3)
+>>> data.client_names, data.labels
+(('north', 'south'), ('ill', 'well'))
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flamma.data.encoding import (
+    BYTE_SCALE,
+    SIXTEEN_BIT_SCALE,
+    FeatureColumn,
+    SampleEncoding,
+    as_numbers,
+    joined_features,
+)
+from flamma.data.federated import FederatedData
+from flamma.data.pictures import (
+    IMAGE_COLUMN,
+    LABEL_COLUMN,
+    PictureOptions,
+    class_folders,
+    is_picture,
+    read_folder,
+    read_parquet,
+)
+from flamma.data.splits import HELD_OUT, MIN_SAMPLES, Pool, partition, pool_size
+from flamma.data.tables import LARGEST_TABLE_BYTES, Label, column_array, parse_csv, shown_names
+from flamma.errors import DataError
+from flamma.extras import require
+from flamma.io import printable, quoted
+from flamma.registry import Choice
+from flamma.tasks import DEFAULT_TASK, TASKS, Task
+from flamma.tasks.base import MOST_CLASSES
+from flamma.types import Ints, Targets
+
+# Targets of one's own data: classes of any name become numbers, quantities stay what they are.
+
+_MOST_FLOAT_CLASSES = 50
+"""Different whole numbers, kept as floating-point ones, up to which they are taken for classes."""
+
+
+def class_numbers(y: NDArray[Any]) -> tuple[Ints, tuple[Label, ...]]:
+    """Return the class of each sample, numbered in sorted order, and what classes are called.
+
+    Raises
+    ------
+    DataError
+        If targets are quantities, there is one class only, or there are too many.
+
+    Examples
+    --------
+    >>> class_numbers(np.array([7, 3, 7]))
+    (array([1, 0, 1]), (3, 7))
+    """
+    if y.ndim != 1:
+        raise DataError(f"a class is one value for each sample, but targets have shape {y.shape}.")
+    if y.dtype.kind == "f" and not (y == np.rint(y)).all():
+        raise DataError(_quantities("have fractions"))
+    numbers, labels = numbered(y)
+    if y.dtype.kind == "f" and len(labels) > _MOST_FLOAT_CLASSES:
+        raise DataError(_quantities(f"have {len(labels):,} different values"))
+    if len(labels) < 2:
+        raise DataError(f"all targets are {labels[0]!r}: a classifier needs at least two classes.")
+    if len(labels) > MOST_CLASSES:
+        raise DataError(
+            f"targets have {len(labels):,} different values, but there may be {MOST_CLASSES:,} "
+            f'classes: for quantities say task="regression".'
+        )
+    return numbers, labels
+
+
+def numbered(values: NDArray[Any]) -> tuple[Ints, tuple[Any, ...]]:
+    """Return the number of each value in sorted order, and the different values.
+
+    Examples
+    --------
+    >>> numbered(np.array(["b", "a", "b"], dtype=object))
+    (array([1, 0, 1]), ('a', 'b'))
+    """
+    found, numbers = np.unique(values, return_inverse=True)
+    return numbers.reshape(-1).astype(np.int64), tuple(found.tolist())
+
+
+def _quantities(why: str) -> str:
+    return (
+        f'targets {why}, so they are no classes: say task="regression", or turn them into whole '
+        f"numbers or texts."
+    )
+
+
+# What every adapter returns: samples, their targets, and the client of each sample.
+
+_MOST_NAME_CHARACTERS = 100
+"""Characters of a client's name that are kept."""
+
+
+@dataclass(frozen=True, eq=False)
+class GatheredSamples:
+    """Samples of one's own before they are dealt to clients.
+
+    Attributes
+    ----------
+    x : ndarray
+        The samples as numbers, before they are standardised.
+    y : ndarray
+        The targets as they were given.
+    encoding : SampleEncoding
+        How ``x`` was made, and what is still to be done to it.
+    groups : ndarray, optional
+        The number of each sample's client, where the data say.
+    client_names : tuple of str
+        What these clients are called; empty where they have numbers only.
+    name : str
+        What the data are called.
+    test : GatheredSamples, optional
+        A test set that came with the data.
+    sha256 : str
+        The checksum of the file that they were read from.
+    """
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    encoding: SampleEncoding
+    groups: Ints | None = None
+    client_names: tuple[str, ...] = ()
+    name: str = "own"
+    test: GatheredSamples | None = None
+    sha256: str = ""
+
+    def grouped_by(self, group: Any, name: str = "group") -> GatheredSamples:
+        """Return the samples with the client that an array names for each of them.
+
+        ``name`` is what the array is called in messages, where it has no name of its own.
+
+        Raises
+        ------
+        DataError
+            If there are not as many, or one is missing.
+        """
+        _check_column(group, "group must be the name of a column, or one value for each sample")
+        clients = column_array(group, _name_of(group, name))
+        if clients.shape != (len(self.x),):
+            raise DataError(
+                f"group must name a client for each of {len(self.x)} samples, but has "
+                f"{clients.size}."
+            )
+        numbers, names = numbered(clients)
+        return self.owned_by(numbers, names)
+
+    def owned_by(self, groups: Ints, names: Sequence[Any] = ()) -> GatheredSamples:
+        """Return the samples with the numbers of their clients, and what clients are called."""
+        return replace(self, groups=groups, client_names=_client_names(names))
+
+
+def _gathered_arrays(x: Any, y: Any, what: str = "samples") -> GatheredSamples:
+    """Return samples and targets of arrays, of which there must be equally many."""
+    raw = as_numbers(x, what)
+    targets = _target_array(y, f"targets of {what}" if what != "samples" else "targets")
+    if raw.ndim < 1 or len(raw) != len(targets):
+        raise DataError(
+            f"{what} must be as many as their targets, but the shapes are {raw.shape} and "
+            f"{targets.shape}."
+        )
+    if raw.ndim == 1:
+        raise DataError(f"{what} must have features: make x of shape (samples, 1) of one feature.")
+    if raw.nbytes > LARGEST_TABLE_BYTES:
+        raise DataError(f"{what} take more than {LARGEST_TABLE_BYTES // 1024**3} GiB: take fewer.")
+    scale = _picture_scale(x, raw)
+    whole = raw.dtype.kind in "iu" and scale is None
+    encoding = SampleEncoding(
+        tuple(raw.shape[1:]), "int64" if whole else "float32", scale=scale or 1.0
+    )
+    return GatheredSamples(raw, targets, encoding)
+
+
+def _picture_scale(x: Any, raw: NDArray[Any]) -> float | None:
+    """Return what pictures are divided by, None for samples that are none."""
+    if raw.ndim <= 2:
+        return None
+    if raw.dtype == np.uint8:
+        return BYTE_SCALE
+    return SIXTEEN_BIT_SCALE if isinstance(x, np.ndarray) and x.dtype == np.uint16 else None
+
+
+def _gathered_table(
+    columns: Mapping[str, Any],
+    target: str | None,
+    group: Any = None,
+    drop: Sequence[str] = (),
+    name: str = "own",
+    encoding: SampleEncoding | None = None,
+) -> GatheredSamples:
+    """Return the samples of a table by the names of its columns.
+
+    Parameters
+    ----------
+    columns : mapping of name to values
+        All columns.
+    target : str
+        The column to predict.
+    group : str or array, optional
+        The column that names the client of each row, or one value for each row.
+    drop : sequence of str
+        Columns to leave out.
+    name : str
+        What the data are called.
+    encoding : SampleEncoding, optional
+        That of a table before, which this one is encoded like.
+
+    Raises
+    ------
+    DataError
+        If a column is missing or cannot be used.
+    """
+    if target is None:
+        raise DataError("a table needs a target: name the column to predict, as target.")
+    by_name = isinstance(group, str)
+    for wanted in (target, *([group] if by_name else []), *drop):
+        if wanted not in columns:
+            raise DataError(_no_column(wanted, list(columns)))
+    if by_name and group == target:
+        raise DataError(f"column {quoted(target)} cannot be both target and group.")
+    y = column_array(columns[target], target)
+    if not y.size:
+        raise DataError("the table has no rows.")
+    for column, values in columns.items():
+        if hasattr(values, "__len__") and len(values) != y.size:
+            raise DataError(
+                f"columns must have the same length, but {quoted(column)} has {len(values)} rows "
+                f"and {quoted(target)} has {y.size}."
+            )
+    aside = {target, *([group] if by_name else []), *drop}
+    features = {column: values for column, values in columns.items() if column not in aside}
+    samples = replace(_features(features, y, encoding), name=name)
+    if group is None:
+        return samples
+    return samples.grouped_by(columns[group], group) if by_name else samples.grouped_by(group)
+
+
+def joined(parts: Sequence[GatheredSamples], names: Sequence[Any] = ()) -> GatheredSamples:
+    """Return the samples of several clients, one after the other."""
+    if not parts:
+        raise DataError("there are no clients.")
+    shapes = {part.x.shape[1:] for part in parts}
+    kinds = {part.encoding.dtype for part in parts}
+    if len(shapes) > 1 or len(kinds) > 1:
+        told = " and ".join(map(str, sorted(shapes) if len(shapes) > 1 else sorted(kinds)))
+        raise DataError(f"samples of all clients must be alike, but are {told}.")
+    for place, part in enumerate(parts):
+        if not len(part.x):
+            raise DataError(f"client {quoted(names[place]) if names else place} has no samples.")
+    whole = GatheredSamples(
+        np.concatenate([part.x for part in parts]),
+        np.concatenate([part.y for part in parts]),
+        parts[0].encoding,
+    )
+    owners = np.repeat(np.arange(len(parts)), [len(part.x) for part in parts])
+    return whole.owned_by(owners, names)
+
+
+def _target_array(y: Any, what: str = "targets") -> NDArray[Any]:
+    """Return targets as an array: numbers of any shape, or a column of texts or truth values."""
+    if hasattr(y, "detach"):
+        y = y.detach().cpu().numpy()
+    array = np.asarray(y) if isinstance(y, np.ndarray) else None
+    if array is not None and array.ndim > 1 and array.dtype.kind in "iuf":
+        return as_numbers(array, what)
+    _check_column(y, f"{what} must be one for each sample")
+    return column_array(y, _name_of(y, "target"))
+
+
+def _features(
+    given: dict[str, Any], y: NDArray[Any], encoding: SampleEncoding | None
+) -> GatheredSamples:
+    """Return the samples that columns make up: one feature after the other, or one array."""
+    if not given:
+        raise DataError("the table has no column left for features.")
+    arrays = [name for name, values in given.items() if getattr(values, "ndim", 1) > 1]
+    if arrays:
+        if len(given) > 1:
+            others = [name for name in given if name != arrays[0]]
+            raise DataError(
+                f"column {quoted(arrays[0])} has an array in each cell, which cannot go along with "
+                f"other columns: leave out (drop) {shown_names(others)}."
+            )
+        return _gathered_arrays(given[arrays[0]], y)
+    if encoding is not None:
+        return GatheredSamples(encoding.matrix(given), y, encoding)
+    kept = {name: column_array(values, name) for name, values in given.items()}
+    columns = tuple(_feature_column(name, values) for name, values in kept.items())
+    x = joined_features(columns, list(kept.values()))
+    return GatheredSamples(x, y, SampleEncoding((x.shape[1],), columns=columns))
+
+
+MOST_CATEGORIES = 100
+"""Different texts of a column up to which each becomes a feature."""
+
+
+def _feature_column(name: str, values: NDArray[Any]) -> FeatureColumn:
+    if values.dtype.kind in "biuf":
+        return FeatureColumn(name)
+    categories = tuple(sorted(set(values.tolist())))
+    if len(categories) > MOST_CATEGORIES:
+        raise DataError(
+            f"column {quoted(name)} has {len(categories):,} different texts, and at most "
+            f"{MOST_CATEGORIES} become features: leave it out (drop), or make fewer of them."
+        )
+    return FeatureColumn(name, categories)
+
+
+def _check_column(values: Any, wanted: str) -> None:
+    """Refuse what is no list or array, or has no order."""
+    unordered = isinstance(values, str | bytes | Mapping | set | frozenset | type)
+    if unordered or not hasattr(values, "__len__"):
+        raise DataError(f"{wanted}, not {quoted(values)}.")
+
+
+def _name_of(values: Any, name: str) -> str:
+    """Return the name of a series, such as a column of a frame, or else the given one."""
+    own = getattr(values, "name", None)
+    return own if isinstance(own, str) and own else name
+
+
+def _client_names(names: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(printable(_text(name), _MOST_NAME_CHARACTERS) for name in names)
+
+
+def _text(name: Any) -> str:
+    return f"{name:g}" if isinstance(name, float) else str(name)
+
+
+def _no_column(wanted: Any, known: list[str]) -> str:
+    from flamma.io import nearest
+
+    guess = nearest(str(wanted), known)
+    hint = f": did you mean {quoted(guess)}?" if guess else ""
+    return f"there is no column {quoted(wanted)}{hint} (columns: {shown_names(known)})."
+
+
+# Frames of pandas, without importing it.
+
+
+def _is_frame(data: Any) -> bool:
+    """Return whether data are a table of pandas."""
+    return hasattr(data, "columns") and hasattr(data, "iloc") and hasattr(data, "dtypes")
+
+
+def frame_columns(frame: Any) -> dict[str, Any]:
+    """Return the columns of a frame by name; the index is not one of them.
+
+    Raises
+    ------
+    DataError
+        If two columns have one name.
+    """
+    names = [str(name) for name in frame.columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(
+            f"columns must have different names, but these are there twice: {shown_names(twice)}."
+        )
+    return {name: _values(frame.iloc[:, place]) for place, name in enumerate(names)}
+
+
+def _values(series: Any) -> Any:
+    """Return a column as numpy has it; one with missing values or categories as objects."""
+    kind = getattr(series.dtype, "kind", "O")
+    if str(series.dtype) == "category" or kind not in "biufmM":
+        return series.astype(object).to_numpy()
+    if series.isna().any():
+        return series.astype(object).to_numpy()
+    return series.to_numpy(dtype=getattr(series.dtype, "numpy_dtype", None))
+
+
+# Datasets of torch, without importing it: anything with a length and numbered items (x, y).
+
+SECONDS_UNTOLD = 2.0
+"""Seconds between two lines on how far the reading of a dataset is."""
+
+
+def is_torch_set(data: Any) -> bool:
+    """Return whether data have a length and numbered items, and are no array, list or mapping."""
+    plain = isinstance(data, list | tuple | dict | str | bytes | np.ndarray)
+    return hasattr(data, "__len__") and hasattr(data, "__getitem__") and not plain
+
+
+def gathered_items(data: Any, what: str = "samples") -> GatheredSamples:
+    """Return the samples and targets of a dataset whose items are (x, y).
+
+    Raises
+    ------
+    DataError
+        If an item is something else, samples differ in shape, or there are none or too many.
+    """
+    tensors = _tensors(data)
+    if tensors is not None:
+        return _gathered_arrays(tensors[0], tensors[1], what)
+    count = len(data)
+    if not count:
+        raise DataError(f"{what}: the dataset is empty.")
+    targets: list[Any] = []
+    x: NDArray[Any] | None = None
+    told = time.monotonic()
+    for place in range(count):
+        sample, target = _item(data, place, what)
+        if x is None:
+            x = _room(sample, count, what)
+        if sample.shape != x.shape[1:]:
+            raise DataError(
+                f"{what} must have one shape, but item {place} has {sample.shape} and those before "
+                f"it {x.shape[1:]}: resize them in the dataset's transform."
+            )
+        x[place] = sample
+        targets.append(target)
+        told = _tell(told, place + 1, count)
+    return _gathered_arrays(x, _targets(targets), what)
+
+
+def _tensors(data: Any) -> tuple[Any, Any] | None:
+    """Return (x, y) of a ``TensorDataset`` or of part of one, which need not go item by item."""
+    kind = type(data)
+    if not kind.__module__.startswith("torch.utils.data"):
+        return None
+    if kind.__name__ == "TensorDataset" and len(data.tensors) == 2:
+        x, y = data.tensors
+        return x, y
+    if kind.__name__ == "Subset":
+        inner = _tensors(data.dataset)
+        return None if inner is None else (inner[0][data.indices], inner[1][data.indices])
+    return None
+
+
+def _item(data: Any, place: int, what: str) -> tuple[NDArray[Any], Any]:
+    try:
+        item = data[place]
+    except KeyError as error:  # such as a column of a frame, or what only has names
+        raise DataError(
+            f"{what} are a {type(data).__name__} without item {place}: give (x, y), a frame or a "
+            f"torch Dataset, and the client of each sample as group."
+        ) from error
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        raise DataError(
+            f"{what}: item {place} of the dataset must be (x, y), but is a "
+            f"{quoted(type(item).__name__)}."
+        )
+    return as_numbers(item[0], f"{what}, item {place},"), item[1]
+
+
+def _room(first: NDArray[Any], count: int, what: str) -> NDArray[Any]:
+    if count * first.nbytes > LARGEST_TABLE_BYTES:
+        raise DataError(
+            f"{what}: {count:,} samples of {first.nbytes:,} bytes take more than "
+            f"{LARGEST_TABLE_BYTES // 1024**3} GiB: make them smaller or fewer (torch's Subset)."
+        )
+    return np.empty((count, *first.shape), dtype=first.dtype)
+
+
+def _targets(targets: list[Any]) -> Any:
+    if hasattr(targets[0], "shape"):  # tensors and numpy's numbers
+        return np.stack([np.asarray(target) for target in targets])
+    return targets
+
+
+def _tell(told: float, done: int, count: int) -> float:
+    now = time.monotonic()
+    if now - told < SECONDS_UNTOLD:
+        return told
+    print(f"flamma: read {done:,} of {count:,} samples", file=sys.stderr, flush=True)
+    return now
+
+
+# Datasets of Hugging Face, and those that Flower's partitioners make of them.
+#
+# Neither package is imported: a dataset has ``column_names``, and a partitioner
+# ``load_partition``.
+
+_MOST_PARTITIONS = 1_000_000
+"""The most clients that a partitioner may have."""
+
+
+def _is_hugging_face(data: Any) -> bool:
+    """Return whether data are a ``datasets.Dataset``."""
+    return isinstance(getattr(data, "column_names", None), list) and hasattr(data, "features")
+
+
+def is_dataset_dict(data: Any) -> bool:
+    """Return whether data are a ``datasets.DatasetDict``."""
+    return isinstance(data, Mapping) and bool(data) and all(map(_is_hugging_face, data.values()))
+
+
+def is_partitioner(data: Any) -> bool:
+    """Return whether data are a partitioner of Flower's, or its ``FederatedDataset``."""
+    return hasattr(data, "load_partition")
+
+
+def train_and_test(data: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the part to train on and the test part, None if there is none.
+
+    Raises
+    ------
+    DataError
+        If no part is called ``train``.
+    """
+    if "train" not in data:
+        raise DataError(
+            f"a DatasetDict needs a part 'train', but has {shown_names(list(data))}: give one of "
+            f"its parts, such as data[{next(iter(data))!r}]."
+        )
+    return data["train"], data.get("test")
+
+
+def dataset_columns(data: Any) -> dict[str, Any]:
+    """Return the columns of a ``datasets.Dataset`` as numpy has them; pictures as one array."""
+    plain = data.with_format("numpy")
+    return {name: _column(data, plain, name) for name in data.column_names}
+
+
+def partitions(data: Any) -> tuple[list[Any], tuple[str, ...]]:
+    """Return the datasets of all clients of a partitioner, and the clients' names if it has any.
+
+    Raises
+    ------
+    DataError
+        If it does not tell how many there are.
+    """
+    partitioner = data
+    if hasattr(data, "partitioners"):  # a FederatedDataset has one for each of its parts
+        partitioner = data.partitioners.get("train") or next(iter(data.partitioners.values()))
+    count = getattr(partitioner, "num_partitions", None)
+    if not isinstance(count, int) or not 1 <= count <= _MOST_PARTITIONS:
+        raise DataError("the partitioner must tell num_partitions, how many clients there are.")
+    found = [data.load_partition(k) for k in range(count)]
+    natural = getattr(partitioner, "partition_id_to_natural_id", None) or {}
+    names = tuple(str(natural[k]) for k in range(count)) if len(natural) == count else ()
+    return found, names
+
+
+def _column(data: Any, plain: Any, name: str) -> Any:
+    if type(data.features[name]).__name__ == "Image":
+        return _pictures(data, name)
+    return np.asarray(plain[name][:])
+
+
+def _pictures(data: Any, name: str) -> NDArray[Any]:
+    """Return a column of pictures as (samples, channels, height, width) of bytes."""
+    found = []
+    for cell in data[name]:
+        pixels = np.asarray(cell)
+        found.append(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+        if found[-1].shape != found[0].shape:
+            raise DataError(
+                f"pictures of the column {name!r} must have one shape, but are {found[0].shape} "
+                f"and {found[-1].shape}: resize them first (map)."
+            )
+    return np.stack(found)
+
+
+# Data of one's own in files: tables as CSV or parquet, and folders of pictures.
+
+_LARGEST_FILE_BYTES = 4 * 1024**3
+_BYTES_AT_ONCE = 2**20
+_CSV_SUFFIXES = (".csv", ".tsv", ".txt")
+_PARQUET_SUFFIXES = (".parquet", ".pq")
+
+
+def gathered_file(
+    path: Path,
+    target: str | None,
+    group: Any,
+    drop: Sequence[str] = (),
+    pictures: PictureOptions | None = None,
+    encoding: SampleEncoding | None = None,
+) -> GatheredSamples:
+    """Return the samples of a CSV or parquet file, or of a folder of pictures.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, is of another kind, or has no such table.
+    """
+    options = pictures or PictureOptions()
+    if path.is_dir():
+        _refuse(target, group, f"{path} is a folder of pictures, which has no columns")
+        return replace(gathered_pictures(path, options), name=path.name)
+    columns, digest = table_columns(path, options)
+    aim = LABEL_COLUMN if target is None and IMAGE_COLUMN in columns else target
+    found = _gathered_table(columns, aim, group, drop, path.stem, encoding)
+    return replace(found, sha256=digest)
+
+
+def table_columns(
+    path: Path, options: PictureOptions | None = None, texts: Collection[str] = ()
+) -> tuple[dict[str, Any], str]:
+    """Return the columns of a CSV or parquet file by name, and the file's SHA-256.
+
+    In a CSV file, columns in ``texts`` are texts whatever they hold.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or is of another kind.
+    """
+    kind = path.suffix.lower()
+    if kind in _CSV_SUFFIXES:
+        content = _content(path)
+        return dict(parse_csv(content, path.name, texts)), hashlib.sha256(content).hexdigest()
+    if kind in _PARQUET_SUFFIXES:
+        digest = _digest([path], path.parent)
+        return parquet_columns(path, options or PictureOptions()), digest
+    raise DataError(
+        f"{path} is {'no' if path.exists() else 'not there; data are a'} CSV or parquet file "
+        f"({', '.join((*_CSV_SUFFIXES, *_PARQUET_SUFFIXES))}) or a folder of pictures."
+    )
+
+
+def gathered_pictures(folder: Path, options: PictureOptions) -> GatheredSamples:
+    """Return the pictures of a folder with a folder for each class, or client and class in it."""
+    inside = class_folders(folder)
+    if not inside:
+        raise DataError(f"{folder} has no folders of classes with pictures in them.")
+    by_client = {client: class_folders(folder / client) for client in inside}
+    if any(_has_pictures(folder / name) for name in inside):
+        samples = _classes(folder, inside, options)
+    else:
+        classes = sorted({name for found in by_client.values() for name in found})
+        parts = [_classes(folder / client, classes, options) for client in inside]
+        samples = joined(parts, inside)
+    files = [p for p in sorted(folder.rglob("*")) if is_picture(p)]
+    return replace(samples, sha256=_digest(files, folder))
+
+
+def parquet_columns(path: Path, options: PictureOptions) -> dict[str, Any]:
+    """Return the columns of a parquet file; encoded pictures in ``image`` are decoded."""
+    require("reading parquet files", "pyarrow")
+    import pyarrow.parquet as parquet
+
+    try:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            names = file.schema_arrow.names
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise DataError(f"{path} has more than one column {shown_names(twice)}.")
+            has_pictures = {IMAGE_COLUMN, LABEL_COLUMN} <= set(names)
+            kept = [n for n in names if not (has_pictures and n in (IMAGE_COLUMN, LABEL_COLUMN))]
+            table = file.read(columns=kept)
+            columns = {name: _cells(table.column(name)) for name in kept}
+    except DataError:
+        raise
+    except Exception as error:  # damage makes pyarrow raise many kinds of errors
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise DataError(f"{path} cannot be read as parquet: {reason}.") from error
+    if has_pictures:
+        columns[IMAGE_COLUMN], columns[LABEL_COLUMN] = read_parquet(path, options)
+    return columns
+
+
+def _cells(column: Any) -> Any:
+    """Return a column of pyarrow's as numpy has it, or as Python's values."""
+    from pyarrow import types
+
+    kinds = (types.is_integer, types.is_floating, types.is_boolean)
+    plain = not column.null_count and any(is_kind(column.type) for is_kind in kinds)
+    return column.to_numpy() if plain else column.to_pylist()
+
+
+def _classes(folder: Path, names: Sequence[str], options: PictureOptions) -> GatheredSamples:
+    pixels, numbers, _ = read_folder(folder, names, options)
+    return _gathered_arrays(pixels, np.asarray(names, dtype=object)[numbers])
+
+
+def _has_pictures(folder: Path) -> bool:
+    return any(map(is_picture, folder.iterdir()))
+
+
+def _refuse(target: Any, group: Any, why: str) -> None:
+    for key, value in (("target", target), ("group", group)):
+        if value is not None:
+            raise DataError(f"{why}: leave out {key}.")
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > _LARGEST_FILE_BYTES:
+            raise DataError(
+                f"{path} has more than {_LARGEST_FILE_BYTES // 1024**3} GiB: use a parquet file."
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}.") from error
+
+
+def _digest(files: Sequence[Path], root: Path) -> str:
+    """Return the SHA-256 of a file, or of the names and contents of several."""
+    digest = hashlib.sha256()
+    try:
+        for path in files:
+            if len(files) > 1:
+                digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+            with path.open("rb") as file:
+                while part := file.read(_BYTES_AT_ONCE):
+                    digest.update(part)
+    except OSError as error:
+        raise DataError(f"cannot read {quoted(str(error.filename))}: {error.strerror}.") from error
+    return digest.hexdigest()
+
+
+# Chooses the adapter of one's own data by what they can do, not by their type.
+
+
+def gather(
+    data: Any,
+    *,
+    target: Any = None,
+    group: Any = None,
+    drop: Sequence[str] = (),
+    like: GatheredSamples | None = None,
+    size: tuple[int, ...] = (),
+    channels: int | None = None,
+) -> GatheredSamples:
+    """Return samples, targets and clients of data in any form.
+
+    ``like`` are samples gathered before, with the same columns and the same encoding; ``size`` and
+    ``channels`` are of pictures in files.
+
+    Raises
+    ------
+    DataError
+        If the data are in no form that is known, or cannot be used.
+    """
+    if isinstance(data, GatheredSamples):
+        return data
+    encoding = None if like is None else like.encoding
+    form = _Form(target, group, tuple(drop), PictureOptions(size, channels), encoding)
+    found = form.gathered(data)
+    if like is not None and found.x.shape[1:] != like.x.shape[1:]:
+        raise DataError(
+            f"test samples have the shape {found.x.shape[1:]}, but others {like.x.shape[1:]}."
+        )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Form:
+    """What is asked for of data, whatever they are: columns, clients, how pictures are read."""
+
+    target: Any
+    group: Any
+    drop: tuple[str, ...]
+    pictures: PictureOptions
+    encoding: SampleEncoding | None
+
+    def gathered(self, data: Any) -> GatheredSamples:
+        if isinstance(data, str | Path):
+            return gathered_file(
+                Path(data), self.target, self.group, self.drop, self.pictures, self.encoding
+            )
+        if is_dataset_dict(data):
+            train, test = train_and_test(data)
+            found = self.table(train)
+            rest = replace(self, group=None, encoding=found.encoding)
+            return replace(found, test=None if test is None else rest.table(test))
+        if is_partitioner(data):
+            return self.of_clients(*partitions(data))
+        is_mapping = isinstance(data, Mapping)
+        of_tables = is_mapping and all(map(_is_table, data.values()))
+        if _is_table(data) or (is_mapping and isinstance(self.target, str) and not of_tables):
+            return self.table(data)
+        if is_mapping:
+            return self.of_clients(list(data.values()), list(data))
+        if _is_frame_and_labels(data):
+            return self.features_and_labels(*data)
+        if isinstance(data, list | tuple) and not _is_pair(data):
+            return self.of_clients(data)
+        return self.by_array(self.part(data, "samples"))
+
+    def table(self, data: Any) -> GatheredSamples:
+        """Return the samples of one table."""
+        return _gathered_table(
+            _columns(data), self.target, self.group, self.drop, encoding=self.encoding
+        )
+
+    def features_and_labels(self, features: Any, labels: Any) -> GatheredSamples:
+        """Return the samples of a table and of labels that are not one of its columns."""
+        if self.target is not None:
+            raise DataError("the labels are given beside the table already: leave out target.")
+        columns = _columns(features)
+        target = str(getattr(labels, "name", None) or "target")
+        while target in columns:
+            target += "_"
+        y = _target_array(labels)
+        return replace(self, target=target).table({**columns, target: y})
+
+    def part(self, data: Any, what: str) -> GatheredSamples:
+        """Return the samples of arrays (x, y), or of a dataset of torch."""
+        if _is_pair(data):
+            x, y = data
+            return _gathered_arrays(x, y, what)
+        if hasattr(data, "batch_size") and hasattr(data, "dataset"):
+            raise DataError("a DataLoader makes batches of its own: give its dataset instead.")
+        if is_torch_set(data):
+            return gathered_items(data, what)
+        raise DataError(
+            f"{what} are a {type(data).__name__}, which is no form of data that is known: give "
+            f"(x, y), a frame or a torch Dataset with a length, or a list of them, one for each "
+            f"client."
+        )
+
+    def by_array(self, samples: GatheredSamples) -> GatheredSamples:
+        """Return samples with their clients, if an array names them."""
+        for key in ("target", "group"):
+            if isinstance(getattr(self, key), str):
+                raise DataError(
+                    f"arrays have no column {quoted(getattr(self, key))}: leave out target, and "
+                    f"give group one value for each sample."
+                )
+        return samples if self.group is None else samples.grouped_by(self.group)
+
+    def of_clients(self, parts: Sequence[Any], names: Sequence[Any] = ()) -> GatheredSamples:
+        """Return the samples of clients that each have their own part."""
+        if self.group is not None:
+            raise DataError("group has no effect where every client has its own part of the data.")
+        if not parts:
+            raise DataError("there are no clients in the data.")
+        if all(map(_is_table, parts)):
+            return self.of_tables([_columns(part) for part in parts], names)
+        called = [
+            f"samples of client {quoted(n) if names else n}" for n in names or range(len(parts))
+        ]
+        return joined([self.part(p, w) for p, w in zip(parts, called, strict=True)], names)
+
+    def of_tables(
+        self, tables: Sequence[Mapping[str, Any]], names: Sequence[Any]
+    ) -> GatheredSamples:
+        """Return the rows of several tables, encoded as those of one."""
+        sizes = [len(next(iter(table.values()), ())) for table in tables]
+        for place, table in enumerate(tables):
+            client = quoted(names[place]) if names else place
+            if set(table) != set(tables[0]):
+                raise DataError(f"client {client} has other columns than the first client.")
+            if not sizes[place]:
+                raise DataError(f"client {client} has no samples.")
+        whole = {
+            name: np.concatenate([np.asarray(table[name]) for table in tables])
+            for name in tables[0]
+        }
+        owners = np.repeat(np.arange(len(tables)), sizes)
+        return self.table(whole).owned_by(owners, names)
+
+
+def _is_table(data: Any) -> bool:
+    return _is_frame(data) or _is_hugging_face(data)
+
+
+def _columns(data: Any) -> Mapping[str, Any]:
+    if _is_frame(data):
+        return frame_columns(data)
+    if _is_hugging_face(data):
+        return dataset_columns(data)
+    columns: Mapping[str, Any] = data
+    return columns
+
+
+def _is_frame_and_labels(data: Any) -> bool:
+    """Return whether data are (table, labels), and not the tables of two clients."""
+    is_two = isinstance(data, tuple) and len(data) == 2
+    return is_two and _is_table(data[0]) and not _is_table(data[1])
+
+
+def _is_pair(data: Any) -> bool:
+    """Return whether data are (x, y), and not a tuple of two clients."""
+    if not isinstance(data, tuple) or len(data) != 2:
+        return False
+    return not any(isinstance(part, tuple) or _is_table(part) for part in data[:1])
+
+
+# From one's own data to a federation: classes numbered, clients dealt, samples held out.
+
+_BY_GROUPS = Choice("groups")
+_AT_RANDOM = Choice("iid", {"uneven": 0.0})
+"""How samples are dealt that have no natural clients, if nothing else is asked for."""
+
+
+def federated_from(
+    data: Any,
+    *,
+    target: Any = None,
+    group: Any = None,
+    drop: Sequence[str] = (),
+    test: Any = None,
+    task: str | None = None,
+    standardise: bool | None = None,
+    clients: int | None = None,
+    split: Choice | None = None,
+    held_out: float = HELD_OUT,
+    train_samples: int | None = None,
+    validation_samples: int = 0,
+    seed: int = 0,
+) -> FederatedData:
+    """Return a federation of one's own data, in whatever form they are.
+
+    Parameters
+    ----------
+    data : any
+        Arrays ``(x, y)``; a torch ``Dataset``; a pandas frame, a ``datasets.Dataset`` or a mapping
+        of columns; a frame and its labels ``(frame, y)``; the path of a CSV or parquet file or of a
+        folder of pictures; a partitioner of Flower's; or a list of these, or a mapping by name,
+        with one for each client.
+    target : str, optional
+        The column to predict, of tables.
+    group : str or array, optional
+        The column that names the client of each sample, or one value for each sample.
+    drop : sequence of str
+        Columns of a table to leave out.
+    test : any, optional
+        The common test set in the same form; without it all held-out data together.
+    task : {"classification", "regression", "next-token"}, optional
+        What is learned; classification if not given.
+    standardise : bool, optional
+        Whether features are standardised by their mean and standard deviation over the training
+        samples of all clients; if not given, tables and pictures are and arrays are not.
+    clients : int, optional
+        How many clients; as many as there are groups if not given.
+    split : Choice, optional
+        How samples are dealt to the clients: whole groups where there are groups, else at random.
+    held_out : float
+        The share of each client's samples that is held out.
+    train_samples : int, optional
+        Train on about so many samples in all; all of them if not given.
+    validation_samples : int
+        The size of the server's own validation set, cut off first.
+    seed : int
+        The seed of what is dealt and held out.
+
+    Raises
+    ------
+    DataError
+        With one sentence on what is wrong with the data and what to do.
+    """
+    if isinstance(data, FederatedData):
+        return _as_it_is(data, target=target, group=group, test=test)
+    kind = TASKS[task or DEFAULT_TASK]
+    _check_share(held_out)
+    own = gather(data, target=target, group=group, drop=drop)
+    given_test = own.test if test is None else gather(test, target=target, drop=drop, like=own)
+    y, labels, classes = _numbered_targets(own, given_test, kind)
+    train_y, test_y = np.split(y, [len(own.x)])
+    strata = train_y if kind.labels_samples else np.zeros(len(own.x), dtype=np.int64)
+    pool = _pool(own, strata, classes if kind.labels_samples else 1, clients, seed)
+    chosen = split or (_AT_RANDOM if own.groups is None else _BY_GROUPS)
+    wanted = None if train_samples is None else pool_size(train_samples, held_out)
+    part = partition(pool, chosen, wanted, validation_samples, held_out, own.name)
+    own = _standardised(own, standardise, part.train)
+    held_x, held_y = own.encoding.applied(own.x[part.held]), train_y[part.held]
+    return FederatedData(
+        own.encoding.applied(own.x[part.train]),
+        train_y[part.train],
+        part.train_offsets,
+        held_x,
+        held_y,
+        part.held_offsets,
+        held_x if given_test is None else own.encoding.applied(given_test.x),
+        held_y if given_test is None else test_y,
+        own.encoding.applied(own.x[part.validation]),
+        train_y[part.validation],
+        classes=classes,
+        name=own.name,
+        labels=labels,
+        client_names=_names(own, pool, part.train, part.train_offsets),
+        task=kind.name,
+        encoding=own.encoding,
+        sha256=own.sha256,
+    )
+
+
+def _as_it_is(data: FederatedData, **given: Any) -> FederatedData:
+    for name, value in given.items():
+        if value is not None:
+            raise DataError(f"{name} has no effect on a federation that is made already.")
+    return data
+
+
+def _check_share(held_out: float) -> None:
+    if not 0 < held_out < 1:
+        raise DataError(f"held_out must lie between 0 and 1, not {held_out:g}.")
+
+
+def _numbered_targets(
+    own: GatheredSamples, test: GatheredSamples | None, task: Task
+) -> tuple[Targets, tuple[Label, ...], int]:
+    """Return the targets of samples and test samples, what classes are called, and how many."""
+    parts = [own] if test is None else [own, test]
+    if len({part.y.dtype.kind for part in parts}) > 1:
+        raise DataError(f"targets of the test set are {parts[1].y.dtype}, others {own.y.dtype}.")
+    both = np.concatenate([part.y for part in parts])
+    if task.labels_samples:
+        numbers, labels = class_numbers(both)
+        return numbers, labels, len(labels)
+    targets = task.targets(both, "targets")
+    x = np.concatenate([part.x for part in parts]) if task.takes_tokens else own.x
+    return targets, (), task.outputs(x, targets)
+
+
+def _pool(own: GatheredSamples, strata: Ints, classes: int, clients: int | None, seed: int) -> Pool:
+    """Return the samples to deal; every natural client must have enough of them."""
+    if own.groups is None:
+        if clients is None:
+            raise DataError(
+                "the data name no clients: give group=..., a list with one part for each client, "
+                "or clients=... to deal the samples."
+            )
+        return Pool(strata, classes, clients, seed)
+    sizes = np.bincount(own.groups)
+    natural = int(sizes.size)
+    if natural == 1 and clients in (None, 1):
+        raise DataError(
+            "all samples are of one client, but a federation needs at least two: leave group out "
+            "and say how many clients to deal the samples to."
+        )
+    few = np.flatnonzero(sizes < MIN_SAMPLES)
+    if few.size and clients in (None, natural):
+        called = [own.client_names[k] if own.client_names else int(k) for k in few]
+        raise DataError(
+            f"every client needs {MIN_SAMPLES} samples, one to train on and one held out, but "
+            f"these have fewer: {shown_names(called)}."
+        )
+    return Pool(strata, classes, clients or natural, seed, own.groups)
+
+
+def _standardised(own: GatheredSamples, wanted: bool | None, train: Ints) -> GatheredSamples:
+    usual = bool(own.encoding.columns) or own.encoding.scale != 1
+    if not (usual if wanted is None else wanted):
+        return own
+    if own.encoding.dtype == "int64":
+        own = replace(own, encoding=replace(own.encoding, dtype="float32"))
+    return replace(own, encoding=own.encoding.fitted(own.x[train]))
+
+
+def _names(own: GatheredSamples, pool: Pool, train: Ints, offsets: Ints) -> tuple[str, ...]:
+    """Return what clients are called: by their group, or by the first of several groups."""
+    if own.groups is None or not own.client_names:
+        return ()
+    names = []
+    for client in range(pool.clients):
+        groups = np.unique(own.groups[train[offsets[client] : offsets[client + 1]]])
+        first = own.client_names[groups[0]]
+        names.append(first if groups.size == 1 else f"{first} and {groups.size - 1} more")
+    return tuple(names)

@@ -1,0 +1,950 @@
+"""What a site does at most for one order of the server, whatever the order says."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import json
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import flamma
+from flamma.clients.behaviours import BEHAVIOURS, Behaviour, make_behaviour
+from flamma.data.build import DEFAULT_SPLIT, VALIDATION_SAMPLES, build_federation, choose_split
+from flamma.data.datasets import DATASETS
+from flamma.data.encoding import BYTE_SCALE, SIXTEEN_BIT_SCALE, FeatureColumn, SampleEncoding
+from flamma.data.own import table_columns
+from flamma.data.pictures import PictureOptions, read_folder, read_npz, read_parquet
+from flamma.data.splits import HELD_OUT, held_out_mask
+from flamma.data.tables import column_array, shown_names
+from flamma.errors import ConfigError, DataError, FlammaError
+from flamma.io import SITE_NAME, nearest, quoted, read_toml, unknown, write_atomically
+from flamma.registry import Choice, Registry, from_table
+from flamma.tasks import DEFAULT_TASK, TASKS, Task
+from flamma.tasks.base import MOST_CLASSES
+from flamma.types import Inputs, Ints, LocalTask, Targets
+
+_MOST_EPOCHS_OF_ORDER = 1000.0
+"""The epochs that a site does at most for an order if its file says nothing."""
+
+
+class OverLimitError(DataError):
+    """An order is more than the site does; the message says what was asked for."""
+
+
+@dataclass(frozen=True)
+class SiteLimits:
+    """The table ``[limits]`` of a ``site.toml``, for one order each.
+
+    Parameters
+    ----------
+    epochs : float
+        The most epochs over the site's data, those for a model of its own included; mini-batches
+        of a warm-up count as the part of an epoch that they are.
+    seconds : float
+        The longest that training may take; 0 for no limit.
+    bytes : int
+        The most bytes that the weights of an order may take; 0 for no limit.
+
+    Raises
+    ------
+    DataError
+        If a limit cannot work.
+    """
+
+    epochs: float = _MOST_EPOCHS_OF_ORDER
+    seconds: float = 0.0
+    bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.epochs > 0:
+            raise DataError(f"limits.epochs must be above 0, not {self.epochs:g}.")
+        for name in ("seconds", "bytes"):
+            if not getattr(self, name) >= 0:
+                raise DataError(f"limits.{name} must be at least 0, not {getattr(self, name)}.")
+
+    def check_epochs(self, epochs: float) -> None:
+        """Refuse an order of more epochs.
+
+        Raises
+        ------
+        OverLimitError
+            With both numbers.
+        """
+        if epochs > self.epochs:
+            raise OverLimitError(
+                f"the order is for {epochs:g} epochs, and this site does at most {self.epochs:g}"
+            )
+
+    def check_bytes(self, size: int) -> None:
+        """Refuse an order of more bytes.
+
+        Raises
+        ------
+        OverLimitError
+            With both numbers.
+        """
+        if 0 < self.bytes < size:
+            raise OverLimitError(
+                f"the order has weights of {size:,} bytes, and this site takes at most "
+                f"{self.bytes:,}"
+            )
+
+    def time_limit(self, other: float | None) -> float | None:
+        """Return the shorter of this limit and another one; None if there is neither.
+
+        Examples
+        --------
+        >>> SiteLimits(seconds=60.0).time_limit(None), SiteLimits(seconds=60.0).time_limit(20.0)
+        (60.0, 20.0)
+        """
+        limits = [limit for limit in (self.seconds, other) if limit]
+        return min(limits) if limits else None
+
+
+UNLIMITED = SiteLimits(epochs=math.inf)
+"""The limits of a simulated client."""
+
+
+def epochs_of(task: LocalTask, samples: int, batch_size: int) -> float:
+    """Return the epochs of a task over so many samples; mini-batches are a part of one.
+
+    Examples
+    --------
+    >>> epochs_of(LocalTask(0, round=0, epochs=0, learning_rate=0.1, iterations=5), 100, 10)
+    0.5
+    """
+    if task.iterations is None:
+        return task.epochs
+    return task.iterations / max(1, math.ceil(samples / batch_size))
+
+
+# What a site does to its own samples before anything else: code that is installed at the site.
+#
+# Only the site's own ``site.toml`` names it. A server can neither send code nor choose some.
+
+_Preparation = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
+"""Takes samples and labels as they were read, and returns those to use; has options of its own."""
+
+SITE_PREPARATIONS: Registry[_Preparation] = Registry("preparation", "flamma.site_preparations", {})
+"""All preparations that are installed, by name."""
+
+
+def prepared(
+    choice: Choice | None, x: NDArray[Any], y: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return samples and labels as the chosen preparation makes them.
+
+    Raises
+    ------
+    DataError
+        If it raises, or returns anything but as many samples as labels.
+    """
+    if choice is None:
+        return x, y
+    called = f"the preparation {choice.name}"
+    try:
+        new_x, new_y = SITE_PREPARATIONS.bind(choice)(x, y)
+        samples, labels = np.asarray(new_x), np.asarray(new_y)
+    except Exception as error:  # whatever a site's own code may do
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise DataError(f"{called} failed: {lines[0].rstrip('.')}.") from error
+    if samples.shape[:1] != labels.shape[:1]:
+        raise DataError(
+            f"{called} must return as many samples as labels, but their shapes are "
+            f"{samples.shape} and {labels.shape}."
+        )
+    return samples, labels
+
+
+def source_state(choice: Choice | None) -> list[Any]:
+    """Return what changes when the code of a preparation does, for the key of a cache."""
+    if choice is None:
+        return []
+    file = getattr(inspect.getmodule(SITE_PREPARATIONS[choice.name]), "__file__", None)
+    if file is None or not Path(file).exists():
+        return []
+    about = Path(file).stat()
+    return [file, about.st_size, about.st_mtime_ns]
+
+
+# A site's ``site.toml``: its name, its cost, its behaviour, and where its data are.
+#
+# A kind of source is a dataclass whose fields are the keys of the table ``[data]``. The file is
+# checked here; the data are read by ``site_data``.
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OwnSamples:
+    """The keys of every source of a site's own samples.
+
+    Parameters
+    ----------
+    held_out : float
+        The share of the samples that is held out.
+    seed : int
+        The seed of which samples are held out.
+    classes : int
+        The number of classes; by default one more than the largest label.
+    task : str
+        What is to be predicted: ``classification``, ``regression`` or ``next-token``.
+    mean, std : list of float
+        Subtracted from the samples, and what they are then divided by: one number, or one for
+        each channel.
+    class_names : list of str
+        What classes are called, in the order of their labels; sites must agree on them.
+    prepare : str or table
+        The :data:`preparation <flamma.data.sites.SITE_PREPARATIONS>`, installed at
+        the site, that samples and labels go through first, with its options.
+    """
+
+    held_out: float = HELD_OUT
+    seed: int = 0
+    classes: int | None = None
+    task: str = DEFAULT_TASK
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    class_names: tuple[str, ...] = ()
+    prepare: Annotated[Choice | None, SITE_PREPARATIONS] = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_out < 1:
+            raise DataError(f"data.held_out must lie between 0 and 1, not {self.held_out:g}.")
+        if self.seed < 0:
+            raise DataError(f"data.seed must be at least 0, not {self.seed}.")
+        if self.classes is not None and not 1 <= self.classes <= MOST_CLASSES:
+            raise DataError(f"data.classes must be from 1 to {MOST_CLASSES}, not {self.classes}.")
+        if self.task not in TASKS:
+            raise DataError(unknown("task", self.task, TASKS))
+        if len(set(self.class_names)) != len(self.class_names):
+            raise DataError("data.class_names must be different names.")
+        if self.class_names and self.classes not in (None, len(self.class_names)):
+            raise DataError(
+                f"data.classes says {self.classes}, but data.class_names has "
+                f"{len(self.class_names)}: leave out data.classes."
+            )
+        if self.std and min(self.std) <= 0:
+            raise DataError(f"data.std must be positive, not {min(self.std):g}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpzFile(_OwnSamples):
+    """Arrays ``x`` and ``y``, and perhaps ``held_x`` and ``held_y``, in a file of numpy."""
+
+    npz: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OwnPictures(PictureOptions, _OwnSamples):
+    """The keys of every source of a site's own pictures."""
+
+    def __post_init__(self) -> None:
+        _OwnSamples.__post_init__(self)
+        PictureOptions.__post_init__(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetFile(_OwnPictures):
+    """A parquet file with the columns ``image`` and ``label``."""
+
+    parquet: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureFolder(_OwnPictures):
+    """A folder with one folder of pictures per class, which are sorted without ``class_names``."""
+
+    folder: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TableFile(_OwnSamples):
+    """A CSV or parquet file, whose columns are declared in a file that all sites have.
+
+    Parameters
+    ----------
+    columns : str
+        The file with the :class:`~flamma.data.sites.DeclaredTable`.
+    """
+
+    table: str
+    columns: str = "columns.toml"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key in ("classes", "class_names", "mean", "std"):
+            if getattr(self, key):
+                raise DataError(f"data.{key} of a table stands in {self.columns}, not here.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSlice:
+    """One client's part of a registered dataset, as a run on one machine would split it.
+
+    Parameters
+    ----------
+    split : str
+        The split; its options are further keys of the table.
+    partition, partitions : int
+        Which client this is, counted from 0, and how many there are.
+    """
+
+    dataset: str
+    split: Choice = DEFAULT_SPLIT
+    partition: int = -1
+    partitions: int = 0
+    seed: int = 0
+    held_out: float = HELD_OUT
+    train_samples: int | None = None
+    validation_samples: int = VALIDATION_SAMPLES
+    data_dir: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.partition < self.partitions:
+            raise DataError(
+                "data.partition is the number of this client, counted from 0, and must be below "
+                "data.partitions, the number of clients."
+            )
+
+
+_SiteSource = NpzFile | ParquetFile | PictureFolder | _TableFile | DatasetSlice
+
+SITE_SOURCES: dict[str, type[_SiteSource]] = {
+    "dataset": DatasetSlice,
+    "npz": NpzFile,
+    "parquet": ParquetFile,
+    "folder": PictureFolder,
+    "table": _TableFile,
+}
+"""The kinds of sources by the key that a site names its data with."""
+
+
+@dataclass(frozen=True)
+class _SiteFile:
+    """A checked ``site.toml``.
+
+    ``kind`` is the key of :data:`SITE_SOURCES` by which the file names its data. ``tells_cost`` is
+    whether the server may know the site's cost. ``behaviour`` is what the key of that name says,
+    honest without it. ``limits`` are what the site does at most for an order.
+    """
+
+    path: Path
+    name: str
+    cost: float | None
+    tells_cost: bool
+    kind: str
+    source: _SiteSource
+    behaviour: Behaviour = field(default_factory=Behaviour)
+    limits: SiteLimits = field(default_factory=SiteLimits)
+
+    def data_path(self, key: str = "") -> Path:
+        """Return where the site's own data are, or what another key of ``[data]`` names.
+
+        Raises
+        ------
+        DataError
+            If there is nothing, or a relative path leads out of the site's folder.
+        """
+        key = key or self.kind
+        home, given = self.path.parent, Path(getattr(self.source, key))
+        path = home / given
+        try:
+            leads_out = not given.is_absolute() and not path.resolve().is_relative_to(home)
+            exists = path.exists()
+        except (OSError, ValueError, RuntimeError) as error:  # a name that no file can have
+            raise DataError(f"data.{key} cannot be used: {error}.") from error
+        if leads_out:
+            raise DataError(
+                f"data.{key} leads out of {home}: give the absolute path if you mean that."
+            )
+        if not exists:
+            raise DataError(f"data.{key} names {path}, which does not exist.")
+        return path
+
+
+@dataclass(frozen=True)
+class _Top:
+    name: str = ""
+    cost: float | None = None
+    tell_cost: bool = False
+    behaviour: Any = "honest"
+    data: Any = None
+    limits: SiteLimits = field(default_factory=SiteLimits)
+
+
+def read_site(path: Path) -> _SiteFile:
+    """Return a site's file, checked, without reading its data.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be used; one sentence names the file and the key.
+    """
+    table = read_toml(path)
+    try:
+        top = _Top(**from_table(_Top, table))
+        if not SITE_NAME.fullmatch(top.name):
+            raise DataError(
+                f"name must be lower-case letters, digits and hyphens, at most 40, not "
+                f"{top.name!r}."
+            )
+        if top.cost is not None and top.cost <= 0:
+            raise DataError(f"cost must be positive, not {top.cost:g}.")
+        behaviour = make_behaviour(BEHAVIOURS.choose(top.behaviour, "behaviour"), "behaviour")
+        kind, source = _read_site_source(top.data)
+    except (ConfigError, DataError) as error:
+        raise DataError(f"{path}: {error}") from error
+    own = (path.resolve(), top.name, top.cost, top.tell_cost)
+    return _SiteFile(*own, kind, source, behaviour, top.limits)
+
+
+def _read_site_source(table: Any, where: str = "data") -> tuple[str, _SiteSource]:
+    """Return the kind of a source and the source that a table describes.
+
+    Raises
+    ------
+    FlammaError
+        If it does not describe one.
+    """
+    named = [kind for kind in SITE_SOURCES if isinstance(table, Mapping) and kind in table]
+    if len(named) != 1:
+        raise DataError(f"[{where}] must have exactly one of the keys {', '.join(SITE_SOURCES)}.")
+    kind = SITE_SOURCES[named[0]]
+    options: dict[str, Any] = {}
+    if kind is DatasetSlice:
+        keys = [field.name for field in fields(kind) if field.name != "split"]
+        options["split"], table = choose_split(table, keys)
+    return named[0], kind(**options, **from_table(kind, table, f"{where}."))
+
+
+# A site's table: CSV or parquet, read by columns that the whole federation has declared.
+#
+# Categories and standardisation must be the same at all sites, and no site sees the others' rows.
+# So a file, the same at all sites, declares the columns. Sites tell its SHA-256 as they introduce
+# themselves, and those with another one are refused.
+
+
+@dataclass(frozen=True)
+class _DeclaredColumn:
+    """A column of every site's table.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in the table.
+    categories : list of str
+        What its texts can be, each of which becomes a feature; none for numbers.
+    mean, std : float
+        Subtracted from its numbers, and what they are then divided by.
+    """
+
+    name: str = ""
+    categories: tuple[str, ...] = ()
+    mean: float = 0.0
+    std: float = 1.0
+
+    def __post_init__(self) -> None:
+        called = f"column {quoted(self.name)}"
+        if not self.name:
+            raise DataError("every column needs a name.")
+        if self.std <= 0:
+            raise DataError(f"std of {called} must be positive, not {self.std:g}.")
+        if len(set(self.categories)) != len(self.categories):
+            raise DataError(f"{called} has a category twice.")
+        if self.categories and (self.mean, self.std) != (0.0, 1.0):
+            raise DataError(f"{called} has categories, which have no mean and no std.")
+
+
+@dataclass(frozen=True)
+class DeclaredTable:
+    """The columns of every site's table, in the order of the features, and what is predicted.
+
+    Parameters
+    ----------
+    target : str
+        The column to predict.
+    classes : list of str or int
+        What the target can be, in the order of the labels; none where numbers are predicted.
+    columns : list of tables
+        The others that are used; a site's table may have more.
+    """
+
+    target: str = ""
+    classes: tuple[str | int, ...] = ()
+    columns: tuple[_DeclaredColumn, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
+        if not self.target or not names:
+            raise DataError("a target and at least one of [[columns]] must be declared.")
+        if len({*names, self.target}) != len(names) + 1:
+            raise DataError("the target and the columns must have different names.")
+        if len(set(self.labels)) != len(self.classes) or len(self.classes) == 1:
+            raise DataError("classes must be different names, at least two.")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes as texts, which is how they are compared."""
+        return tuple(str(label) for label in self.classes)
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of all that is declared, however the file is written."""
+        told = asdict(replace(self, classes=self.labels))
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def encoding(self) -> SampleEncoding:
+        """What makes numbers of the columns."""
+        columns = tuple(FeatureColumn(c.name, c.categories) for c in self.columns)
+        moments = [(c.mean, c.std) for c in self.columns for _ in c.categories or (c.name,)]
+        return SampleEncoding(
+            (len(moments),),
+            columns=columns,
+            mean=tuple(mean for mean, _ in moments),
+            std=tuple(std for _, std in moments),
+        )
+
+    @property
+    def texts(self) -> set[str]:
+        """The names of the columns that are of texts."""
+        named = {column.name for column in self.columns if column.categories}
+        return named | ({self.target} if self.classes else set())
+
+
+def read_declared(path: Path) -> DeclaredTable:
+    """Return the declared columns of a federation.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be used; one sentence names it and the key.
+    """
+    try:
+        return DeclaredTable(**from_table(DeclaredTable, read_toml(path)))
+    except (ConfigError, DataError) as error:
+        raise DataError(f"{path.name}: {error}") from error
+
+
+def read_table(path: Path, declared: DeclaredTable) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the samples of a table, encoded as declared, and the numbers of their classes.
+
+    Where no classes are declared, the second is the target's numbers.
+
+    Raises
+    ------
+    DataError
+        If the table cannot be read, lacks a column, or has what is not declared.
+    """
+    columns, _ = table_columns(path, texts=declared.texts)
+    wanted = [declared.target, *(column.name for column in declared.columns)]
+    for name in wanted:
+        if name not in columns:
+            guess = nearest(name, list(columns))
+            hint = f": did you mean {quoted(guess)}?" if guess else "."
+            raise DataError(f"{path.name} has no column {quoted(name)}, which is declared{hint}")
+    used = {
+        name: _texts(columns[name], name) if name in declared.texts else columns[name]
+        for name in wanted
+    }
+    for column in declared.columns:
+        if column.categories:
+            _places(used[column.name], column.name, column.categories)
+    target = used.pop(declared.target)
+    x = declared.encoding.encode(used)
+    if declared.classes:
+        return x, _places(target, declared.target, declared.labels)
+    return x, column_array(target, declared.target)
+
+
+def _texts(values: Any, name: str) -> NDArray[Any]:
+    """Return a column as texts: whole numbers and truth values of a parquet file have theirs."""
+    array = column_array(values, name)
+    if array.dtype.kind == "f":
+        raise DataError(
+            f"column {quoted(name)} has floating-point numbers, but is declared as one of "
+            f"categories: make them whole numbers or texts."
+        )
+    texts = np.empty(array.size, dtype=object)
+    written = [str(value) for value in array.tolist()]
+    texts[:] = [text.lower() for text in written] if array.dtype.kind == "b" else written
+    return texts
+
+
+def _places(values: NDArray[Any], name: str, declared: tuple[str, ...]) -> Ints:
+    """Return where each text stands among those that are declared."""
+    places = {text: place for place, text in enumerate(declared)}
+    strangers = sorted(set(values.tolist()) - places.keys())
+    if strangers:
+        raise DataError(
+            f"column {quoted(name)} has {shown_names(strangers)}, but declared are "
+            f"{shown_names(declared)}."
+        )
+    return np.array([places[value] for value in values.tolist()], dtype=np.int64)
+
+
+# A cache of arrays on disk, which the next process maps into memory instead of decoding again.
+#
+# The record of a cache has the SHA-256, type and shape of every array, and a checksum of its own.
+# All are verified when the arrays are loaded, so a damaged cache is never taken for the data.
+
+CACHE_RECORD = "about.json"
+
+_log = logging.getLogger(__name__)
+
+
+def store_arrays(folder: Path, key: str, arrays: Mapping[str, NDArray[Any]], about: Any) -> None:
+    """Store arrays and a small JSON value under a key, in place of what is there.
+
+    If the folder cannot be written, nothing is cached and no error is raised.
+    """
+    try:
+        described = {}
+        for name, array in arrays.items():
+            buffer = io.BytesIO()
+            np.save(buffer, array, allow_pickle=False)
+            content = buffer.getbuffer()
+            described[name] = {**_form(array), "sha256": hashlib.sha256(content).hexdigest()}
+            write_atomically(folder / _file(key, name), content, durable=False)
+        record = {"key": key, "about": about, "arrays": described}
+        record["sha256"] = _checksum(record)
+        write_atomically(folder / CACHE_RECORD, json.dumps(record).encode(), durable=False)
+        for old in folder.glob("*.npy"):
+            if not old.name.startswith(key[:16]):
+                old.unlink(missing_ok=True)
+    except (FlammaError, OSError):
+        return
+
+
+def cached_arrays(
+    folder: Path, key: str, names: tuple[str, ...]
+) -> tuple[list[NDArray[Any]], Any] | None:
+    """Return the arrays and the value stored under this key, None if they are not usable.
+
+    The arrays are mapped copy-on-write: changing them does not change the files. If the cache is
+    damaged, a warning is logged.
+    """
+    path = folder / CACHE_RECORD
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None  # nothing was cached
+    try:
+        record = json.loads(content)
+        if record.pop("sha256") != _checksum(record):
+            raise ValueError("the checksum of its record is another")
+        if record["key"] != key:
+            return None  # the cache of other data or options
+        arrays = [_load(folder / _file(key, name), record["arrays"][name]) for name in names]
+        return arrays, record["about"]
+    except Exception as error:  # whatever the damage is, the data themselves are read again
+        reason = str(error) or type(error).__name__
+        _log.warning("the cache %s is damaged (%s): the data are read again", folder, reason)
+        return None
+
+
+def _load(path: Path, described: Mapping[str, Any]) -> NDArray[Any]:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != described["sha256"]:
+        raise ValueError(f"the checksum of {path.name} is another")
+    array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+    if _form(array) != {name: described[name] for name in ("dtype", "shape")}:
+        raise ValueError(f"{path.name} has another form")
+    return array
+
+
+def _form(array: NDArray[Any]) -> dict[str, Any]:
+    return {"dtype": array.dtype.str, "shape": list(array.shape)}
+
+
+def _checksum(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _file(key: str, name: str) -> str:
+    return f"{key[:16]}-{name}.npy"
+
+
+# Loads a site's data as its ``site.toml`` says: arrays, pictures, a table, part of a dataset.
+#
+# The data stay on the site. They are cached beside the file as plain arrays, which the next
+# process maps into memory instead of decoding everything again.
+
+CACHE_FOLDER = ".arrays"
+_CACHE_FORM = 2
+"""What tells a cache of today from those with other values beside the arrays."""
+CACHED_ARRAYS = ("x", "y", "held_x", "held_y")
+_LARGEST_ARRAY_BYTES = 32 * 1024**3
+
+Parts = tuple[Inputs, Targets, Inputs, Targets]
+"""Training samples and targets, held-out samples and targets."""
+
+
+@dataclass(frozen=True, eq=False)
+class SiteData:
+    """A site's name, its cost if it gives one, and its training and held-out data.
+
+    ``tells_cost`` is whether the server may know the cost. ``behaviour`` is honest but in a test
+    of one's own federation. ``labels`` are what classes are called, empty if they have numbers
+    only, and ``columns_sha256`` is of a table's declared columns. ``limits`` are what it does at
+    most for an order.
+    """
+
+    name: str
+    cost: float | None
+    x: Inputs
+    y: Targets
+    held_x: Inputs
+    held_y: Targets
+    classes: int
+    tells_cost: bool = False
+    behaviour: Behaviour = field(default_factory=Behaviour)
+    task: str = DEFAULT_TASK
+    labels: tuple[str, ...] = ()
+    columns_sha256: str = ""
+    limits: SiteLimits = field(default_factory=SiteLimits)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.x.shape[1:])
+
+
+def load_site(path: str | Path) -> SiteData:
+    """Return the data of the site with this ``site.toml``.
+
+    The held-out part is stratified by class, and the same every time.
+
+    Raises
+    ------
+    DataError
+        If the file or the data it names cannot be used; one sentence names the file and why.
+    """
+    site = read_site(Path(path))
+    try:
+        parts, about = _load_site(site)
+    except (ConfigError, DataError) as error:
+        raise DataError(f"{site.path}: {error}") from error
+    told = (site.tells_cost, site.behaviour, _task_of(site.source))
+    labels, digest = tuple(about["labels"]), about["columns_sha256"]
+    return SiteData(
+        site.name, site.cost, *parts, about["classes"], *told, labels, digest, site.limits
+    )
+
+
+def all_samples(path: Path, table: Mapping[str, Any], where: str) -> tuple[Inputs, Targets]:
+    """Return all samples and targets of a source that a table of another file names.
+
+    Parameters
+    ----------
+    path : Path
+        That file; relative names of data start at its folder.
+    table : mapping
+        The table, with the keys of the table ``[data]`` of a ``site.toml``.
+    where : str
+        What the table is called.
+
+    Raises
+    ------
+    DataError
+        If the table or the data it names cannot be used.
+    """
+    try:
+        if "dataset" in table:
+            raise DataError(f"[{where}] names data of one's own, by npz, parquet or folder.")
+        kind, source = _read_site_source(table, where)
+        site = _SiteFile(path.resolve(), "", None, False, kind, source)
+        assert not isinstance(source, DatasetSlice)  # a table that names a dataset is refused above
+        parts, classes = _own_parts(_read(site, source), source)
+        _check(parts, classes, TASKS[_task_of(source)])
+    except (ConfigError, DataError) as error:
+        raise DataError(f"{path}: {error}") from error
+    return np.concatenate([parts[0], parts[2]]), np.concatenate([parts[1], parts[3]])
+
+
+def _load_site(site: _SiteFile) -> tuple[Parts, dict[str, Any]]:
+    folder, key = site.path.parent / CACHE_FOLDER, _cache_key(site)
+    found = cached_arrays(folder, key, CACHED_ARRAYS)
+    if found is not None:
+        (x, y, held_x, held_y), about = found
+        return (x, y, held_x, held_y), about
+    about = {"labels": (), "columns_sha256": ""}
+    if isinstance(site.source, DatasetSlice):
+        parts, about["classes"] = _slice(site.source)
+    else:
+        samples = _read(site, site.source)
+        parts, about["classes"] = _own_parts(samples, site.source)
+        about |= {"labels": samples.labels, "columns_sha256": samples.columns_sha256}
+    _check(parts, about["classes"], TASKS[_task_of(site.source)])
+    store_arrays(folder, key, dict(zip(CACHED_ARRAYS, parts, strict=True)), about)
+    return parts, about
+
+
+@dataclass(frozen=True, eq=False)
+class _SamplesRead:
+    """A site's own samples as they were read, before any are held out."""
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    held: tuple[NDArray[Any], NDArray[Any]] | None = None
+    labels: tuple[str, ...] = ()
+    columns_sha256: str = ""
+
+
+def _read(site: _SiteFile, source: _OwnSamples) -> _SamplesRead:
+    path, names = site.data_path(), source.class_names
+    if isinstance(source, NpzFile):
+        return _SamplesRead(*read_npz(path), labels=names)
+    if isinstance(source, ParquetFile):
+        return _SamplesRead(*read_parquet(path, source), labels=names)
+    if isinstance(source, _TableFile):
+        declared = read_declared(site.data_path("columns"))
+        if bool(declared.classes) != TASKS[source.task].labels_samples:
+            raise DataError(
+                f"{source.columns} {'has' if declared.classes else 'needs'} classes, but the task "
+                f"is {source.task}: change data.task or the file."
+            )
+        samples = read_table(path, declared)
+        return _SamplesRead(*samples, labels=declared.labels, columns_sha256=declared.sha256)
+    assert isinstance(source, PictureFolder)
+    x, y, names = read_folder(path, names, source)
+    return _SamplesRead(x, y, labels=names)
+
+
+def _own_parts(samples: _SamplesRead, source: _OwnSamples) -> tuple[Parts, int]:
+    """Return what a site trains on and what it holds out, and the number of classes."""
+    task = TASKS[source.task]
+    x, y = prepared(source.prepare, samples.x, samples.y)
+    labels = task.targets(y, "labels")
+    if samples.held is None:
+        x, labels, held_x, held_labels = _hold_out(x, labels, source)
+    else:
+        held_x, held_y = prepared(source.prepare, *samples.held)
+        held_labels = task.targets(held_y, "held-out labels")
+    parts = (_scaled(x, source), labels, _scaled(held_x, source), held_labels)
+    pairs = ((parts[0], labels), (parts[2], held_labels))
+    found = max((task.outputs(x, y) for x, y in pairs if len(y)), default=1)
+    return parts, source.classes or len(samples.labels) or found
+
+
+def _slice(source: DatasetSlice) -> tuple[Parts, int]:
+    data = build_federation(
+        source.dataset,
+        source.split,
+        source.partitions,
+        source.seed,
+        train_samples=source.train_samples,
+        validation_samples=source.validation_samples,
+        held_out=source.held_out,
+        data_dir=Path(source.data_dir) if source.data_dir else None,
+    )
+    number = source.partition
+    own = slice(data.train_offsets[number], data.train_offsets[number + 1])
+    held = slice(data.held_offsets[number], data.held_offsets[number + 1])
+    parts = (data.train_x[own], data.train_y[own], data.held_x[held], data.held_y[held])
+    return parts, data.classes
+
+
+def _hold_out(
+    x: NDArray[Any], y: Targets, source: _OwnSamples
+) -> tuple[NDArray[Any], Targets, NDArray[Any], Targets]:
+    labelled = TASKS[source.task].labels_samples
+    if (labelled and y.ndim != 1) or x.shape[:1] != y.shape[:1] or len(y) < 2:
+        raise DataError(
+            f"there must be as many samples as labels, and at least two, but their shapes are "
+            f"{x.shape} and {y.shape}."
+        )
+    owners = np.zeros(len(y), dtype=np.int64)
+    classes = y if labelled else owners
+    held = held_out_mask(owners, classes, 1, source.seed, source.held_out)
+    return x[~held], y[~held], x[held], y[held]
+
+
+def _scaled(x: NDArray[Any], source: _OwnSamples) -> Inputs:
+    """Return samples as float32: pictures from 0 to 1, then standardised by mean and std.
+
+    Whole numbers that may be token ids stay what they are, unless they are standardised.
+    """
+    task = TASKS[source.task]
+    if x.dtype == np.uint16 and isinstance(source, _OwnPictures):
+        x = x.astype(np.float32) / np.float32(SIXTEEN_BIT_SCALE)
+    tokens = x.dtype.kind in "iu" and not (source.mean or source.std)
+    if task.takes_tokens or (tokens and x.dtype != np.uint8):
+        return np.ascontiguousarray(task.inputs(x))
+    if x.dtype == np.uint8:
+        scaled: Inputs = x.astype(np.float32) / np.float32(BYTE_SCALE)
+    elif np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer):
+        scaled = np.asarray(x, dtype=np.float32)
+    else:
+        raise DataError(f"samples must be numbers, not {x.dtype}.")
+    channels = x.shape[1] if x.ndim > 1 else 1
+    for key, apply in (("mean", np.subtract), ("std", np.divide)):
+        values = getattr(source, key)
+        if not values:
+            continue
+        if len(values) not in (1, channels):
+            raise DataError(
+                f"data.{key} must be one number, or one for each of {channels} channels, not "
+                f"{len(values)}."
+            )
+        column = np.array(values, dtype=np.float32).reshape(1, -1, *[1] * (x.ndim - 2))
+        scaled = apply(scaled, column)
+    return np.ascontiguousarray(scaled)
+
+
+def _check(parts: Parts, classes: int, task: Task) -> None:
+    x, y, held_x, held_y = parts
+    for images, labels, what in ((x, y, "x and y"), (held_x, held_y, "held_x and held_y")):
+        wrong_labels = task.labels_samples and labels.ndim != 1
+        if not 2 <= images.ndim <= 4 or wrong_labels or len(images) != len(labels):
+            raise DataError(
+                f"{what} must be (samples, features) or (samples, channels, height, width) and as "
+                f"many labels, but have the shapes {images.shape} and {labels.shape}."
+            )
+        if not len(labels):
+            raise DataError(f"{what} have no samples.")
+        if images.nbytes > _LARGEST_ARRAY_BYTES:
+            raise DataError(f"{what} have more than {_LARGEST_ARRAY_BYTES // 1024**3} GiB.")
+        predicted = labels[labels != task.ignored] if labels.dtype.kind == "i" else labels[:0]
+        if predicted.size and (predicted.min() < 0 or predicted.max() >= classes):
+            raise DataError(
+                f"labels must lie from 0 to {classes - 1}, but {what} have {predicted.min()} "
+                f"to {predicted.max()}."
+            )
+        if not np.isfinite(images).all():
+            raise DataError(f"{what} have a value that is not finite.")
+    if x.shape[1:] != held_x.shape[1:]:
+        raise DataError(
+            f"training samples have the shape {x.shape[1:]}, held-out samples {held_x.shape[1:]}."
+        )
+
+
+def _task_of(source: _OwnSamples | DatasetSlice) -> str:
+    """Return the task of a site's data: what its file says, or that of the dataset."""
+    if isinstance(source, DatasetSlice):
+        return DATASETS[source.dataset].task
+    return source.task
+
+
+def _cache_key(site: _SiteFile) -> str:
+    """Return a key that changes with the options, the data files and the versions."""
+    versions = (flamma.__version__, np.__version__, _CACHE_FORM)
+    parts: list[Any] = [*versions, site.kind, asdict(site.source)]
+    if not isinstance(site.source, DatasetSlice):
+        path = site.data_path()
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        if isinstance(site.source, _TableFile):
+            files.append(site.data_path("columns"))
+        parts += source_state(site.source.prepare)
+        stats = [(str(file), file.stat()) for file in files if file.is_file()]
+        parts += [(name, about.st_size, about.st_mtime_ns) for name, about in stats]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

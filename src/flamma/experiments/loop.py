@@ -1,0 +1,614 @@
+"""Where a run takes place: its clients, what is known of them, and the first weights."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+
+import flamma
+from flamma.clients.behaviours import assign
+from flamma.clients.costs import SPEED_COLUMN, CostedClients, true_costs
+from flamma.clients.time import VirtualClock
+from flamma.clients.truth import TrueClients
+from flamma.errors import ConfigError, DivergedError, EmptyRunError, RunError
+from flamma.experiments.callbacks import Callback, Callbacks, RunStart, StopRun, record_callbacks
+from flamma.experiments.checkpoint import Checkpoints
+from flamma.experiments.config import OWN, Config, make_config, read_config
+from flamma.experiments.folder import (
+    ABOUT,
+    CONFIG,
+    DATA_SHA256,
+    FINITE,
+    MANIFEST,
+    POPULATION,
+    STOPPED,
+    RunFolder,
+    run_id_of,
+    signed,
+)
+from flamma.experiments.ledger import ledger_writer
+from flamma.experiments.population import CLIENTS_AT_ONCE, csv_cell, read_columns, whole
+from flamma.experiments.private import check_private_model, private_rounds
+from flamma.experiments.trained import MODEL_CARD, ModelCard
+from flamma.records import RoundRecord, rows_checksum
+from flamma.seeding import stream
+from flamma.strategies.base import NOT_FINITE
+from flamma.types import Floats, Ints, Layout, Params, Population, Scores
+
+if TYPE_CHECKING:
+    from flamma.federation import Clients
+
+
+class Keeper(Protocol):
+    """What clients keep from one round to another, wherever that is."""
+
+    def sync(self) -> None:
+        """Make it survive a power failure, before a checkpoint depends on it."""
+
+    def prune(self, earliest: int) -> None:
+        """Remove what is not read by a run that goes on from this round or a later one."""
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Everything that a run needs besides its configuration and its directory.
+
+    Attributes
+    ----------
+    clients : Clients
+        What the round loop talks to.
+    population : Population
+        Who the clients are, as the server is told; costs are NaN where only the client knows.
+    initial_params : ndarray
+        The weights before the first round.
+    trainer : str
+        What the clients train with.
+    class_counts : ndarray, optional
+        How many samples of each class each client has, where the server may know that.
+    behaved : TrueClients, optional
+        What the clients are and do where that may differ from what the population tells, for the
+        record and the certificate alone.
+    looks_ahead : bool
+        Whether the scores of a round come with the answers of the next one.
+    keepers : tuple of Keeper
+        What clients keep from one round to another.
+    instance : str
+        What tells this run from others of the same configuration, where clients need to know.
+    data_sha256 : str
+        The checksum of the file that the data were read from, if they were.
+    card : ModelCard, optional
+        What the weights are called, and what samples and classes are like.
+    measured : mapping
+        What ``about.json`` tells of the task and the metric, where it is not plain accuracy.
+    clock : VirtualClock, optional
+        What clients' work takes in virtual time, where the run has such a clock.
+    """
+
+    clients: Clients
+    population: Population
+    initial_params: Params
+    trainer: str
+    class_counts: Ints | None = None
+    behaved: TrueClients | None = None
+    looks_ahead: bool = False
+    keepers: tuple[Keeper, ...] = ()
+    instance: str = ""
+    data_sha256: str = ""
+    card: ModelCard | None = None
+    measured: Mapping[str, str] = field(default_factory=dict)
+    clock: VirtualClock | None = None
+
+    @property
+    def truth(self) -> TrueClients:
+        """What the clients are and do, as far as it is known."""
+        return TrueClients(self.population) if self.behaved is None else self.behaved
+
+
+def make_population(
+    config: Config,
+    folder: RunFolder,
+    layout: Layout,
+    samples: Callable[[], tuple[Ints, Ints]],
+    own_costs: Callable[[], Floats] | None = None,
+    seconds_per_epoch: Callable[[], Floats] | None = None,
+    names: tuple[str, ...] = (),
+    clock_seconds: Floats | None = None,
+) -> Population:
+    """Return who the clients are: as the run first recorded them, else as they are now.
+
+    Measured costs cannot be measured again, and a client may be away when a run goes on.
+
+    Parameters
+    ----------
+    config, folder
+        Of the run.
+    layout : Layout
+        What the weights are made of.
+    samples : callable
+        Returns the training and the held-out samples of each client.
+    own_costs : callable, optional
+        Returns the costs that clients have by themselves: NaN for one that does not tell it,
+        infinite for one that has none and gets it from the configuration.
+    seconds_per_epoch : callable, optional
+        Times an epoch of each client.
+    names : tuple of str
+        What clients are called, where they are more than numbers.
+    clock_seconds : ndarray, optional
+        The virtual seconds of an epoch of each client, where there is a virtual clock.
+    """
+    known = read_population(folder)
+    if known is not None:
+        if len(known[2]) != config.data.clients:
+            raise RunError(f"{POPULATION} has another number of clients than config.toml.")
+        train, held, costs = known
+        return Population(train, costs, layout.trainable_size, held, names, layout.trainable_sizes)
+    train, held = samples()
+    told = np.full(train.size, np.inf) if own_costs is None else own_costs()
+    if np.isinf(told).any():
+        clients = CostedClients(train.size, config.seed, seconds_per_epoch, clock_seconds)
+        drawn = true_costs(config.costs, clients)
+        told = np.where(np.isinf(told), drawn, told)
+    return Population(train, told, layout.trainable_size, held, names, layout.trainable_sizes)
+
+
+def true_clients(config: Config, population: Population) -> TrueClients:
+    """Return who the clients really are, and which of them are not honest, as configured."""
+    behaviours = assign(config.behaviours, population.clients, config.seed)
+    return TrueClients(population, behaviours, config.strategy.respond, config.seed)
+
+
+def check_validation(config: Config, samples: int) -> None:
+    """Refuse a strategy that needs a validation set where the server has none."""
+    who = config.strategy.in_need_of("needs_validation")
+    if who and not samples:
+        how = "set data.validation_samples, or give the server a validation set"
+        if config.data.dataset == OWN and config.engine.clients_hold_data:
+            how = "name a validation set in the server's host.toml, [validation] npz = ..."
+        raise ConfigError(f"{who} scores updates on the server's own data: {how}.")
+
+
+def evaluated_clients(config: Config) -> Ints | None:
+    """Return the clients that evaluate models, in order, where the configuration asks for a sample.
+
+    They are drawn once: with the same clients in every evaluation, curves and strategies of one
+    seed differ by their models alone, and a resumed run goes on with the same ones.
+    """
+    clients = config.data.clients
+    count = config.evaluation.sample_of(clients)
+    if count is None:
+        return None
+    rng = stream(config.seed, "evaluated-clients")
+    return np.sort(rng.choice(clients, size=count, replace=False))
+
+
+def read_population(folder: RunFolder) -> tuple[Ints, Ints, Floats] | None:
+    """Return samples, held-out samples and costs a run was begun with, None before that."""
+    if not folder.exists:  # other files there are left over from a run that never began
+        return None
+    text = folder.text(POPULATION)
+    if not text.partition("\n")[2].strip():
+        return None
+    try:
+        columns = read_columns(text)
+        train, held = (whole(columns[name]) for name in ("samples", "held_out"))
+        return train, held, columns["cost"]
+    except (KeyError, ValueError) as error:
+        raise RunError(f"{folder.path / POPULATION} is damaged: remove it to go on.") from error
+
+
+def population_table(world: World) -> str:
+    """Return ``population.csv``: one line per client, with its true cost."""
+    population, counts = world.truth.population, world.class_counts
+    clients, names = population.clients, population.names
+    held = np.zeros(clients, dtype=np.int64) if population.held_out is None else population.held_out
+    costs = np.full(clients, np.nan) if population.costs is None else population.costs
+    classes = [] if counts is None else [f"class_{k}" for k in range(counts.shape[1])]
+    speeds = None if world.clock is None else world.clock.speeds
+    header = ["client", "samples", "held_out", "cost", *([SPEED_COLUMN] if world.clock else [])]
+    header += [*classes, *(["name"] if names else [])]
+    parts = [",".join(header) + "\n"]
+    # In parts, so that the objects that Python makes of a million clients are never all there.
+    for first in range(0, clients, CLIENTS_AT_ONCE):
+        own = slice(first, min(first + CLIENTS_AT_ONCE, clients))
+        columns: list[Sequence[object]] = [
+            range(own.start, own.stop),
+            population.samples[own].tolist(),
+            held[own].tolist(),
+            [repr(cost) for cost in costs[own].tolist()],
+            *([] if speeds is None else [[repr(speed) for speed in speeds[own].tolist()]]),
+            *([] if counts is None else counts[own].T.tolist()),
+            *([[csv_cell(name) for name in names[own]]] if names else []),
+        ]
+        parts += [",".join(map(str, row)) + "\n" for row in zip(*columns, strict=True)]
+        parts = ["".join(parts)]
+    return "".join(parts)
+
+
+# A run from its first round to its last, in its directory, wherever the clients are.
+
+Held = TypeVar("Held")
+
+MOST_CLIENT_ROWS = 10_000
+"""Clients of one evaluation that ``clients.csv`` tells, about 30 bytes each."""
+
+
+def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callbacks) -> None:
+    """Run what is left of a run, recording every round; the directory is locked already.
+
+    A callback may end it early; what a callback's error costs is no round that was finished.
+    """
+    from flamma.federation import Federation
+
+    checkpoints = Checkpoints(folder.path)
+    first = config.strategy.init(world.initial_params, world.population)
+    check_private_model(config, first, world.population)
+    goes_on = (folder.path / ABOUT).exists()
+    state = checkpoints.settle(first)
+    if folder.exists and not (folder.path / MANIFEST).exists():  # begun by version 0.1
+        state = checkpoints.load(state, _last_round(folder)) or state
+        begin(config, folder, world, callbacks)
+    else:
+        begin(config, folder, world, callbacks)
+        state = checkpoints.load(state, _last_round(folder)) or state
+    run_id = folder.run_id
+    _take_back_stop(folder)
+    undone = _last_round(folder) - state.round if goes_on else None
+    privacy = private_rounds(config, folder, first, undone)
+    folder.open_at(state.round, ledger_writer(config.ledger, run_id, folder.text(POPULATION)))
+    federation = Federation(
+        strategy=config.strategy,
+        clients=world.clients,
+        truth=world.truth,
+        seed=config.seed,
+        faults=config.faults,
+        evaluate_every=config.evaluation.every,
+        privacy=privacy,
+        clock=world.clock,
+    )
+    rounds = federation.rounds(state, _virtual_time(folder))
+    stopped: dict[str, Any] = {}
+    synced = partial(_sync, folder, world.keepers)
+    with checkpoints:
+        try:
+            start = RunStart(config, folder.path, tuple(folder.rounds()), lambda: state.served)
+            callbacks.start(start)
+            for finished in one_behind(rounds) if world.looks_ahead else rounds:
+                record, scores = finished.settled()
+                state = finished.state
+                rows = _client_rows(record.round, scores)
+                record = replace(record, scores_checksum=rows_checksum(rows), run=run_id)
+                folder.append(record, rows)
+                if state.round == config.rounds or checkpoints.is_due():
+                    checkpoints.start(state, synced)
+                _prune(world.keepers, checkpoints, state.round)
+                _tell(callbacks, record, partial(checkpoints.start, state, synced))
+        except StopRun as stop:
+            stopped = _stopped(stop, state.round, config.rounds, callbacks.stopped_by)
+    _prune(world.keepers, checkpoints, state.round)
+    digest = hashlib.sha256(state.served.tobytes()).hexdigest()
+    told = {} if np.isfinite(state.served).all() else {FINITE: False}
+    folder.write_about(finished=_now(), params_sha256=digest, **stopped, **told)
+
+
+def _tell(callbacks: Callbacks, record: RoundRecord, save: Callable[[], None]) -> None:
+    """Tell of a round; if that ends the run, in whatever way, the round is not done again."""
+    try:
+        callbacks.round(record)
+    except Exception:
+        save()
+        raise
+
+
+def _take_back_stop(folder: RunFolder) -> None:
+    """Take back that a run has ended, if it had ended early, since it goes on now."""
+    about = folder.read_json(ABOUT)
+    if STOPPED in about:
+        ended = (STOPPED, FINITE, "finished", "params_sha256")
+        folder.write(ABOUT, signed({k: v for k, v in about.items() if k not in ended}))
+
+
+def _stopped(stop: StopRun, last: int, planned: int, by: str) -> dict[str, Any]:
+    """Return what is written down of a run that ended early: nothing if it came to its end."""
+    if last < 1:
+        raise stop
+    told = {"round": last, "reason": str(stop).rstrip("."), "by": by}
+    return {STOPPED: told} if last < planned else {}
+
+
+def _sync(folder: RunFolder, keepers: Sequence[Keeper]) -> None:
+    """Put on disk what a checkpoint depends on."""
+    folder.sync()
+    for keeper in keepers:
+        keeper.sync()
+
+
+def _prune(keepers: Sequence[Keeper], checkpoints: Checkpoints, finished: int) -> None:
+    """Remove what clients kept in rounds that this run never goes back to.
+
+    A run that had to begin before its oldest checkpoint goes by the round that it has come to.
+    """
+    if checkpoints.oldest is not None:
+        for keeper in keepers:
+            keeper.prune(min(checkpoints.oldest, finished))
+
+
+def one_behind(items: Iterable[Held]) -> Iterator[Held]:
+    """Yield every item once the next one is there: its scores come with the next answers."""
+    held: list[Held] = []
+    for item in items:
+        yield from held
+        held = [item]
+    yield from held
+
+
+def begin(
+    config: Config, folder: RunFolder, world: World, callbacks: Iterable[Callback] = ()
+) -> None:
+    """Write the first files of a run, as late as this, so that a refused run leaves none behind.
+
+    The configuration comes last, for it makes the directory a run, unless it was put there first
+    by whoever handed the run over.
+    """
+    anew = not folder.exists
+    if not anew:
+        _check_same(config, folder)
+    record_callbacks(folder.path, callbacks)
+    own = config.as_toml() if anew else folder.text(CONFIG)
+    about = _about(world.trainer) | dict(world.measured) | {"run": run_id_of(own)}
+    if world.instance:
+        about["instance"] = world.instance
+    if world.data_sha256:
+        about[DATA_SHA256] = world.data_sha256
+    if world.card is not None:
+        _describe(config, folder, world.card, anew)
+    texts: tuple[tuple[str, Callable[[], str]], ...] = (
+        (POPULATION, lambda: population_table(world)),
+        (ABOUT, lambda: signed(about)),
+        (CONFIG, lambda: own),
+    )
+    for name, text in texts:
+        if anew or not (folder.path / name).exists():
+            folder.write(name, text())
+    folder.seal()
+
+
+def _describe(config: Config, folder: RunFolder, card: ModelCard, anew: bool) -> None:
+    """Write what the weights are called, or check that a run that goes on has the same model."""
+    if anew or not (folder.path / MODEL_CARD).exists():
+        card.write(folder.path, config)
+    else:
+        card.check(folder.path)
+
+
+def _check_same(config: Config, folder: RunFolder) -> None:
+    """Refuse to go on with a run of another configuration; how it is computed may differ."""
+    before = make_config(read_config(folder.path / CONFIG, regular=True))
+    how = {"engine.processes": 1, "training.trainer": "auto", "engine.name": "local"}
+    if before.with_settings(how) != config.with_settings(how):
+        raise RunError(f"{folder.path} holds a run of another configuration: name another --out.")
+
+
+def _last_round(folder: RunFolder) -> int:
+    """Return the last round that is recorded, 0 before the first."""
+    records = folder.rounds()
+    return records[-1].round if records else 0
+
+
+def _virtual_time(folder: RunFolder) -> float:
+    """Return the virtual time at the end of the last round that is recorded, 0 without a clock."""
+    records = folder.rounds()
+    return (records[-1].virtual_seconds or 0.0) if records else 0.0
+
+
+def _about(trainer: str) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    return {
+        "flamma": flamma.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "torch": version("torch"),
+        "trainer": trainer,
+        "machine": f"{platform.system()} {platform.machine()}",
+        "command": _without_token(sys.argv),
+        "started": _now(),
+    }
+
+
+def _without_token(words: Sequence[str]) -> list[str]:
+    """Return the command without the token that Flower gives a process."""
+    return [
+        "..." if before == "--token" else word
+        for before, word in zip(["", *words], words, strict=False)
+    ]
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _client_rows(number: int, scores: Scores | None) -> list[str]:
+    """Return the lines of ``clients.csv`` of an evaluation; of very many clients, even ones."""
+    if scores is None:
+        return []
+    clients = np.arange(scores.accuracy.size) if scores.clients is None else scores.clients
+    if clients.size > MOST_CLIENT_ROWS:
+        kept = np.linspace(0, clients.size - 1, MOST_CLIENT_ROWS).astype(np.int64)
+    else:
+        kept = np.arange(clients.size)
+    columns = (clients, scores.accuracy, scores.loss, scores.samples)
+    return [
+        f"{number},{client},{accuracy:.6g},{loss:.6g},{held}"
+        for client, accuracy, loss, held in zip(*(c[kept].tolist() for c in columns), strict=True)
+    ]
+
+
+# Runs in which nobody trained, or that diverged: they must not be taken for any other run.
+
+_SHORTEST_STANDSTILL = 3
+"""Rounds without a contribution at the end of a run from which on it stands still."""
+
+_DIVERGED_SHARE = 0.75
+"""A run has diverged if more than this share of its answers were refused as not finite."""
+
+_END_OF_RUN = 0.25
+"""The share of the rounds that also count alone: a run may diverge late."""
+
+_SMALL_CONTRIBUTION = 0.1
+"""Where no client contributes as much, training changes models so much that none is alike."""
+
+
+def check_trained(
+    history: Sequence[RoundRecord],
+    where: str = "",
+    learning_rate: float | None = None,
+    finite: bool = True,
+) -> None:
+    """Refuse to call a run done that diverged, or in which nobody trained.
+
+    Parameters
+    ----------
+    history : sequence of RoundRecord
+        The rounds of the run.
+    where : str
+        Where it is recorded, for the message.
+    learning_rate : float, optional
+        That of the clients, for the message.
+    finite : bool
+        Whether its final weights are finite.
+
+    Raises
+    ------
+    DivergedError
+        If the final weights are not finite, or most answers were refused since theirs were not.
+    EmptyRunError
+        If no update was used in any round, or if in the second half of the run, three rounds at
+        least, all clients abstained since their contributions are 0, which nothing can change any
+        more. It says why.
+    """
+    recorded = f" The rounds are recorded in {where}." if where else ""
+    if diverged := why_diverged(history, learning_rate, finite):
+        raise DivergedError(f"the run diverged: {diverged}.{recorded}")
+    empty = empty_at_end(history)
+    if not empty or not (len(empty) == len(history) or _stands_still(empty, len(history))):
+        return
+    what = f"the model is untrained: no client's update was used in {len(history)} rounds"
+    if len(empty) < len(history):
+        last = history[-len(empty) - 1].round
+        what = f"the run stood still: no client's update was used after round {last}"
+    raise EmptyRunError(f"{what}; {why_empty(empty)}.{recorded}")
+
+
+def why_diverged(
+    history: Sequence[RoundRecord], learning_rate: float | None = None, finite: bool = True
+) -> str:
+    """Return in what a run has diverged, and what the likely cause is; empty if it has not."""
+    rate = "the learning rate" if learning_rate is None else f"the learning rate {learning_rate:g}"
+    either = f"{rate} or a step of the server"
+    if not finite:  # the server made them so, since it refuses answers that are not finite
+        return (
+            f"its final weights are not finite; most likely {either} is too large: try a smaller "
+            f"one"
+        )
+    at_once = NOT_FINITE in history[0].failed.values() if history else False
+    end = history[-max(_SHORTEST_STANDSTILL, round(_END_OF_RUN * len(history))) :]
+    for part in (history, end):
+        refused = sum(reason == NOT_FINITE for record in part for reason in record.failed.values())
+        answers = refused + sum(record.used for record in part)
+        if refused > _DIVERGED_SHARE * answers:
+            when = f" of the last {len(part)} rounds" if len(part) < len(history) else ""
+            return (
+                f"{refused} of {answers} answers{when} were refused as not finite; most likely "
+                f"{rate if at_once else either} is too large: try a smaller one"
+            )
+    return ""
+
+
+def empty_at_end(history: Sequence[RoundRecord]) -> Sequence[RoundRecord]:
+    """Return the last rounds since an update was used."""
+    used = [place for place, record in enumerate(history) if record.used]
+    return history[used[-1] + 1 :] if used else history
+
+
+def _stands_still(empty: Sequence[RoundRecord], rounds: int) -> bool:
+    long = len(empty) >= max(_SHORTEST_STANDSTILL, rounds / 2)
+    return long and not any(record.failed for record in empty) and _is_worthless(empty)
+
+
+def _is_worthless(history: Sequence[RoundRecord]) -> bool:
+    """Whether contributions are known, and all of them are 0."""
+    told = [value for record in history for value in record.contributions or ()]
+    return bool(told) and not any(told)
+
+
+def why_empty(history: Sequence[RoundRecord]) -> str:
+    """Return why the rounds of a run are empty: who abstained, and the most frequent failure."""
+    reasons = Counter(reason for record in history for reason in record.failed.values())
+    abstained = sum(len(record.abstained) for record in history)
+    parts = []
+    if reasons:
+        most, count = reasons.most_common(1)[0]
+        parts.append(f'{reasons.total()} answers failed, {count} of them with "{most}"')
+    if abstained:
+        parts.append(f"{abstained} times a client abstained, {_why_abstained(history)}")
+    return " and ".join(parts) or "nobody was there to be selected"
+
+
+def _why_abstained(history: Sequence[RoundRecord]) -> str:
+    if _is_worthless(history):
+        return "as every contribution was 0: try a smaller learning rate or momentum"
+    if most := _small_contribution(history):
+        return (
+            f"as no contribution was above {most:.2g}, of 1 at most: try a smaller learning rate "
+            f"or momentum"
+        )
+    return "as training did not pay at these decay factors: lower the costs or change the strategy"
+
+
+def _small_contribution(history: Sequence[RoundRecord]) -> float:
+    """Return the largest contribution if it is small, and a full one would pay; else 0."""
+    most = max((value for record in history for value in record.contributions or ()), default=1.0)
+    games = [record.game for record in history if record.game is not None]
+    pays = any(
+        game.costs and game.epoch_bounds and min(game.costs) * game.epoch_bounds[0] <= 1.0
+        for game in games
+    )
+    return most if pays and most < _SMALL_CONTRIBUTION else 0.0
+
+
+# A run that a callback ended before its last round, as ``run.json`` tells it.
+
+
+@dataclass(frozen=True)
+class StoppedEarly:
+    """After which round a run was stopped, why, and by which callback."""
+
+    round: int
+    reason: str
+    by: str
+
+    def __str__(self) -> str:
+        return f"stopped after round {self.round} by {self.by}: {self.reason}"
+
+
+def read_stopped(about: Mapping[str, Any]) -> StoppedEarly | None:
+    """Return what ``run.json`` tells of an early stop, None if there was none.
+
+    Examples
+    --------
+    >>> print(read_stopped({"stopped": {"round": 7, "reason": "enough", "by": "early-stopping"}}))
+    stopped after round 7 by early-stopping: enough
+    """
+    told = about.get(STOPPED)
+    if not isinstance(told, dict) or type(told.get("round")) is not int or told["round"] < 1:
+        return None
+    return StoppedEarly(told["round"], str(told.get("reason", "")), str(told.get("by", "")))

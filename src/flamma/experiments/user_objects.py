@@ -1,0 +1,428 @@
+"""What a user gives from Python as a model: as settings of a configuration, and what they omit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flamma.data.build import VALIDATION_SAMPLES
+from flamma.data.federated import FederatedData
+from flamma.data.own import GatheredSamples, federated_from, gather
+from flamma.errors import ConfigError, RunError
+from flamma.experiments.config import (
+    OWN,
+    Config,
+    ConfigTables,
+    DataConfig,
+    make_config,
+    read_config,
+    read_data_table,
+    spelled_out,
+    with_settings,
+)
+from flamma.experiments.folder import ABOUT, DATA_SHA256, RunFolder
+from flamma.io import quoted
+from flamma.models.zoo import LENET_SMALLEST_SIDE
+from flamma.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from flamma.models.weights import StartWeights
+    from flamma.tasks import OwnLoss, OwnMetric
+    from flamma.training.augmentations import Augment
+
+
+@dataclass(frozen=True, eq=False)
+class _GivenModel:
+    """A model and weights to begin with, as far as a configuration cannot hold them.
+
+    Attributes
+    ----------
+    settings : mapping
+        What the configuration says of them.
+    make : callable, optional
+        The user's own ``(shape, classes) -> torch.nn.Module``.
+    start : StartWeights, optional
+        Weights that are in no file, such as those of a module that was given.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    make: Callable[..., Any] | None = None
+    start: StartWeights | None = None
+
+
+def given_model(model: Any = None, start: Any = None, freeze: Any = None) -> _GivenModel:
+    """Return what a user's model, weights to begin with and frozen parts come to.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, class, callable or str, optional
+        See :func:`~flamma.models.weights.model_factory`.
+    start : path, mapping or Run, optional
+        A file of weights, a state dict, or a run whose result is the start.
+    freeze : str or sequence of str, optional
+        Names of parameters, or patterns.
+
+    Raises
+    ------
+    FlammaError
+        If one of them cannot be used.
+    """
+    settings: dict[str, Any] = {}
+    make: Callable[..., Any] | None = None
+    weights: StartWeights | None = None
+    if isinstance(model, str):
+        settings["model.name"] = model
+    elif model is not None:
+        from flamma.models.weights import given_weights, model_factory
+
+        settings["model.name"], make = OWN, model_factory(model)
+        weights = given_weights(model) if start is None else None
+    if weights is not None:
+        settings["model.start"] = OWN
+    if isinstance(start, str | PathLike):
+        settings["model.start"] = str(Path(start).absolute())
+    elif start is not None:
+        settings["model.start"], weights = OWN, _weights(start)
+    if freeze is not None:
+        settings["model.freeze"] = _patterns(freeze)
+    return _GivenModel(settings, make, weights)
+
+
+def _weights(start: Any) -> StartWeights:
+    from flamma.experiments.run import Run
+    from flamma.experiments.trained import trained_weights
+    from flamma.models.weights import StartWeights
+
+    if isinstance(start, Run):
+        return StartWeights.of_state_dict(trained_weights(start), f"the model of {start.path}")
+    if isinstance(start, Mapping):
+        return StartWeights.of_state_dict(start, "the state dict")
+    raise ConfigError(
+        f"start must be a file, a state dict or a run, not a {type(start).__name__}: of a module "
+        f"give its state_dict(), or the module itself as model."
+    )
+
+
+def _patterns(freeze: Any) -> list[str]:
+    if isinstance(freeze, str):
+        return [freeze]
+    if isinstance(freeze, Sequence) and all(isinstance(name, str) for name in freeze):
+        return list(freeze)
+    raise ConfigError('freeze must be names of parameters, such as ["features.*"].')
+
+
+# Data of one's own in a run: what they decide of a configuration, and the federation of them.
+
+OF_PICTURES = ("lenet5", "resnet18")
+"""Models that take pictures only."""
+
+
+def gathered_by(data: Any, table: Mapping[str, Any], group: Any = None) -> Any:
+    """Return data of one's own as the table ``data`` of a configuration says; a federation as is.
+
+    ``group`` is an array with the client of each sample, in place of a column.
+    """
+    if isinstance(data, FederatedData):
+        return data
+    return gather(
+        data,
+        target=table.get("target"),
+        group=table.get("group") if group is None else group,
+        drop=table.get("drop", ()),
+        size=tuple(table.get("size", ())),
+        channels=table.get("channels"),
+    )
+
+
+def completed(
+    tables: Mapping[str, Any], own: GatheredSamples | FederatedData, model: bool = False
+) -> dict[str, Any]:
+    """Return the tables of a configuration with what the data decide where nothing is asked for.
+
+    Natural clients are the clients, at most all of them are selected in a round, no samples are
+    set aside for the server, and the model is one that takes such samples. ``model`` is whether
+    the user has given one.
+    """
+    data = _table(tables)
+    if data.get("dataset", OWN) != OWN:
+        raise ConfigError(
+            f"there are data of your own and the dataset {quoted(data['dataset'])}: leave one out."
+        )
+    given: dict[str, Any] = {"dataset": OWN}
+    if "file" in data:
+        given["file"] = os.path.abspath(data["file"])  # so that a run can be resumed from anywhere
+    if isinstance(own, FederatedData):
+        given |= {"clients": own.clients}
+    else:
+        natural = 0 if own.groups is None else int(own.groups.max()) + 1
+        defaults = {
+            "clients": natural or DataConfig.clients,
+            "split": "groups" if natural else "iid",
+            "validation_samples": 0,
+        }
+        given |= {key: value for key, value in defaults.items() if key not in data}
+    chosen = {**tables, "data": {**data, **given}}
+    clients = chosen["data"]["clients"]
+    if "per_round" not in tables and isinstance(clients, int):
+        chosen["per_round"] = max(1, min(ConfigTables.per_round, clients))
+    named = tables.get("model", {})
+    if not model and isinstance(named, Mapping) and "name" not in named:
+        chosen["model"] = {"name": default_model(shape_of(own)), **named}
+    return chosen
+
+
+def asked_for(config: Config) -> dict[str, Any]:
+    """Return the tables of a configuration without what own data decide, where it is at defaults.
+
+    A configuration that is complete does not tell what was asked for from what was filled in.
+    """
+    tables = config.as_tables()
+    if config.data.dataset == OWN:
+        return tables
+    del tables["data"]["dataset"]
+    usual = make_config({}).as_tables()
+    decided = ("clients", "split", "validation_samples", *config.data.split.options)
+    for key in decided:
+        if tables["data"].get(key) == usual["data"].get(key):
+            tables["data"].pop(key, None)
+    for key in ("per_round", "model"):
+        if tables[key] == usual[key]:
+            del tables[key]
+    return tables
+
+
+def federation_of(config: Config, own: GatheredSamples | FederatedData) -> FederatedData:
+    """Return the federation of a run's own data, in numbers that its model takes."""
+    data = config.data
+    built = federated_from(
+        own,
+        task=None if isinstance(own, FederatedData) else data.task,
+        standardise=data.standardise,
+        clients=data.clients,
+        split=data.split,
+        held_out=data.held_out,
+        train_samples=data.train_samples,
+        validation_samples=data.validation_samples,
+        seed=config.seed,
+    )
+    if built.clients != data.clients:
+        raise ConfigError(
+            f"data.clients is {data.clients}, but your own data have {built.clients} clients."
+        )
+    takes_reals = config.model.name in (*OF_PICTURES, "mlp", "logistic")
+    return _real_valued(built) if takes_reals else built
+
+
+def default_model(shape: tuple[int, ...]) -> str:
+    """Return the name of a model that takes samples of this shape.
+
+    Examples
+    --------
+    >>> default_model((1, 28, 28)), default_model((9,))
+    ('lenet5', 'mlp')
+    """
+    picture = len(shape) == 3 and min(shape[1:]) >= LENET_SMALLEST_SIDE
+    return "lenet5" if picture else "mlp"
+
+
+def shape_of(own: GatheredSamples | FederatedData) -> tuple[int, ...]:
+    """Return the shape of one sample."""
+    return own.shape if isinstance(own, FederatedData) else own.encoding.shape
+
+
+def check_same_data(folder: RunFolder, data: FederatedData) -> None:
+    """Refuse to go on with a run whose data are other ones than it began with.
+
+    Raises
+    ------
+    RunError
+        If it has.
+    """
+    before = folder.read_json(ABOUT).get(DATA_SHA256) if folder.exists else None
+    if before is not None and before != data.sha256:
+        raise RunError(
+            f"{quoted(data.name)} is not as it was when {folder.path} began: give the same data, "
+            f"or run it anew into another directory."
+        )
+
+
+def server_samples(own: GatheredSamples) -> int:
+    """Return how many samples the server gets where a strategy needs a validation set."""
+    return min(VALIDATION_SAMPLES, len(own.x) // 10)
+
+
+def needs_server_samples(strategy: str) -> bool:
+    """Return whether a strategy scores updates on the server's own data."""
+    return strategy in STRATEGIES and getattr(STRATEGIES[strategy], "needs_validation", False)
+
+
+def file_of(tables: Mapping[str, Any]) -> Path | None:
+    """Return the file of data that tables name, None if they name none."""
+    named = _table(tables).get("file")
+    return Path(named) if isinstance(named, str) else None
+
+
+def _real_valued(data: FederatedData) -> FederatedData:
+    """Return the federation with samples of whole numbers as real ones."""
+    if data.train_x.dtype != np.int64:
+        return data
+    parts = ("train_x", "held_x", "test_x", "validation_x")
+    encoding = None if data.encoding is None else replace(data.encoding, dtype="float32")
+    as_reals = {name: getattr(data, name).astype(np.float32) for name in parts}
+    return replace(data, encoding=encoding, **as_reals)
+
+
+def _table(tables: Mapping[str, Any]) -> dict[str, Any]:
+    data = tables.get("data", {})
+    return dict(data) if isinstance(data, Mapping) else {}
+
+
+# What users bring from Python: data and a model, on their way to one run or to many.
+
+ConfigSource = Config | Mapping[str, Any] | str | Path | None
+"""What a run is configured by: a configuration, tables, the path of a file, or nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class OwnParts:
+    """Data, a model and first weights of the user's own; None where the configuration names them.
+
+    Attributes
+    ----------
+    data : GatheredSamples or FederatedData, optional
+        Samples that are yet to be dealt to clients, by each run's configuration, or a federation.
+    model : callable, optional
+        The user's own ``(shape, classes) -> torch.nn.Module``.
+    start : StartWeights, optional
+        Weights to begin with.
+    loss, metric : callable, optional
+        The user's own loss of a sample, and what is told of a client.
+    augment : callable, optional
+        The user's own augmentation of training samples.
+    """
+
+    data: GatheredSamples | FederatedData | None = None
+    model: Callable[..., Any] | None = None
+    start: StartWeights | None = None
+    loss: OwnLoss | None = None
+    metric: OwnMetric | None = None
+    augment: Augment | None = None
+    known: dict[str, FederatedData] = field(default_factory=dict, repr=False)
+
+    @property
+    def can_be_forked(self) -> bool:
+        """Whether worker processes can have them: without a fork, or on a GPU, they cannot."""
+        parts = (self.data, self.model, self.start, self.loss, self.metric, self.augment)
+        if all(part is None for part in parts):
+            return True
+        torch: Any = sys.modules.get("torch")
+        return hasattr(os, "fork") and not (torch and torch.cuda.is_initialized())
+
+    def lacks(self, config: Config) -> str:
+        """Return which part a configuration needs that is not here, such as ``data``, or nothing.
+
+        A file of data is read again, and data that sites hold are not needed.
+        """
+        data = None if config.engine.clients_hold_data or config.data.file else config.data.dataset
+        named = {
+            "data": data,
+            "model": config.model.name,
+            "loss": config.training.loss,
+            "metric": config.evaluation.metric,
+        }
+        if config.training.has_own_augmentation and self.augment is None:
+            return "augment"
+        lacking = (kind for kind, n in named.items() if n == OWN and getattr(self, kind) is None)
+        return next(lacking, "")
+
+    def federation(self, config: Config) -> FederatedData | None:
+        """Return the user's own data as a run has them; None if a dataset is named.
+
+        Many runs share theirs, so the last one is kept.
+        """
+        if self.data is None:
+            return None
+
+        key = repr((config.data, config.seed, config.model.name))
+        if key not in self.known:
+            built = federation_of(config, self.data)
+            if not built.sha256:
+                built = replace(built, sha256=content_sha256(built))
+            self.known.clear()
+            self.known[key] = built
+        return self.known[key]
+
+
+NOTHING_OWN = OwnParts()
+
+
+def content_sha256(data: FederatedData) -> str:
+    """Return the SHA-256 of all samples and labels of a federation, and of whose they are.
+
+    By it data that were in no file are known again when a run goes on.
+    """
+    digest = hashlib.sha256()
+    for own in fields(data):
+        value = getattr(data, own.name)
+        if isinstance(value, np.ndarray):
+            digest.update(f"{own.name} {value.dtype.str} {value.shape}\n".encode())
+            digest.update(np.ascontiguousarray(value).data)
+    return digest.hexdigest()
+
+
+def configured(
+    config: ConfigSource,
+    settings: Mapping[str, Any],
+    data: Any = None,
+    group: Any = None,
+    own: OwnParts = NOTHING_OWN,
+) -> tuple[Config, OwnParts]:
+    """Return what to run, with settings put over it, and what of it is the user's own.
+
+    ``data`` are in any form that :func:`~flamma.data.own.federated_from` takes, or the path of a
+    file; ``group`` may be an array with the client of each sample.
+    """
+    dotted = dict(settings)
+    if isinstance(data, str | Path):
+        dotted["data.file"] = str(data)
+    has_data = data is not None or "data.file" in dotted
+    tables = with_settings(tables_of(config, has_data), dotted)
+    gathered = gathered_for(tables, data, group)
+    if gathered is None:
+        return make_config(tables), own
+
+    chosen = make_config(completed(tables, gathered, own.model is not None))
+    return chosen, replace(own, data=gathered, known={})
+
+
+def gathered_for(tables: Mapping[str, Any], data: Any = None, group: Any = None) -> Any:
+    """Return the user's own data, given or in the file that tables name, or None."""
+    named = tables.get("data", {})
+    source = data if data is not None else named.get("file") if isinstance(named, Mapping) else None
+    if source is None:
+        return None
+    read_data_table(named)
+
+    return gathered_by(source, named, group)
+
+
+def tables_of(config: ConfigSource, has_data: bool = False) -> dict[str, Any]:
+    """Return the tables of a configuration; with own data, without what these decide."""
+    if isinstance(config, Config):
+        return asked_for(config) if has_data else config.as_tables()
+    if isinstance(config, str | Path):
+        return spelled_out(read_config(Path(config)))
+    if config is not None and not isinstance(config, Mapping):
+        raise ConfigError(
+            f"config must be a configuration, tables or the path of a TOML file, not "
+            f"{quoted(config)}."
+        )
+    return spelled_out(config or {})

@@ -1,0 +1,346 @@
+"""The rounds of a run: the same loop for every strategy and every engine."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Generic, Protocol
+
+import numpy as np
+
+from flamma.aggregators import SERVER_UPDATE
+from flamma.clients.time import Faults, Traffic, VirtualClock
+from flamma.clients.truth import TrueClients
+from flamma.errors import StrategyError
+from flamma.game import certify, client_utility, server_utility
+from flamma.metrics import evaluate
+from flamma.privacy import PrivateRounds, losses_refused
+from flamma.records import RoundGame, RoundRecord, Survey, Warmup
+from flamma.seeding import stream
+from flamma.strategies.asynchronous import FlightState
+from flamma.strategies.base import Inspect, Offer, S, Strategy
+from flamma.types import Download, Floats, Ints, LocalTask, Params, Report, Scores, Scoring, Terms
+
+# Who answers an offer and when, by simulated faults and the virtual clock.
+
+
+@dataclass(frozen=True, eq=False)
+class _Timing(Generic[S]):
+    """What faults and the clock make of the rounds of a strategy.
+
+    ``clock`` is None where there is no virtual time; an asynchronous strategy needs one.
+    """
+
+    strategy: Strategy[S]
+    seed: int
+    faults: Faults
+    clock: VirtualClock | None
+
+    def advanced(self, state: S, present: Ints) -> S:
+        """Return the state in which clients have answered that need not wait for each other."""
+        if not self.strategy.asynchronous:
+            return state
+        assert self.clock is not None
+        waited, sent = self.clock.waited, self.traffic(self.strategy.download(state))
+        rng = stream(self.seed, "select", state.round + 1)
+        return self.strategy.advance(state, present, rng, lambda terms: waited(terms, sent))
+
+    def elapsed(self, state: S, before: float, download: Download, offer: Offer) -> float:
+        """Return the virtual time when the answers of an offer have come, from that before it."""
+        if isinstance(state, FlightState):
+            return state.now
+        if self.clock is None:
+            return before
+        struck = self.faults.strike(self.seed, offer.round, offer.selected)
+        return before + self.clock.round_seconds(offer.terms, struck, self.traffic(download))
+
+    def struck(self, download: Download, offer: Offer) -> dict[int, str]:
+        """Return who gives no answer by simulated faults or the virtual clock, and why."""
+        sent = self.traffic(download)
+        late = {} if self.clock is None else self.clock.late(offer.terms, sent)
+        return late | self.faults.strike(self.seed, offer.round, offer.selected)
+
+    def traffic(self, download: Download) -> Traffic:
+        """Return the bytes of weights that one client receives, and those that it sends back."""
+        if not self.strategy.sends_models:
+            return Traffic(0, 0)
+        size = download.params.nbytes
+        return Traffic(size + (0 if download.extra is None else download.extra.nbytes), size)
+
+
+# The game of a round in its record, certified by what clients answered.
+
+
+def certified(record: RoundRecord, offer: Offer, costs: Floats | None) -> RoundRecord:
+    """Return the record with the game of the round, certified for the clients that answered.
+
+    Their true costs are used where they are known. Where clients have decay factors of their own,
+    each is measured by its own, and the leader's regret is what these cost the server against the
+    best common one. Without a game, or without an answer, there is nothing to certify.
+    """
+    game = offer.game
+    answered = [k for k, c in enumerate(record.selected) if c not in record.failed]
+    if game is None:
+        return replace(record, client_utilities=_paid_utilities(record, costs))
+    record = replace(
+        record,
+        game=RoundGame(
+            price=game.price,
+            decay_bounds=game.decay_bounds,
+            epoch_bounds=game.epoch_bounds,
+            whole_epochs=game.whole_epochs,
+            costs=tuple(game.costs.tolist()),
+            effective=offer.effective,
+            measure=offer.measure,
+        ),
+    )
+    if not answered:
+        return record
+    taken = game.costs[answered]
+    true = taken if costs is None else costs[np.array(record.selected)[answered]]
+    played = game.replace(
+        contributions=game.contributions[answered],
+        costs=np.where(np.isnan(true), taken, true),
+        whole_epochs=True,  # what clients really play, whatever the server solved for
+    )
+    epochs = np.array(record.local_epochs)[answered]
+    own = record.decay_factors is not None
+    gamma = np.array(record.decay_factors)[answered] if own else np.array(record.decay_factor)
+    utilities: list[float | None] = [None] * len(record.selected)
+    worth = client_utility(played, gamma, epochs, one_each=own)
+    for k, utility in zip(answered, worth, strict=True):
+        utilities[k] = float(utility)
+    if record.credited or record.efforts or record.fines:
+        for k, cost in zip(answered, played.costs, strict=True):
+            utilities[k] = record.payment(k) - float(cost) * record.effort(k)
+    return replace(
+        record,
+        certificate=certify(played, gamma, epochs),
+        server_utility=float(server_utility(played, gamma, epochs, one_each=own)),
+        client_utilities=tuple(utilities),
+    )
+
+
+def _paid_utilities(record: RoundRecord, costs: Floats | None) -> tuple[float | None, ...] | None:
+    """Return what clients earn less their cost where they are paid without a game of epochs.
+
+    None where nobody is paid, or where no cost is known.
+    """
+    if record.payments is None or costs is None:
+        return None
+    utilities = (
+        record.payment(place) - float(costs[client]) * record.effort(place)
+        for place, client in enumerate(record.selected)
+    )
+    return tuple(
+        None if client in record.failed or math.isnan(utility) else utility
+        for client, utility in zip(record.selected, utilities, strict=True)
+    )
+
+
+# The round loop: the same for every strategy and every engine, on one screen.
+
+
+class Clients(Protocol):
+    """Where the clients are, near or behind a network: they answer terms, and evaluate a model."""
+
+    def play(self, download: Download, terms: Sequence[Terms]) -> list[Report]:
+        """Let each client respond to its terms and train; return what comes back."""
+
+    def evaluate(self, download: Download) -> Scoring:
+        """Begin to score the model on every client's held-out data and on the test set."""
+
+    def validate(self, params: Params) -> tuple[float, float]:
+        """Score the model on the server's validation set: loss, and accuracy in percent."""
+
+    def train_server(self, params: Params, task: LocalTask) -> Params:
+        """Return the trainable weights after training on the server's validation set."""
+
+    @property
+    def inspect(self) -> Callable[[Params, Sequence[LocalTask]], list[Report]] | None:
+        """What does claimed work once more at the clients; None where they cannot be visited."""
+
+
+@dataclass(frozen=True, eq=False)
+class Finished(Generic[S]):
+    """One finished round: the state to go on from, its record, and its evaluation if it is due."""
+
+    state: S
+    record: RoundRecord
+    scoring: Scoring | None
+
+    def settled(self) -> tuple[RoundRecord, Scores | None]:
+        """Return the record with its evaluation, and the scores it was made from."""
+        if self.scoring is None:
+            return self.record, None
+        begun = time.perf_counter()
+        scores = self.scoring()
+        waited = time.perf_counter() - begun
+        record = replace(
+            self.record,
+            evaluation=evaluate(scores),
+            seconds_evaluate=self.record.seconds_evaluate + waited,
+            seconds=self.record.seconds + waited,
+        )
+        return record, scores
+
+
+@dataclass(frozen=True, eq=False)
+class Federation(Generic[S]):
+    """Everything a run needs besides its state.
+
+    ``truth`` is what the clients are and do, for the record and the certificate: the costs are None
+    where none is known, NaN where one is not. ``privacy`` is what stands between the clients'
+    updates and the strategy, None where nothing does. ``clock`` tells the virtual time that clients
+    take, None where there is none; an asynchronous strategy needs one.
+    """
+
+    strategy: Strategy[S]
+    clients: Clients
+    truth: TrueClients
+    seed: int
+    faults: Faults = field(default_factory=Faults)
+    evaluate_every: int = 1
+    privacy: PrivateRounds | None = None
+    clock: VirtualClock | None = None
+
+    @property
+    def timing(self) -> _Timing[S]:
+        """Who gives no answer, and how the virtual time passes."""
+        return _Timing(self.strategy, self.seed, self.faults, self.clock)
+
+    def rounds(self, state: S, elapsed: float = 0.0) -> Iterator[Finished[S]]:
+        """Go on from a state until the plan's last round, yielding every finished round.
+
+        ``elapsed`` is the virtual time at that state.
+        """
+        warmup: Warmup | None = None
+        strategy, clients = self.strategy, self.clients
+        population = self.truth.population
+        validate = clients.validate if strategy.wants_validation else None
+        train_server = clients.train_server if strategy.in_need_of(SERVER_UPDATE) else None
+        while state.round < self.strategy.plan.rounds:
+            started, number = time.perf_counter(), state.round + 1
+            present = np.flatnonzero(self.faults.available(self.seed, number, population.clients))
+            state, survey, asking = self._surveyed(state, present)
+            state = self.timing.advanced(state, present)
+            offer = self.strategy.offer(state, present, stream(self.seed, "select", number))
+            offered = time.perf_counter()
+            download = strategy.download(state)
+            reports = self._answers(download, offer)
+            elapsed = self.timing.elapsed(state, elapsed + asking, download, offer)
+            trained = time.perf_counter()
+            state, record = strategy.aggregate(
+                state,
+                offer,
+                reports,
+                validate,
+                train_server=train_server,
+                inspect=self._inspect(state.params),
+                release=None if self.privacy is None else self.privacy.release,
+            )
+            record = self._true(self._counted(record, state, survey), download, offer)
+            record = certified(record, offer, population.costs)
+            if number == 0:
+                warmup = self._warmup(offer, record, state, time.perf_counter() - started)
+                continue
+            begun = time.perf_counter()
+            scoring = clients.evaluate(strategy.serving(state)) if self._due(number) else None
+            ended = time.perf_counter()
+            record = replace(
+                record,
+                warmup=warmup,
+                privacy=None if self.privacy is None else self.privacy.spent(number),
+                virtual_seconds=None if self.clock is None else elapsed,
+                seconds_train=trained - offered,
+                seconds_evaluate=ended - begun if scoring else 0.0,
+                seconds=ended - started,
+            )
+            warmup = None
+            yield Finished(state, record, scoring)
+
+    def _inspect(self, params: Params) -> Inspect | None:
+        """Return what inspects clients that received these weights; None where none can be.
+
+        What an inspection finds at a client is not private, so there is none under privacy.
+        """
+        inspector = None if self.privacy is not None else self.clients.inspect
+        return None if inspector is None else partial(inspector, params)
+
+    def _due(self, number: int) -> bool:
+        return number % self.evaluate_every == 0 or number == self.strategy.plan.rounds
+
+    def _surveyed(self, state: S, present: Ints) -> tuple[S, Survey | None, float]:
+        """Return the state that knows the losses it asked for, who was asked, and its seconds."""
+        number = state.round + 1
+        asked = self.strategy.survey(state, present, stream(self.seed, "survey", number))
+        if not asked.size:
+            return state, None, 0.0
+        terms = (Terms(int(c), number, wants_loss=True, evaluates=True) for c in asked)
+        download, offer = self.strategy.download(state), Offer(number, tuple(terms))
+        reports = self._answers(download, offer)
+        answers = map(evaluated, sorted(reports, key=lambda report: report.client))
+        losses, failed = {}, {}
+        for report in answers:
+            if report.failure:
+                failed[report.client] = report.failure
+            else:
+                losses[report.client] = report.loss
+        sent = int(asked.size) * state.params.nbytes
+        survey = Survey(int(asked.size), failed, sent)
+        seconds = self.timing.elapsed(state, 0.0, download, offer)
+        return self.strategy.hear(state, losses), survey, seconds
+
+    def _answers(self, download: Download, offer: Offer) -> list[Report]:
+        """Let the clients play, except those whom simulated faults keep from answering."""
+        asks = any(terms.wants_loss or terms.wants_trained_loss for terms in offer.terms)
+        if asks and self.privacy is not None:
+            raise StrategyError(losses_refused(self.strategy.name))
+        struck = self.timing.struck(download, offer)
+        kept = [terms for terms in offer.terms if terms.client not in struck]
+        lost = [Report(c, None, 0, 0, failure=reason) for c, reason in struck.items()]
+        return [*self.clients.play(download, kept), *lost]
+
+    def _counted(self, record: RoundRecord, state: S, survey: Survey | None) -> RoundRecord:
+        """Return the record with its traffic: vectors of weights, not the few numbers beside."""
+        down, up = self.timing.traffic(self.strategy.download(state))
+        surveyed = 0 if survey is None else survey.bytes_down
+        return replace(
+            record,
+            survey=survey,
+            bytes_up=record.used * up,
+            bytes_down=len(record.selected) * down + surveyed,
+        )
+
+    def _true(self, record: RoundRecord, download: Download, offer: Offer) -> RoundRecord:
+        """Return the record with what clients really did, where some need not tell the truth."""
+        if not self.truth.behaviours:
+            return record
+        struck = self.timing.struck(download, offer)  # these did nothing
+        present = tuple(client for client in offer.selected if client not in struck)
+        done = [
+            self.truth.effort(terms, present) if terms.client in present else None
+            for terms in offer.terms
+        ]
+        efforts = zip(done, record.local_epochs, strict=True)
+        return replace(record, efforts=tuple(float(t * t if e is None else e) for e, t in efforts))
+
+    def _warmup(self, offer: Offer, record: RoundRecord, state: S, seconds: float) -> Warmup:
+        """Return what the warm-up took; its work in epochs, to be counted with the rest."""
+        batch = self.strategy.plan.batch_size
+        epochs = sum(
+            done if terms.iterations is None else terms.iterations * min(batch, own) / own
+            for terms, done in zip(offer.terms, record.local_epochs, strict=True)
+            if terms.client not in record.failed and (own := int(state.samples[terms.client]))
+        )
+        return Warmup(record.failed, record.bytes_up, record.bytes_down, seconds, epochs)
+
+
+def evaluated(report: Report) -> Report:
+    """Return the answer of a client that was asked for its loss; one without a loss has failed."""
+    if report.failure or (math.isfinite(report.loss) and report.loss >= 0):
+        return report
+    return replace(report, failure=f"refused: a loss of {report.loss:g}")

@@ -1,0 +1,1 @@
+"""Runs clients on this machine, in one process or several."""

@@ -1,0 +1,71 @@
+"""Clients on this machine: each decides what to do with its terms, trains, and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from flamma.clients.behaviours import Notes
+from flamma.clients.truth import TrueClients
+from flamma.simulation.client_side import ClientSide
+from flamma.simulation.runner import ClientRunner
+from flamma.types import Download, LocalTask, Params, Report, Scores, Scoring, Terms
+
+
+@dataclass(frozen=True, eq=False)
+class RationalClients:
+    """Clients that know their cost and answer every offer with what is best for themselves.
+
+    ``truth`` has those that are not honest, and ``notes`` what these keep between rounds. ``side``
+    is what clients do with vectors, None for a strategy that needs nothing of it.
+    """
+
+    truth: TrueClients
+    runner: ClientRunner
+    notes: Notes = field(default_factory=Notes)
+    side: ClientSide | None = None
+
+    def play(self, download: Download, terms: Sequence[Terms]) -> list[Report]:
+        """Let each client decide, train and report."""
+        true, departing = self.truth, self.truth.behaviours
+        met = {t.client: true.encounter(t) for t in terms if t.client in departing}
+        clients = [t.client for t in terms]
+        tasks = [true.task(t) for t in terms]
+        return [
+            departing[client].send(report, met[client], download.model(client), self.notes)
+            if client in met
+            else report
+            for client, report in zip(clients, self._trained(download, tasks), strict=True)
+        ]
+
+    def _trained(self, download: Download, tasks: Sequence[LocalTask]) -> list[Report]:
+        """Return what honest clients report of these tasks."""
+        if self.side is None:
+            return self.runner.train(download.params, tasks)
+        return self.side.carry_out(download, tasks, partial(self.runner.train, download.params))
+
+    def evaluate(self, download: Download) -> Scoring:
+        """Score the model on every client's held-out data."""
+        scores = self._scores(download)
+        return lambda: scores
+
+    def _scores(self, download: Download) -> Scores:
+        side = self.side
+        if side is None or not (download.scores_kept or download.model_for):
+            return self.runner.evaluate(download.params)
+        return self.runner.evaluate_each(
+            download.params, lambda client: side.model_of(client, download)
+        )
+
+    def validate(self, params: Params) -> tuple[float, float]:
+        """Score the model on the server's validation set."""
+        return self.runner.validate(params)
+
+    def train_server(self, params: Params, task: LocalTask) -> Params:
+        """Return the trainable weights after training on the server's validation set."""
+        return self.runner.train_server(params, task)
+
+    def inspect(self, params: Params, tasks: Sequence[LocalTask]) -> list[Report]:
+        """Do clients' claimed work once more on their true data, as an inspector at the site."""
+        return self.runner.train(params, tasks)

@@ -1,0 +1,435 @@
+"""The records that pass between rooms: frozen, plain, and small except for the weights.
+
+``params`` is always one flat float32 vector. Its :class:`Layout` says what is where: the
+trainable parameters first, then what is only carried along (running means of a batch norm).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+# The arrays that pass between rooms, and what a flat vector of weights is made of.
+
+Params = NDArray[np.float32]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Inputs = NDArray[Any]
+"""Samples: float32, or int64 where they may be token ids."""
+Targets = NDArray[Any]
+"""What is to be predicted: int64 labels or tokens, or float32 numbers; the task says which."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the flat vector of a model's weights is made of, the trainable parts first."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    trainable: tuple[bool, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many numbers each part has."""
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are in all."""
+        return sum(self.sizes)
+
+    @property
+    def trainable_sizes(self) -> tuple[int, ...]:
+        """How many numbers each part has that is trained."""
+        return tuple(s for s, learns in zip(self.sizes, self.trainable, strict=True) if learns)
+
+    @property
+    def trainable_size(self) -> int:
+        """How many of them are trained; they are the first ones."""
+        return sum(self.trainable_sizes)
+
+
+# What a strategy is told before the first round: the plan, and who the clients are.
+
+
+class Schedule(Protocol):
+    """How the step size changes from round to round."""
+
+    def factor(self, round: int, rounds: int) -> float:  # noqa: A002
+        """Return what the learning rate is multiplied by in a round, counted from 1."""
+        ...
+
+
+SMALLEST_FACTOR = 1e-9
+"""The least that a schedule multiplies by: strategies divide by the step size."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every strategy is told about the experiment.
+
+    ``budget`` is the most that clients may be paid in all rounds, in units of utility; None for no
+    limit. ``momentum`` is that of the clients' SGD. ``schedule`` multiplies the learning rate; None
+    leaves it as it is.
+    """
+
+    rounds: int
+    per_round: int
+    epochs: int = 5
+    learning_rate: float = 0.05
+    batch_size: int = 32
+    budget: float | None = None
+    momentum: float = 0.0
+    schedule: Schedule | None = None
+
+    def factor(self, round: int) -> float:  # noqa: A002
+        """Return what the schedule multiplies the learning rate by in a round."""
+        if self.schedule is None:
+            return 1.0
+        return max(SMALLEST_FACTOR, self.schedule.factor(round, self.rounds))
+
+    def step_size(self, round: int) -> float:  # noqa: A002
+        """Return the learning rate of a round, before what a client's terms make of it."""
+        return self.learning_rate * self.factor(round)
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """What the server knows of the clients: how much data each has and, perhaps, its cost.
+
+    Costs are NaN for clients that do not tell theirs. ``trainable_size`` is how many of the
+    model's weights are trained. ``names`` are given where clients are more than numbers.
+    ``trainable_sizes`` are the lengths of the parts that the trained weights are made of, in order;
+    empty where they are not known.
+    """
+
+    samples: Ints
+    costs: Floats | None
+    trainable_size: int
+    held_out: Ints | None = None
+    names: tuple[str, ...] = ()
+    trainable_sizes: tuple[int, ...] = ()
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return int(self.samples.size)
+
+
+# What a client knows of itself, what it decides to do, and what its training needs.
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a client knows of itself."""
+
+    client: int
+    cost: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class DataUse:
+    """Which data a client trains on: by default all of its own, as they are.
+
+    Parameters
+    ----------
+    share : float
+        The share of its samples, above 0 and at most 1: the first ones.
+    flips_labels : bool
+        Whether class k is called ``classes - 1 - k``.
+    owner : int, optional
+        The client whose data they are, if not the client's own.
+    """
+
+    share: float = 1.0
+    flips_labels: bool = False
+    owner: int | None = None
+
+    def samples_of(self, samples: int) -> int:
+        """Return how many of so many samples are used, at least one if there are any."""
+        return min(samples, max(1, math.ceil(self.share * samples)))
+
+
+_OWN_DATA = DataUse()
+"""What honest clients train on."""
+
+
+@dataclass(frozen=True)
+class LocalTask:
+    """What a client has decided to do: epochs over its data, or a number of mini-batches.
+
+    ``iterations``, where given, counts mini-batches and replaces ``epochs``. A task of 0 epochs
+    means that the client abstains, unless it ``evaluates``: then it only tells its loss.
+
+    Parameters
+    ----------
+    loss_bound : float
+        M, where the mean loss ℓ of a mini-batch is replaced by -M log(1 - ℓ / M): its gradient is
+        multiplied by M / (M - ℓ), and by M / ε from ℓ = M - ε on. Infinity leaves it as it is. A
+        task has a bound or a tilt, not both.
+    tilt : float
+        t, where the mean loss is replaced by (1/t) log mean exp(t ℓ_j) over the samples j of the
+        mini-batch; 0 leaves it as it is.
+    wants_trained_loss : bool
+        Whether the loss that is told is that of the trained model, not of the received one.
+    is_own : bool
+        Whether the client trains for itself, with mini-batches of their own.
+    """
+
+    client: int
+    round: int
+    epochs: int
+    learning_rate: float
+    iterations: int | None = None
+    proximal: float = 0.0
+    wants_loss: bool = False
+    data: DataUse = _OWN_DATA
+    evaluates: bool = False
+    loss_bound: float = math.inf
+    tilt: float = 0.0
+    wants_trained_loss: bool = False
+    is_own: bool = False
+
+    @property
+    def abstains(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.epochs == 0 and self.iterations is None and not self.evaluates
+
+    @property
+    def owner(self) -> int:
+        """The client whose data are used."""
+        return self.client if self.data.owner is None else self.data.owner
+
+
+@dataclass(frozen=True, eq=False)
+class TaskVectors:
+    """The vectors that a training needs besides the common received weights.
+
+    Parameters
+    ----------
+    received : Params, optional
+        What this client received in place of the common weights: where the proximal term pulls.
+    start : Params, optional
+        Where the training starts, and whose loss is told, if not at what was received.
+    correction : Params, optional
+        Added to the gradient of every mini-batch; as long as the trainable weights.
+    """
+
+    received: Params | None = None
+    start: Params | None = None
+    correction: Params | None = None
+
+
+NO_VECTORS = TaskVectors()
+"""What most trainings need."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClientVectors:
+    """The vectors at hand when a client prepares its training, and after it.
+
+    Attributes
+    ----------
+    received : Params
+        The model it received.
+    extra : Params or None
+        What the server sends all clients besides, such as a control variate.
+    kept : Params or None
+        What it has kept since its last training; None if it has nothing.
+    trainable_size : int
+        How many of the weights are trained.
+    samples : int
+        How many samples it has trained on; 0 before the training.
+    """
+
+    received: Params
+    extra: Params | None
+    kept: Params | None
+    trainable_size: int
+    samples: int = 0
+
+
+# What the server and a client tell each other in a round, however it travels.
+
+MOST_SAMPLES = 2**40
+"""The most samples that a client can say it has."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the server offers one client; a few numbers, so it travels anywhere.
+
+    ``evaluates`` asks for the loss of the received model and for no training. ``loss_bound`` and
+    ``tilt`` change what is minimised; see :class:`LocalTask`. ``wants_trained_loss`` asks for the
+    loss of the model that the client trained, in place of that of the received one.
+    """
+
+    client: int
+    round: int
+    decay_factor: float = 1.0
+    contribution: float = math.nan
+    step_scale: float = 1.0
+    proximal: float = 0.0
+    epochs: int | None = None
+    iterations: int | None = None
+    wants_loss: bool = False
+    evaluates: bool = False
+    loss_bound: float = math.inf
+    tilt: float = 0.0
+    wants_trained_loss: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Download:
+    """What the server sends to clients besides their terms.
+
+    Attributes
+    ----------
+    params : Params
+        The global model.
+    round : int
+        The last finished round.
+    extra : Params, optional
+        A vector for all of them besides, as long as the trainable weights.
+    model_for : callable, optional
+        Returns the model of one client, where each has one of its own in place of the global one.
+    scores_kept : bool
+        Whether clients evaluate the model that they keep themselves, if they have one.
+    """
+
+    params: Params
+    round: int = 0
+    extra: Params | None = None
+    model_for: Callable[[int], Params] | None = None
+    scores_kept: bool = False
+
+    def model(self, client: int) -> Params:
+        """Return the model that a client receives."""
+        return self.params if self.model_for is None else self.model_for(client)
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What comes back from a client.
+
+    ``failure`` says why there is nothing to use (late, unavailable, an error, a bad update); an
+    abstaining client has neither params nor a failure, nor has one that only evaluates. ``loss`` is
+    that of the *received* model on the client's training data (of the trained one if the terms say
+    so), NaN if it was not asked for. ``starts_anew`` is whether the client had kept nothing from an
+    earlier round, where the strategy lets clients keep something.
+    """
+
+    client: int
+    params: Params | None
+    samples: int
+    epochs: int
+    loss: float = math.nan
+    seconds: float = 0.0
+    failure: str = ""
+    starts_anew: bool = False
+
+    @property
+    def abstained(self) -> bool:
+        """Whether the client chose to do nothing."""
+        return self.params is None and not self.failure
+
+
+# How good a model is for the clients, and what they are scored by.
+
+
+@dataclass(frozen=True)
+class ScoreKind:
+    """What clients are scored by.
+
+    Attributes
+    ----------
+    title : str
+        What it is called, empty for accuracy.
+    less_is_better : bool
+        Whether less of it is better, as of a loss. It is told as it is then, everything else in
+        percent.
+    """
+
+    title: str = ""
+    less_is_better: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.title or "accuracy"
+
+    @property
+    def unit(self) -> str:
+        """Its unit, empty if it has none."""
+        return "" if self.less_is_better else "%"
+
+    @property
+    def axis(self) -> str:
+        """Its name with its unit, as on an axis.
+
+        Examples
+        --------
+        >>> ScoreKind().axis, ScoreKind("loss", less_is_better=True).axis
+        ('accuracy, %', 'loss')
+        """
+        return f"{self.name}, {self.unit}" if self.unit else self.name
+
+    def text(self, score: float) -> str:
+        """Return a score as people read it: a percentage to one digit, a loss to three.
+
+        Examples
+        --------
+        >>> ScoreKind("R²").text(71.25), ScoreKind("loss", less_is_better=True).text(1.25)
+        ('71.2%', '1.250')
+        """
+        return f"{score:.3f}" if self.less_is_better else f"{score:.1f}%"
+
+
+ACCURACY_SCORE = ScoreKind()
+"""Plain accuracy."""
+
+
+class NamesItsScore:
+    """A record that has what its clients are scored by as two fields."""
+
+    scored_by: str
+    less_is_better: bool
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """What clients are scored by."""
+        return ScoreKind(self.scored_by, self.less_is_better)
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The global model evaluated on the clients' own held-out data, and on the common test set.
+
+    Accuracies are in percent. Another metric of a run may stand in their place: ``kind`` says
+    which, and ``is_share`` whether it lies between 0 and 100 for any model. ``samples`` are the
+    held-out samples of each client. A client that gave no score has NaN, and ``missing`` says why.
+    ``clients`` has the numbers of the clients in order where only a sample of them was evaluated;
+    without it, entry ``i`` is client ``i``. ``personal`` is whether each client scored a model of
+    its own; the test set is scored by the global one.
+    """
+
+    accuracy: Floats
+    loss: Floats
+    samples: Ints
+    test_accuracy: float
+    test_loss: float
+    missing: Mapping[int, str] = field(default_factory=dict)
+    clients: Ints | None = None
+    personal: bool = False
+    kind: ScoreKind = ACCURACY_SCORE
+    is_share: bool = True
+
+
+Scoring = Callable[[], Scores]
+"""An evaluation under way: calling it waits for the scores."""
