@@ -160,7 +160,7 @@ EXPRESSION_MISTAKES: list[tuple[str, str]] = [
 PYTHON = """
 import json, sys
 import flamma, flamma.flower
-from flamma.experiments.callbacks import TRACKERS
+from flamma.experiments.trackers import TRACKERS
 from flamma.game import Game
 
 small = dict(strategy="fedavg", model="logistic", rounds=2, data__train_samples=300)

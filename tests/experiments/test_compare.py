@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import flamma.experiments.jobs
-from flamma.errors import ConfigError, FlammaError, RunError
+from flamma.errors import ConfigError, DataError, FlammaError, RunError
 from flamma.experiments.comparison import Comparison, Row, as_markdown, compare, shown_metrics
 from flamma.experiments.run import Run
 from flamma.experiments.statistics import paired_difference
@@ -254,11 +254,13 @@ def test_killed_and_started_again_it_ends_the_same(done, tmp_path):
     ]
 
 
-def test_an_error_in_a_run_names_the_run(tmp_path):
-    suite = {**SUITE, "datasets": ["digits"], "run": {**SUITE["run"], "per_round": 2}}
-    suite["run"] = {**suite["run"], "data": {"clients": 5, "train_samples": 100_000}}
+def test_an_error_in_a_run_names_the_run(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise DataError("digits has no samples.")
+
+    monkeypatch.setattr("flamma.experiments.run.build_federation", refuse)
     with pytest.raises(FlammaError, match=r"seed-0: digits has"):
-        compare(suite, out=tmp_path, processes=2)
+        compare(SUITE, out=tmp_path, processes=1)
 
 
 @pytest.mark.parametrize(

@@ -90,9 +90,15 @@ def test_what_the_configuration_tells_is_checked_before_data_are_loaded(tmp_path
         "flamma.strategies.rows.shutil.disk_usage", lambda _: SimpleNamespace(free=10**9)
     )
     many = {"name": "mifa", "memory": 0.9}
-    with pytest.raises(RunError, match=r"remembering 100,000 clients with 61,706 weights .* GB"):
+    with pytest.raises(RunError, match=r"remembering 25,000 clients with 61,706 weights .* GB"):
         run(
-            {"strategy": many, "per_round": 100, "rounds": 500, "data": {"clients": 100_000}},
+            {
+                "strategy": many,
+                "per_round": 100,
+                "rounds": 500,
+                "model": "lenet5",
+                "data": {"dataset": "mnist", "clients": 25_000},
+            },
             out=tmp_path / "run",
         )
 
