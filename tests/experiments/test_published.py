@@ -22,6 +22,7 @@ from flamma.experiments.config import make_config, with_settings
 from flamma.experiments.folder import signed
 from flamma.experiments.run import Run
 from flamma.experiments.suite import read_suite
+from flamma.strategies import RETIRED
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted(
@@ -195,6 +196,8 @@ def test_the_suite_of_all_strategies_has_what_its_trials_chose():
     configs = {(cell.dataset, cell.split, cell.strategy): cell.config for cell in cells}
     values: dict[str, set[float]] = {}
     for found in trials:
+        if found["strategy"] in RETIRED:
+            continue
         config = configs[found["dataset"], found["split"], found["strategy"]]
         assert make_config(with_settings(config.as_tables(), found["best"]["options"])) == config
         for tried in found["tried"]:

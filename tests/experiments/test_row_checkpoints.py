@@ -20,7 +20,7 @@ from flamma.experiments.run import resume, run
 from flamma.strategies.memory import Mifa
 from flamma.types import Plan, Population, Report
 
-REMEMBERING = ["mifa", "flamma-plus", "flamma-adaptive"]
+REMEMBERING = ["mifa", "flamma-plus", "fedvarp"]
 
 
 def small(name="flamma-plus", **options):

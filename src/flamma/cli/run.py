@@ -76,6 +76,8 @@ def _refuse_unfinished(folder: Path) -> None:
 
 def print_run(run: Run, as_json: bool) -> None:
     """Print what a run came to."""
+    from flamma.strategies import RETIRED
+
     summary = run.summary()
     for problem in run.problems:
         print(f"flamma: {run.path}: {problem}.", file=sys.stderr)
@@ -88,6 +90,8 @@ def print_run(run: Run, as_json: bool) -> None:
         print(f"{run.stopped}; flamma resume {run.path} --past-stop goes on")
     if run.params_sha256:
         print(f"params_sha256 {run.params_sha256}\nrun directory {run.path}{_large(run.path)}")
+    elif run.config.strategy.name in RETIRED:
+        print("not finished")
     else:
         print(f"not finished: flamma resume {run.path}")
 
@@ -113,10 +117,12 @@ def _print_metrics(run: Run, summary: Summary) -> None:
     """Print which run it is, and its metrics."""
     from flamma.experiments.result import sample_text, text_table
     from flamma.metrics import shown_in
+    from flamma.strategies import RETIRED, label_of
 
-    config = run.config
+    config, name = run.config, run.config.strategy.name
+    shown = label_of(name) if name in RETIRED else name
     print(
-        f"{config.strategy.name} on {config.data.title} ({config.data.split.name}), "
+        f"{shown} on {config.data.title} ({config.data.split.name}), "
         f"{config.data.clients} clients, {config.per_round} a round, seed {config.seed}: "
         f"{summary.rounds} of {config.rounds} rounds\n"
     )

@@ -78,7 +78,7 @@ from flamma.metrics import (
     shown_in,
 )
 from flamma.numerics import total, totals
-from flamma.strategies import competes, label_of
+from flamma.strategies import RETIRED, competes, label_of
 from flamma.strategies.personal import Local
 from flamma.types import ACCURACY_SCORE, Floats, Ints, NamesItsScore, ScoreKind
 
@@ -1116,7 +1116,7 @@ def read_published(path: Path, regular: bool = False) -> Comparison:
 
 
 def suite_of(published: Comparison) -> Suite:
-    """Return the suite that a published table was made by.
+    """Return the suite that a published table was made by, without retired strategies.
 
     Raises
     ------
@@ -1124,7 +1124,16 @@ def suite_of(published: Comparison) -> Suite:
         If the table does not say, and it is none of ours by name either.
     """
     if published.suite:
-        return read_suite(parse_toml(published.suite, "the suite of the table"))
+        suite = read_suite(parse_toml(published.suite, "the suite of the table"))
+        return replace(
+            suite,
+            strategies=tuple(name for name in suite.strategies if name not in RETIRED),
+            overrides={
+                where: settings
+                for where, settings in suite.overrides.items()
+                if not RETIRED.keys() & where.split("/")
+            },
+        )
     if published.name in suite_names():
         return read_suite(published.name)
     raise InputFileError(
