@@ -243,27 +243,17 @@ _FORMATS = (".safetensors", ".npz", ".onnx")
 
 
 def _card_of(run: Run) -> ModelCard:
-    """Return what a run says of its model; one of an older version is worked out if it can be.
+    """Return what a run says of its model.
 
     Raises
     ------
     RunError
-        If nothing says it.
+        If it says nothing.
     """
     card = ModelCard.read(run.path)
-    if card is not None:
-        return card
-    config = run.config
-    if OWN in (config.data.dataset, config.model.name):
-        raise RunError(f"{run.path} does not say what its model is: run it once more.")
-    from flamma.data.datasets import DATASETS
-    from flamma.experiments.run import build_module
-    from flamma.models.flat import FlatModel
-
-    entry = DATASETS[config.data.dataset].for_task(config.data.task)
-    classes = len(entry.class_names)
-    naming = FlatModel(build_module(config, entry.shape, classes)).naming
-    return ModelCard(naming, entry.shape, classes)
+    if card is None:
+        raise RunError(f"{run.path} has no {MODEL_CARD}, which says what its model is: restore it.")
+    return card
 
 
 def _trained_params(
