@@ -1,7 +1,7 @@
-"""Three ways to a decay: the default, found by `flamma tune`, and adapted while the run goes.
+"""Two ways to a decay: the default, and found by `flamma tune`.
 
 The search is over step size, decay start and cost scale, on a seed of its own and on held-back
-training data; its best, flamma-plus as it comes and flamma-adaptive are then run on the suite's
+training data; its best, and flamma-plus with default options are then run on the suite's
 seeds. Finished runs and trials are kept.
 
     python benchmarks/automatic.py quick digits [--trials 30] [--out out/automatic]
@@ -36,7 +36,7 @@ def main() -> None:
         read_suite(options.suite),
         datasets=[options.dataset],
         splits=[SPLIT],
-        strategies=["fedavg", "flamma-plus", "flamma-adaptive"],
+        strategies=["fedavg", "flamma-plus"],
     )
     out = options.out / options.suite / options.dataset
     plus = next(cell.config for cell in suite.cells() if cell.strategy == "flamma-plus")

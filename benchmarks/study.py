@@ -20,7 +20,7 @@ from flamma.experiments.comparison import Comparison, Row, parse_table
 from flamma.experiments.result import at_budget
 from flamma.experiments.run import Run
 from flamma.metrics import METRICS
-from flamma.strategies import label_of
+from flamma.strategies import RETIRED, label_of
 
 PLUS, CEILING = "flamma-plus", "central"
 
@@ -143,7 +143,7 @@ def target(rows: list[Row]) -> str:
     """Return in one line how FLamma-plus stands to the target."""
     of = {row.strategy: row for row in rows}
     plus = of[PLUS]
-    others = [r for r in rows if r.strategy not in (PLUS, "flamma-adaptive", CEILING)]
+    others = [r for r in rows if r.strategy not in (PLUS, *RETIRED, CEILING)]
     parts = []
     for metric, sign in (("accuracy", 1), ("accuracy_variance", -1)):
         best = max(others, key=lambda r: sign * r.mean[metric])

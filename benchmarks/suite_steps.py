@@ -14,8 +14,6 @@ every step: 16 runs. Runs that are finished are kept; started again, it goes on.
 
     python benchmarks/suite_steps.py quick --seeds 3 --table docs/results/quick-steps.json
     python benchmarks/suite_steps.py laptop --seeds 3 --table docs/results/laptop-steps.json
-    python benchmarks/suite_steps.py laptop --seeds 3 --datasets mnist \\
-        --strategies flamma-memory --table docs/results/laptop-steps.json
     python benchmarks/suite_steps.py laptop --split iid --strategies fedavg \\
         --table docs/results/laptop-steps.json
     python benchmarks/suite_steps.py paper --datasets mnist --no-options --steps 0.01 0.02 0.05 \\
@@ -73,8 +71,6 @@ OPTIONS = {
     "mifa": [{"strategy.memory": [0.9]}, MEAN_OF_MODELS],
     "fedavg-decay": [{"strategy.decay_start": [0.6]}],
     "flamma": [{"strategy.decay_start": [0.6]}],
-    "flamma-adaptive": [MEAN_OF_MODELS],
-    "flamma-memory": [MEAN_OF_MODELS],
 }
 
 

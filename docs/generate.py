@@ -27,7 +27,7 @@ from flamma.training.config import TrainingConfig
 
 HERE = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: ([\w.:+-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-EXTENDS = {"flamma-plus": "flamma", "flamma-adaptive": "flamma-plus", "fedavg-decay": "flamma"}
+EXTENDS = {"flamma-plus": "flamma", "fedavg-decay": "flamma"}
 """Strategies that have all options of another one, whose table they do not repeat."""
 EVERYWHERE = (
     "distribution",

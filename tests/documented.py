@@ -35,6 +35,7 @@ PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "examples" / "flower-app" / "README.md",
+    ROOT / "examples" / "shapley_laboratory" / "README.md",
 ]
 QUICK = ("flamma game ", "flamma list")
 """Commands that need neither a dataset nor more than a moment: these run in every test run."""

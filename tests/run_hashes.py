@@ -39,7 +39,7 @@ COMMON = {
 }
 STRATEGIES = {
     "flamma-plus": {"name": "flamma-plus", "selection": "sample", "refresh_every": 2},
-    "flamma-adaptive": {"name": "flamma-adaptive", "contribution": "cosine", "refresh_every": 1},
+    "flamma": {"name": "flamma", "contribution": "cosine", "refresh_every": 1},
     "qffl": {"name": "qffl", "q": 0.7},
     "incentive": {"name": "incentive"},
     "oort": {"name": "oort", "exploration": 0.3, "pacer_window": 1},

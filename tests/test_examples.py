@@ -8,6 +8,7 @@ import sys
 
 import flamma
 from documented import ROOT
+from flamma.contributions import CONTRIBUTIONS
 
 
 def test_own_federation_runs_three_strategies_on_own_data(tmp_path):
@@ -24,3 +25,16 @@ def test_own_federation_runs_three_strategies_on_own_data(tmp_path):
     assert run.config.data.dataset == "own"
     assert run.summary()["follower_gap"] < 1e-9
     assert len(script.read_text(encoding="utf-8").splitlines()) < 80
+
+
+def test_the_laboratory_compares_every_measure_with_exact_shapley_values():
+    script = ROOT / "examples" / "shapley_laboratory" / "laboratory.py"
+    words = [sys.executable, str(script), "--clients", "3", "--rounds", "2"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    values, header, *rows = done.stdout.splitlines()
+    assert sum(float(value) > 0 for value in values.split()[-3:]) == 3
+    earned = {name: [float(v) for v in row] for name, *row in map(str.split, rows)}
+    assert set(earned) >= {*CONTRIBUTIONS}
+    free_rider = header.split().index("free-rider") - 1
+    assert earned["leave-one-out"][free_rider] < 0.1 < 1 < earned["distance"][free_rider]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -36,35 +35,6 @@ RECORD = RoundRecord(
     seconds=1.0,
     warmup=Warmup({0: "failed"}, 10, 20, 0.5, 3.25),
 )
-VERSION_1 = {
-    "round": 1,
-    "selected": [5, 6],
-    "abstained": [],
-    "failed": {"6": "refused: weights that are not finite"},
-    "decay_factor": 1.0,
-    "local_epochs": [5, 0],
-    "contributions": [0.9, 0.8],
-    "epochs_total": 5,
-    "accuracy": 10.0,
-    "accuracy_variance": 400.5,
-    "clients_scored": 9.0,
-    "test_accuracy": 10.5,
-    "loss": 2.5,
-    "unscored": {"3": "no answer in 5 s"},
-    "follower_gap": 0.0,
-    "leader_regret": 0.0,
-    "leader_regret_uncertainty": 0.0,
-    "individual_rationality_slack": 2.1,
-    "server_utility": 15.3,
-    "client_utilities": [2.1, None],
-    "price": 2.5,
-    "bytes_up": 740,
-    "bytes_down": 740,
-    "seconds_train": 0.06,
-    "seconds_evaluate": 0.01,
-    "seconds": 0.08,
-    "warmup": {"failed": {}, "bytes_up": 2, "bytes_down": 2, "seconds": 0.1, "epochs": 32.2},
-}
 
 
 def test_a_record_comes_back_as_it_was():
@@ -110,37 +80,6 @@ def test_any_record_comes_back_bit_for_bit(clients, metrics, gamma):
         evaluation=Evaluation(metrics),
     )
     assert RoundRecord.from_json(record.to_json()) == record
-
-
-def test_a_line_of_version_1_is_read():
-    record = RoundRecord.from_json(json.dumps(VERSION_1))
-    assert record.selected == (5, 6)
-    assert record.failed == {6: "refused: weights that are not finite"}
-    assert record.evaluation.metrics == {
-        "accuracy": 10.0,
-        "accuracy_variance": 400.5,
-        "clients_scored": 9.0,
-        "test_accuracy": 10.5,
-        "loss": 2.5,
-    }
-    assert record.evaluation.unscored == {3: "no answer in 5 s"}
-    assert record.game == RoundGame(price=2.5)
-    assert record.certificate.individual_rationality_slack == 2.1
-    assert math.isnan(record.certificate.better_decay_factor)  # which version 1 did not tell
-    assert record.client_utilities == (2.1, None)
-    assert record.warmup.epochs == 32.2
-
-
-def test_a_round_of_version_1_that_was_not_evaluated_or_had_no_game():
-    nothing = dict.fromkeys(("accuracy", "test_accuracy", "accuracy_variance", "loss"))
-    gone = ("clients_scored", "unscored", "warmup")
-    kept = {k: v for k, v in VERSION_1.items() if k not in gone}
-    empty = dict.fromkeys(f.name for f in fields(Certificate))
-    record = RoundRecord.from_json(json.dumps(kept | nothing | empty | {"price": None}))
-    assert record.evaluation is None
-    assert record.game is None
-    assert record.certificate is None
-    assert not record.evaluated
 
 
 def test_a_line_of_a_newer_version_is_refused_with_what_to_do():

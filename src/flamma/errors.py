@@ -40,12 +40,12 @@ class DivergedError(RunError):
 class RecordError(RunError):
     """A line of ``rounds.jsonl`` cannot be used; the message says why, as the end of a sentence.
 
-    ``newer`` is whether a newer version of FLamma wrote it.
+    ``newer`` and ``older`` are whether a version of FLamma wrote it that cannot be read.
     """
 
-    def __init__(self, why: str, newer: bool = False) -> None:
+    def __init__(self, why: str, newer: bool = False, older: bool = False) -> None:
         super().__init__(why)
-        self.newer = newer
+        self.newer, self.older = newer, older
 
 
 class StrategyError(FlammaError):

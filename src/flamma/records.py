@@ -1,8 +1,7 @@
 """The record of a round: one line of ``rounds.jsonl``, written by runs, read by all else.
 
 A record is frozen and typed, and its JSON has the same names in the same places. Every line says
-the version of its form and ends with a checksum of what stands before it. Lines of version 1, which
-had neither and kept everything in one flat table, are read too.
+the version of its form and ends with a checksum of what stands before it.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class RoundGame:
     price : float
         λ, the weight of the server's own cost of influence.
     decay_bounds, epoch_bounds : (float, float)
-        The range of the decay factor and of the local epochs; None in records of version 1.
+        The range of the decay factor and of the local epochs.
     whole_epochs : bool
         Whether the server solved for whole epochs.
     costs : tuple of float
@@ -78,10 +77,10 @@ class RoundGame:
     """
 
     price: float
-    decay_bounds: tuple[float, float] | None = None
-    epoch_bounds: tuple[float, float] | None = None
-    whole_epochs: bool | None = None
-    costs: tuple[float, ...] | None = None
+    decay_bounds: tuple[float, float]
+    epoch_bounds: tuple[float, float]
+    whole_epochs: bool
+    costs: tuple[float, ...]
     effective: tuple[float, ...] | None = None
     measure: str | None = None
 
@@ -146,7 +145,7 @@ def read_line(line: str | bytes, kind: type[R]) -> R:
     Raises
     ------
     RecordError
-        If the line is damaged, or was written by a newer version of FLamma.
+        If the line is damaged, or was written by a version of FLamma that cannot be read.
     """
     try:
         text = line if isinstance(line, str) else line.decode()
@@ -155,13 +154,12 @@ def read_line(line: str | bytes, kind: type[R]) -> R:
         raise RecordError("it is not JSON") from error
     if not isinstance(table, dict):
         raise RecordError("it is not a JSON object")
-    version = _version(table.pop("version", 1))
-    signed = table.pop("checksum", None) is not None or version > 1
+    _check_version(table)
     content, found, told = text.rpartition(',"checksum":"')
-    if signed and (not found or told != f'{_checksum(content + "}")}"}}'):
+    if not found or told != f'{_checksum(content + "}")}"}}':
         raise RecordError("it does not match its checksum")
     try:
-        record: R = _decode(_from_version_1(table, kind) if version == 1 else table, kind)
+        record: R = _decode(table, kind)
     except RecordError:
         raise
     except (TypeError, ValueError, OverflowError, AttributeError) as error:
@@ -174,34 +172,18 @@ def rows_checksum(rows: Sequence[str]) -> str | None:
     return _checksum("\n".join(rows)) if rows else None
 
 
-def _version(told: Any) -> int:
-    """Return the version that a line tells, if it is one that can be read."""
-    if not isinstance(told, int) or isinstance(told, bool) or told < 1:
-        raise RecordError(f"its version is {told!r}")
+def _check_version(table: Mapping[str, Any]) -> None:
+    """Refuse a line of a version that cannot be read."""
+    told = table.get("version")
+    if told is None and "accuracy" in table:  # as flat lines have it
+        raise RecordError("version 0.1 wrote it, and commit 5770684 reads it", older=True)
+    if not isinstance(told, int) or isinstance(told, bool) or told < RECORD_VERSION:
+        raise RecordError("it has no version" if told is None else f"its version is {told!r}")
     if told > RECORD_VERSION:
         raise RecordError(
             f"it is of version {told}, which this FLamma does not know: install a newer one",
             newer=True,
         )
-    return told
-
-
-def _from_version_1(table: dict[str, Any], kind: Any) -> dict[str, Any]:
-    """Return the table of a flat record of version 1 in the form of today's."""
-    if "accuracy" not in table:  # which every line of version 1 has
-        raise RecordError("it has no version")
-    own = {f.name for f in fields(kind)}
-    new = {key: value for key, value in table.items() if key in own}
-    if "clients_scored" in table:
-        flat = (*own, *(f.name for f in fields(Certificate)), "price", "unscored")
-        metrics = tuple(key for key in table if key not in flat)
-        unscored = table.get("unscored", {})
-        new["evaluation"] = {"metrics": {m: table[m] for m in metrics}, "unscored": unscored}
-    if table.get("price") is not None:
-        new["game"] = {"price": table["price"]}
-    if table.get("follower_gap") is not None:
-        new["certificate"] = {f.name: table.get(f.name) for f in fields(Certificate)}
-    return new
 
 
 def _encode(value: Any) -> Any:

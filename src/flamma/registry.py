@@ -344,12 +344,21 @@ class Registry(Generic[Entry]):
     entries : mapping
         Our own, in the order in which they are listed: the entry itself, or ``module:name``,
         which is imported when it is asked for.
+    retired : mapping
+        What to use in place of entries that are gone.
     """
 
-    def __init__(self, kind: str, group: str, entries: Mapping[str, Entry | str]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        group: str,
+        entries: Mapping[str, Entry | str],
+        retired: Mapping[str, str] | None = None,
+    ) -> None:
         self.kind = kind
         self.group = group
         self._ours = dict(entries)
+        self._retired = retired or {}
         self._added: dict[str, Entry] = {}
 
     def __iter__(self) -> Iterator[str]:
@@ -372,7 +381,13 @@ class Registry(Generic[Entry]):
         theirs = self._theirs()
         if name in theirs:
             return self._loaded(theirs[name])
-        raise ConfigError(unknown(self.kind, name, self))
+        raise ConfigError(self.unknown(name))
+
+    def unknown(self, name: str) -> str:
+        """Return the sentence that says a name is not known, or what to use in its place."""
+        if name in self._retired:
+            return f"the {self.kind} {quoted(name)} was retired: {self._retired[name]}."
+        return unknown(self.kind, name, self)
 
     def add(self, name: str, entry: Entry) -> None:
         """Add an entry of your own for as long as this process lives.

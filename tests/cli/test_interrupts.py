@@ -52,7 +52,6 @@ def interrupt(*_, **__):
         ("experiments.comparison.compare_suite", ["compare", "--seeds", "1", "--out", "my out"]),
         ("experiments.audit.audit_source", ["audit", "--seeds", "1"]),
         ("experiments.tune.tune_config", ["tune", "--trials", "2"]),
-        ("experiments.laboratory.study_contributions", ["contributions", "--seeds", "1"]),
         ("data.datasets.fetch_dataset", ["data", "fetch", "mnist"]),
     ],
 )

@@ -23,61 +23,8 @@ from flamma.experiments.config import make_config
 from flamma.experiments.engine import GIVEN_UP, Assignment, LocalEngine
 from flamma.experiments.folder import RunFolder, SiteStates
 from flamma.experiments.run import Run
-from made_runs import rewrite_rounds
 
 WORDS = ("--strategy", "fedavg", "--model", "logistic", "--rounds", "3", "--epochs", "1")
-
-CONFIG_OF_VERSION_0_1 = """\
-rounds = 3
-per_round = 3
-seed = 4
-
-[data]
-dataset = "digits"
-split = "shards"
-clients = 3
-shards_per_client = 2
-classes_per_client = 2
-alpha = 0.5
-uneven = 0.0
-held_out = 0.2
-validation_samples = 200
-
-[model]
-name = "logistic"
-
-[training]
-epochs = 1
-batch_size = 32
-learning_rate = 0.05
-momentum = 0.0
-trainer = "auto"
-device = "auto"
-
-[strategy]
-name = "fedavg"
-
-[costs]
-kind = "constant"
-value = 0.1
-spread = 0.5
-file = ""
-
-[engine]
-name = "flower"
-processes = 1
-time_limit = 0.0
-wait = 3600.0
-
-[faults]
-dropout = 0.0
-stragglers = 0.0
-failures = 0.0
-
-[evaluation]
-every = 1
-"""
-"""Of a deployed run; the server is named in ``deployment.json`` only."""
 
 
 class Flower:
@@ -209,24 +156,11 @@ def test_deploy_run_is_a_run_of_the_deployment_engine(fed, flower, tmp_path, cap
     assert flower.folders == [out]  # a finished run is not submitted again
 
 
-def as_version_0_1(out):
-    """Make a run directory what version 0.1 would have left: no manifest, records of no run."""
-    manifest = json.loads((out / "manifest.json").read_text())
-    (out / "manifest.json").unlink()
-    index = {"checkpoints": [{**entry, "numbers": {}} for entry in manifest["checkpoints"]]}
-    (out / "checkpoint" / "latest.json").write_text(json.dumps(index))
-    (out / "config.toml").write_text(CONFIG_OF_VERSION_0_1)
-    rewrite_rounds(out, lambda table: table | {"run": None})
-
-
-@pytest.mark.parametrize("version", ["now", "0.1"])
-def test_resume_submits_a_stopped_run_again(fed, flower, tmp_path, capsys, version):
+def test_resume_submits_a_stopped_run_again(fed, flower, tmp_path, capsys):
     """From Python and from the command line, and the result is that of a run in one go."""
     outs = [stopped(fed, flower, tmp_path / name) for name in ("python", "cli")]
     assert f"flamma resume {outs[-1]}" in capsys.readouterr().err
     assert (outs[0] / "server.log").read_text() == "what the ServerApp said"
-    for out in outs if version == "0.1" else ():
-        as_version_0_1(out)
     told = []
     assert isinstance(Run.load(outs[0]).config.engine, Deployment)
     done = flamma.resume(outs[0], on_round=lambda record: told.append(record.round))

@@ -111,7 +111,7 @@ def test_broken_toml_names_the_file(tmp_path):
 
 
 def test_a_table_may_have_options_of_other_splits_and_costs():
-    # As in a suite that compares splits, and in files that version 0.1 wrote.
+    # As in a suite that compares splits.
     tables = {
         "data": {"split": "iid", "shards_per_client": 3, "classes_per_client": 4, "alpha": 0.1},
         "costs": {"kind": "constant", "value": 0.2, "spread": 0.5, "file": ""},

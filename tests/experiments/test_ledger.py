@@ -428,7 +428,7 @@ def test_offers_at_their_share_of_the_budget_are_counted():
             contributions=omega,
             decay_factors=tuple(scale.tolist()),
             local_epochs=(10, 10),
-            game=RoundGame(1.0, epoch_bounds=(1.0, 10.0)),
+            game=RoundGame(1.0, (0.0, 1.0), (1.0, 10.0), True, (0.1, 0.1)),
         )
         records.append(record)
         rows += writer.lines(record)

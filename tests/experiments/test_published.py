@@ -22,6 +22,7 @@ from flamma.experiments.config import make_config, with_settings
 from flamma.experiments.folder import signed
 from flamma.experiments.run import Run
 from flamma.experiments.suite import read_suite
+from flamma.strategies import RETIRED
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted(
@@ -124,14 +125,13 @@ def test_a_run_that_failed_is_not_the_same(published):
     assert not found.same
 
 
-def test_a_table_of_version_0_1_carries_no_hashes(published, tmp_path):
+def test_a_table_without_hashes_is_told(published):
     table = json.loads(published.read_text())
-    for name in ("version", "suite", "trainers", "flamma", "failed", "checksum"):
+    for name in ("suite", "trainers", "flamma", "failed"):
         del table[name]
     for row in table["rows"]:
         del row["weights_sha256"]
-        row["seeds"] = len(row["seeds"])
-    old = parse_table(json.dumps(table))
+    old = parse_table(signed(table))
     found = repetition(old, read_published(published))
     assert {run.verdict for run in found.runs} == {"no hash"}
     assert "carries no hashes of weights" in found.sentence
@@ -195,6 +195,8 @@ def test_the_suite_of_all_strategies_has_what_its_trials_chose():
     configs = {(cell.dataset, cell.split, cell.strategy): cell.config for cell in cells}
     values: dict[str, set[float]] = {}
     for found in trials:
+        if found["strategy"] in RETIRED:
+            continue
         config = configs[found["dataset"], found["split"], found["strategy"]]
         assert make_config(with_settings(config.as_tables(), found["best"]["options"])) == config
         for tried in found["tried"]:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import threading
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load_file
 
 from flamma.errors import InputFileError, RunError
 from flamma.experiments import checkpoint
 from flamma.experiments.checkpoint import Checkpoints
-from flamma.experiments.folder import CheckpointEntry, Manifest, RunFolder
+from flamma.experiments.folder import Manifest, RunFolder
 from flamma.experiments.run import resume, run
 from flamma.strategies.memory import Mifa
 from flamma.types import Plan, Population, Report
 
-REMEMBERING = ["mifa", "flamma-plus", "flamma-adaptive"]
+REMEMBERING = ["mifa", "flamma-plus", "fedvarp"]
 
 
 def small(name="flamma-plus", **options):
@@ -127,30 +124,6 @@ def test_rows_of_another_run_are_not_taken(tmp_path, every_round):
     (place / "checkpoint" / "kept.rows").write_bytes(rows)
     with pytest.raises(RunError, match="damaged"):
         resume(place)
-
-
-@pytest.mark.parametrize("name", REMEMBERING)
-def test_a_checkpoint_with_a_matrix_of_rows_is_read(tmp_path, every_round, name):
-    """Version 0.1 had the rows of all clients in each checkpoint."""
-    whole = run(small(name), out=tmp_path / "whole").params_sha256
-    place = interrupted(tmp_path / "run", small(name))
-    manifest, old = Manifest.read(place), []
-    content = (place / "checkpoint" / "kept.rows").read_bytes()
-    for entry in manifest.checkpoints:
-        path = place / "checkpoint" / entry.file
-        arrays, header = load_file(path), path.read_bytes()
-        numbers = json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])["__metadata__"]
-        clients, slots, _ = (arrays.pop(f"kept.{p}") for p in ("clients", "slots", "checksums"))
-        arrays["kept"] = np.zeros((5, 7850), dtype=np.float32)
-        for client, slot in zip(clients, slots, strict=True):
-            row = content[slot * 31404 + 4 : (slot + 1) * 31404]
-            arrays["kept"][client] = np.frombuffer(row, dtype=np.float32)
-        written = save(arrays, metadata=numbers)
-        path.write_bytes(written)
-        old.append(CheckpointEntry(entry.file, hashlib.sha256(written).hexdigest(), entry.round))
-    replace(manifest, checkpoints=tuple(old)).write(place)
-    (place / "checkpoint" / "kept.rows").unlink()
-    assert resume(place).params_sha256 == whole
 
 
 def test_checkpoints_are_written_while_the_next_rounds_train(tmp_path, monkeypatch):

@@ -553,16 +553,6 @@ def test_a_directory_belongs_to_the_configuration_it_was_begun_with(tmp_path):
         another.engine.execute(Assignment(another, folder))
 
 
-def test_a_run_of_version_1_is_resumed_without_a_manifest(tmp_path, monkeypatch):
-    place = interrupted(tmp_path / "run", monkeypatch)
-    manifest = json.loads((place / "manifest.json").read_text())
-    entries = [{**entry, "numbers": {}} for entry in manifest["checkpoints"]]
-    (place / "checkpoint" / "latest.json").write_text(json.dumps({"checkpoints": entries}))
-    (place / "manifest.json").unlink()
-    assert resume(place).params_sha256 == run(small(), out=tmp_path / "whole").params_sha256
-    assert (place / "manifest.json").exists()
-
-
 def test_a_summary_is_read_like_a_table(tmp_path):
     found = run(small(), out=tmp_path / "run", rounds=1).summary()
     assert "accuracy" in found

@@ -21,7 +21,6 @@ STUBBED = (
     "flamma.experiments.comparison.compare_suite",
     "flamma.experiments.audit.audit_source",
     "flamma.experiments.tune.tune_config",
-    "flamma.experiments.laboratory.study_contributions",
 )
 """The work itself; everything before it is done, the configuration and its checks included."""
 

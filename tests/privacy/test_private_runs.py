@@ -26,7 +26,7 @@ TABLES = {
 }
 REFUSED = {
     "losses": {"afl", "term", "qffl", "fedfv", "gifair", "adafed", "maxfl", "power-of-choice"}
-    | {"oort", "fedfair3", "flamma-plus", "flamma-memory", "flamma-honest", "flamma-adaptive"},
+    | {"oort", "fedfair3", "flamma-plus", "flamma-honest"},
     "noisy": {"cgsv", "cffl", "fedbuff", "central", "local"},
 }
 ONLY_THE_MEAN = {"fedavg", "fedprox", "propfair", "fedavgm", "fedadam", "fedyogi", "feddyn"} | {

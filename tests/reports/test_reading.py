@@ -298,26 +298,6 @@ def test_a_round_whose_numbers_cannot_be_drawn_is_left_out_and_named(tmp_path, d
     assert drawn == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12]
 
 
-def in_the_form_of_version_1(path):
-    """Write a comparison's table as version 0.1 did: other names, seeds counted."""
-    table = json.loads((path / "table.json").read_text())
-    for line in table["rows"]:
-        line["seeds"] = len(line["seeds"])
-        for part in ("mean", "std", "values"):
-            line[part]["variance"] = line[part].pop("accuracy_variance")
-            line[part]["equal_work_variance"] = line[part].pop("equal_work_accuracy_variance")
-    del table["checksum"], table["failed"]
-    (path / "table.json").write_text(json.dumps(table))
-
-
-def test_a_table_of_version_1_is_read(tmp_path):
-    path = made_comparison(tmp_path / "made", ["fedavg", "flamma"], ["iid"], seeds=2)
-    before = read_document(path)
-    in_the_form_of_version_1(path)
-    assert read_comparison(path).comparison.rows[0].seeds == (0, 1)
-    assert read_document(path) == before
-
-
 def test_a_table_without_newer_metrics_is_read(tmp_path):
     path = made_comparison(tmp_path / "made", ["fedavg", "flamma"], ["iid"], seeds=2)
     assert "equal-work" in tables_of(read_document(path))

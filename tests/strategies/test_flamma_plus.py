@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flamma.errors import StrategyError
-from flamma.experiments.config import make_config
 from flamma.strategies.base import Offer
 from flamma.strategies.flamma_plus import LONGEST_MEAN, FlammaPlus, Path, Steps, fading_for
 from flamma.strategies.memory import Slopes
@@ -251,12 +250,6 @@ def test_clients_do_no_more_epochs_than_are_planned():
     while state.round < 4:
         state, record = world.play_round(strategy, state)
         assert max(record.local_epochs) <= 3
-
-
-def test_a_configuration_of_version_0_2_is_of_the_strategy_that_it_was():
-    old = make_config({"strategy": {"name": "flamma-plus", "memory": 0.9, "persistence": 0.6}})
-    assert old.strategy.name == "flamma-memory"
-    assert make_config({"strategy": {"name": "flamma-plus"}}).strategy.name == "flamma-plus"
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from flamma.strategies import STRATEGIES
 from flamma.strategies.base import Offer
 from flamma.strategies.fedavg import Central, FedAvg, FedAvgDecay, FedProx
 from flamma.strategies.flamma import Flamma, known_costs
-from flamma.strategies.flamma_memory import FlammaAdaptive, FlammaMemory
-from flamma.strategies.flamma_plus import loss_factors
+from flamma.strategies.flamma_plus import FlammaPlus, loss_factors
 from flamma.strategies.loss_weights import QFFL
 from flamma.strategies.memory import Mifa
 from flamma.strategies.rewards import Incentive
@@ -307,23 +306,12 @@ def test_revealed_costs_close_in_on_the_true_ones():
 )
 def test_memory_by_hand(persistence, memory, samples, expected):
     # Round 1: client 0 receives (0, 0) and sends (4, 0). Round 2: client 1 sends (4, 2).
-    strategy = FlammaMemory(PLAN, persistence=persistence, memory=memory, warmup_iterations=0)
+    strategy = Mifa(PLAN, persistence=persistence, memory=memory)
     state = strategy.init(vector(0, 0), Population(np.array(samples), np.full(2, 0.1), 2))
     state, _ = strategy.aggregate(state, offer(0, number=1), [report(0, (4, 0), samples[0])])
     np.testing.assert_allclose(state.params, vector(4, 0))
     state, _ = strategy.aggregate(state, offer(1, number=2), [report(1, (4, 2), samples[1])])
     np.testing.assert_allclose(state.params, vector(*expected), rtol=1e-6)
-
-
-def test_levelling_grows_as_gamma_falls():
-    # Equal data, losses of 1 and 4: at γ = 1 the plain mean; at γ = 0.5 and levelling 1 the
-    # weights are 1 and 4^0.5 = 2.
-    strategy = FlammaMemory(PLAN, levelling=1.0, warmup_iterations=0)
-    told = [report(0, (3, 0), 10, loss=1.0), report(1, (0, 3), 10, loss=4.0)]
-    for gamma, expected in ((1.0, (1.5, 1.5)), (0.5, (1, 2))):
-        state = strategy.init(vector(0, 0), Population(np.array([10, 10]), np.full(2, 0.1), 2))
-        state, _ = strategy.aggregate(state, offer(0, 1, decay_factor=gamma), told)
-        np.testing.assert_allclose(state.params, vector(*expected), rtol=1e-6)
 
 
 def test_who_has_told_no_loss_is_levelled_as_the_mean_of_the_others():
@@ -336,7 +324,7 @@ def test_who_has_told_no_loss_is_levelled_as_the_mean_of_the_others():
 
 @pytest.mark.parametrize("levelling", [0.0, 0.5])
 def test_the_loss_is_asked_for_where_it_weighs(levelling):
-    strategy = FlammaMemory(PLAN, levelling=levelling)
+    strategy = FlammaPlus(PLAN, levelling=levelling)
     state = strategy.init(vector(1, 2), population())
     made = strategy.offer(replace(state, round=0), np.arange(3), stream(0, "select", 1))
     assert {terms.wants_loss for terms in made.terms} == {levelling > 0}
@@ -344,7 +332,7 @@ def test_the_loss_is_asked_for_where_it_weighs(levelling):
 
 @pytest.mark.parametrize("persistence", [0.0, 0.6, 1.0])
 def test_memory_leaves_what_is_not_trained_a_mean(persistence):
-    strategy = FlammaMemory(PLAN, memory=1.0, persistence=persistence, warmup_iterations=0)
+    strategy = Mifa(PLAN, memory=1.0, persistence=persistence)
     state = strategy.init(vector(0, 5), Population(np.array([10, 10]), np.full(2, 0.1), 1))
     for number in (1, 2, 3):  # client 0 once lowered the carried number by 4; that is not repeated
         client, carried = (0, 1) if number == 1 else (1, 1)
@@ -364,9 +352,9 @@ def test_memory_leaves_what_is_not_trained_a_mean(persistence):
         (Flamma, {"price": -1.0}),
         (Flamma, {"refresh_every": 0}),
         (Flamma, {"epoch_bounds": (3, 1)}),
-        (FlammaMemory, {"memory": 1.5}),
-        (FlammaMemory, {"levelling": -0.5}),
-        (FlammaMemory, {"persistence": 2.0}),
+        (Mifa, {"memory": 1.5}),
+        (FlammaPlus, {"levelling": -0.5}),
+        (Mifa, {"persistence": 2.0}),
         (Mifa, {"memory": -1.0}),
     ],
 )
@@ -421,51 +409,6 @@ def test_the_ceiling_trains_on_everything_as_much_as_the_selected_would():
     after, outcome = strategy.aggregate(state, made, [report(0, (1, 2), 200, epochs=6)])
     np.testing.assert_array_equal(after.params, vector(1, 2))
     assert outcome.local_epochs == (6,)
-
-
-def adaptive_run(losses, rounds=20, clients=4):
-    """Let everybody report the losses of each round; return where the price stood after it."""
-    strategy = FlammaAdaptive(Plan(rounds, per_round=2), warmup_iterations=0)
-    state = strategy.init(vector(1, 2), population(clients))
-    starts = []
-    for number in range(1, rounds + 1):
-        told = losses(number)
-        made = strategy.offer(state, np.arange(clients), stream(4, "select", number))
-        assert all(terms.wants_loss for terms in made.terms)
-        made = replace(made, terms=tuple(Terms(c, number) for c in range(clients)))
-        answers = [report(c, (1, 2 + 0.01 * c), 10, loss=told[c]) for c in range(clients)]
-        state, _ = strategy.aggregate(state, made, answers)
-        starts.append(state.start)
-    return starts
-
-
-def test_the_price_stays_while_clients_come_closer():
-    assert set(adaptive_run(lambda t: np.arange(1, 5) * 0.8**t)) == {float("inf")}
-
-
-def test_the_price_rises_while_fairness_stalls():
-    starts = adaptive_run(lambda t: np.arange(1, 5) * 0.8 ** min(t, 8))
-    assert starts[7] == float("inf")
-    finite = [start for start in starts if start < float("inf")]
-    assert finite[0] <= 11
-    assert finite[-1] < finite[0]
-    assert finite == sorted(finite, reverse=True)
-
-
-def test_the_price_rises_when_the_losses_do():
-    starts = adaptive_run(lambda t: (1 + 0.1 * t) * np.ones(4) + 0.9**t * np.arange(4))
-    assert starts[-1] < float("inf")
-
-
-def test_gamma_leaves_1_where_the_adapted_price_says():
-    strategy = FlammaAdaptive(Plan(20, per_round=2), warmup_iterations=0)
-    state = replace(strategy.init(vector(1, 2), population(4)), start=6.0)
-    gammas = [
-        strategy.offer(replace(state, round=t - 1), np.arange(4), stream(0, "s", t)).decay_factor
-        for t in range(1, 21)
-    ]
-    assert gammas[:6] == [1.0] * 6
-    assert gammas[-1] < 1
 
 
 def test_the_cost_of_who_does_not_tell_it_is_estimated_from_its_play():

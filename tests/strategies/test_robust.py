@@ -20,9 +20,7 @@ from flamma.types import Plan, Report, Terms
 FEDERATED = [name for name in STRATEGIES if not STRATEGIES[name].pools_data]
 WITH_MEMORY = {
     "mifa": {"memory": 1.0},
-    "flamma-memory": {"memory": 1.0},
     "flamma-plus": {"warmup_iterations": 0},  # which would find the attacker out
-    "flamma-adaptive": {"memory": 1.0},
     "fedvarp": {},
 }
 ROBUST = [name for name in AGGREGATORS if name != "mean"]

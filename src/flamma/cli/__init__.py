@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TextIO
 
+from flamma.cli.console import Interrupted, readers_may_leave
 from flamma.errors import DivergedError, FlammaError
 from flamma.extras import extra_of, missing_extra, require
 from flamma.io import printable
@@ -27,8 +28,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     the command that goes on. A reader of the output that has seen enough, such as ``head``, is no
     failure: the work goes on, and its files are written.
     """
-    from flamma.cli.console import readers_may_leave
-
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with readers_may_leave():
@@ -57,8 +56,6 @@ def _call(given: list[str]) -> int:
 
 def _explained(error: BaseException) -> tuple[int, str]:
     """Return the exit code and the sentence for what ended a command."""
-    from flamma.cli.console import Interrupted
-
     match error:
         case DivergedError():
             return 1, str(error)

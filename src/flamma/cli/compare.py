@@ -19,7 +19,7 @@ from flamma.cli.console import (
 from flamma.cli.parser import Parser, add_settings, listed, settings
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.cli.run import TABLE_FILE
-from flamma.errors import FlammaError, RunError
+from flamma.errors import FlammaError, MissingExtraError, RunError
 from flamma.io import read_text
 
 if TYPE_CHECKING:
@@ -197,7 +197,6 @@ def _show(suite: Suite, text: str, as_json: bool) -> None:
 
 def _finish(comparison: Comparison, suite: Suite, out: Path, options: argparse.Namespace) -> None:
     """Draw, print and report a comparison."""
-    from flamma.errors import MissingExtraError
     from flamma.experiments.comparison import as_text
     from flamma.experiments.suite import origin_notes
     from flamma.reports.comparison import save_diagrams

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from flamma.cli.data import LateParser
-from flamma.cli.parser import LISTS, Parser, names_for
+from flamma.cli.parser import LISTS, Parser, command_line, names_for
 
 EXAMPLES = """\
 for every new shell:
@@ -37,8 +37,6 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_completion(options: argparse.Namespace) -> None:
     """Run ``flamma completion``."""
-    from flamma.cli.parser import command_line
-
     print(SCRIPTS[options.shell](completed_commands(command_line())), end="")
 
 

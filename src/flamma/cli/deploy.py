@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flamma.cli.console import Loudness, duration, goes_on_by, loudness, resuming
 from flamma.cli.parser import FLAGS, Parser, add_settings, settings
+from flamma.errors import DeployError
 from flamma.extras import DEPLOYMENT_MODULES
 
 if TYPE_CHECKING:
@@ -86,7 +87,6 @@ def run_fetch(options: argparse.Namespace) -> None:
     """Run ``flamma deploy fetch``."""
     from flamma.deploy.hosts import SiteHost, read_host
     from flamma.engines.flower.final_model import fetch_final_model
-    from flamma.errors import DeployError
 
     host = read_host(options.dir)
     if not isinstance(host, SiteHost):
@@ -203,8 +203,6 @@ def _print_status(found: dict[str, Any]) -> None:
 def _ago(when: str | None) -> str:
     """Return how long ago a time was."""
     import datetime
-
-    from flamma.cli.console import duration
 
     if when is None:
         return ""
@@ -378,7 +376,6 @@ def _hosts(folder: Path) -> Sequence[Host]:
 
 def _named(hosts: Sequence[Host], name: str) -> Sequence[Host]:
     """Return the host of a name, or all if there is none."""
-    from flamma.errors import DeployError
     from flamma.io import unknown
 
     names = ["server" if host.title == "the server" else host.title for host in hosts]
@@ -460,7 +457,6 @@ def run_rotate(options: argparse.Namespace) -> None:
     """Run ``flamma deploy rotate``."""
     from flamma.deploy.hosts import HOST, SiteHost, read_host
     from flamma.deploy.rotation import rotate_authority, rotate_own_key, rotate_server, rotate_site
-    from flamma.errors import DeployError
 
     folder, name = options.dir, options.name
     host = read_host(folder) if (folder / HOST).exists() else None
@@ -645,7 +641,6 @@ def _register_run(verbs: argparse._SubParsersAction[Parser]) -> None:
 def run_init(options: argparse.Namespace) -> None:
     """Run ``flamma deploy init``."""
     from flamma.deploy.init import init
-    from flamma.errors import DeployError
     from flamma.experiments.config import make_config, with_settings
 
     if options.names:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flamma.cli.console import loudness, progress
 from flamma.cli.parser import Parser, bounds, numbers
 from flamma.errors import FlammaError
 from flamma.io import quoted, unknown
@@ -291,7 +292,6 @@ def run_sweep(options: argparse.Namespace) -> None:
     names, game = read_game(options, options.round)
     client = None if options.client is None else client_number(options.client, names)
     parameter = _parameter(options.over, client)
-    from flamma.cli.console import loudness, progress
     from flamma.cli.game_output import print_csv, print_json, statics_record, statics_table
     from flamma.game import comparative_statics
 
@@ -499,7 +499,6 @@ def run_path(options: argparse.Namespace) -> None:
             f"--rounds must be from 1 to {MOST_PATH_ROUNDS:,}, not {quoted(options.rounds)}."
         )
     names, game = read_game(options, 1)
-    from flamma.cli.console import loudness, progress
     from flamma.cli.game_output import print_csv, print_json, print_path, statics_record
     from flamma.game import comparative_statics
 
@@ -520,7 +519,6 @@ def run_path(options: argparse.Namespace) -> None:
 def run_game_audit(options: argparse.Namespace) -> None:
     """Run ``flamma game audit``."""
     names, game = read_game(options, options.round)
-    from flamma.cli.console import loudness, progress
     from flamma.cli.game_output import print_json
     from flamma.game import best_misreport
 

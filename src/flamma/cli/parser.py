@@ -92,6 +92,8 @@ class Parser(argparse.ArgumentParser):
         known = [str(choice) for choice in action.choices]
         what = "command" if isinstance(action, argparse._SubParsersAction) else "value"
         sentence = unknown(what, str(value), known).rstrip(".")
+        if what == "command" and value == "contributions":
+            sentence = "'contributions' was retired: run examples/shapley_laboratory/laboratory.py"
         raise argparse.ArgumentError(action if action.option_strings else None, sentence)
 
 
@@ -116,7 +118,6 @@ def command_line() -> Parser:
         audit,
         compare,
         completion,
-        contributions,
         data,
         deploy,
         game,
@@ -139,7 +140,6 @@ def command_line() -> Parser:
     run.register_show(commands)
     audit.register(commands)
     compare.register_tune(commands)
-    contributions.register(commands)
     report.register(commands)
     model.register_export(commands)
     model.register_predict(commands)

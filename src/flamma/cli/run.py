@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.console import goes_on_by, resuming
+from flamma.cli.console import RoundDisplay, goes_on_by, loudness, resuming
 from flamma.cli.parser import Parser, add_settings, settings
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.errors import DivergedError, FlammaError
@@ -76,18 +76,23 @@ def _refuse_unfinished(folder: Path) -> None:
 
 def print_run(run: Run, as_json: bool) -> None:
     """Print what a run came to."""
+    from flamma.strategies import RETIRED, label_of
+
     summary = run.summary()
     for problem in run.problems:
         print(f"flamma: {run.path}: {problem}.", file=sys.stderr)
     if as_json:
         _print_json(run, summary)
         return
-    _print_metrics(run, summary)
+    name = run.config.strategy.name
+    _print_metrics(run, summary, label_of(name) if name in RETIRED else name)
     _print_account(run, summary)
     if run.stopped is not None:
         print(f"{run.stopped}; flamma resume {run.path} --past-stop goes on")
     if run.params_sha256:
         print(f"params_sha256 {run.params_sha256}\nrun directory {run.path}{_large(run.path)}")
+    elif name in RETIRED:
+        print("not finished")
     else:
         print(f"not finished: flamma resume {run.path}")
 
@@ -109,14 +114,14 @@ def _print_json(run: Run, summary: Summary) -> None:
     print(json.dumps(about | summary.as_json(), indent=2, allow_nan=False))
 
 
-def _print_metrics(run: Run, summary: Summary) -> None:
-    """Print which run it is, and its metrics."""
+def _print_metrics(run: Run, summary: Summary, name: str) -> None:
+    """Print which run it is, under the name of its strategy, and its metrics."""
     from flamma.experiments.result import sample_text, text_table
     from flamma.metrics import shown_in
 
     config = run.config
     print(
-        f"{config.strategy.name} on {config.data.title} ({config.data.split.name}), "
+        f"{name} on {config.data.title} ({config.data.split.name}), "
         f"{config.data.clients} clients, {config.per_round} a round, seed {config.seed}: "
         f"{summary.rounds} of {config.rounds} rounds\n"
     )
@@ -253,7 +258,6 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run_run(options: argparse.Namespace) -> None:
     """Run ``flamma run``."""
-    from flamma.cli.console import RoundDisplay, loudness
     from flamma.experiments.run import default_folder, run_config
     from flamma.experiments.user_objects import configured
 
@@ -278,7 +282,6 @@ def run_run(options: argparse.Namespace) -> None:
 
 def run_resume(options: argparse.Namespace) -> None:
     """Run ``flamma resume``."""
-    from flamma.cli.console import RoundDisplay, loudness
     from flamma.experiments.callbacks import Notices
     from flamma.experiments.run import Run, resume
 

@@ -48,7 +48,7 @@ from flamma.data.splits import HELD_OUT, MIN_SAMPLES, Pool, partition, pool_size
 from flamma.data.tables import LARGEST_TABLE_BYTES, Label, column_array, parse_csv, shown_names
 from flamma.errors import DataError
 from flamma.extras import require
-from flamma.io import printable, quoted
+from flamma.io import nearest, printable, quoted
 from flamma.registry import Choice
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
 from flamma.tasks.base import MOST_CLASSES
@@ -351,7 +351,6 @@ def _text(name: Any) -> str:
 
 
 def _no_column(wanted: Any, known: list[str]) -> str:
-    from flamma.io import nearest
 
     guess = nearest(str(wanted), known)
     hint = f": did you mean {quoted(guess)}?" if guess else ""

@@ -20,7 +20,7 @@ from flamma.experiments.callbacks import Callback, record_callbacks
 from flamma.experiments.config import Config, make_config, read_config, with_settings
 from flamma.experiments.engine import NetworkEngine
 from flamma.experiments.folder import CONFIG, LOCK, RunFolder
-from flamma.experiments.run import DEPLOYMENT
+from flamma.experiments.result import DEPLOYMENT
 from flamma.io import write_atomically
 
 FLWR_TIMEOUT_SECONDS = 180.0

@@ -108,10 +108,7 @@ def run_ledger(run: Run) -> Ledger:
         folder, run.config.ledger, folder.text(POPULATION), run.history, ended=run.finished
     )
     if ledger is None:
-        raise RunError(
-            f"{run.path} has no {LEDGER}: runs whose strategy pays nothing have none, nor have "
-            f"those that older versions finished."
-        )
+        raise RunError(f"{run.path} has no {LEDGER}: runs whose strategy pays nothing have none.")
     return ledger
 
 
@@ -176,12 +173,12 @@ def deterrence(
     Raises
     ------
     RunError
-        If the records do not say how many epochs were on offer, as those of version 0.1.
+        If no record says how many epochs were on offer.
     """
     factor = ledger.config.factor
     found: dict[int, tuple[float, float, float]] = {}
     for record in records:
-        if record.game is None or record.game.epoch_bounds is None or not pays(record):
+        if record.game is None or not pays(record):
             continue
         gain, honest = _free_riding(record, costs)
         if fine is not None:
@@ -228,9 +225,7 @@ def _capped(ledger: Ledger, records: Sequence[RoundRecord], payments: int) -> in
     if budget is None:
         return 0
     most: Mapping[int, float] = {
-        record.round: record.game.epoch_bounds[1]
-        for record in records
-        if record.game is not None and record.game.epoch_bounds is not None
+        record.round: record.game.epoch_bounds[1] for record in records if record.game is not None
     }
     share = budget / payments
     offered = (
@@ -243,10 +238,9 @@ def _free_riding(record: RoundRecord, costs: Floats | None) -> tuple[Floats, Flo
     """Return the gains of free-riding in a round and the honest utilities, by selected client."""
     game = record.game
     assert game is not None
-    assert game.epoch_bounds is not None
     assert record.contributions is not None
     selected = np.array(record.selected, dtype=np.int64)
-    taken = np.full(selected.size, np.nan) if game.costs is None else np.array(game.costs)
+    taken = np.array(game.costs)
     true = taken if costs is None else costs[selected]
     played = Game(
         record.contributions,

@@ -23,14 +23,12 @@ from numpy.typing import NDArray
 
 from flamma.errors import RunError
 from flamma.experiments.folder import CheckpointEntry, Manifest
-from flamma.io import MOST_SETTINGS_FILE_BYTES, read_regular, read_tensors, write_atomically
+from flamma.io import read_tensors, write_atomically
 from flamma.strategies.base import S, State
 from flamma.strategies.rows import Rows
 from flamma.types import Params
 
 CHECKPOINT_FOLDER = "checkpoint"
-_VERSION_1_INDEX = "latest.json"
-"""What named the checkpoints of version 0.1, which had no manifest."""
 
 SHARE_OF_TIME = 0.05
 """Checkpoints are written no oftener than costs this share of the time."""
@@ -157,7 +155,7 @@ class Checkpoints:
     def entries(self) -> tuple[CheckpointEntry, ...]:
         """Return the checkpoints that are kept, the newest first."""
         manifest = Manifest.read(self.run)
-        return self._version_1_entries() if manifest is None else manifest.checkpoints
+        return () if manifest is None else manifest.checkpoints
 
     def params(self, number: int | None = None) -> Params | None:
         """Return the served weights after a round, by default the last; None if they are lost."""
@@ -222,19 +220,6 @@ class Checkpoints:
                 copies[name] = home.updated(known.tolist(), rows.each(known), known[:0])
         return replace(state, **copies)
 
-    def _version_1_entries(self) -> tuple[CheckpointEntry, ...]:
-        try:
-            content = read_regular(self.folder / _VERSION_1_INDEX, MOST_SETTINGS_FILE_BYTES)
-        except OSError:
-            return ()
-        try:
-            return tuple(
-                CheckpointEntry(str(e["file"]), str(e["sha256"]), int(e["round"]))
-                for e in json.loads(content)["checkpoints"]
-            )
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return (CheckpointEntry("damaged", "", 0),)
-
 
 def _rows(state: State) -> dict[str, Rows]:
     values = {field.name: getattr(state, field.name) for field in fields(state)}
@@ -267,7 +252,10 @@ def _restored(like: S, content: bytes) -> S:
         numbers = json.loads(header["__metadata__"]["numbers"])
     except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"a checkpoint cannot be read: {error}.") from error
-    rows = {name: _restored_rows(name, empty, arrays) for name, empty in _rows(like).items()}
+    rows = {}
+    for name, empty in _rows(like).items():
+        parts = [part for part in empty.table() if f"{name}.{part}" in arrays]
+        rows[name] = empty.restored({part: arrays[f"{name}.{part}"] for part in parts})
     wanted, known = _parts(like)
     fits = arrays.keys() == wanted.keys() and all(
         name.partition(".")[0] in rows
@@ -279,16 +267,3 @@ def _restored(like: S, content: bytes) -> S:
     plain = {name: array for name, array in arrays.items() if name.partition(".")[0] not in rows}
     restored: dict[str, Any] = {**plain, **numbers, **rows}
     return replace(like, **restored)
-
-
-def _restored_rows(name: str, empty: Rows, arrays: dict[str, NDArray[Any]]) -> Rows:
-    """Return the rows of a checkpoint; what version 0.1 wrote has them as a matrix."""
-    matrix = arrays.pop(name, None)
-    if matrix is None:
-        parts = [part for part in empty.table() if f"{name}.{part}" in arrays]
-        return empty.restored({part: arrays[f"{name}.{part}"] for part in parts})
-    if matrix.shape != (empty.slots.size, empty.file.size) or "heard" not in arrays:
-        raise RunError("the checkpoint is of another configuration than config.toml.")
-    arrays |= {f"{name}.{part}": array for part, array in empty.table().items()}
-    clients = np.flatnonzero(arrays["heard"] >= 0)
-    return empty.updated(clients.tolist(), matrix[clients], clients[:0])

@@ -52,7 +52,6 @@ from flamma.experiments.statistics import (
     explain_marks,
 )
 from flamma.experiments.suite import (
-    MOST_RUNS,
     SUITE,
     Cell,
     Suite,
@@ -78,7 +77,7 @@ from flamma.metrics import (
     shown_in,
 )
 from flamma.numerics import total, totals
-from flamma.strategies import competes, label_of
+from flamma.strategies import RETIRED, competes, label_of
 from flamma.strategies.personal import Local
 from flamma.types import ACCURACY_SCORE, Floats, Ints, NamesItsScore, ScoreKind
 
@@ -940,29 +939,27 @@ _LONGEST_TITLE = 100
 _LARGEST_VALUE = 1e100
 """A value of a metric beyond this is taken for damage: its square could not be computed with."""
 
-_RENAMED = {"variance": "accuracy_variance", "equal_work_variance": "equal_work_accuracy_variance"}
-"""Metrics under the names that tables of version 0.1 have for them."""
 
-
-class NewerTableError(ValueError):
-    """A table is of a version that is not known here."""
+class TableVersionError(ValueError):
+    """A table is of a version that cannot be read here."""
 
 
 def parse_table(text: str) -> Comparison:
-    """Return the comparison that a ``table.json`` holds, also one of version 0.1.
+    """Return the comparison that a ``table.json`` holds.
 
     Raises
     ------
     ValueError
-        If it is damaged, or a newer version of FLamma wrote it.
+        If it is damaged, or a version of FLamma wrote it that cannot be read.
     """
     try:
         table = json.loads(text)
-        version_1 = all(isinstance(row["seeds"], int) for row in table["rows"])
-        if ("checksum" in table or not version_1) and verified(text) is None:
+        if table["rows"] and all(isinstance(row["seeds"], int) for row in table["rows"]):
+            raise TableVersionError("version 0.1 wrote it, and commit 5770684 reads it")
+        if verified(text) is None:
             raise ValueError("it does not match its checksum")
-        if not version_1 and table.get("version", TABLE_VERSION) > TABLE_VERSION:
-            raise NewerTableError("a newer version of FLamma wrote it")
+        if table.get("version", TABLE_VERSION) > TABLE_VERSION:
+            raise TableVersionError("a newer version of FLamma wrote it, so update this one")
         return Comparison(
             str(table["name"]),
             [_published_row(row) for row in table["rows"]],
@@ -977,24 +974,17 @@ def parse_table(text: str) -> Comparison:
 
 
 def _published_row(table: Mapping[str, Any]) -> Row:
-    """Return a row of a table, checked; metrics that are not installed are left out.
-
-    A row of version 0.1 tells how many seeds there are, not which: they were 0, 1, and so on.
-    """
-    told = table["seeds"]
-    if isinstance(told, int) and not 0 <= told <= MOST_RUNS:
-        raise ValueError("seeds")
-    seeds = tuple(range(told)) if isinstance(told, int) else tuple(int(seed) for seed in told)
+    """Return a row of a table, checked; metrics that are not installed are left out."""
+    seeds = tuple(int(seed) for seed in table["seeds"])
     known = set(METRICS)
     values: dict[str, list[float]] = {}
     spread: dict[str, dict[str, float]] = {"mean": {}, "std": {}}
-    for written, found in table["values"].items():
-        name = _RENAMED.get(written, written)
+    for name, found in table["values"].items():
         if name not in known:
             continue
         values[name] = [float(value) for value in found]
         for part, by_name in spread.items():
-            by_name[name] = float(table[part][written])
+            by_name[name] = float(table[part][name])
         numbers = (*values[name], spread["mean"][name], spread["std"][name])
         if len(values[name]) != len(seeds) or not all(
             abs(number) <= _LARGEST_VALUE
@@ -1107,8 +1097,8 @@ def read_published(path: Path, regular: bool = False) -> Comparison:
     text = read_text(path, _MOST_TABLE_BYTES, regular)
     try:
         return parse_table(text)
-    except NewerTableError as error:
-        raise InputFileError(f"{path} cannot be checked: {error}, so update this one.") from error
+    except TableVersionError as error:
+        raise InputFileError(f"{path} cannot be checked: {error}.") from error
     except ValueError as error:
         raise InputFileError(
             f"{path} is not the table.json of a comparison, or damaged: {error}."
@@ -1116,7 +1106,7 @@ def read_published(path: Path, regular: bool = False) -> Comparison:
 
 
 def suite_of(published: Comparison) -> Suite:
-    """Return the suite that a published table was made by.
+    """Return the suite that a published table was made by, without retired strategies.
 
     Raises
     ------
@@ -1124,12 +1114,20 @@ def suite_of(published: Comparison) -> Suite:
         If the table does not say, and it is none of ours by name either.
     """
     if published.suite:
-        return read_suite(parse_toml(published.suite, "the suite of the table"))
+        suite = read_suite(parse_toml(published.suite, "the suite of the table"))
+        return replace(
+            suite,
+            strategies=tuple(name for name in suite.strategies if name not in RETIRED),
+            overrides={
+                where: settings
+                for where, settings in suite.overrides.items()
+                if not RETIRED.keys() & where.split("/")
+            },
+        )
     if published.name in suite_names():
         return read_suite(published.name)
     raise InputFileError(
-        f"the table of {published.name!r} does not hold its suite, since FLamma 0.1 made it: name "
-        f"the suite, too."
+        f"the table of {published.name!r} does not hold its suite: name the suite, too."
     )
 
 

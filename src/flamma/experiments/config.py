@@ -28,7 +28,7 @@ from flamma.io import check_folder_name, quoted, read_toml, unknown
 from flamma.models import MODELS
 from flamma.privacy import PrivacyConfig, require_accountant
 from flamma.registry import Choice, from_table, options_of, to_toml
-from flamma.strategies import STRATEGIES, Strategy, current_strategy
+from flamma.strategies import RETIRED, STRATEGIES, Strategy
 from flamma.strategies.fedavg import Averaging
 from flamma.tasks import metric_names
 from flamma.training.config import TrainingConfig
@@ -483,10 +483,14 @@ class UnregisteredStrategy(Averaging[Any]):
         StrategyError
             Always.
         """
-        raise StrategyError(
-            f"{what} needs the strategy {quoted(self.name)}, which is not registered: import the "
-            f"module that registers it first, or install the package that brings it."
-        )
+        if self.name in RETIRED:
+            why = "was retired: use commit 5770684, or mifa or flamma-plus in a new run"
+        else:
+            why = (
+                "is not registered: import the module that registers it first, or install the "
+                "package that brings it"
+            )
+        raise StrategyError(f"{what} needs the strategy {quoted(self.name)}, which {why}.")
 
     def init(self, params: Params, population: Population) -> Any:
         """Refuse to begin."""
@@ -532,7 +536,7 @@ def make_config(tables: Mapping[str, Any], needs_strategy: bool = True) -> Confi
         training.make_schedule(),
     )
     model, weights = _model(top.model)
-    strategy = _strategy(current_strategy(top.strategy), plan, needs_strategy)
+    strategy = _strategy(top.strategy, plan, needs_strategy)
     engine = ENGINES.choose(top.engine, "engine", default=ConfigTables.engine, shared=True)
     return Config(
         rounds=top.rounds,

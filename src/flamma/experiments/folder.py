@@ -306,7 +306,7 @@ class RunFolder:
         Raises
         ------
         RunError
-            If a newer version of FLamma wrote them.
+            If a version of FLamma wrote them that cannot be read.
         """
         read = self.read_lines()
         if read.newer:
@@ -336,6 +336,10 @@ class RunFolder:
                 ]
                 read.intact.append((line, record))
             except RecordError as error:
+                if error.older:
+                    raise RunError(
+                        f"{self.path} is of version 0.1 of FLamma: commit 5770684 reads it."
+                    ) from None
                 problem = f"{ROUNDS}, line {number}, cannot be read: {error}"
                 read.newer = read.newer or (problem if error.newer else "")
                 read.problems.append(problem)

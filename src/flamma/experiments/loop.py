@@ -28,7 +28,6 @@ from flamma.experiments.folder import (
     CONFIG,
     DATA_SHA256,
     FINITE,
-    MANIFEST,
     POPULATION,
     STOPPED,
     RunFolder,
@@ -253,12 +252,8 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
     check_private_model(config, first, world.population)
     goes_on = (folder.path / ABOUT).exists()
     state = checkpoints.settle(first)
-    if folder.exists and not (folder.path / MANIFEST).exists():  # begun by version 0.1
-        state = checkpoints.load(state, _last_round(folder)) or state
-        begin(config, folder, world, callbacks)
-    else:
-        begin(config, folder, world, callbacks)
-        state = checkpoints.load(state, _last_round(folder)) or state
+    begin(config, folder, world, callbacks)
+    state = checkpoints.load(state, _last_round(folder)) or state
     run_id = folder.run_id
     _take_back_stop(folder)
     undone = _last_round(folder) - state.round if goes_on else None
@@ -578,10 +573,7 @@ def _small_contribution(history: Sequence[RoundRecord]) -> float:
     """Return the largest contribution if it is small, and a full one would pay; else 0."""
     most = max((value for record in history for value in record.contributions or ()), default=1.0)
     games = [record.game for record in history if record.game is not None]
-    pays = any(
-        game.costs and game.epoch_bounds and min(game.costs) * game.epoch_bounds[0] <= 1.0
-        for game in games
-    )
+    pays = any(game.costs and min(game.costs) * game.epoch_bounds[0] <= 1.0 for game in games)
     return most if pays and most < _SMALL_CONTRIBUTION else 0.0
 
 

@@ -553,7 +553,7 @@ def _loaded(place: tuple[str, str]) -> Any:
 # A run directory as an object: what it holds, what it came to, and its model.
 
 DEPLOYMENT = "deployment.json"
-"""The server of a deployed run and Flower's id of it; version 0.1 names the server only there."""
+"""The server of a deployed run, which may have moved, and Flower's id of it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -759,7 +759,7 @@ class Run(PresentedResult):
 
 
 def _tables(folder: RunFolder) -> dict[str, Any]:
-    """Return the configuration of a run; one that version 0.1 deployed names no such engine."""
+    """Return the configuration of a run; the server of a deployed one is where it is now."""
     tables = read_config(folder.path / CONFIG, regular=True)
     if server := folder.read_json(DEPLOYMENT).get("server"):
         return with_settings(tables, {"engine.name": "deployment", "engine.server": server})

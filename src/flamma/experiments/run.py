@@ -35,7 +35,6 @@ from flamma.experiments.folder import FINITE, POPULATION, RunFolder, free_folder
 from flamma.experiments.loop import check_trained, check_validation
 from flamma.experiments.population import read_columns
 from flamma.experiments.progress_bar import ProgressBar, wants_bar
-from flamma.experiments.result import DEPLOYMENT as DEPLOYMENT
 from flamma.experiments.result import Run as Run
 from flamma.experiments.result import place_for
 from flamma.experiments.user_objects import (

@@ -19,7 +19,7 @@ from flamma.errors import ConfigError, DataError, RunError
 from flamma.experiments.config import OWN, Config, UnregisteredStrategy
 from flamma.experiments.folder import RunFolder, signed, verified
 from flamma.io import file_sha256, read_tensors, write_atomically
-from flamma.models.weights import NamedWeights, StateDict
+from flamma.models.weights import NamedWeights, StartWeights, StateDict, packed
 from flamma.types import Layout, Params, Population
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from flamma.data.federated import FederatedData
     from flamma.experiments.checkpoint import Checkpoints
     from flamma.experiments.run import Run
-    from flamma.models.weights import StartWeights
 
 
 # What a run directory says of its model: enough to give the weights their names, and to predict.
@@ -131,8 +130,6 @@ class ModelCard:
 
     def write(self, folder: Path, config: Config) -> None:
         """Write the card and what belongs to it, the card last."""
-        from flamma.models.weights import packed
-
         if self.naming.fixed:
             write_atomically(folder / _FIXED_WEIGHTS, packed(self.naming.fixed))
         if self.start is not None and config.weights.start == OWN:
@@ -197,8 +194,6 @@ def start_of(
     InputFileError
         If their file cannot be read.
     """
-    from flamma.models.weights import StartWeights
-
     where = config.weights.start
     if given is not None or not where:
         return given
@@ -243,27 +238,17 @@ _FORMATS = (".safetensors", ".npz", ".onnx")
 
 
 def _card_of(run: Run) -> ModelCard:
-    """Return what a run says of its model; one of an older version is worked out if it can be.
+    """Return what a run says of its model.
 
     Raises
     ------
     RunError
-        If nothing says it.
+        If it says nothing.
     """
     card = ModelCard.read(run.path)
-    if card is not None:
-        return card
-    config = run.config
-    if OWN in (config.data.dataset, config.model.name):
-        raise RunError(f"{run.path} does not say what its model is: run it once more.")
-    from flamma.data.datasets import DATASETS
-    from flamma.experiments.run import build_module
-    from flamma.models.flat import FlatModel
-
-    entry = DATASETS[config.data.dataset].for_task(config.data.task)
-    classes = len(entry.class_names)
-    naming = FlatModel(build_module(config, entry.shape, classes)).naming
-    return ModelCard(naming, entry.shape, classes)
+    if card is None:
+        raise RunError(f"{run.path} has no {MODEL_CARD}, which says what its model is: restore it.")
+    return card
 
 
 def _trained_params(
@@ -344,7 +329,7 @@ def trained_module(
         If the model was the user's own and is not given.
     """
     from flamma.models import build_model
-    from flamma.models.weights import StartWeights, freeze, model_factory
+    from flamma.models.weights import freeze, model_factory
 
     card = _card_of(run)
     make: Callable[..., Any] | None = run.known_model if model is None else model_factory(model)
@@ -393,8 +378,6 @@ def save_trained(
 
 def packed_weights(run: Run, client: int | None = None, number: int | None = None) -> bytes:
     """Return the weights after a round as a safetensors file, the same one every time."""
-    from flamma.models.weights import packed
-
     card = _card_of(run)
     encoding = {} if card.encoding is None else {"encoding": json.dumps(card.encoding.as_json())}
     return packed(trained_weights(run, client, number), encoding | _metadata(run, card))

@@ -464,8 +464,7 @@ def local_data(run: RunView) -> Charts:
 
 # The charts of the game of a run, and the games that the explorer starts from.
 #
-# Everything is as the run recorded it. Records of version 1 have no bounds, costs and effective
-# contributions; what would need them is left out.
+# Everything is as the run recorded it.
 
 EXPLORER_LEAD = (
     "Change the rules or one client and see how the equilibrium moves; the page solves the game "
@@ -518,9 +517,7 @@ def explored(game: Game, names: Sequence[str], played: float) -> dict[str, Any]:
 def _game(run: RunView, record: RoundRecord) -> Game | None:
     """Return the game of a round; None if there was none, or if its record cannot be one."""
     told, omega = record.game, record.contributions
-    if told is None or omega is None or not record.selected or told.costs is None:
-        return None
-    if told.epoch_bounds is None or told.decay_bounds is None or told.whole_epochs is None:
+    if told is None or omega is None or not record.selected:
         return None
     low, high = told.epoch_bounds
     bounds = (low, math.inf if math.isnan(high) else high)  # JSON has no infinity

@@ -10,6 +10,12 @@ from flamma.io import unknown
 from flamma.registry import Registry
 from flamma.strategies.base import Strategy as Strategy
 
+RETIRED: Mapping[str, str] = dict.fromkeys(
+    ("flamma-memory", "flamma-adaptive"),
+    "use mifa, which also remembers every client's last update, or flamma-plus",
+)
+"""Strategies that only published tables and old runs have, and what to use in their place."""
+
 STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
     "strategy",
     "flamma.strategies",
@@ -50,29 +56,12 @@ STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
         "local": "flamma.strategies.personal:Local",
         "flamma": "flamma.strategies.flamma:Flamma",
         "flamma-plus": "flamma.strategies.flamma_plus:FlammaPlus",
-        "flamma-memory": "flamma.strategies.flamma_memory:FlammaMemory",
         "flamma-honest": "flamma.strategies.flamma_honest:FlammaHonest",
-        "flamma-adaptive": "flamma.strategies.flamma_memory:FlammaAdaptive",
         "central": "flamma.strategies.fedavg:Central",
     },
+    retired=RETIRED,
 )
 """All strategies by name."""
-
-
-def current_strategy(table: Any) -> Any:
-    """Return a strategy's table with the name that it has today.
-
-    Up to version 0.2 flamma-plus was what is flamma-memory now; it has options of its own, which
-    the runs of that time wrote down.
-
-    Examples
-    --------
-    >>> current_strategy({"name": "flamma-plus", "memory": 0.9})["name"]
-    'flamma-memory'
-    """
-    if not isinstance(table, Mapping) or table.get("name") != "flamma-plus":
-        return table
-    return {**table, "name": "flamma-memory"} if table.keys() & {"memory", "persistence"} else table
 
 
 FAMILIES: Mapping[str, str] = {
@@ -98,7 +87,7 @@ def family_of(name: str) -> str:
     try:
         family = getattr(STRATEGIES[name], "family", "")
     except ConfigError:
-        return "other"
+        return "flamma" if name in RETIRED else "other"
     return family if family in FAMILIES else "other"
 
 
@@ -136,6 +125,8 @@ def strategies_named(names: Sequence[str], labels: Container[str] = ()) -> tuple
 
 def unknown_strategy(name: str) -> str:
     """Return the sentence that says a name is neither a strategy's nor a family's."""
+    if name in RETIRED:
+        return STRATEGIES.unknown(name)
     families = {family: f"the family {family}" for family in FAMILIES}
     prefixed = {f"{_FAMILY_PREFIX}{family}": told for family, told in families.items()}
     return unknown("strategy", name, STRATEGIES, prefixed | families)
@@ -143,6 +134,8 @@ def unknown_strategy(name: str) -> str:
 
 def label_of(name: str) -> str:
     """Return the label of a strategy; a variant of a suite is shown by its own name."""
+    if name in RETIRED and name not in STRATEGIES:
+        return f"{name.replace('flamma', 'FLamma')} (retired)"
     try:
         return STRATEGIES[name].label or name
     except ConfigError:
