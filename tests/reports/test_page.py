@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import shlex
 import time
 from itertools import product
@@ -12,12 +13,29 @@ from itertools import product
 import pytest
 from PIL import Image
 
+import vector_strategies
 from browsing import until
+from colours import contrast
 from flamma.cli import main
+from flamma.cli.console import round_line
+from flamma.experiments.comparison import as_markdown, compared, parse_table, write_tables
+from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, run
+from flamma.experiments.suite import SUITE, Cell, Suite
 from flamma.game import Game, best_misreport, best_response, certify, client_utility, solve
-from flamma.reports.document import as_json, read_document, write_report
-from flamma.reports.reading import read_comparison
+from flamma.metrics import METRICS
+from flamma.reports.comparison import comparison_document
+from flamma.reports.document import (
+    Document,
+    Facts,
+    PageProgress,
+    as_json,
+    fact,
+    read_document,
+    write_report,
+)
+from flamma.reports.reading import Pace, read_comparison
+from flamma.reports.run import run_document
 from made_runs import made_comparison, made_config, made_run, rewrite_rounds
 
 STRATEGIES = ("fedavg", "fedprox", "qffl", "incentive", "flamma")
@@ -532,3 +550,225 @@ def test_it_prints(comparison_page):
     fits = "[...document.querySelectorAll('.plot')].every("
     fits += "p => Math.abs(p._fullLayout.width - p.clientWidth) < 2)"
     until(comparison_page, fits)  # back to what the screen has
+
+
+# What makes pages readable: tables and sliders on a phone, contrast, and what numbers mean.
+
+PHONE = {"viewport": {"width": 390, "height": 844}}
+
+
+@pytest.fixture(scope="module")
+def phone(tmp_path_factory, opened):
+    path = tmp_path_factory.mktemp("reports") / "made"
+    with opened(
+        write_report(made_comparison(path, ["fedavg", "flamma"], seeds=2)), **PHONE
+    ) as page:
+        yield page
+
+
+def test_a_wide_table_scrolls_inside_with_a_cue_and_keeps_its_first_column(phone):
+    table = phone.locator("[data-table=table-mnist]")
+    scroll, cue = table.locator(".scroll"), table.locator(".cue")
+    assert scroll.evaluate("node => node.scrollWidth > node.clientWidth")
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+    assert cue.is_visible()
+    where = [
+        table.locator(cell).first.bounding_box()["x"]
+        for cell in ("thead th", "tbody th[scope=row]")
+    ]
+    scroll.evaluate("node => { node.scrollLeft = node.scrollWidth; }")
+    until(phone, "!document.querySelector('[data-table=table-mnist] .sideways.after')")
+    assert where == [
+        table.locator(cell).first.bounding_box()["x"]
+        for cell in ("thead th", "tbody th[scope=row]")
+    ]
+    assert not cue.is_visible()
+    assert phone.locator("[data-table=table-mnist] .sideways.before").count() == 1
+
+
+def test_sliders_stand_under_their_chart_on_a_phone_and_beside_it_elsewhere(phone):
+    where = "name => document.querySelector(`input[name=${name}]`).closest('.card').dataset.chart"
+    names = ("price", "gamma", "cost")
+    assert [phone.evaluate(where, n) for n in names] == ["leader-curve", "leader-curve", "reports"]
+    before = phone.input_value("input[name=price]")
+    phone.locator("input[name=price]").fill("900")
+    phone.set_viewport_size({"width": 1280, "height": 900})
+    until(phone, "!document.querySelector('.explorer .controls').hidden")
+    assert [phone.evaluate(where, n) for n in names] == [None, None, None]
+    assert before != phone.input_value("input[name=price]") == "900"
+    phone.set_viewport_size(PHONE["viewport"])
+
+
+def test_cells_stand_out_from_empty_ones_in_both_themes(phone):
+    themes = phone.evaluate("THEMES")
+    for name, theme in themes.items():
+        for _, colour in theme["scales"]["signed"]:
+            assert contrast(colour, theme["empty"]) >= 3, (name, colour)
+        for _, colour in theme["scales"]["sequential"]:
+            assert contrast(colour, theme["empty"]) >= 1.85, (name, colour)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_both_themes(phone, scheme):
+    phone.emulate_media(color_scheme=scheme)
+    phone.wait_for_selector(f"html[data-theme={scheme}][data-ready=yes]")
+    colour = "name => getComputedStyle(document.documentElement).getPropertyValue(name).trim()"
+    pairs = [("--ink", "--paper"), ("--soft", "--paper"), ("--soft", "--ground")]
+    pairs += [("--accent", "--ground"), ("--warn-ink", "--warn"), ("--ink", "--mark")]
+    for text, ground in pairs:
+        found = [phone.evaluate(colour, name) for name in (text, ground)]
+        assert contrast(*found) >= 4.5, (scheme, text, ground)
+    assert contrast(*(phone.evaluate(colour, n) for n in ("--accent", "--rule"))) >= 3
+
+
+@pytest.mark.parametrize(
+    ("rounds", "note"),
+    [
+        ([10.0] * 20 + [80.7], "mean of the last 10 rounds; the last has 80.7\N{NO-BREAK SPACE}%"),
+        ([40.0, 60.0], "mean of the 2 rounds; the last has 60.0\N{NO-BREAK SPACE}%"),
+        (
+            [None, 1.0] * 10,
+            "mean of the 5 evaluated ones of the last 10 rounds; "
+            "the last has 1.0\N{NO-BREAK SPACE}%",
+        ),
+        ([None, 7.0, None], "of the last evaluated round"),
+    ],
+)
+def test_a_tile_says_over_which_rounds_it_averages(rounds, note):
+    assert fact(METRICS["accuracy"], 58.2, rounds) == ("accuracy", "58.2 %", note)
+
+
+def test_contributions_are_drawn_on_their_own_range(tmp_path):
+    sections = run_document(made_run(tmp_path / "run")).sections
+    charts = [
+        chart
+        for section in sections
+        for item in section.items
+        for chart in getattr(item, "charts", ())
+        if chart.name == "contributions"
+    ]
+    traces = [trace for view in charts[0].views for trace in view.traces]
+    assert len(traces) == 2
+    assert not any({"zmin", "zmax"} & {*trace} for trace in traces)
+
+
+def test_a_comparison_under_way_tells_how_far_it_is_and_misses_nothing(tmp_path):
+    suite = Suite("made", 2, ("mnist",), ("iid",), (), ("fedavg", "flamma"), {"rounds": 12})
+    for strategy, done in (("fedavg", 12), ("flamma", 3)):
+        config = made_config(strategy, data={"split": "iid"})
+        made_run(tmp_path / f"runs/mnist/iid/{strategy}/seed-0", config, done=done, trouble=False)
+    RunFolder(tmp_path).write(SUITE, suite.as_toml())
+    document = comparison_document(tmp_path)
+    assert document.progress == PageProgress(15, 48, "15 of 48 rounds of all runs are finished")
+    assert list(document.notices) == []
+    (tmp_path / SUITE).write_text("seeds = nonsense")
+    assert comparison_document(tmp_path).progress == PageProgress(
+        15, 24, "15 of 24 rounds of the runs that began are finished"
+    )
+
+
+def test_a_comparison_writes_down_what_it_is_to_run(tmp_path):
+    out = tmp_path / "out"
+    small = ["--set", "rounds=1", "--set", "data.train_samples=60", "--set", "model.name=logistic"]
+    chosen = ["--strategies", "fedavg", "--splits", "iid", "--seeds", "1"]
+    assert main(["compare", "--out", str(out), *chosen, *small]) == 0
+    assert 'strategies = ["fedavg"]' in (out / SUITE).read_text()
+    assert comparison_document(out).progress is None
+
+
+def test_the_pace_is_that_since_one_began_to_look(monkeypatch):
+    clock = iter([100.0, 110.0, 120.0])
+    monkeypatch.setattr("flamma.reports.reading.time.monotonic", lambda: next(clock))
+    pace = Pace()
+
+    def left(done):
+        progress = PageProgress(done, 50, "")
+        found = pace.timed(Document("run", "", "", [], Facts([]), [], "", progress=progress))
+        return found.progress.seconds_left
+
+    assert left(20) is None
+    assert math.isclose(left(25), 50.0)  # 25 more at 2 s
+    assert left(10) is None  # begun anew
+
+
+# Wherever accuracies of clients' own models are shown, that is said; and what surveys took.
+
+NAMES = ("own-downloads", "surveying")
+
+
+@pytest.fixture(scope="module")
+def registered():
+    with vector_strategies.registered():
+        yield
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, registered):
+    place = tmp_path_factory.mktemp("own")
+    tables = {
+        "rounds": 2,
+        "per_round": 2,
+        "data": {"clients": 5, "train_samples": 100, "validation_samples": 0},
+        "model": {"name": "logistic"},
+    }
+    done = {}
+    for name in NAMES:
+        config = {**tables, "strategy": {"name": name}}
+        folder = Cell("digits", "shards", name, 0, {}).folder
+        done[name] = run(config, out=place / folder)
+    return place, done
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_show_says_it(runs, capsys, name):
+    done = runs[1][name]
+    main(["show", str(done.path)])
+    shown = capsys.readouterr().out
+    own = name == "own-downloads"
+    assert ("of the clients' own models, not of the global one" in shown) == own
+    sent = 2 * 4 * 7850 * 4  # in two rounds, to four clients
+    assert ("before selections: 8, for which 251 kB of weights were sent" in shown) != own
+    main(["show", str(done.path), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    found = [told[key] for key in ("personal", "surveyed", "bytes_surveys")]
+    assert found == ([True, 0, 0] if own else [False, 8, sent])
+    line = round_line(done.history[-1], 2)
+    assert line.endswith("own models" if own else "4 surveyed")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_of_a_run_says_it(runs, name):
+    page = read_document(runs[1][name].path)
+    own = name == "own-downloads"
+    parts = {section.name: section for section in page.sections}
+    lead = parts["quality"].lead
+    assert lead.startswith("Each client's own model" if own else "The global model")
+    notes = {label: note for label, _, note in page.facts.facts}
+    assert ("of clients' own models" in notes["accuracy"]) == own
+    assert "own" not in notes["local epochs"]
+    facts = {label: (value, note) for label, value, note in parts["participation"].items[0].facts}
+    assert ("losses asked for" in facts) != own
+    if not own:
+        value, note = facts["losses asked for"]
+        assert value == "8"
+        assert note.startswith("before selections; 251 kB")
+
+
+def test_a_comparison_says_it(runs):
+    place, done = runs
+    cells = [Cell("digits", "shards", name, 0, done[name].config) for name in NAMES]
+    comparison = compared("own", [(cell, Run.load(done[cell.strategy].path)) for cell in cells])
+    write_tables(comparison, place)
+    said = "Accuracies of OwnDownloads are of the clients' own models."
+    assert said in as_markdown(comparison)
+    assert "Accuracies of Surveying" not in as_markdown(comparison)
+    page = comparison_document(place)
+    assert "some of clients' own models" in page.subtitle
+    tables = {
+        item.name: item for part in page.sections for item in part.items if "table" in item.kind
+    }
+    assert said in tables["table-digits"].notes
+    rows = csv.DictReader((place / "table.csv").read_text().splitlines())
+    assert [row["own_models"] for row in rows] == ["yes", ""]
+    again = parse_table((place / "table.json").read_text())
+    assert [row.personal for row in again.rows] == [True, False]

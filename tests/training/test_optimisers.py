@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -15,17 +15,27 @@ from torch.nn.utils import clip_grad_norm_
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.models import FlatModel, build_model
+from flamma.numerics import cosine_of_half_turns
 from flamma.training import TrainingJob, batches_of
 from flamma.training.config import TrainerSettings, pick_trainer, why_not_lanes
 from flamma.training.lanes import LanesTrainer, available, instruction_sets, why_not
-from flamma.training.optimisers import Adam, AdamW, Sgd, UpdateRule
+from flamma.training.optimisers import (
+    SCHEDULES,
+    Adam,
+    AdamW,
+    ConstantSchedule,
+    CosineSchedule,
+    Sgd,
+    StepSchedule,
+    UpdateRule,
+    WarmUpSchedule,
+)
 from flamma.training.stacked import StackedTrainer
 from flamma.training.torch_trainer import TorchTrainer, clip_rows
-from flamma.types import LocalTask, TaskVectors
+from flamma.types import SMALLEST_FACTOR, LocalTask, Plan, TaskVectors
 
 SHAPE, CLASSES, BATCH = (1, 6, 7), 3, 8
 SETS = instruction_sets() if available() else ()
-
 RULES = {
     "decay": (UpdateRule(weight_decay=0.05), 0.0),
     "decay and momentum": (UpdateRule(weight_decay=0.05), 0.9),
@@ -40,7 +50,7 @@ RULES = {
 OF_SGD = {name: rule for name, rule in RULES.items() if "adam" not in name}
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(scope="module")
 def one_thread():
     """Keep torch's threads from waiting for each other where other tests run beside."""
     threads = torch.get_num_threads()
@@ -101,6 +111,7 @@ def by_torch_optim(job, rule, momentum):
         yield FlatModel(module).read()
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", RULES)
 def test_every_step_is_that_of_torch_optim(name):
     rule, momentum = RULES[name]
@@ -117,6 +128,7 @@ def test_every_step_is_that_of_torch_optim(name):
     assert moved > 1e-3
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", RULES)
 def test_stacked_clients_train_as_one_after_the_other(name):
     rule, momentum = RULES[name]
@@ -128,6 +140,7 @@ def test_stacked_clients_train_as_one_after_the_other(name):
         np.testing.assert_allclose(own, other, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.skipif(not available(), reason=why_not())
 @pytest.mark.parametrize("model", ["mlp", "conv"])
 @pytest.mark.parametrize("name", OF_SGD)
@@ -160,6 +173,7 @@ def vector_jobs(received):
     return [jobs[0], pulled[1], jobs[2]._replace(vectors=own), pulled[3], jobs[4]]
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.skipif(not available(), reason=why_not())
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_clip_that_is_never_reached_changes_no_bit_in_lanes(momentum):
@@ -172,6 +186,7 @@ def test_a_clip_that_is_never_reached_changes_no_bit_in_lanes(momentum):
     assert [w.tobytes() for w in same] == [w.tobytes() for w in plain]
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.skipif(not available(), reason=why_not())
 def test_a_clipped_step_of_lanes_has_the_length_that_it_may_have():
     module = make_model()
@@ -184,6 +199,7 @@ def test_a_clipped_step_of_lanes_has_the_length_that_it_may_have():
         assert length == pytest.approx(1e-3, rel=1e-3)
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.skipif(not available(), reason=why_not())
 def test_clipping_takes_no_more_memory_than_there_is(monkeypatch):
     """The gradient of the whole net is one more vector, which may be the one too many."""
@@ -206,6 +222,7 @@ def test_clipping_takes_no_more_memory_than_there_is(monkeypatch):
     assert not refused[-1]
 
 
+@pytest.mark.usefixtures("one_thread")
 @given(
     st.lists(st.tuples(*[st.floats(-(2.0**60), 2.0**60, width=32)] * 4), min_size=1, max_size=4),
     st.floats(1e-3, 1e3),
@@ -222,6 +239,7 @@ def test_clipping_keeps_directions_and_never_lengthens(rows, longest):
         np.testing.assert_allclose(own, was * factor, rtol=1e-6, atol=1e-37)
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_state_starts_from_zero_for_every_client():
     """Training twice in a row with one trainer gives the same weights as two trainers."""
     for rule in (UpdateRule(optimiser=Adam()), UpdateRule(clip=0.1)):
@@ -232,6 +250,7 @@ def test_state_starts_from_zero_for_every_client():
         assert [w.tobytes() for w in first] == [w.tobytes() for w in second]
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -251,6 +270,7 @@ def test_what_cannot_be_is_refused(make, words):
         make()
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_lanes_say_why_they_do_not_train_with_adam():
     model = FlatModel(make_model())
     wanted = TrainerSettings(SHAPE, BATCH, rule=UpdateRule(optimiser=Adam()))
@@ -262,9 +282,102 @@ def test_lanes_say_why_they_do_not_train_with_adam():
         LanesTrainer(make_model(), SHAPE, BATCH, rule=wanted.rule)
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.skipif(not available(), reason=why_not())
 def test_lanes_take_weight_decay_and_clipping():
     wanted = TrainerSettings(SHAPE, BATCH, rule=UpdateRule(0.1, 1.0, Sgd()))
     chosen = pick_trainer("auto", FlatModel(make_model()), wanted)
     assert chosen.name == "lanes"
     assert chosen.rule is wanted.rule
+
+
+# Schedules of the step size, by hand and by their properties.
+
+
+def factors(schedule, rounds):
+    return [schedule.factor(number, rounds) for number in range(1, rounds + 1)]
+
+
+def test_factors_by_hand():
+    half = math.sqrt(0.5)
+    assert factors(ConstantSchedule(), 3) == [1, 1, 1]
+    assert factors(WarmUpSchedule(3), 5) == [0.25, 0.5, 0.75, 1, 1]
+    assert factors(StepSchedule(every=2, ratio=0.1), 6) == pytest.approx(
+        [1, 1, 0.1, 0.1, 0.01, 0.01]
+    )
+    assert factors(CosineSchedule(), 4) == pytest.approx([1, (1 + half) / 2, 0.5, (1 - half) / 2])
+    assert factors(CosineSchedule(floor=0.5), 2) == pytest.approx([1, 0.75])
+    assert factors(CosineSchedule(warm_up=1), 3) == pytest.approx([0.5, 1, 0.5])
+    assert factors(StepSchedule(warm_up=1, every=1), 4) == pytest.approx([0.5, 1, 0.5, 0.25])
+
+
+def test_round_0_is_that_of_round_1():
+    """Contributions may be measured before the first round."""
+    for name in SCHEDULES:
+        schedule = SCHEDULES[name]()
+        assert schedule.factor(0, 9) == schedule.factor(1, 9)
+
+
+@given(st.integers(1, 400), st.integers(0, 450), st.integers(0, 30))
+def test_factors_are_above_0_and_at_most_1(rounds, number, warm_up):
+    for schedule in (
+        WarmUpSchedule(warm_up),
+        CosineSchedule(warm_up=warm_up),
+        StepSchedule(warm_up=warm_up, every=7),
+    ):
+        assert 0 <= schedule.factor(number, rounds) <= 1
+        if number <= rounds:
+            assert schedule.factor(number, rounds) > 0
+
+
+@given(st.integers(2, 300), st.floats(0, 1))
+def test_cosines_fall(rounds, floor):
+    found = factors(CosineSchedule(floor=floor), rounds)
+    assert found[0] == 1
+    assert found == sorted(found, reverse=True)
+    assert found[-1] >= floor - 1e-12
+
+
+@given(st.floats(0, 1))
+@example(0.7187149992724479)
+def test_the_cosine_is_that_of_the_library_to_a_few_units(turns):
+    # Of an angle within an eighth of a turn, so that the library's own error is small.
+    if 0.25 < turns < 0.75:
+        exact = math.sin(math.pi * (0.5 - turns))
+    else:
+        exact = math.cos(math.pi * turns) if turns < 0.5 else -math.cos(math.pi * (1 - turns))
+    assert cosine_of_half_turns(turns) == pytest.approx(exact, abs=3e-16)
+
+
+def test_cosines_that_have_a_closed_form():
+    """These are √(2 + √2) / 2, (1 + √5) / 4, √(2 - √2) / 2 and the first again."""
+    found = [cosine_of_half_turns(turns) for turns in (1 / 8, 1 / 5, 3 / 8, 7 / 8)]
+    exact = [0.9238795325112867, 0.8090169943749475, 0.3826834323650898, -0.9238795325112867]
+    assert found == pytest.approx(exact, abs=2.3e-16)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: WarmUpSchedule(-1), "warm_up"),
+        (lambda: CosineSchedule(floor=1.1), "floor"),
+        (lambda: CosineSchedule(floor=math.nan), "floor"),
+        (lambda: StepSchedule(every=0), "every"),
+        (lambda: StepSchedule(ratio=0.0), "ratio"),
+    ],
+)
+def test_what_cannot_be_is_refused_schedules(make, words):
+    with pytest.raises(ConfigError, match=words):
+        make()
+
+
+def test_a_plan_multiplies_its_learning_rate():
+    plan = Plan(4, 1, learning_rate=0.3)
+    assert [plan.step_size(number) for number in range(5)] == [0.3] * 5
+    falling = Plan(4, 1, learning_rate=0.3, schedule=StepSchedule(every=2))
+    assert [falling.step_size(number) for number in (1, 2, 3, 4)] == [0.3, 0.3, 0.15, 0.15]
+
+
+def test_a_step_size_is_never_0_since_strategies_divide_by_it():
+    plan = Plan(10_000, 1, learning_rate=1.0, schedule=StepSchedule(every=1, ratio=0.1))
+    assert plan.step_size(10_000) == SMALLEST_FACTOR
