@@ -25,7 +25,7 @@ from flamma.game import (
     server_utility_is_concave,
     solve,
 )
-from flamma.game.equilibrium import _order
+from flamma.game.equilibrium import _stable_order
 
 
 @settings(max_examples=1500)
@@ -144,9 +144,9 @@ def test_tied_clients_are_summed_in_the_order_given():
     ratio = game.costs / game.contributions
     ties = np.flatnonzero(np.bincount(np.unique(ratio, return_inverse=True)[1]) > 1)
     assert ties.size
-    assert np.array_equal(_order(ratio), np.argsort(ratio, kind="stable"))
+    assert np.array_equal(_stable_order(ratio), np.argsort(ratio, kind="stable"))
     distinct = np.linspace(1, 0, 50)
-    assert np.array_equal(_order(distinct), np.argsort(distinct, kind="stable"))
+    assert np.array_equal(_stable_order(distinct), np.argsort(distinct, kind="stable"))
 
 
 # The five lemmas of section IV, and counter-examples where they are stated too generally.

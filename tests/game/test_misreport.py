@@ -24,7 +24,7 @@ from flamma.game import (
     solve,
 )
 from flamma.game.costs import smallest_inspection_rate
-from flamma.game.misreport import ReportSearch, _Audit
+from flamma.game.misreport import _Audit
 from flamma.game.pricing import affordable
 
 README = Game([0.9, 0.8, 0.7], [0.05, 0.1, 0.2], round=20)
@@ -113,7 +113,7 @@ def test_no_report_of_many_brings_more(seeds):
 @pytest.mark.parametrize("seed", range(40))
 def test_the_bound_of_an_interval_holds_for_every_report_in_it(seed):
     game, client, rule = random_case(seed)
-    search = ReportSearch(_Audit(game, client, rule).situation())
+    search = _Audit(game, client, rule).search()
     cells = search._cells()
     rng = np.random.default_rng(seed)
     for low, high in zip(cells[:-1], cells[1:] * (1 - 2e-12), strict=True):

@@ -32,7 +32,7 @@ GOOD = {"contributions": [0.9, 0.5, 0.2], "costs": [0.1, 0.2, 0.3]}
         ({"contributions": [[0.9], [0.5, 0.2]]}, "contributions must be a list of numbers"),
         ({"contributions": [GOOD["contributions"]]}, "contributions .* not 2-dimensional"),
         ({"contributions": 0.9}, "contributions .* not 0-dimensional"),
-        ({"contributions": [0.9, 0.5]}, "equally many, but there are 2 and 3"),
+        ({"contributions": [0.9, 0.5]}, r"the same length \(got 2 and 3\)"),
         ({"contributions": [], "costs": []}, "at least one client"),
         ({"costs": [0.1, 0.2, NAN]}, "costs must be finite numbers, but client 2 has nan"),
         ({"costs": [INF, 0.2, 0.3]}, "costs must be finite numbers, but client 0 has inf"),

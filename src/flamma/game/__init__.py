@@ -1,6 +1,6 @@
 """The Stackelberg game between a server and its clients: exact equilibria and certificates.
 
-The server announces a decay factor γ, and every client answers with the local epochs τ that are
+The server announces a decay factor γ, and every client responds with the local epochs τ that are
 best for itself. Everything here is a pure function of a :class:`Game` and needs numpy only.
 
 Examples
@@ -15,28 +15,48 @@ Examples
 True
 """
 
-from flamma.errors import GameError as GameError
-from flamma.game.certificate import Certificate as Certificate
-from flamma.game.certificate import certify as certify
-from flamma.game.costs import Contradiction as Contradiction
-from flamma.game.costs import RevealedCosts as RevealedCosts
-from flamma.game.costs import reveal_costs as reveal_costs
-from flamma.game.equilibrium import Equilibrium as Equilibrium
-from flamma.game.equilibrium import Statics as Statics
-from flamma.game.equilibrium import comparative_statics as comparative_statics
-from flamma.game.equilibrium import solve as solve
-from flamma.game.misreport import Misreport as Misreport
-from flamma.game.misreport import best_misreport as best_misreport
-from flamma.game.model import Game as Game
-from flamma.game.model import best_response as best_response
-from flamma.game.model import client_utility as client_utility
-from flamma.game.model import server_utility as server_utility
-from flamma.game.pricing import PricingRule as PricingRule
-from flamma.game.pricing import closed_form_decay_factor as closed_form_decay_factor
-from flamma.game.pricing import constant_decay as constant_decay
-from flamma.game.pricing import decay_start_round as decay_start_round
-from flamma.game.pricing import harmonic_decay as harmonic_decay
-from flamma.game.pricing import price_for as price_for
-from flamma.game.pricing import printed_decay_factor as printed_decay_factor
-from flamma.game.pricing import server_utility_is_concave as server_utility_is_concave
-from flamma.game.pricing import unbounded_best_response as unbounded_best_response
+from flamma.errors import GameError
+from flamma.game.certificate import Certificate, certify
+from flamma.game.costs import Contradiction, RevealedCosts, reveal_costs
+from flamma.game.equilibrium import Equilibrium, Statics, comparative_statics, solve
+from flamma.game.misreport import Misreport, best_misreport
+from flamma.game.model import Game, best_response, client_utility, server_utility
+from flamma.game.pricing import (
+    PricingRule,
+    closed_form_decay_factor,
+    constant_decay,
+    decay_start_round,
+    harmonic_decay,
+    price_for,
+    printed_decay_factor,
+    server_utility_is_concave,
+    unbounded_best_response,
+)
+
+__all__ = [
+    "Certificate",
+    "Contradiction",
+    "Equilibrium",
+    "Game",
+    "GameError",
+    "Misreport",
+    "PricingRule",
+    "RevealedCosts",
+    "Statics",
+    "best_misreport",
+    "best_response",
+    "certify",
+    "client_utility",
+    "closed_form_decay_factor",
+    "comparative_statics",
+    "constant_decay",
+    "decay_start_round",
+    "harmonic_decay",
+    "price_for",
+    "printed_decay_factor",
+    "reveal_costs",
+    "server_utility",
+    "server_utility_is_concave",
+    "solve",
+    "unbounded_best_response",
+]

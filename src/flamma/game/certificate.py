@@ -7,8 +7,8 @@ leader's best utility by evaluating it on a grid and refining where it could sti
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from flamma.errors import GameError
 from flamma.game.model import (
     Game,
-    Vector,
     check_decay_factor,
     check_epochs,
     client_utility,
@@ -24,6 +23,7 @@ from flamma.game.model import (
     takes_part,
 )
 from flamma.numerics import totals
+from flamma.types import Floats
 
 _UTILITY_ERROR = 4e-15
 """Relative rounding error of an evaluated utility, in double precision."""
@@ -31,7 +31,7 @@ _UTILITY_ERROR = 4e-15
 _BISECTION_CLIENTS = 10_000
 """With more clients than this, evaluations are expensive, so intervals are only cut in half."""
 
-_MOST_RESPONSES = 50_000_000
+_MAX_RESPONSES = 50_000_000
 """The most responses that are evaluated; with very many clients the uncertainty grows instead."""
 
 
@@ -100,7 +100,13 @@ def certify(game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike) -> Cer
     (0.15, 5.35)
     """
     if np.ndim(decay_factor) == 0:
-        gamma, tau = _check_play(game, decay_factor, local_epochs)
+        gamma = float(check_decay_factor(decay_factor))
+        low, high = game.decay_bounds
+        if not low <= gamma <= high:
+            raise GameError(
+                f"the decay factor {gamma:g} lies outside its bounds {low:g}..{high:g}."
+            )
+        tau = _check_epochs_played(game, local_epochs)
         _, best_utility = _respond(game, np.array([gamma]))
         best_utility = best_utility[0]
         utility = client_utility(game, gamma, tau)
@@ -123,17 +129,7 @@ def certify(game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike) -> Cer
     )
 
 
-def _check_play(
-    game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike
-) -> tuple[float, Vector]:
-    gamma = float(check_decay_factor(decay_factor))
-    low, high = game.decay_bounds
-    if not low <= gamma <= high:
-        raise GameError(f"the decay factor {gamma:g} lies outside its bounds {low:g}..{high:g}.")
-    return gamma, _check_epochs_played(game, local_epochs)
-
-
-def _check_epochs_played(game: Game, local_epochs: ArrayLike) -> Vector:
+def _check_epochs_played(game: Game, local_epochs: ArrayLike) -> Floats:
     tau = check_epochs(game, local_epochs).reshape(game.clients)
     low, high = game.epoch_bounds
     allowed = (tau == 0) | ((tau >= low) & (tau <= high) & np.isfinite(tau))
@@ -145,14 +141,14 @@ def _check_epochs_played(game: Game, local_epochs: ArrayLike) -> Vector:
     return tau
 
 
-def _respond(game: Game, gammas: Vector, one_each: bool = False) -> tuple[Vector, Vector]:
+def _respond(game: Game, gammas: Floats, one_each: bool = False) -> tuple[Floats, Floats]:
     """Return best epochs and utilities from evaluated utilities only.
 
     Their shape is (gammas, clients), or (clients,) for one decay factor each.
     """
     low, high = game.epoch_bounds
 
-    def worth(epochs: Vector) -> Vector:
+    def worth(epochs: Floats) -> Floats:
         return client_utility(game, gammas, epochs, one_each=one_each)
 
     shape = gammas.shape if one_each else (gammas.size, game.clients)
@@ -171,12 +167,12 @@ def _respond(game: Game, gammas: Vector, one_each: bool = False) -> tuple[Vector
     return tau, value
 
 
-def _peak(game: Game, worth: Callable[[Vector], Vector], shape: tuple[int, ...]) -> Vector:
+def _peak(game: Game, worth: Callable[[Floats], Floats], shape: tuple[int, ...]) -> Floats:
     """Return where each client's utility peaks: the vertex through three evaluated points."""
     low, high = game.epoch_bounds
     step = np.full(shape, (high - low) / 2 if low < high < np.inf else 1.0)
 
-    def at(steps: int) -> Vector:
+    def at(steps: int) -> Floats:
         return worth(low + steps * step)
 
     if high == np.inf:
@@ -191,8 +187,7 @@ def _peak(game: Game, worth: Callable[[Vector], Vector], shape: tuple[int, ...])
     return np.where(bend < 0, peak, np.where(right > left, np.inf, -np.inf))
 
 
-@dataclass(frozen=True)
-class _Points:
+class _Points(NamedTuple):
     """The leader's utility at some decay factors, in order.
 
     ``offer`` is Σ (ω_i + τ_i) and ``phases`` a count that no client lowers as γ rises: it is
@@ -200,16 +195,16 @@ class _Points:
     bound, between, at its upper bound; or at one whole number of epochs) all the way between.
     """
 
-    gamma: Vector
-    utility: Vector
-    offer: Vector
-    phases: NDArray[np.int64]
+    gamma: Floats
+    utility: Floats
+    offer: Floats
+    phases: Floats
 
 
-def _evaluate(game: Game, gammas: Vector) -> _Points:
+def _evaluate(game: Game, gammas: Floats) -> _Points:
     rows = max(1, 1_000_000 // game.clients)
     utility, offer = np.empty(gammas.size), np.empty(gammas.size)
-    phases = np.empty(gammas.size, dtype=np.int64)
+    phases = np.empty(gammas.size)
     low, high = game.epoch_bounds
     for first in range(0, gammas.size, rows):
         part = slice(first, first + rows)
@@ -230,7 +225,7 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
     best value found are discarded. Where every client keeps its phase, U_s is one parabola, whose
     peak follows from three evaluations. The other intervals are cut into parts.
     """
-    budget = max(64, _MOST_RESPONSES // game.clients)
+    budget = max(64, _MAX_RESPONSES // game.clients)
     parts = 2 if game.clients > _BISECTION_CLIENTS else 8
     grid = np.union1d(np.linspace(*game.decay_bounds, num=min(129, budget // 4)), [gamma])
     points = _evaluate(game, grid)
@@ -270,16 +265,16 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
     return best, max(upper, best), where
 
 
-def _upper_bound(game: Game, left: _Points, right: _Points) -> Vector:
+def _upper_bound(game: Game, left: _Points, right: _Points) -> Floats:
     price = game.influence_price
     with np.errstate(divide="ignore", invalid="ignore"):
         peak = np.where(right.offer > 0, right.offer / (2 * price), 0.0)
     gamma = np.clip(peak, left.gamma, right.gamma)
-    bound: Vector = gamma * right.offer - price * np.square(gamma)
+    bound: Floats = gamma * right.offer - price * np.square(gamma)
     return bound
 
 
-def _vertex(game: Game, left: _Points, right: _Points) -> Vector:
+def _vertex(game: Game, left: _Points, right: _Points) -> Floats:
     """Return the peak of each interval on which the utility is one parabola."""
     middle = _evaluate(game, (left.gamma + right.gamma) / 2)
     bend = left.utility - 2 * middle.utility + right.utility
@@ -290,19 +285,14 @@ def _vertex(game: Game, left: _Points, right: _Points) -> Vector:
 
 
 def _take(points: _Points, which: slice | NDArray[np.bool_]) -> _Points:
-    return _Points(
-        points.gamma[which], points.utility[which], points.offer[which], points.phases[which]
-    )
+    return _Points(*(values[which] for values in points))
 
 
 def _cut(left: _Points, cuts: _Points, right: _Points, parts: int) -> tuple[_Points, _Points]:
     """Return the left and the right ends of all parts that the cuts make of the intervals."""
-
-    def ends(name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-        inner = getattr(cuts, name).reshape(left.gamma.size, parts - 1)
-        first, last = getattr(left, name)[:, None], getattr(right, name)[:, None]
-        line = np.concatenate((first, inner, last), axis=1)
-        return line[:, :-1].ravel(), line[:, 1:].ravel()
-
-    pairs = [ends(field.name) for field in fields(_Points)]
-    return _Points(*(pair[0] for pair in pairs)), _Points(*(pair[1] for pair in pairs))
+    lines = []
+    for first, inner, last in zip(left, cuts, right, strict=True):
+        middle = inner.reshape(first.size, parts - 1)
+        lines.append(np.concatenate((first[:, None], middle, last[:, None]), axis=1))
+    starts = _Points(*(line[:, :-1].ravel() for line in lines))
+    return starts, _Points(*(line[:, 1:].ravel() for line in lines))

@@ -19,12 +19,12 @@ from numpy.typing import ArrayLike, NDArray
 from flamma.errors import GameError
 from flamma.game.model import (
     Game,
-    Vector,
     best_response,
     check_decay_factor,
     check_epoch_bounds,
     client_utility,
 )
+from flamma.types import Floats
 
 _BOUNDS_TOLERANCE = 1e-9
 """Relative gap between two bounds on a cost that still counts as agreement, because of rounding."""
@@ -65,9 +65,9 @@ class RevealedCosts:
         The play that no cost explains.
     """
 
-    lower: Vector
-    upper: Vector
-    estimate: Vector
+    lower: Floats
+    upper: Floats
+    estimate: Floats
     consistent: NDArray[np.bool_]
     contradictions: tuple[Contradiction, ...]
 
@@ -132,7 +132,7 @@ def reveal_costs(
 
 def _observed(
     number: int, decay_factor: float, contributions: ArrayLike, local_epochs: ArrayLike
-) -> tuple[Vector, Vector]:
+) -> tuple[Floats, Floats]:
     gamma = check_decay_factor(decay_factor)
     omega = np.asarray(contributions, dtype=np.float64)
     tau = np.asarray(local_epochs, dtype=np.float64)
@@ -147,8 +147,8 @@ def _observed(
 
 
 def cost_interval(
-    pull: Vector, tau: Vector, epoch_bounds: tuple[float, float], whole: bool
-) -> tuple[Vector, Vector, NDArray[np.bool_]]:
+    pull: Floats, tau: Floats, epoch_bounds: tuple[float, float], whole: bool
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     """Return the smallest and the largest cost that explain a round's play, and whether one does.
 
     ``pull`` is γ ω, ``tau`` the epochs played (NaN if not in the game). A whole τ is the nearest
@@ -179,19 +179,19 @@ def cost_interval(
     return at_least, at_most, explained
 
 
-def middle_cost(lower: Vector, upper: Vector) -> Vector:
+def middle_cost(lower: Floats, upper: Floats) -> Floats:
     """Return the middle of intervals of costs in 1/c; see :class:`RevealedCosts`."""
     with np.errstate(divide="ignore"):
         middle = 2 / (1 / lower + 1 / upper)
     middle = np.where(lower > 0, middle, upper)
-    estimate: Vector = np.where(np.isfinite(middle), middle, math.nan)
+    estimate: Floats = np.where(np.isfinite(middle), middle, math.nan)
     return estimate
 
 
 # Inspections: how often, and with which fine, so that cheating does not pay.
 
 
-def smallest_inspection_rate(gain: ArrayLike, fine: ArrayLike) -> Vector:
+def smallest_inspection_rate(gain: ArrayLike, fine: ArrayLike) -> Floats:
     """Return the smallest probability of an inspection at which cheating does not pay.
 
     A client that cheats gains g if nobody looks, and loses f if somebody does. With inspections
@@ -223,11 +223,11 @@ def smallest_inspection_rate(gain: ArrayLike, fine: ArrayLike) -> Vector:
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         # Not g / (f + g), whose sum may leave the range of floats.
         rate = 1 / (1 + lost / gained)
-    found: Vector = np.where(gained > 0, rate, 0.0)
+    found: Floats = np.where(gained > 0, rate, 0.0)
     return found
 
 
-def deterring_fine(gain: ArrayLike, rate: ArrayLike) -> Vector:
+def deterring_fine(gain: ArrayLike, rate: ArrayLike) -> Floats:
     """Return the smallest loss on being caught at which cheating does not pay, g (1 - a) / a.
 
     Parameters
@@ -252,11 +252,11 @@ def deterring_fine(gain: ArrayLike, rate: ArrayLike) -> Vector:
         raise GameError("a rate of inspection must lie in [0, 1].")
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         fine = gained * ((1 - looked) / looked)
-    found: Vector = np.where((gained > 0) & (looked < 1), fine, 0.0)
+    found: Floats = np.where((gained > 0) & (looked < 1), fine, 0.0)
     return found
 
 
-def free_riding(game: Game, decay_factors: ArrayLike) -> tuple[Vector, Vector]:
+def free_riding(game: Game, decay_factors: ArrayLike) -> tuple[Floats, Floats]:
     """Return what each client gains by claiming the most epochs without any work, and its utility.
 
     Whoever is believed is paid γ ω τ for what it claims, so the best claim is the upper bound of
@@ -284,14 +284,14 @@ def free_riding(game: Game, decay_factors: ArrayLike) -> tuple[Vector, Vector]:
     """
     pull = np.asarray(decay_factors, dtype=np.float64) * game.contributions
     own = game.replace(contributions=pull)  # a rate of pay is all that a client sees
-    honest: Vector = client_utility(own, 1.0, best_response(own, 1.0))
+    honest: Floats = client_utility(own, 1.0, best_response(own, 1.0))
     with np.errstate(invalid="ignore"):
         most = np.where(pull > 0, pull * game.epoch_bounds[1], 0.0)
-    gain: Vector = most - honest
+    gain: Floats = most - honest
     return gain, honest
 
 
-def _numbers(values: ArrayLike, what: str) -> Vector:
+def _numbers(values: ArrayLike, what: str) -> Floats:
     try:
         found = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +11,15 @@ from numpy.typing import NDArray
 from flamma.errors import GameError
 from flamma.game.model import (
     FOLLOWER_TIE,
+    Epochs,
     Game,
-    Vector,
     best_response,
     client_utility,
     server_utility,
     takes_part,
 )
 from flamma.numerics import total
+from flamma.types import Floats
 
 # The leader's utility as a function of the decay factor: piecewise quadratic, with jumps.
 #
@@ -28,7 +28,7 @@ from flamma.numerics import total
 # reaches its upper one, or takes one whole epoch more. All of them are multiples of c_i / ω_i, so
 # the clients are sorted by that ratio once, and the rest is a merge of sorted runs.
 
-_MOST_STEPS = 100_000_000
+_MAX_STEPS = 100_000_000
 """The most steps of all clients together that are listed, which bounds the memory."""
 
 
@@ -40,21 +40,21 @@ class Pieces:
     starts there. Pieces are ordered; some may have no length.
     """
 
-    start: Vector
-    end: Vector
-    linear: Vector
-    quadratic: Vector
+    start: Floats
+    end: Floats
+    linear: Floats
+    quadratic: Floats
 
 
 @np.errstate(over="ignore")  # a ratio may be infinite; it is clipped to the bounds
-def pieces(game: Game) -> Pieces:
+def utility_pieces(game: Game) -> Pieces:
     """Return the pieces of the leader's utility over the game's range of decay factors."""
     gamma_min, gamma_max = game.decay_bounds
     # A client with contribution 0 never works and adds nothing to the server's sum.
     active = game.contributions > 0
     omega = game.contributions[active]
     ratio = game.costs[active] / omega
-    order = _order(ratio)
+    order = _stable_order(ratio)
     ratio, omega = ratio[order], omega[order]
 
     changes = _whole_changes if game.whole_epochs else _continuous_changes
@@ -75,11 +75,11 @@ def pieces(game: Game) -> Pieces:
     )
 
 
-Changes = tuple[Vector, Vector, Vector, float, float]
+_Changes = tuple[Floats, Floats, Floats, float, float]
 """Breakpoints, steps of both coefficients, the linear one at γ_min, the quadratic at γ_max."""
 
 
-def _continuous_changes(game: Game, ratio: Vector, omega: Vector) -> Changes:
+def _continuous_changes(game: Game, ratio: Floats, omega: Floats) -> _Changes:
     low, high = game.epoch_bounds
     enters = _reached(game, ratio, low)
     leaves_low = _reached(game, ratio, 2 * low)
@@ -104,7 +104,7 @@ def _continuous_changes(game: Game, ratio: Vector, omega: Vector) -> Changes:
     return position, linear_step, quadratic_step, linear, quadratic
 
 
-def _whole_changes(game: Game, ratio: Vector, omega: Vector) -> Changes:
+def _whole_changes(game: Game, ratio: Floats, omega: Floats) -> _Changes:
     low, high = game.epoch_bounds
     enters = _reached(game, ratio, low)
     players = ratio[: enters.stop]
@@ -114,7 +114,7 @@ def _whole_changes(game: Game, ratio: Vector, omega: Vector) -> Changes:
     )
     steps = (last - first).astype(np.int64)
     count = int(np.sum(steps))
-    if count > _MOST_STEPS:
+    if count > _MAX_STEPS:
         raise GameError(
             f"the clients' responses have {count} steps, too many to list: "
             f"lower the upper epoch bound or play with continuous epochs."
@@ -131,18 +131,15 @@ def _whole_changes(game: Game, ratio: Vector, omega: Vector) -> Changes:
     )
 
 
-def _order(values: Vector) -> NDArray[np.int64]:
-    """Return what sorts the values, with ties in the order they have.
-
-    Without ties there is one order only, and the sort that is not stable is several times faster.
-    """
+def _stable_order(values: Floats) -> NDArray[np.int64]:
+    """Return the stable sorting order; without ties by the unstable sort, which is much faster."""
     order = np.argsort(values)
     ordered = values[order]
     tied = bool((ordered[1:] == ordered[:-1]).any())
     return np.argsort(values, kind="stable") if tied else order
 
 
-def _reached(game: Game, ratio: Vector, multiple: float) -> slice:
+def _reached(game: Game, ratio: Floats, multiple: float) -> slice:
     """Return the clients that pass ``multiple · c/ω`` within the range of decay factors.
 
     Those before the slice have passed it at its lower end, those up to its stop at its upper end.
@@ -160,7 +157,7 @@ def _length(part: slice) -> int:
     return int(part.stop - part.start)
 
 
-LEADER_TIE = 1e-14
+_LEADER_TIE = 1e-14
 """Relative difference below which two decay factors count as equally good for the leader."""
 
 
@@ -183,9 +180,9 @@ class Equilibrium:
     """
 
     decay_factor: float
-    local_epochs: NDArray[Any]
+    local_epochs: Epochs
     abstains: NDArray[np.bool_]
-    client_utilities: Vector
+    client_utilities: Floats
     server_utility: float
 
 
@@ -211,24 +208,15 @@ def solve(game: Game) -> Equilibrium:
     >>> round(solve(game).decay_factor, 12)  # ω c / (2 t c - ω), the printed one-client formula
     0.066666666667
     """
-    gamma = _best_decay_factor(game)
-    return play(game, gamma)
-
-
-def play(game: Game, decay_factor: float) -> Equilibrium:
-    """Return the play in which the leader plays this decay factor and the clients respond."""
-    epochs = best_response(game, decay_factor)
+    gamma = best_of_pieces(utility_pieces(game), game.decay_bounds[1])
+    epochs = best_response(game, gamma)
     return Equilibrium(
-        decay_factor=decay_factor,
+        decay_factor=gamma,
         local_epochs=epochs,
         abstains=~takes_part(game, epochs),
-        client_utilities=client_utility(game, decay_factor, epochs),
-        server_utility=float(server_utility(game, decay_factor, epochs)),
+        client_utilities=client_utility(game, gamma, epochs),
+        server_utility=float(server_utility(game, gamma, epochs)),
     )
-
-
-def _best_decay_factor(game: Game) -> float:
-    return best_of_pieces(pieces(game), game.decay_bounds[1])
 
 
 def best_of_pieces(piece: Pieces, gamma_max: float) -> float:
@@ -240,7 +228,7 @@ def best_of_pieces(piece: Pieces, gamma_max: float) -> float:
     value = gamma * (piece.linear + piece.quadratic * gamma)
     best = int(np.argmax(value))
     scale = gamma[best] * (piece.linear[best] + abs(piece.quadratic[best]) * gamma[best])
-    enough = value[best] - LEADER_TIE * scale
+    enough = value[best] - _LEADER_TIE * scale
     if gamma_max * (piece.linear[-1] + piece.quadratic[-1] * gamma_max) >= enough:
         return gamma_max
     return float(np.max(gamma[value >= enough]))
@@ -268,12 +256,12 @@ class Statics:
     """
 
     parameter: str
-    values: Vector
-    decay_factors: Vector
-    server_utilities: Vector
-    local_epochs: NDArray[Any]
+    values: Floats
+    decay_factors: Floats
+    server_utilities: Floats
+    local_epochs: Epochs
     abstains: NDArray[np.bool_]
-    client_utilities: Vector
+    client_utilities: Floats
 
 
 def comparative_statics(
@@ -285,11 +273,11 @@ def comparative_statics(
     ----------
     game : Game
     parameter : {"round", "price", "cost_scale", "cost", "contribution"}
-        ``cost_scale`` is what the costs of all clients are multiplied by.
+        ``cost_scale`` multiplies the costs of all clients.
     values : iterable
         The values of the parameter.
     client : int, optional
-        Whose cost or contribution it is.
+        The client with that cost or contribution.
 
     Examples
     --------
@@ -308,7 +296,7 @@ def comparative_statics(
         values=np.array(chosen, dtype=np.float64),
         decay_factors=np.array([e.decay_factor for e in equilibria]),
         server_utilities=np.array([e.server_utility for e in equilibria]),
-        local_epochs=np.stack([e.local_epochs for e in equilibria]),
+        local_epochs=np.asarray([e.local_epochs for e in equilibria]),
         abstains=np.stack([e.abstains for e in equilibria]),
         client_utilities=np.stack([e.client_utilities for e in equilibria]),
     )
@@ -323,7 +311,9 @@ def _varied(game: Game, parameter: str, value: float, client: int | None) -> Gam
         known = ", ".join((*_GAME_PARAMETERS, _COST_SCALE, *_CLIENT_PARAMETERS))
         raise GameError(f"cannot vary {parameter!r}: choose one of {known}.")
     if client is None or not 0 <= client < game.clients:
-        raise GameError(f"say whose {parameter} varies: client=0..{game.clients - 1}.")
+        raise GameError(
+            f"varying a {parameter} needs the client: set client=0..{game.clients - 1}."
+        )
     field = _CLIENT_PARAMETERS[parameter]
     changed = getattr(game, field).copy()
     changed[client] = value

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flamma.errors import GameError
-from flamma.game.model import FOLLOWER_TIE, LARGEST_COST, SMALLEST_COST, Vector, check_epoch_bounds
+from flamma.game.model import FOLLOWER_TIE, LARGEST_COST, SMALLEST_COST, check_epoch_bounds
 from flamma.numerics import log, power, total
+from flamma.types import Floats
 
 _HALVINGS = 60
 """How often the range is halved in which a menu that can be paid for is looked for."""
@@ -44,7 +45,7 @@ class ContractMenu:
     payments: tuple[float, ...]
 
     def payment(self, epochs: int) -> float | None:
-        """Return what so many epochs are paid, None if no item has them."""
+        """Return the payment for this number of epochs, None if no item has it."""
         return dict(zip(self.epochs, self.payments, strict=True)).get(epochs)
 
     def choice(self, cost: float) -> int:
@@ -156,7 +157,7 @@ def certify_menu(menu: ContractMenu, costs: ArrayLike) -> _MenuCertificate:
     return _MenuCertificate(float(own.min()), float((utility - own[:, np.newaxis]).max()))
 
 
-def _types(costs: ArrayLike, shares: ArrayLike) -> tuple[Vector, Vector]:
+def _types(costs: ArrayLike, shares: ArrayLike) -> tuple[Floats, Floats]:
     try:
         cost = np.asarray(costs, dtype=np.float64)
         share = np.asarray(shares, dtype=np.float64)
@@ -172,17 +173,21 @@ def _types(costs: ArrayLike, shares: ArrayLike) -> tuple[Vector, Vector]:
     return cost, share / total(share)
 
 
-def _solved(cost: Vector, share: Vector, value: float, levels: Vector) -> ContractMenu:
+def _solved(cost: Floats, share: Floats, value: float, levels: Floats) -> ContractMenu:
     before = np.concatenate(([0.0], np.cumsum(share)[:-1]))
     virtual = cost + np.diff(cost, prepend=cost[0]) * before / share
     gain, work = value * log(1 + levels), np.square(levels)
     profits = share[:, np.newaxis] * (gain - virtual[:, np.newaxis] * work)
     chosen = _non_increasing(profits)
     epochs = tuple(int(levels[place]) for place in chosen)
-    return ContractMenu(epochs, _payments(cost, epochs))
+    # The smallest payments under which each type prefers its item, from the highest cost down.
+    payments: list[float] = []
+    for own, higher, c in zip(epochs[::-1], (0, *epochs[:0:-1]), cost[::-1].tolist(), strict=True):
+        payments.append((payments[-1] if payments else 0.0) + c * (own**2 - higher**2))
+    return ContractMenu(epochs, tuple(payments[::-1]))
 
 
-def _non_increasing(profits: Vector) -> list[int]:
+def _non_increasing(profits: Floats) -> list[int]:
     """Return the column of each row with the largest sum, none to the right of the row before.
 
     Of equally good ones it takes those further to the right.
@@ -198,14 +203,6 @@ def _non_increasing(profits: Vector) -> list[int]:
         last = int(places[last])
         chosen.append(last)
     return chosen
-
-
-def _payments(cost: Vector, epochs: tuple[int, ...]) -> tuple[float, ...]:
-    """Return the smallest payments under which each type prefers its own item, dearest last."""
-    payments: list[float] = []
-    for own, dearer, c in zip(epochs[::-1], (0, *epochs[:0:-1]), cost[::-1].tolist(), strict=True):
-        payments.append((payments[-1] if payments else 0.0) + c * (own**2 - dearer**2))
-    return tuple(payments[::-1])
 
 
 # Prices for which clients choose how likely they take part in a round.
@@ -250,8 +247,8 @@ class ParticipationGame:
         If the numbers do not describe a game.
     """
 
-    costs: Vector
-    noises: Vector
+    costs: Floats
+    noises: Floats
     value: NDArray[np.float64]
     least: float
 
@@ -271,18 +268,18 @@ class ParticipationGame:
         for field, own in (("costs", cost), ("noises", noise), ("value", kappa), ("least", least)):
             object.__setattr__(self, field, own)
 
-    def noise(self, probabilities: Vector) -> float:
+    def noise(self, probabilities: Floats) -> float:
         """Return Σ d (1 - q) / q, which the server wants to be small."""
         return total(self.noises * (1 - probabilities) / probabilities)
 
-    def prices(self, probabilities: Vector) -> Vector:
+    def prices(self, probabilities: Floats) -> Floats:
         """Return P = 2 c q - κ d / q², for which clients choose just these probabilities."""
-        taken: Vector = 2 * self.costs * probabilities - self.value * self.noises / np.square(
+        taken: Floats = 2 * self.costs * probabilities - self.value * self.noises / np.square(
             probabilities
         )
         return taken
 
-    def spending(self, probabilities: Vector) -> float:
+    def spending(self, probabilities: Floats) -> float:
         """Return Σ P q at the prices of these probabilities."""
         return total(self.prices(probabilities) * probabilities)
 
@@ -294,8 +291,8 @@ class Participation:
     ``exchange`` is what a unit of money would take off the noise, inverted: 1/λ of the budget.
     """
 
-    probabilities: Vector
-    prices: Vector
+    probabilities: Floats
+    prices: Floats
     exchange: float
 
 
@@ -381,7 +378,7 @@ class _Curve:
 
     game: ParticipationGame
     base: float
-    roots: Vector
+    roots: Floats
 
     @classmethod
     def of(cls, game: ParticipationGame) -> _Curve:
@@ -394,9 +391,9 @@ class _Curve:
         cube = float(np.max(4 * game.costs / game.noises + game.value)) - self.base
         return float(power(cube, 1 / 3)) * (1 + 1e-9)
 
-    def probabilities(self, root: float) -> Vector:
+    def probabilities(self, root: float) -> Floats:
         """Return q; where all have the same κ no further root need be taken."""
-        pull: float | Vector = root
+        pull: float | Floats = root
         if self.game.value.ndim:
             gap = root * root * root + self.base - self.game.value
             pull = power(np.maximum(gap, 0.0), 1 / 3)
@@ -408,7 +405,7 @@ class _Curve:
         return Participation(q, self.game.prices(q), self.base + root * root * root)
 
 
-def best_participation(game: ParticipationGame, prices: ArrayLike) -> Vector:
+def best_participation(game: ParticipationGame, prices: ArrayLike) -> Floats:
     """Return the probability that is best for each client at these prices.
 
     P - 2 c q + κ d / q² decreases in q, so the best is where it is 0, by bisection, or at a bound.
@@ -423,7 +420,7 @@ def best_participation(game: ParticipationGame, prices: ArrayLike) -> Vector:
     # Of the two ends, and of what the bisection found, the best: a bound is never just missed.
     candidates = np.stack([np.full(price.shape, game.least), np.ones(price.shape), high])
     utilities = _utility(game, price, candidates)
-    best: Vector = candidates[np.argmax(utilities, axis=0), np.arange(price.size)]
+    best: Floats = candidates[np.argmax(utilities, axis=0), np.arange(price.size)]
     return best
 
 
@@ -443,10 +440,10 @@ def certify_participation(
     )
 
 
-def _utility(game: ParticipationGame, prices: Vector, probabilities: Vector) -> Vector:
+def _utility(game: ParticipationGame, prices: Floats, probabilities: Floats) -> Floats:
     """Return P q - c q² - κ d (1 - q) / q, the part of the utility that is a client's own."""
     q = probabilities
-    own: Vector = prices * q - game.costs * np.square(q) - game.value * game.noises * (1 - q) / q
+    own: Floats = prices * q - game.costs * np.square(q) - game.value * game.noises * (1 - q) / q
     return own
 
 

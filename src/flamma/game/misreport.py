@@ -1,11 +1,11 @@
-"""The best lie about one's cost: which report brings a client most, and how much.
+"""The best misreport of a client's cost, and its gain.
 
 A client's utility at its best response never falls as γ rises, so the best report is the one that
 makes the announced γ largest. What a client reports enters the server's utility only through
 x = ω / c, the epochs (times two) it seems willing to do at γ = 1, and it does so monotonically:
 the work it seems to do at γ is a step or clip function of γ x. That makes an exact search
 possible. For all x of an interval the server's utility lies between two piecewise quadratics, so
-the γ of every report in it is bounded from above (``ReportSearch._bounds``). Intervals whose bound
+the γ of every report in it is bounded from above (``_ReportSearch._bounds``). Intervals whose bound
 is no better than what was found are dropped; the others are halved until none is left. The bound
 meets the value as an interval shrinks, so what is found is the maximum over all reports.
 """
@@ -20,18 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import GameError
-from flamma.game.equilibrium import pieces, solve
+from flamma.game.equilibrium import solve, utility_pieces
 from flamma.game.model import (
     FOLLOWER_TIE,
     LARGEST_COST,
-    MOST_EPOCHS,
+    MAX_EPOCHS,
     SMALLEST_COST,
     Game,
-    Vector,
     best_response,
     client_utility,
 )
 from flamma.game.pricing import PricingRule
+from flamma.types import Floats
 
 # The server's utility after many different reports of one client's cost.
 #
@@ -43,30 +43,8 @@ _SEARCHED_EPOCHS = 64
 does this many at γ_max; more steps are not listed."""
 
 
-_SMALLEST_REPORT = float(np.finfo(np.float64).tiny)
-"""A client that reports less than this, ω / c, seems to do nothing, whatever γ is."""
-
-
-@dataclass(frozen=True)
-class _Situation:
-    """What a client's report cannot change.
-
-    Attributes
-    ----------
-    game : Game
-        All clients at their true costs, at price 0 and round 1.
-    client : int
-        Whose report it is.
-    influence_price : float
-        λ t, unless it follows from the reports.
-    derived : float, optional
-        t / t0 where the price is derived from the reports so that γ leaves 1 after round t0.
-    """
-
-    game: Game
-    client: int
-    influence_price: float
-    derived: float | None
+_TINIEST_REPORT = float(np.finfo(np.float64).tiny)
+"""A client that reports less than this, ω / c, seems to do nothing, for every γ."""
 
 
 @dataclass(frozen=True)
@@ -77,28 +55,41 @@ class _ReportRows:
     clients, and ``event`` what happens at the start: a piece of theirs, or a step of its own.
     """
 
-    start: Vector
-    end: Vector
-    linear: Vector
-    quadratic: Vector
+    start: Floats
+    end: Floats
+    linear: Floats
+    quadratic: Floats
     passed: NDArray[np.int64]
     rest: NDArray[np.int64]
     event: NDArray[np.int64]
 
 
 class _ReportedPieces:
-    """The pieces of all others, and the steps that a report adds to them."""
+    """The pieces of all other clients, and the steps that a report adds to them.
 
-    def __init__(self, situation: _Situation) -> None:
-        game = situation.game
-        self.situation = situation
+    Parameters
+    ----------
+    game : Game
+        All clients at their true costs, at price 0 and round 1.
+    client : int
+        The client that reports.
+    influence_price : float
+        λ t, unless it follows from the reports.
+    derived : float, optional
+        t / t0 where the price is derived from the reports so that γ leaves 1 after round t0.
+    """
+
+    def __init__(
+        self, game: Game, client: int, influence_price: float, derived: float | None
+    ) -> None:
+        self.game, self.influence_price, self.derived = game, influence_price, derived
         self.gamma_min, self.gamma_max = game.decay_bounds
-        self.omega = float(game.contributions[situation.client])
-        self.honest = max(_SMALLEST_REPORT, self.omega / float(game.costs[situation.client]))
-        others = np.arange(game.clients) != situation.client
+        self.omega = float(game.contributions[client])
+        self.honest = max(_TINIEST_REPORT, self.omega / float(game.costs[client]))
+        others = np.arange(game.clients) != client
         if others.any():
             rest = game.replace(contributions=game.contributions[others], costs=game.costs[others])
-            found = pieces(rest)
+            found = utility_pieces(rest)
             self.start, self.linear, self.quadratic = found.start, found.linear, found.quadratic
         else:
             self.start, self.linear, self.quadratic = np.array([self.gamma_min]), *np.zeros((2, 1))
@@ -109,7 +100,7 @@ class _ReportedPieces:
 
         The quadratic steps are shares of x.
         """
-        game, omega = self.situation.game, self.omega
+        game, omega = self.game, self.omega
         low, high = game.epoch_bounds
         enters = [(low, omega + low, 0.0)] if low > 0 else []
         if game.whole_epochs:
@@ -129,7 +120,7 @@ class _ReportedPieces:
         self.first_linear = omega if low == 0 else 0.0
         self.first_quadratic = 0.5 if low == 0 and not game.whole_epochs else 0.0
 
-    def rows(self, *reports: Vector) -> list[_ReportRows]:
+    def rows(self, *reports: Floats) -> list[_ReportRows]:
         """Return the pieces for these reports, cut alike for all of them."""
         known = np.broadcast_to(self.start, (reports[0].size, self.start.size))
         at = [self.multiple / x[:, None] for x in reports]
@@ -177,7 +168,7 @@ _DECAY_TOLERANCE = 1e-11
 _NARROWEST = 1e-12
 """Relative width of an interval of reports that is not divided further."""
 
-_MOST_CELLS = 1_000_000
+_MAX_CELLS = 1_000_000
 """How many reports times pieces are held in memory at once."""
 
 _FIRST_REPORTS = 1000
@@ -185,11 +176,8 @@ _FIRST_REPORTS = 1000
 
 _INTERVALS_AT_ONCE = 128
 
-_MOST_BATCHES = 200
-"""So often intervals are halved; where that does not do, the rest is stated as uncertainty."""
 
-
-class ReportSearch(_ReportedPieces):
+class _ReportSearch(_ReportedPieces):
     """All reports of one client in one situation."""
 
     upper = 0.0
@@ -205,7 +193,7 @@ class ReportSearch(_ReportedPieces):
         low, high = low[low < high], high[low < high]
         bound = self._in_parts(self._bounds, low, high)
         edges, narrow_bound = [], 0.0
-        for _ in range(_MOST_BATCHES):
+        for _ in range(200):  # what is left after that is stated as uncertainty
             if not low.size:
                 break
             open_ = bound > best + _DECAY_TOLERANCE
@@ -230,7 +218,7 @@ class ReportSearch(_ReportedPieces):
         return self._ranked(tried, gammas, best, np.array(edges))
 
     def _ranked(
-        self, tried: Vector, gammas: Vector, best: float, edges: Vector
+        self, tried: Floats, gammas: Floats, best: float, edges: Floats
     ) -> list[tuple[float, float]]:
         # The largest cost at which the client seems to do as many epochs at this γ: where the
         # price is given, that report does as well as any smaller one that leads to the same γ.
@@ -246,21 +234,21 @@ class ReportSearch(_ReportedPieces):
     @property
     def is_cut(self) -> bool:
         """Whether reports of very low costs are not searched, as they have too many steps."""
-        game = self.situation.game
+        game = self.game
         return game.whole_epochs and game.epoch_bounds[1] > _SEARCHED_EPOCHS
 
-    def _inside(self, reports: Vector) -> Vector:
+    def _inside(self, reports: Floats) -> Floats:
         smallest, largest = self._range()
         return np.clip(reports[np.isfinite(reports)], smallest, largest)
 
     def _range(self) -> tuple[float, float]:
-        smallest = max(_SMALLEST_REPORT, self.omega / LARGEST_COST)
+        smallest = max(_TINIEST_REPORT, self.omega / LARGEST_COST)
         largest = self.omega / SMALLEST_COST
         if self.is_cut:
             largest = min(largest, 2 * _SEARCHED_EPOCHS / self.gamma_max)
         return smallest, largest
 
-    def _cells(self) -> Vector:
+    def _cells(self) -> Floats:
         """Return reports between which the client does not seem to do other epochs at γ_max."""
         smallest, largest = self._range()
         inner = self.multiple / self.gamma_max
@@ -269,7 +257,7 @@ class ReportSearch(_ReportedPieces):
         beyond = beyond[(beyond > smallest) & (beyond < largest)]
         return np.unique(np.concatenate(([smallest], inner, beyond, [largest])))
 
-    def _first_reports(self) -> Vector:
+    def _first_reports(self) -> Floats:
         """Return reports at which the client's steps meet those of others, and the truth."""
         met = self.start[self.start > 0]
         every = max(1, met.size * self.multiple.size // _FIRST_REPORTS)
@@ -278,14 +266,14 @@ class ReportSearch(_ReportedPieces):
         reports = np.concatenate((reports, reports * (1 + 3e-12), reports * (1 - 3e-12)))
         return self._inside(np.concatenate((reports, [self.honest], self._range())))
 
-    def _in_parts(self, function: Callable[..., Vector], *reports: Vector) -> Vector:
+    def _in_parts(self, function: Callable[..., Floats], *reports: Floats) -> Floats:
         columns = self.start.size + 2 * self.multiple.size + 1
-        rows = max(1, _MOST_CELLS // columns)
+        rows = max(1, _MAX_CELLS // columns)
         parts = range(0, reports[0].size, rows)
         found = [function(*(r[i : i + rows] for r in reports)) for i in parts]
         return np.concatenate(found) if found else np.zeros(0)
 
-    def _gammas(self, reports: Vector) -> Vector:
+    def _gammas(self, reports: Floats) -> Floats:
         """Return the decay factor that is announced after each report."""
         (rows,) = self.rows(reports)
         price = self._price(rows, rows.linear[:, -1] + rows.quadratic[:, -1])
@@ -293,10 +281,10 @@ class ReportSearch(_ReportedPieces):
         value = gamma * (rows.linear + (rows.quadratic - price) * gamma)
         best = np.max(value, axis=1, keepdims=True)
         enough = value >= best - 1e-14 * (np.abs(best) + price)
-        found: Vector = np.max(np.where(enough, gamma, 0.0), axis=1)
+        found: Floats = np.max(np.where(enough, gamma, 0.0), axis=1)
         return found
 
-    def _bounds(self, low: Vector, high: Vector) -> Vector:
+    def _bounds(self, low: Floats, high: Floats) -> Floats:
         """Return an upper bound on the γ of all reports between two, for each such interval.
 
         S_x(γ), what the clients offer after the report x, grows with x. So if γ is announced
@@ -318,14 +306,14 @@ class ReportSearch(_ReportedPieces):
         before = np.concatenate((np.full((low.size, 1), -np.inf), before[:, :-1]), axis=1)
         rounding = 1e-14 * (np.abs(before) + price)
         alive = possible >= before - np.where(np.isfinite(rounding), rounding, 0.0)
-        if not self.situation.game.whole_epochs:
+        if not self.game.whole_epochs:
             alive &= ~self._falls(high, less, more, price)
         farthest = np.where(less.passed == more.passed, most, more.end)
-        found: Vector = np.max(np.where(alive, farthest, self.gamma_min), axis=1)
+        found: Floats = np.max(np.where(alive, farthest, self.gamma_min), axis=1)
         return found
 
     def _falls(
-        self, high: Vector, less: _ReportRows, more: _ReportRows, price: Vector
+        self, high: Floats, less: _ReportRows, more: _ReportRows, price: Floats
     ) -> NDArray[np.bool_]:
         """Return on which pieces the utility falls for every report up to the highest.
 
@@ -349,10 +337,10 @@ class ReportSearch(_ReportedPieces):
 
     def _enters(self, less: _ReportRows, more: _ReportRows) -> NDArray[np.bool_]:
         """Return on which pieces the client has entered the game after some reports only."""
-        can_abstain = self.situation.game.epoch_bounds[0] > 0
+        can_abstain = self.game.epoch_bounds[0] > 0
         return np.asarray((less.passed == 0) & (more.passed > 0) & can_abstain)
 
-    def _least_price(self, low: Vector, less: _ReportRows, more: _ReportRows) -> Vector:
+    def _least_price(self, low: Floats, less: _ReportRows, more: _ReportRows) -> Floats:
         """Return the smallest λ t of all reports between two.
 
         Derived, it is the least (top - γ S(γ)) / (1 - γ²). Of that the client's own part,
@@ -361,19 +349,17 @@ class ReportSearch(_ReportedPieces):
         for a drop where the client enters the game at γ.
         """
         top = less.linear[:, -1] + less.quadratic[:, -1]
-        falls = self.situation.game.whole_epochs | (low >= 2 * self.situation.game.epoch_bounds[1])
-        extra = np.where(
-            self._enters(less, more), self.omega + self.situation.game.epoch_bounds[0], 0.0
-        )
+        falls = self.game.whole_epochs | (low >= 2 * self.game.epoch_bounds[1])
+        extra = np.where(self._enters(less, more), self.omega + self.game.epoch_bounds[0], 0.0)
         falls = np.broadcast_to(np.asarray(falls), low.shape)[:, None]
         linear = np.where(falls, more.linear, less.linear + extra)
         quadratic = np.where(falls, more.quadratic, less.quadratic)
         return self._price(replace(less, linear=linear, quadratic=quadratic), top)
 
-    def _price(self, rows: _ReportRows, top: Vector) -> Vector:
+    def _price(self, rows: _ReportRows, top: Floats) -> Floats:
         """Return λ t after each report, as a column."""
-        if self.situation.derived is None:
-            return np.full((top.size, 1), self.situation.influence_price)
+        if self.derived is None:
+            return np.full((top.size, 1), self.influence_price)
         top = top[:, None]
         bend = np.maximum(top - rows.quadratic, rows.linear)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -388,11 +374,11 @@ class ReportSearch(_ReportedPieces):
         # The price is a bound from below γ = 1: what happens at 1 itself has no ratio.
         below = rows.start < 1 - 2 * FOLLOWER_TIE
         ratio = np.where(below, np.where(gamma < 0.5, plain, split), np.inf)
-        least: Vector = np.min(ratio, axis=1, keepdims=True) * self.situation.derived
+        least: Floats = np.min(ratio, axis=1, keepdims=True) * self.derived
         return np.maximum(least, 0.0)
 
 
-def _peak(rows: _ReportRows, price: Vector) -> Vector:
+def _peak(rows: _ReportRows, price: Floats) -> Floats:
     """Return the γ at which each piece is largest."""
     bend = rows.quadratic - price
     gamma = rows.end.copy()
@@ -405,9 +391,6 @@ _GAIN_ROUNDING = 1e-12
 
 _CLOSED = 1e-6
 """The largest distance from the bound at which the search has found the largest decay factor."""
-
-_LARGEST_TRIED = 10_000
-"""Costs are tried down to that of a client that does four times as many epochs at γ = 1."""
 
 _LOW_COSTS = 24
 """How many costs are tried below those searched, where very many whole epochs are allowed."""
@@ -485,13 +468,16 @@ def best_misreport(game: Game, client: int, rule: PricingRule | None = None) -> 
     0.0
     """
     if not (isinstance(client, int | np.integer) and 0 <= client < game.clients):
-        raise GameError(f"say whose report it is: client=0..{game.clients - 1}.")
+        raise GameError(f"a misreport needs its client: set client=0..{game.clients - 1}.")
     audit = _Audit(game, int(client), rule)
     honest = best = audit.outcome(audit.honest_cost)
     if rule is not None and rule.rule == "others":
         return honest
     for cost, expected in audit.candidates(honest.decay_factor):
-        for near in _nudged(cost):
+        # A report and its neighbours: the last bit decides on which side of a tie it lies.
+        steps = (sign * step for step in (1e-15, 1e-13, 3e-12, 1e-10, 9e-10) for sign in (-1, 1))
+        nearby = (cost, *(cost * (1 + step) for step in steps))
+        for near in (c for c in nearby if SMALLEST_COST <= c <= LARGEST_COST):
             try:
                 lie = audit.outcome(near)
             except GameError:  # no server could play the game of this report
@@ -553,25 +539,24 @@ class _Audit:
         if rule is not None and rule.decay_floor == "participation" and low > 0:
             # To say that one only just works at γ = 1 puts the floor there.
             return [(self.omega / low, 1.0)]
-        situation = self.situation()
-        search = ReportSearch(situation)
+        search = self.search()
         found = [(self.omega / x, gamma) for x, gamma in search.best()]
         self.upper = search.upper
         # Who seems to work enough decides alone; who seems to work for nothing lifts the price.
         found.append((LARGEST_COST, top))
-        much = 2 * math.ceil(situation.influence_price) + 1
+        much = 2 * math.ceil(search.influence_price) + 1
         if not search.is_cut:
             return [*found, (top * self.omega / much, top)]
-        if situation.derived is not None:
+        if search.derived is not None:
             # Just past a step at γ = 1 the price is low; the others matter less for a low cost.
-            most = 4 * min(self.game.epoch_bounds[1], _LARGEST_TRIED)
+            most = 4 * min(self.game.epoch_bounds[1], 10_000)
             tried = 2 * np.geomspace(_SEARCHED_EPOCHS, most, _LOW_COSTS).round() - 1
             low_costs = self.omega / tried * (1 - 1e-9)
             return [*found, *((cost, 0.0) for cost in low_costs.tolist())]
-        return [*found, (top * self.omega / much, top)] if much < 2 * MOST_EPOCHS else found
+        return [*found, (top * self.omega / much, top)] if much < 2 * MAX_EPOCHS else found
 
-    def situation(self) -> _Situation:
-        """Return what does not depend on the report."""
+    def search(self) -> _ReportSearch:
+        """Return the search of all reports, which cannot change the rest."""
         game, rule = self.game, self.rule
         bounds, price, derived = game.decay_bounds, game.influence_price, None
         if rule is not None:
@@ -581,11 +566,4 @@ class _Audit:
                 None if rule.price is not None else game.round / (rule.decay_start * rule.rounds)
             )
         free = game.replace(decay_bounds=bounds, price=0.0, round=1)
-        return _Situation(free, self.client, price, derived)
-
-
-def _nudged(cost: float) -> list[float]:
-    """Return a report and its neighbours: the last bit decides on which side of a tie it lies."""
-    steps = (1e-15, 1e-13, 3e-12, 1e-10, 9e-10)
-    near = (cost, *(cost * (1 + sign * step) for step in steps for sign in (-1, 1)))
-    return [c for c in near if SMALLEST_COST <= c <= LARGEST_COST]
+        return _ReportSearch(free, self.client, price, derived)

@@ -14,8 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from flamma.errors import GameError
 from flamma.io import quoted
 from flamma.numerics import totals
+from flamma.types import Floats
 
-Vector = NDArray[np.float64]
+Epochs = NDArray[np.int64] | NDArray[np.float64]
+"""Local epochs: integers where epochs are whole numbers."""
 
 FOLLOWER_TIE = 1e-12
 """Relative distance below which a client counts as exactly indifferent.
@@ -24,14 +26,14 @@ Decimal inputs such as a contribution of 0.3 and a cost of 0.1 are not exact in 
 this margin the rule "ties go upward" would depend on the last bit of a product.
 """
 
-MOST_EPOCHS = 1_000_000
-"""More local epochs than any client does in a round; a claim or a bound of more is refused."""
+MAX_EPOCHS = 1_000_000
+"""Upper bound of local epochs in a round; larger claims and bounds are refused."""
 
 SMALLEST_COST, LARGEST_COST = 1e-100, 1e100
-"""What a cost lies between, so that no utility leaves the range of double precision."""
+"""The bounds of a cost, so that no utility leaves the range of double precision."""
 
-LARGEST_PRICE = 1e100
-"""What price times round is at most, for the same reason."""
+_LARGEST_PRICE = 1e100
+"""Upper bound of price times round, for the same reason."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +73,8 @@ class Game:
     flamma.errors.GameError: costs must be positive, but client 0 has -1.
     """
 
-    contributions: Vector
-    costs: Vector
+    contributions: Floats
+    costs: Floats
     round: int
     price: float
     epoch_bounds: tuple[float, float]
@@ -93,8 +95,8 @@ class Game:
         cost = _vector("costs", costs)
         if omega.size != cost.size:
             raise GameError(
-                f"contributions and costs must be equally many, "
-                f"but there are {omega.size} and {cost.size}."
+                f"contributions and costs must have the same length "
+                f"(got {omega.size} and {cost.size})."
             )
         if omega.size == 0:
             raise GameError("a game needs at least one client, but none was given.")
@@ -108,31 +110,33 @@ class Game:
                 "some cost is too small to count whole epochs: set an upper epoch bound "
                 "or play with continuous epochs."
             )
-        if not check_price(price) * check_round(round) <= LARGEST_PRICE:
+        if not check_price(price) * check_round(round) <= _LARGEST_PRICE:
             raise GameError(
-                f"price times round must be at most {LARGEST_PRICE:g}: use a smaller price."
+                f"price times round must be at most {_LARGEST_PRICE:g}: use a smaller price."
             )
-        set_field = object.__setattr__
-        set_field(self, "contributions", omega)
-        set_field(self, "costs", cost)
-        set_field(self, "round", check_round(round))
-        set_field(self, "price", check_price(price))
-        set_field(self, "epoch_bounds", bounds)
-        set_field(self, "whole_epochs", bool(whole_epochs))
-        set_field(self, "decay_bounds", _check_decay_bounds(decay_bounds))
+        low, high = _pair("decay_bounds", decay_bounds)
+        if not 0 <= low <= high <= 1:
+            raise GameError(
+                f"decay_bounds must satisfy 0 <= lower <= upper <= 1, "
+                f"but they are {low:g} and {high:g}."
+            )
+        checked = (omega, cost, check_round(round), check_price(price), bounds)
+        values = (*checked, bool(whole_epochs), (low, high))
+        for field, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, field.name, value)
 
     @property
     def clients(self) -> int:
-        """How many clients play."""
+        """The number of clients."""
         return int(self.contributions.size)
 
     @property
     def influence_price(self) -> float:
-        """λ t, what one unit of squared influence costs the server this round."""
+        """λ t, the server's cost of one unit of squared influence this round."""
         return self.price * self.round
 
     def replace(self, **changes: Any) -> Game:
-        """Return this game with some of its fields changed, checked anew."""
+        """Return this game with some of its fields changed, checked again."""
         unknown = sorted(changes.keys() - {field.name for field in fields(self)})
         if unknown:
             raise GameError(f"a game has no {unknown[0]!r} to change.")
@@ -149,9 +153,9 @@ def check_epoch_bounds(bounds: tuple[float, float], whole_epochs: bool) -> tuple
             f"epoch_bounds must satisfy 0 <= lower <= upper and upper > 0, "
             f"but they are {low:g} and {high:g}."
         )
-    if low > MOST_EPOCHS or MOST_EPOCHS < high < math.inf:
+    if low > MAX_EPOCHS or MAX_EPOCHS < high < math.inf:
         raise GameError(
-            f"epoch_bounds must be at most {MOST_EPOCHS:,}, but they are {low:g} and {high:g}; "
+            f"epoch_bounds must be at most {MAX_EPOCHS:,}, but they are {low:g} and {high:g}; "
             f"the upper one may also be infinite."
         )
     if whole_epochs and not (low.is_integer() and (high.is_integer() or math.isinf(high))):
@@ -170,7 +174,7 @@ def check_price(price: float) -> float:
     return value
 
 
-def check_decay_factor(decay_factor: ArrayLike) -> Vector:
+def check_decay_factor(decay_factor: ArrayLike) -> Floats:
     """Return decay factors as an array, or raise a GameError."""
     try:
         gamma = np.asarray(decay_factor, dtype=np.float64)
@@ -181,7 +185,7 @@ def check_decay_factor(decay_factor: ArrayLike) -> Vector:
     return gamma
 
 
-def check_epochs(game: Game, local_epochs: ArrayLike) -> Vector:
+def check_epochs(game: Game, local_epochs: ArrayLike) -> Floats:
     """Return local epochs as an array with one column per client, or raise a GameError."""
     try:
         tau = np.asarray(local_epochs, dtype=np.float64)
@@ -205,16 +209,6 @@ def check_round(number: int, name: str = "round") -> int:
     return value
 
 
-def _check_decay_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    low, high = _pair("decay_bounds", bounds)
-    if not 0 <= low <= high <= 1:
-        raise GameError(
-            f"decay_bounds must satisfy 0 <= lower <= upper <= 1, "
-            f"but they are {low:g} and {high:g}."
-        )
-    return low, high
-
-
 def _pair(name: str, bounds: Iterable[float]) -> tuple[float, float]:
     try:
         low, high = bounds
@@ -231,7 +225,7 @@ def check_number(name: str, value: float) -> float:
         raise GameError(f"{name} must be a number, not {quoted(value)}.") from None
 
 
-def _vector(name: str, values: ArrayLike) -> Vector:
+def _vector(name: str, values: ArrayLike) -> Floats:
     try:
         array = np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -243,7 +237,7 @@ def _vector(name: str, values: ArrayLike) -> Vector:
     return array
 
 
-def _require_each(rule: str, values: Vector, holds: NDArray[np.bool_]) -> None:
+def _require_each(rule: str, values: Floats, holds: NDArray[np.bool_]) -> None:
     if not holds.all():
         first = int(np.argmin(holds))
         raise GameError(f"{rule}, but client {first} has {values[first]:g}.")
@@ -254,7 +248,7 @@ def _require_each(rule: str, values: Vector, holds: NDArray[np.bool_]) -> None:
 
 def client_utility(
     game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike, *, one_each: bool = False
-) -> Vector:
+) -> Floats:
     """Return the utility of each client, U_i = γ ω_i τ_i - c_i τ_i² (Eq. 1).
 
     Parameters
@@ -275,13 +269,13 @@ def client_utility(
     """
     gamma = _decay_columns(game, decay_factor, one_each)
     tau = check_epochs(game, local_epochs)
-    utility: Vector = tau * (gamma * game.contributions - game.costs * tau)
+    utility: Floats = tau * (gamma * game.contributions - game.costs * tau)
     return utility
 
 
 def server_utility(
     game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike, *, one_each: bool = False
-) -> np.float64 | Vector:
+) -> np.float64 | Floats:
     """Return the utility of the server, U_s = Σ γ (ω_i + τ_i) - λ t γ² over the participants.
 
     With one decay factor each it is Σ γ_i (ω_i + τ_i) - λ t mean(γ_i²): every client bears an
@@ -308,15 +302,15 @@ def server_utility(
         gammas = _decay_columns(game, decay_factor, one_each)
         gain = np.where(takes_part(game, tau), gammas * (game.contributions + tau), 0.0)
         influence = totals(np.square(gammas)) / game.clients
-        each: np.float64 | Vector = totals(gain) - game.influence_price * influence
+        each: np.float64 | Floats = totals(gain) - game.influence_price * influence
         return each
     gamma = check_decay_factor(decay_factor)
     work = totals(np.where(takes_part(game, tau), game.contributions + tau, 0.0))
-    utility: np.float64 | Vector = gamma * work - game.influence_price * np.square(gamma)
+    utility: np.float64 | Floats = gamma * work - game.influence_price * np.square(gamma)
     return utility
 
 
-def _decay_columns(game: Game, decay_factor: ArrayLike, one_each: bool) -> Vector:
+def _decay_columns(game: Game, decay_factor: ArrayLike, one_each: bool) -> Floats:
     """Return decay factors with one column per client, or one column for all clients."""
     gamma = check_decay_factor(decay_factor)
     if not one_each:
@@ -326,16 +320,16 @@ def _decay_columns(game: Game, decay_factor: ArrayLike, one_each: bool) -> Vecto
     return gamma
 
 
-def takes_part(game: Game, local_epochs: Vector) -> NDArray[np.bool_]:
-    """Return which clients take part: with a positive lower bound those that work, else all."""
+def takes_part(game: Game, local_epochs: Epochs) -> NDArray[np.bool_]:
+    """Return which clients take part: all, or with a positive lower bound those that work."""
     return np.asarray((local_epochs > 0) | (game.epoch_bounds[0] == 0))
 
 
 # The clients' best responses: the local epochs that are best for each of them (section IV-C).
 
 
-def best_response(game: Game, decay_factor: ArrayLike, *, one_each: bool = False) -> NDArray[Any]:
-    """Return the local epochs that maximise each client's own utility.
+def best_response(game: Game, decay_factor: ArrayLike, *, one_each: bool = False) -> Epochs:
+    """Return the local epochs that maximise each client's utility.
 
     Without bounds that is τ* = γ ω / (2 c). The utility is a parabola in τ, so within bounds the
     best is τ* clipped to them, and among whole numbers the nearest one, ties upward. A client

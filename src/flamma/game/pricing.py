@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flamma.errors import GameError
-from flamma.game.equilibrium import Pieces, best_of_pieces, pieces, solve
+from flamma.game.equilibrium import Pieces, best_of_pieces, solve, utility_pieces
 from flamma.game.model import (
     FOLLOWER_TIE,
     Game,
-    Vector,
     best_response,
     check_decay_factor,
     check_epoch_bounds,
@@ -31,6 +30,7 @@ from flamma.game.model import (
     server_utility,
 )
 from flamma.numerics import total
+from flamma.types import Floats
 
 # The decay factor over the rounds: the price that sets when it falls, and two fixed rules.
 
@@ -119,7 +119,7 @@ def harmonic_decay(round: int, mean_epochs: float, price: float = 1.0) -> float:
     return 1 / (1 + check_price(price) * (number + epochs))
 
 
-class Offers(Protocol):
+class _Offers(Protocol):
     """What the clients offer, S(γ) = Σ (ω_i + τ_i*), as the search for a price needs it."""
 
     @property
@@ -136,7 +136,7 @@ class Offers(Protocol):
         """Return the γ that maximises γ S(γ) - λ t γ²."""
 
 
-def _largest_price(offers: Offers) -> float:
+def _largest_price(offers: _Offers) -> float:
     """Return the largest λ (at t = 1) at which the upper decay bound is optimal."""
     gamma_min, gamma_max = offers.decay_bounds
     if gamma_min == gamma_max:
@@ -174,7 +174,7 @@ class _FreeGame:
 
     def slope_below_top(self, top: float) -> float:
         gamma_max = self.game.decay_bounds[1]
-        piece = pieces(self.game)
+        piece = utility_pieces(self.game)
         below = np.flatnonzero(piece.start < gamma_max * (1 - 2 * FOLLOWER_TIE))
         if not below.size:  # the lower bound is that close
             return math.inf
@@ -200,13 +200,13 @@ def _slope_at_top(linear: float, quadratic: float, gamma_max: float, top: float)
 
 def unbounded_best_response(
     contributions: ArrayLike, costs: ArrayLike, decay_factor: float
-) -> Vector:
+) -> Floats:
     """Return τ* = γ ω / (2 c), the best response of Lemma 2.
 
     It is :func:`best_response` where epochs are continuous and no epoch bound binds.
     """
     game = _unbounded(contributions, costs)
-    response: Vector = check_decay_factor(decay_factor) * game.contributions / (2 * game.costs)
+    response: Floats = check_decay_factor(decay_factor) * game.contributions / (2 * game.costs)
     return response
 
 
@@ -300,11 +300,11 @@ def _sums(game: Game) -> tuple[float, float]:
 # that do, which are few. So leaving one out costs a search in the first list, not a new sort of
 # it.
 
-FIRST_CUTS, FURTHER_CUTS = 64, 8
-"""Into how many intervals the range of γ is cut, and each that stays into further ones."""
+_FIRST_CUTS, _FURTHER_CUTS = 64, 8
+"""Number of intervals that the range of γ is cut into, and each remaining one again."""
 
-_MOST_PIECES = 4096
-"""So many pieces are compared one by one; of more, the hopeless intervals are dropped first."""
+_MAX_PIECES = 4096
+"""Up to this many pieces are compared one by one; of more, hopeless intervals go first."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,7 @@ class _OfferCurve:
         found = Pieces(start, end, linear, quadratic - influence_price)
         return best_of_pieces(found, self.decay_bounds[1])
 
-    def _coefficients(self, gammas: Vector) -> tuple[Vector, Vector]:
+    def _coefficients(self, gammas: Floats) -> tuple[Floats, Floats]:
         linear, quadratic = np.zeros(gammas.size), np.zeros(gammas.size)
         for part in self.parts:
             # A client within the tie's reach of its next step has taken it.
@@ -344,7 +344,7 @@ class _OfferCurve:
             quadratic += part.quadratic[at]
         return linear, quadratic
 
-    def _candidates(self, price: float) -> tuple[Vector, Vector]:
+    def _candidates(self, price: float) -> tuple[Floats, Floats]:
         """Return start and end of all pieces that could hold the maximum, and γ = 1 last."""
         low, high = self._hopeful(price)
         starts, ends = [], []
@@ -365,13 +365,13 @@ class _OfferCurve:
             ends.append(np.concatenate((start[1:], [finish])))
         return np.concatenate((*starts, [1.0])), np.concatenate((*ends, [1.0]))
 
-    def _hopeful(self, price: float) -> tuple[Vector, Vector]:
+    def _hopeful(self, price: float) -> tuple[Floats, Floats]:
         """Return the intervals of γ that may hold the maximum.
 
         S never falls, so on an interval [a, b] the value is at most that of γ S(b) - λ t γ²; an
         interval whose bound is below a value that was found is dropped.
         """
-        edges = np.linspace(*self.decay_bounds, FIRST_CUTS + 1)
+        edges = np.linspace(*self.decay_bounds, _FIRST_CUTS + 1)
         low, high = edges[:-1], edges[1:]
         best = -np.inf
         while True:
@@ -390,9 +390,9 @@ class _OfferCurve:
                 for part in self.parts
             )
             narrow = bool(np.all(high - low < 1e-9))
-            if np.sum(within) <= _MOST_PIECES or narrow:
+            if np.sum(within) <= _MAX_PIECES or narrow:
                 return low, high
-            share = np.arange(FURTHER_CUTS + 1) / FURTHER_CUTS
+            share = np.arange(_FURTHER_CUTS + 1) / _FURTHER_CUTS
             cuts = low[:, None] + (high - low)[:, None] * share
             cuts[:, -1] = high
             low, high = cuts[:, :-1].ravel(), cuts[:, 1:].ravel()
@@ -480,7 +480,7 @@ class PricingRule:
         costs: ArrayLike,
         round: int,  # noqa: A002
         offered: ArrayLike | None = None,
-    ) -> Vector:
+    ) -> Floats:
         """Return the decay factor of each client that is offered work.
 
         Under ``others`` the decay factor of a client is a function of the contributions and the
@@ -512,7 +512,14 @@ class PricingRule:
             # Nothing from here on may look at what this client reports.
             asked = np.delete(chosen, place)
             if not (works[unasked].any() or works[asked].any()):
-                yield self._alone(float(known.contributions[client]), known.round)
+                least = 0.0 if isinstance(self.decay_floor, str) else self.decay_floor
+                if self.price is None:
+                    best = self.decay_start * self.rounds / known.round
+                else:
+                    influence = 2 * self.price * known.round
+                    omega = float(known.contributions[client])
+                    best = omega / influence if influence > 0 else 1.0
+                yield max(least, min(1.0, best))
                 continue
             # Those that are asked set the floor, because it is they whom it keeps at work. Among
             # all clients known there would always be one that needs γ close to 1.
@@ -531,7 +538,7 @@ class PricingRule:
     def _free(self, contributions: ArrayLike, costs: ArrayLike, round_: int) -> Game:
         return Game(contributions, costs, round_, 0.0, self.epoch_bounds, self.whole_epochs)
 
-    def _floor(self, omega: Vector, costs: Vector) -> float:
+    def _floor(self, omega: Floats, costs: Floats) -> float:
         if not isinstance(self.decay_floor, str):
             return self.decay_floor
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -542,16 +549,7 @@ class PricingRule:
         if not members.size:
             return ()
         omega, costs = known.contributions[members], known.costs[members]
-        return (pieces(known.replace(contributions=omega, costs=costs, round=1)),)
-
-    def _alone(self, omega: float, round_: int) -> float:
-        floor = 0.0 if isinstance(self.decay_floor, str) else self.decay_floor
-        if self.price is None:
-            best = min(1.0, self.decay_start * self.rounds / round_)
-        else:
-            influence = 2 * self.price * round_
-            best = min(1.0, omega / influence) if influence > 0 else 1.0
-        return max(floor, best)
+        return (utility_pieces(known.replace(contributions=omega, costs=costs, round=1)),)
 
 
 def _indices(offered: ArrayLike | None, clients: int) -> NDArray[np.int64]:
@@ -582,7 +580,7 @@ def affordable(
     budget: float,
     rounds: int,
     per_round: int,
-) -> Vector:
+) -> Floats:
     """Return the factor in [0, 1] by which the decay factor of each offer must be multiplied.
 
     The rule: of a budget B for T rounds with K clients each, every selected client's share is
@@ -634,7 +632,7 @@ def affordable(
         raise GameError("a budget needs an upper bound of the local epochs.")
     share = payment_share(budget, rounds * per_round)
     pay = np.asarray(decay_factors, dtype=np.float64) * np.asarray(contributions) * most
-    factors: Vector = np.divide(share, pay, out=np.ones_like(pay), where=pay > share)
+    factors: Floats = np.divide(share, pay, out=np.ones_like(pay), where=pay > share)
     return factors
 
 

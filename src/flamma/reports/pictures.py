@@ -21,8 +21,7 @@ from flamma.experiments.suite import Cell, family_name
 from flamma.experiments.tune import Tuned
 from flamma.extras import require
 from flamma.game import Equilibrium, Game, Statics, best_response
-from flamma.game.equilibrium import pieces
-from flamma.game.model import Vector
+from flamma.game.equilibrium import utility_pieces
 from flamma.io import write_atomically
 from flamma.metrics import Metric, shown_in
 from flamma.reports.audit import FULL_COLOUR
@@ -396,13 +395,13 @@ _GUIDE: dict[str, Any] = {"color": "#555555", "linewidth": 0.8, "linestyle": ":"
 class _LeaderCurve:
     """The leader's utility over the decay factor: one pair of lines per piece."""
 
-    gamma: list[Vector]
-    utility: list[Vector]
+    gamma: list[Floats]
+    utility: list[Floats]
 
 
 def leader_curve(game: Game) -> _LeaderCurve:
     """Return the curve piece by piece; of very many pieces a sample."""
-    piece = pieces(game)
+    piece = utility_pieces(game)
     chosen = np.flatnonzero(piece.end > piece.start)
     if chosen.size > _MAX_PIECES:
         chosen = chosen[np.linspace(0, chosen.size - 1, _MAX_PIECES).astype(int)]

@@ -22,7 +22,7 @@ from flamma.contributions import RoundUpdates, measure_round
 from flamma.errors import StrategyError
 from flamma.game import Game
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
-from flamma.game.model import MOST_EPOCHS as MOST_EPOCHS
+from flamma.game.model import MAX_EPOCHS as MAX_EPOCHS
 from flamma.numerics import gumbel, log
 from flamma.records import RoundRecord
 from flamma.registry import Choice, convert, options_of
@@ -560,7 +560,7 @@ class Strategy(ABC, Generic[S]):
         lets them choose says how far. Terms that count mini-batches say nothing of epochs.
         """
         if terms.iterations is not None or type(self).respond is not Strategy.respond:
-            return 0, MOST_EPOCHS
+            return 0, MAX_EPOCHS
         fixed = self.plan.epochs if terms.epochs is None else terms.epochs
         return fixed, fixed
 

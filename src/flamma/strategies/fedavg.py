@@ -18,7 +18,7 @@ from flamma.aggregators import ROUNDING_LENGTH, Reference
 from flamma.errors import StrategyError
 from flamma.numerics import dot, norm, power
 from flamma.strategies.base import (
-    MOST_EPOCHS,
+    MAX_EPOCHS,
     Answers,
     Offer,
     S,
@@ -353,7 +353,7 @@ class FedAvgDecay(Flamma):
     def epoch_range(self, terms: Terms) -> tuple[int, int]:
         """Return the one number of epochs that the plan fixes; a warm-up has none."""
         fixed = self.plan.epochs
-        return (fixed, fixed) if terms.iterations is None else (0, MOST_EPOCHS)
+        return (fixed, fixed) if terms.iterations is None else (0, MAX_EPOCHS)
 
 
 # The ceiling: the same net trained centrally on all clients' data, with as many sample-steps.

@@ -15,7 +15,7 @@ from flamma.aggregators import AGGREGATORS, Reference, aggregated, weighted_mean
 from flamma.errors import StrategyError
 from flamma.numerics import dot, exp, power, total
 from flamma.strategies.base import (
-    MOST_EPOCHS,
+    MAX_EPOCHS,
     Answers,
     Offer,
     ServerReads,
@@ -456,9 +456,9 @@ class MaxFL(Averaging[_MaxFLState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.warmup_epochs <= MOST_EPOCHS:
+        if not 1 <= self.warmup_epochs <= MAX_EPOCHS:
             raise StrategyError(
-                f"warmup_epochs must be 1 to {MOST_EPOCHS:,}, not {self.warmup_epochs}."
+                f"warmup_epochs must be 1 to {MAX_EPOCHS:,}, not {self.warmup_epochs}."
             )
         if not 0 < self.epsilon <= 1:
             raise StrategyError(f"epsilon must lie in (0, 1], not {self.epsilon:g}.")

@@ -32,7 +32,7 @@ from flamma.engines.flower.payload import (
     take,
 )
 from flamma.engines.flower.site_agreement import read_labels
-from flamma.game.model import LARGEST_COST, MOST_EPOCHS, SMALLEST_COST
+from flamma.game.model import LARGEST_COST, MAX_EPOCHS, SMALLEST_COST
 from flamma.tasks import TASKS
 from flamma.tasks.base import MOST_CLASSES, ClientMetric
 from flamma.tasks.supervised import ACCURACY
@@ -116,7 +116,7 @@ def _check_order(order: Order) -> None:
         raise MessageError(f"the order is for {order.classes} classes")
     if not RUN_DIGITS.fullmatch(order.run):
         raise MessageError("the order is of a run that is not named by hexadecimal digits")
-    if not -1 <= order.earliest <= order.round <= MOST_EPOCHS:
+    if not -1 <= order.earliest <= order.round <= MAX_EPOCHS:
         raise MessageError(
             f"the order is of round {order.round} in a run that may go back to {order.earliest}"
         )

@@ -13,7 +13,7 @@ from flamma.engines.flower.final_model import FinalModel, keep_final_model
 from flamma.engines.flower.keeping import SITE_STATE
 from flamma.engines.flower.messages import MessageError, Order, OrderContent
 from flamma.engines.flower.payload import as_record, take
-from flamma.game.model import MOST_EPOCHS
+from flamma.game.model import MAX_EPOCHS
 
 FINAL_RECORD, FILE_RECORD = "flamma.final", "flamma.file"
 RECEIVED_RECORD = "flamma.received"
@@ -90,7 +90,7 @@ def read_final(content: RecordDict) -> tuple[FinalModel, bytes]:
         sha256=take(record, "sha256", str),
         params_sha256=take(record, "params_sha256", str),
     )
-    if not (RUN_MARK.fullmatch(final.run) and 0 < final.round <= MOST_EPOCHS):
+    if not (RUN_MARK.fullmatch(final.run) and 0 < final.round <= MAX_EPOCHS):
         raise MessageError("it describes the model of no run")
     if not all(SHA256_DIGITS.fullmatch(d) for d in (final.sha256, final.params_sha256)):
         raise MessageError("a checksum of the model is no SHA-256")

@@ -17,7 +17,7 @@ from flamma.engines.flower.error_replies import REPLY_REFUSED
 from flamma.engines.flower.messages import MessageError
 from flamma.experiments.config import Config, make_config
 from flamma.io import parse_toml
-from flamma.strategies.base import MOST_EPOCHS
+from flamma.strategies.base import MAX_EPOCHS
 from flamma.types import Terms
 
 TERMS_RECORD = "flamma.terms"
@@ -63,7 +63,7 @@ def read_terms(record: ConfigRecord) -> Terms:
     )
     counts = (terms.round, terms.epochs or 0, terms.iterations or 0)
     rates = (terms.decay_factor, terms.step_scale, terms.proximal)
-    if not all(0 <= count <= MOST_EPOCHS for count in counts):
+    if not all(0 <= count <= MAX_EPOCHS for count in counts):
         raise MessageError(f"the terms count {counts}")
     if not all(0 <= rate < math.inf for rate in rates):
         raise MessageError(f"the terms have the rates {rates}")
