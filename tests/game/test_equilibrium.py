@@ -392,8 +392,8 @@ def test_with_whole_epochs_a_dearer_client_may_make_another_work_more():
     [
         (("epochs", [1, 2]), "cannot vary 'epochs': choose one of round, price, cost_scale, cost"),
         (("costs", [1, 2], 0), "cannot vary 'costs'"),
-        (("cost", [0.1]), r"whose cost varies: client=0\.\.2"),
-        (("contribution", [0.1]), r"whose contribution varies: client=0\.\.2"),
+        (("cost", [0.1]), r"needs the client: set client=0\.\.2"),
+        (("contribution", [0.1]), r"needs the client: set client=0\.\.2"),
         (("cost", [0.1], 3), r"client=0\.\.2"),
         (("cost", [0.1], -1), r"client=0\.\.2"),
         (("price", []), "at least one value"),

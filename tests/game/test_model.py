@@ -134,7 +134,7 @@ def test_replace_checks_fields_against_each_other():
     continuous = Game([0.9], [0.1], epoch_bounds=(0.5, 2), whole_epochs=False)
     with pytest.raises(GameError, match="whole bounds"):
         continuous.replace(whole_epochs=True)
-    with pytest.raises(GameError, match="there are 2 and 1"):
+    with pytest.raises(GameError, match="got 2 and 1"):
         continuous.replace(contributions=[0.9, 0.8])
     with pytest.raises(GameError, match="no 'colour'"):
         continuous.replace(colour="red")

@@ -351,7 +351,7 @@ def test_hand_computed_price_with_a_smaller_upper_decay_bound():
         ({"rounds": NAN}, "must be a whole number, not nan"),
         ({"costs": None}, "needs a game, or contributions and costs"),
         ({"costs": [0.0]}, "client 0 has 0"),
-        ({"costs": [0.1, 0.1]}, "there are 1 and 2"),
+        ({"costs": [0.1, 0.1]}, "got 1 and 2"),
         ({"epoch_bounds": (5, 1)}, "epoch_bounds"),
         ({"decay_bounds": (0.7, 0.7)}, "no room"),
         ({"contributions": [0.0]}, "no client takes part"),
