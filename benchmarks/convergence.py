@@ -23,7 +23,7 @@ import numpy as np
 from flamma.experiments.result import text_table
 from flamma.seeding import stream
 from flamma.strategies import STRATEGIES
-from flamma.types import Plan, Population, Profile, Report
+from flamma.types import Plan, Population, Profile, Update
 
 FEATURES, CLIENTS, SAMPLES, BATCH = 10, 10, 200, 16
 MOST_EPOCHS = 10
@@ -107,7 +107,7 @@ def run(watched: Watched, name: str, rounds: int, per_round: int, step: float, s
                 terms.client, state.params.astype(float), count, task.learning_rate, batches
             )
             reports.append(
-                Report(terms.client, trained.astype(np.float32), SAMPLES, task.epochs, loss=1.0)
+                Update(terms.client, trained.astype(np.float32), SAMPLES, task.epochs, loss=1.0)
             )
         state, _ = strategy.aggregate(state, offer, reports)
         if offer.round > 0:

@@ -26,7 +26,7 @@ import numpy as np
 from flamma.experiments.result import text_table
 from flamma.experiments.run import Run, build_data, build_runner
 from flamma.models.flat import FlatModel
-from flamma.types import LocalTask
+from flamma.types import LocalWork
 
 WAYS = {
     "common, held out": ("common", True),
@@ -47,7 +47,7 @@ def scored_in_all_ways(run: Run) -> list[tuple[float, float]]:
     )
     params, plan = FlatModel(run.model()).read(), config.training
     tasks = [
-        LocalTask(client, config.rounds + 1, plan.epochs, plan.learning_rate)
+        LocalWork(client, config.rounds + 1, plan.epochs, plan.learning_rate)
         for client in range(data.clients)
     ]
     with (

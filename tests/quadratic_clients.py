@@ -9,7 +9,7 @@ import numpy as np
 from flamma.federation import Federation
 from flamma.seeding import stream
 from flamma.simulation.client_side import ClientSide
-from flamma.types import Plan, Population, Profile, Report
+from flamma.types import Plan, Population, Profile, Update
 
 SAMPLES = np.array([8, 20, 12, 30])
 TARGETS = stream(7, "targets").normal(size=(4, 5)).astype(np.float32)
@@ -36,15 +36,15 @@ def descended(task, received, vectors, steps):
     return weights.astype(np.float32)
 
 
-def answer(side, download, task, samples):
+def answer(side, broadcast, task, samples):
     """Return the report of one client, which keeps what it is told to keep."""
-    vectors = side.vectors(task, download.params, download.extra)
+    vectors = side.vectors(task, broadcast.params, broadcast.extra)
     steps = task.epochs * -(-int(samples[task.client]) // side.strategy.plan.batch_size)
-    prepared = side.prepared(task, vectors, download.params)
-    trained = descended(task, download.params, prepared, steps)
-    own = side.own_training(task, vectors, download.params)
-    kept = own and descended(own[0], download.params, own[1], steps)
-    report = Report(task.client, trained, int(samples[task.client]), task.epochs)
+    prepared = side.prepared(task, vectors, broadcast.params)
+    trained = descended(task, broadcast.params, prepared, steps)
+    own = side.own_training(task, vectors, broadcast.params)
+    kept = own and descended(own[0], broadcast.params, own[1], steps)
+    report = Update(task.client, trained, int(samples[task.client]), task.epochs)
     return side.settle(task, vectors, report, kept)
 
 
@@ -64,7 +64,7 @@ def play(strategy, rounds, samples=SAMPLES, lost=()):
             strategy.respond(terms, Profile(terms.client, 0.1, int(samples[terms.client])))
             for terms in made.terms
         ]
-        reports = [answer(side, strategy.download(state), task, samples) for task in tasks]
+        reports = [answer(side, strategy.broadcast(state), task, samples) for task in tasks]
         state, record = strategy.aggregate(state, made, reports)
         record = Federation(strategy, None, None, 0)._counted(record, state, None)
         states.append(state)

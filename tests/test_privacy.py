@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flamma.errors import ConfigError, MissingExtraError
 from flamma.privacy import PrivacyConfig, PrivateRounds, epsilon_spent
-from flamma.types import Report
+from flamma.types import Update
 
 SIZE = 20_000
 """Weights enough for the deviation of their noise to be within 2% of its own."""
@@ -23,7 +23,7 @@ def rounds(seed=7, **options):
 def reports(*moves, received, samples=None, loss=0.3):
     counts = samples or [10] * len(moves)
     return tuple(
-        Report(k, (received + move).astype(np.float32), own, 1, loss=loss)
+        Update(k, (received + move).astype(np.float32), own, 1, loss=loss)
         for k, (move, own) in enumerate(zip(moves, counts, strict=True))
     )
 
@@ -172,7 +172,7 @@ def test_a_cap_of_samples_weighs_clients_up_to_it():
 
 def test_losses_and_what_is_not_usable_stay_outside():
     received = np.zeros(3, dtype=np.float32)
-    failed = Report(1, None, 0, 0, loss=0.7, failure="late")
+    failed = Update(1, None, 0, 0, loss=0.7, failure="late")
     given_reports = (*reports(np.ones(3), received=received), failed)
     kept = rounds().release(received, 1, given_reports)
     assert all(math.isnan(report.loss) for report in kept)

@@ -18,7 +18,7 @@ import numpy as np
 from flamma.strategies import STRATEGIES
 from flamma.strategies.base import KeepingState, Offer, State, largest, uniform_choice
 from flamma.strategies.fedavg import Averaging
-from flamma.types import Download, LocalTask, TaskVectors, Terms
+from flamma.types import Broadcast, LocalWork, TaskVectors, Terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +75,8 @@ class Controlled(Averaging[ControlState]):
         control = np.zeros(population.trainable_size, dtype=np.float32)
         return ControlState(params, 0, population.samples, nothing, control)
 
-    def download(self, state):
-        return Download(state.params, state.round, extra=state.control)
+    def broadcast(self, state):
+        return Broadcast(state.params, state.round, extra=state.control)
 
     def prepare(self, task, vectors):
         own = 0 if vectors.kept is None else vectors.kept
@@ -111,11 +111,11 @@ class OwnDownloads(Averaging[OwnState]):
     def init(self, params, population):
         return OwnState(params, 0, population.samples, np.ones(population.clients))
 
-    def download(self, state):
-        def model_for(client):
+    def broadcast(self, state):
+        def per_client(client):
             return (state.params * np.float32(state.shrinking[client])).astype(np.float32)
 
-        return Download(state.params, state.round, model_for=model_for)
+        return Broadcast(state.params, state.round, per_client=per_client)
 
     def combine(self, state, answers):
         shrinking = state.shrinking.copy()
@@ -136,11 +136,11 @@ class OwnModels(Averaging[KeepingState]):
         nothing = np.zeros(population.clients, dtype=np.int64)
         return KeepingState(params, 0, population.samples, nothing)
 
-    def download(self, state):
-        return Download(state.params, state.round, scores_kept=True)
+    def broadcast(self, state):
+        return Broadcast(state.params, state.round, evaluates_kept=True)
 
     def own_task(self, task):
-        return LocalTask(task.client, task.round, 1, task.learning_rate, proximal=0.5)
+        return LocalWork(task.client, task.round, 1, task.learning_rate, proximal=0.5)
 
 
 VECTOR_STRATEGIES = (Surveying, Controlled, OwnDownloads, OwnModels)

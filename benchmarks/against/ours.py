@@ -14,7 +14,7 @@ from flamma.strategies import STRATEGIES
 from flamma.strategies.base import Offer, Strategy
 from flamma.training import TrainingJob
 from flamma.training.torch_trainer import TorchTrainer
-from flamma.types import LocalTask, Params, Plan, Population, Profile, Report, TaskVectors
+from flamma.types import LocalWork, Params, Plan, Population, Profile, TaskVectors, Update
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Rounds:
         own = [replace(one, epochs=self.problem.epochs[one.client]) for one in offer.terms]
         return replace(offer, terms=tuple(own))
 
-    def reports(self, offer: Offer, state: Any) -> list[Report]:
+    def reports(self, offer: Offer, state: Any) -> list[Update]:
         sizes = self.problem.sizes
         tasks = [
             self.strategy.respond(terms, Profile(terms.client, 0.1, sizes[terms.client]))
@@ -94,18 +94,18 @@ class Rounds:
         ]
         download = self.strategy.download(state)
 
-        def train(tasks: Any, vectors: Any) -> list[Report]:
+        def train(tasks: Any, vectors: Any) -> list[Update]:
             return [self.train(download.params, *one) for one in zip(tasks, vectors, strict=True)]
 
         return self.side.carry_out(download, tasks, train)
 
-    def train(self, params: Params, task: LocalTask, vectors: TaskVectors) -> Report:
+    def train(self, params: Params, task: LocalWork, vectors: TaskVectors) -> Update:
         rng = self.problem.shuffles(task.round, task.client)
         x, y = self.problem.data(task.client)
         loss = self.trainer.train_in_place(params, TrainingJob(task, x, y, rng, vectors))
         if self.met_losses:
             loss = trained(self.problem, params, task.round, task.client)[1]
-        return Report(task.client, self.trainer.model.read(), y.size, task.epochs, loss)
+        return Update(task.client, self.trainer.model.read(), y.size, task.epochs, loss)
 
     def kept(self, number: int) -> list[Params]:
         return [self.side.kept.read(client, number + 1) for client in range(self.problem.clients)]

@@ -21,7 +21,7 @@ from flamma.registry import Choice
 from flamma.strategies import STRATEGIES
 from flamma.strategies.base import Answers, State, measured_contributions
 from flamma.strategies.fedavg import FedAvg
-from flamma.types import Floats, Ints, Report
+from flamma.types import Floats, Ints, Update
 
 DEVIATIONS = ("free-rider", "noise", "repeater", "step-rider", "duplicate")
 
@@ -75,7 +75,7 @@ class Coalition(FedAvg):
         notes.step = after.params.astype(np.float64) - state.params
         return after
 
-    def sent(self, state: State, reports: tuple[Report, ...]) -> tuple[Report, ...]:
+    def sent(self, state: State, reports: tuple[Update, ...]) -> tuple[Update, ...]:
         """Return the reports with a made-up update of the deviator."""
         me, received = self.deviator, state.params.astype(np.float64)
         honest = [np.zeros(1) if r.params is None else r.params - received for r in reports]

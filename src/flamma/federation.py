@@ -22,7 +22,7 @@ from flamma.records import RoundGame, RoundRecord, Survey, Warmup
 from flamma.seeding import stream
 from flamma.strategies.asynchronous import FlightState
 from flamma.strategies.base import Inspect, Offer, S, Strategy
-from flamma.types import Download, Floats, Ints, LocalTask, Params, Report, Scores, Scoring, Terms
+from flamma.types import Broadcast, Floats, Ints, LocalWork, Params, Scores, Scoring, Terms, Update
 
 # Who answers an offer and when, by simulated faults and the virtual clock.
 
@@ -44,31 +44,31 @@ class _Timing(Generic[S]):
         if not self.strategy.asynchronous:
             return state
         assert self.clock is not None
-        waited, sent = self.clock.waited, self.traffic(self.strategy.download(state))
+        waited, sent = self.clock.waited, self.traffic(self.strategy.broadcast(state))
         rng = stream(self.seed, "select", state.round + 1)
         return self.strategy.advance(state, present, rng, lambda terms: waited(terms, sent))
 
-    def elapsed(self, state: S, before: float, download: Download, offer: Offer) -> float:
+    def elapsed(self, state: S, before: float, broadcast: Broadcast, offer: Offer) -> float:
         """Return the virtual time when the answers of an offer have come, from that before it."""
         if isinstance(state, FlightState):
             return state.now
         if self.clock is None:
             return before
         struck = self.faults.strike(self.seed, offer.round, offer.selected)
-        return before + self.clock.round_seconds(offer.terms, struck, self.traffic(download))
+        return before + self.clock.round_seconds(offer.terms, struck, self.traffic(broadcast))
 
-    def struck(self, download: Download, offer: Offer) -> dict[int, str]:
+    def struck(self, broadcast: Broadcast, offer: Offer) -> dict[int, str]:
         """Return who gives no answer by simulated faults or the virtual clock, and why."""
-        sent = self.traffic(download)
+        sent = self.traffic(broadcast)
         late = {} if self.clock is None else self.clock.late(offer.terms, sent)
         return late | self.faults.strike(self.seed, offer.round, offer.selected)
 
-    def traffic(self, download: Download) -> Traffic:
+    def traffic(self, broadcast: Broadcast) -> Traffic:
         """Return the bytes of weights that one client receives, and those that it sends back."""
         if not self.strategy.sends_models:
             return Traffic(0, 0)
-        size = download.params.nbytes
-        return Traffic(size + (0 if download.extra is None else download.extra.nbytes), size)
+        size = broadcast.params.nbytes
+        return Traffic(size + (0 if broadcast.extra is None else broadcast.extra.nbytes), size)
 
 
 # The game of a round in its record, certified by what clients answered.
@@ -147,20 +147,20 @@ def _paid_utilities(record: RoundRecord, costs: Floats | None) -> tuple[float | 
 class Clients(Protocol):
     """Where the clients are, near or behind a network: they answer terms, and evaluate a model."""
 
-    def play(self, download: Download, terms: Sequence[Terms]) -> list[Report]:
+    def play(self, broadcast: Broadcast, terms: Sequence[Terms]) -> list[Update]:
         """Let each client respond to its terms and train; return what comes back."""
 
-    def evaluate(self, download: Download) -> Scoring:
+    def evaluate(self, broadcast: Broadcast) -> Scoring:
         """Begin to score the model on every client's held-out data and on the test set."""
 
     def validate(self, params: Params) -> tuple[float, float]:
         """Score the model on the server's validation set: loss, and accuracy in percent."""
 
-    def train_server(self, params: Params, task: LocalTask) -> Params:
+    def train_server(self, params: Params, task: LocalWork) -> Params:
         """Return the trainable weights after training on the server's validation set."""
 
     @property
-    def inspect(self) -> Callable[[Params, Sequence[LocalTask]], list[Report]] | None:
+    def inspect(self) -> Callable[[Params, Sequence[LocalWork]], list[Update]] | None:
         """What does claimed work once more at the clients; None where they cannot be visited."""
 
 
@@ -229,9 +229,9 @@ class Federation(Generic[S]):
             state = self.timing.advanced(state, present)
             offer = self.strategy.offer(state, present, stream(self.seed, "select", number))
             offered = time.perf_counter()
-            download = strategy.download(state)
-            reports = self._answers(download, offer)
-            elapsed = self.timing.elapsed(state, elapsed + asking, download, offer)
+            broadcast = strategy.broadcast(state)
+            reports = self._answers(broadcast, offer)
+            elapsed = self.timing.elapsed(state, elapsed + asking, broadcast, offer)
             trained = time.perf_counter()
             state, record = strategy.aggregate(
                 state,
@@ -242,7 +242,7 @@ class Federation(Generic[S]):
                 inspect=self._inspect(state.params),
                 release=None if self.privacy is None else self.privacy.release,
             )
-            record = self._true(self._counted(record, state, survey), download, offer)
+            record = self._true(self._counted(record, state, survey), broadcast, offer)
             record = certified(record, offer, population.costs)
             if number == 0:
                 warmup = self._warmup(offer, record, state, time.perf_counter() - started)
@@ -280,8 +280,8 @@ class Federation(Generic[S]):
         if not asked.size:
             return state, None, 0.0
         terms = (Terms(int(c), number, wants_loss=True, evaluates=True) for c in asked)
-        download, offer = self.strategy.download(state), Offer(number, tuple(terms))
-        reports = self._answers(download, offer)
+        broadcast, offer = self.strategy.broadcast(state), Offer(number, tuple(terms))
+        reports = self._answers(broadcast, offer)
         answers = map(evaluated, sorted(reports, key=lambda report: report.client))
         losses, failed = {}, {}
         for report in answers:
@@ -291,22 +291,22 @@ class Federation(Generic[S]):
                 losses[report.client] = report.loss
         sent = int(asked.size) * state.params.nbytes
         survey = Survey(int(asked.size), failed, sent)
-        seconds = self.timing.elapsed(state, 0.0, download, offer)
+        seconds = self.timing.elapsed(state, 0.0, broadcast, offer)
         return self.strategy.hear(state, losses), survey, seconds
 
-    def _answers(self, download: Download, offer: Offer) -> list[Report]:
+    def _answers(self, broadcast: Broadcast, offer: Offer) -> list[Update]:
         """Let the clients play, except those whom simulated faults keep from answering."""
         asks = any(terms.wants_loss or terms.wants_trained_loss for terms in offer.terms)
         if asks and self.privacy is not None:
             raise StrategyError(losses_refused(self.strategy.name))
-        struck = self.timing.struck(download, offer)
+        struck = self.timing.struck(broadcast, offer)
         kept = [terms for terms in offer.terms if terms.client not in struck]
-        lost = [Report(c, None, 0, 0, failure=reason) for c, reason in struck.items()]
-        return [*self.clients.play(download, kept), *lost]
+        lost = [Update(c, None, 0, 0, failure=reason) for c, reason in struck.items()]
+        return [*self.clients.play(broadcast, kept), *lost]
 
     def _counted(self, record: RoundRecord, state: S, survey: Survey | None) -> RoundRecord:
         """Return the record with its traffic: vectors of weights, not the few numbers beside."""
-        down, up = self.timing.traffic(self.strategy.download(state))
+        down, up = self.timing.traffic(self.strategy.broadcast(state))
         surveyed = 0 if survey is None else survey.bytes_down
         return replace(
             record,
@@ -315,11 +315,11 @@ class Federation(Generic[S]):
             bytes_down=len(record.selected) * down + surveyed,
         )
 
-    def _true(self, record: RoundRecord, download: Download, offer: Offer) -> RoundRecord:
+    def _true(self, record: RoundRecord, broadcast: Broadcast, offer: Offer) -> RoundRecord:
         """Return the record with what clients really did, where some need not tell the truth."""
         if not self.truth.behaviours:
             return record
-        struck = self.timing.struck(download, offer)  # these did nothing
+        struck = self.timing.struck(broadcast, offer)  # these did nothing
         present = tuple(client for client in offer.selected if client not in struck)
         done = [
             self.truth.effort(terms, present) if terms.client in present else None
@@ -339,7 +339,7 @@ class Federation(Generic[S]):
         return Warmup(record.failed, record.bytes_up, record.bytes_down, seconds, epochs)
 
 
-def evaluated(report: Report) -> Report:
+def evaluated(report: Update) -> Update:
     """Return the answer of a client that was asked for its loss; one without a loss has failed."""
     if report.failure or (math.isfinite(report.loss) and report.loss >= 0):
         return report

@@ -22,7 +22,7 @@ from flamma.extras import require
 from flamma.numerics import norm, normal, total, weighted_sum
 from flamma.records import RoundPrivacy
 from flamma.seeding import stream
-from flamma.types import Floats, Params, Report
+from flamma.types import Floats, Params, Update
 
 # The table ``[privacy]`` of a configuration.
 
@@ -124,8 +124,8 @@ class PrivateRounds:
     releases_before: int = 0
 
     def release(
-        self, received: Params, number: int, reports: tuple[Report, ...]
-    ) -> tuple[Report, ...]:
+        self, received: Params, number: int, reports: tuple[Update, ...]
+    ) -> tuple[Update, ...]:
         """Return the reports of a round with noisy models in place of the true ones, and no losses.
 
         With noise on the mean every client's model is the same, the received one plus the noisy
@@ -154,7 +154,7 @@ class PrivateRounds:
         releases = number + self.releases_before
         return RoundPrivacy(self.epsilon(releases), self.config.delta, releases)
 
-    def _noisy_mean(self, received: Params, number: int, usable: Sequence[Report]) -> Floats:
+    def _noisy_mean(self, received: Params, number: int, usable: Sequence[Update]) -> Floats:
         """Return the mean of the clipped updates plus noise for the client that counts most.
 
         The shares depend on who answered, not on what: setting an update to zero moves the mean by
@@ -165,11 +165,11 @@ class PrivateRounds:
         mean = weighted_sum([self._clipped(received, own) for own in usable], shares)
         return mean + self._noise(float(shares.max()), received.size, number)
 
-    def _noisy_update(self, received: Params, number: int, report: Report) -> Floats:
+    def _noisy_update(self, received: Params, number: int, report: Update) -> Floats:
         noise = self._noise(1.0, received.size, number, report.client)
         return self._clipped(received, report) + noise
 
-    def _clipped(self, received: Params, report: Report) -> Floats:
+    def _clipped(self, received: Params, report: Update) -> Floats:
         """Return a client's update u min(1, clip / ‖u‖)."""
         assert report.params is not None
         update: Floats = report.params.astype(np.float64) - received

@@ -161,7 +161,7 @@ _OWN_DATA = DataUse()
 
 
 @dataclass(frozen=True)
-class LocalTask:
+class LocalWork:
     """What a client has decided to do: epochs over its data, or a number of mini-batches.
 
     ``iterations``, where given, counts mini-batches and replaces ``epochs``. A task of 0 epochs
@@ -266,7 +266,7 @@ class Terms:
     """What the server offers one client; a few numbers, so it travels anywhere.
 
     ``evaluates`` asks for the loss of the received model and for no training. ``loss_bound`` and
-    ``tilt`` change what is minimised; see :class:`LocalTask`. ``wants_trained_loss`` asks for the
+    ``tilt`` change what is minimised; see :class:`LocalWork`. ``wants_trained_loss`` asks for the
     loss of the model that the client trained, in place of that of the received one.
     """
 
@@ -286,7 +286,7 @@ class Terms:
 
 
 @dataclass(frozen=True, eq=False)
-class Download:
+class Broadcast:
     """What the server sends to clients besides their terms.
 
     Attributes
@@ -297,31 +297,31 @@ class Download:
         The last finished round.
     extra : Params, optional
         A vector for all of them besides, as long as the trainable weights.
-    model_for : callable, optional
+    per_client : callable, optional
         Returns the model of one client, where each has one of its own in place of the global one.
-    scores_kept : bool
+    evaluates_kept : bool
         Whether clients evaluate the model that they keep themselves, if they have one.
     """
 
     params: Params
     round: int = 0
     extra: Params | None = None
-    model_for: Callable[[int], Params] | None = None
-    scores_kept: bool = False
+    per_client: Callable[[int], Params] | None = None
+    evaluates_kept: bool = False
 
     def model(self, client: int) -> Params:
         """Return the model that a client receives."""
-        return self.params if self.model_for is None else self.model_for(client)
+        return self.params if self.per_client is None else self.per_client(client)
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class Update:
     """What comes back from a client.
 
     ``failure`` says why there is nothing to use (late, unavailable, an error, a bad update); an
     abstaining client has neither params nor a failure, nor has one that only evaluates. ``loss`` is
     that of the *received* model on the client's training data (of the trained one if the terms say
-    so), NaN if it was not asked for. ``starts_anew`` is whether the client had kept nothing from an
+    so), NaN if it was not asked for. ``restarted`` is whether the client had kept nothing from an
     earlier round, where the strategy lets clients keep something.
     """
 
@@ -332,7 +332,7 @@ class Report:
     loss: float = math.nan
     seconds: float = 0.0
     failure: str = ""
-    starts_anew: bool = False
+    restarted: bool = False
 
     @property
     def abstained(self) -> bool:

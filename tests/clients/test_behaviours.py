@@ -27,7 +27,7 @@ from flamma.experiments.config import make_config
 from flamma.experiments.run import run
 from flamma.records import RoundRecord
 from flamma.strategies import STRATEGIES
-from flamma.types import MOST_SAMPLES, LocalTask, Plan, Population, Profile, Report, Terms
+from flamma.types import MOST_SAMPLES, LocalWork, Plan, Population, Profile, Terms, Update
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def played(behaviour, encounter=None, notes=None, loss=2.0):
     """What the client really does, and what it sends back."""
     encounter = offered() if encounter is None else encounter
     task = behaviour.act(encounter)
-    report = Report(
+    report = Update(
         task.client,
         None if task.abstains else TRAINED,
         encounter.profile.samples,
@@ -312,7 +312,7 @@ def test_what_is_sent():
 
 def test_noise_has_the_length_asked_for_and_is_shared_by_colluders():
     wide = np.ones(100_000, dtype=np.float32)
-    trained = Report(1, wide + 0.5, 20, 4)
+    trained = Update(1, wide + 0.5, 20, 4)
 
     def noise(client, group=(), **options):
         encounter = offered(replace(TERMS, client=client), group=group)
@@ -326,7 +326,7 @@ def test_noise_has_the_length_asked_for_and_is_shared_by_colluders():
     np.testing.assert_array_equal(noise(1, **shared), noise(2, **shared))
 
     rider = made("free-rider", sends="noise", noise=0.1)
-    idle = Report(1, None, 20, 0)
+    idle = Update(1, None, 20, 0)
     sent = rider.send(idle, offered(), wide, Notes()).params - wide
     assert np.linalg.norm(sent) == pytest.approx(0.1 * math.sqrt(wide.size), rel=0.02)
 
@@ -443,12 +443,12 @@ def test_no_moment_of_any_behaviour_raises(
     assert 1e-100 <= said.cost <= 1e100
     assert 0 <= said.samples <= MOST_SAMPLES
     task = behaviour.act(encounter)
-    assert isinstance(task, LocalTask)
+    assert isinstance(task, LocalWork)
     assert task.epochs >= 0
     received, trained = weights
-    report = Report(client, None if task.abstains else trained, samples, task.epochs, loss)
+    report = Update(client, None if task.abstains else trained, samples, task.epochs, loss)
     if kind == "failed":
-        report = Report(client, None, samples, 0, failure="late")
+        report = Update(client, None, samples, 0, failure="late")
     notes = Notes()
     for _ in range(2):
         sent = behaviour.send(report, encounter, received, notes)

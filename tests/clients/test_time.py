@@ -15,7 +15,7 @@ from flamma.clients.costs import CostedClients, PacedClients, true_costs, true_s
 from flamma.clients.time import SIMULATED_LATE, ClockConfig, Faults, Traffic, VirtualClock
 from flamma.errors import ConfigError, InputFileError
 from flamma.registry import Choice
-from flamma.types import DataUse, LocalTask, Terms
+from flamma.types import DataUse, LocalWork, Terms
 
 SAMPLES = np.array([100, 40, 10])
 SPEEDS = np.array([0.5, 0.25, 2.0])
@@ -28,7 +28,7 @@ def clock(*tasks, **more):
 
 
 def task(client, epochs=1, **more):
-    return LocalTask(client, 1, epochs, 0.1, **more)
+    return LocalWork(client, 1, epochs, 0.1, **more)
 
 
 def terms(*clients):

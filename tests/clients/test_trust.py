@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from flamma.clients.trust import Trust, TrustLimits
 from flamma.errors import ConfigError
-from flamma.types import MOST_SAMPLES, Report, Terms
+from flamma.types import MOST_SAMPLES, Terms, Update
 
 MODEL = np.zeros(4, dtype=np.float32)
 
 
 def report(client, length=1.0, samples=10, loss=math.nan):
     params = np.array([length, 0, 0, 0], dtype=np.float32)
-    return Report(client, params, samples, 1, loss)
+    return Update(client, params, samples, 1, loss)
 
 
 def screened(trust, *reports, wants_loss=False):
@@ -96,7 +96,7 @@ def test_a_loss_that_is_no_number_is_refused(loss, asked, refused):
 
 
 def test_what_is_not_finite_or_failed_is_left_to_the_strategy():
-    failed = Report(5, None, 0, 0, failure="late")
+    failed = Update(5, None, 0, 0, failure="late")
     broken = report(1, math.nan)
     assert screened(Trust(TrustLimits()), failed, broken)[0].failure == "late"
     assert screened(Trust(TrustLimits()), broken)[0].failure == ""

@@ -8,7 +8,7 @@ import pytest
 from flamma.contributions import (
     CONTRIBUTIONS,
     RoundUpdates,
-    Update,
+    SingleUpdate,
     cosine,
     distance,
     measure_round,
@@ -49,7 +49,7 @@ def added():
 @pytest.mark.parametrize("single", [distance, cosine])
 def test_measures_of_one_client_have_the_same_bits_in_a_round(single):
     updates = played_round("work")
-    alone = [single(Update(w, updates.before, updates.after)) for w in updates.models]
+    alone = [single(SingleUpdate(w, updates.before, updates.after)) for w in updates.models]
     assert measured(single.__name__, updates).tolist() == alone
 
 

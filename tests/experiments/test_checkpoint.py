@@ -16,7 +16,7 @@ from flamma.experiments.comparison import compare
 from flamma.experiments.folder import Manifest, RunFolder
 from flamma.experiments.run import resume, run
 from flamma.strategies.memory import Mifa
-from flamma.types import Plan, Population, Report
+from flamma.types import Plan, Population, Update
 
 REMEMBERING = ["mifa", "flamma-plus", "fedvarp"]
 
@@ -161,7 +161,7 @@ def test_no_row_of_a_kept_checkpoint_is_overwritten(tmp_path):
     for number in range(1, 31):
         offer = strategy.offer(state, np.arange(6), rng)
         vectors = rng.normal(size=(3, 4)).astype(np.float32)
-        reports = [Report(c, v, 10, 1) for c, v in zip(offer.selected, vectors, strict=True)]
+        reports = [Update(c, v, 10, 1) for c, v in zip(offer.selected, vectors, strict=True)]
         state, _ = strategy.aggregate(state, offer, reports)
         if number % 7 == 0:
             checkpoints.save(state)
@@ -179,7 +179,7 @@ def test_rows_that_are_elsewhere_are_copied_once(tmp_path):
     strategy, population = Mifa(Plan(100, 3, 1)), Population(np.full(6, 10), None, 4)
     begun = strategy.init(np.zeros(4, dtype=np.float32), population)
     offer = strategy.offer(begun, np.arange(6), np.random.default_rng(0))
-    reports = [Report(c, np.full(4, c, np.float32), 10, 1) for c in offer.selected]
+    reports = [Update(c, np.full(4, c, np.float32), 10, 1) for c in offer.selected]
     state, _ = strategy.aggregate(begun, offer, reports)
     Checkpoints(tmp_path).save(state)
     loaded = Checkpoints(tmp_path).load(begun)

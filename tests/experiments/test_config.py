@@ -37,7 +37,7 @@ from flamma.strategies.flamma import Flamma
 from flamma.strategies.loss_weights import QFFL
 from flamma.strategies.markets import Pricing
 from flamma.training.optimisers import StepSchedule, WarmUpSchedule
-from flamma.types import Plan, Population, Profile, Report, Terms
+from flamma.types import Plan, Population, Profile, Terms, Update
 
 
 @pytest.mark.parametrize("name", list(STRATEGIES))
@@ -380,7 +380,7 @@ def test_strategies_that_divide_by_the_step_size_divide_by_that_of_the_round(str
         state = own.init(np.ones(2, np.float32), Population(samples, np.array([0.1, 0.1]), 2))
         offer = Offer(1, (Terms(0, 1), Terms(1, 1)), probabilities=(0.5, 0.5))
         reports = [
-            Report(client, np.array([0.5, client], np.float32), 4, 1, loss=1.0 + client)
+            Update(client, np.array([0.5, client], np.float32), 4, 1, loss=1.0 + client)
             for client in range(2)
         ]
         states.append(own.aggregate(state, offer, reports)[0])

@@ -30,7 +30,7 @@ from flamma.flower.arrays import NamedArrays
 from flamma.flower.client import EPOCHS_METRIC, INTRODUCTION_RECORD, LOSS_METRIC, SAMPLES_METRIC
 from flamma.flower.strategy import read_introduction, read_metrics, read_update
 from flamma.tasks.base import MOST_CLASSES
-from flamma.types import MOST_SAMPLES, Report, Terms
+from flamma.types import MOST_SAMPLES, Terms, Update
 
 SIZE = 9
 PARAMS = np.linspace(-1, 1, SIZE, dtype=np.float32)
@@ -61,7 +61,7 @@ ODD = (*TEXTS, *NUMBERS, *REALS, *OTHERS)
 
 def originals():
     """Answers of honest clients, each with its reader and a check of what that returns."""
-    report = Report(3, PARAMS, 40, 4, 0.7, 1.5)
+    report = Update(3, PARAMS, 40, 4, 0.7, 1.5)
     answer = codec.pack_answer("three", report, Score(50.0, 0.6, 10))
     own = RecordDict(
         {
@@ -77,7 +77,7 @@ def originals():
         (answer, lambda c: codec.read_score(c, "three", 10), valid_score),
         (codec.pack_profile(PROFILE), codec.read_profile, valid_profile),
         (codec.pack_order(ORDER), codec.read_order, any_order),
-        (codec.pack_answer("three", Report(3, None, 40, 0, 0.7)), read_loss, valid_loss),
+        (codec.pack_answer("three", Update(3, None, 40, 0, 0.7)), read_loss, valid_loss),
         (own, lambda c: read_update(3, c, FORM, (1, 10)), valid_update),
         (own, lambda c: read_metrics(c, "acc", "loss"), valid_metrics),
         (RecordDict({INTRODUCTION_RECORD: introduction}), read_introduction, valid_introduction),

@@ -11,7 +11,7 @@ from torch import nn
 
 from flamma.data.federated import FederatedData, federated_from_arrays
 from flamma.models import build_model
-from flamma.types import LocalTask
+from flamma.types import LocalWork
 
 FEATURES, CLASSES = 4, 3
 
@@ -69,9 +69,9 @@ def make(name, shape=(FEATURES,), **options):
     return lambda: build_model(name, shape, CLASSES, seed=0, **options)
 
 
-def tasks(clients, **changes) -> list[LocalTask]:
+def tasks(clients, **changes) -> list[LocalWork]:
     settings = {"round": 1, "epochs": 1, "learning_rate": 0.1, **changes}
-    return [LocalTask(client=client, **settings) for client in clients]
+    return [LocalWork(client=client, **settings) for client in clients]
 
 
 def alive(pid: int) -> bool:

@@ -22,7 +22,7 @@ from flamma.simulation.executor import one_thread, wants_cuda, worker_device, wo
 from flamma.simulation.runner import ClientRunner
 from flamma.training import TorchTrainer
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
-from flamma.types import NO_VECTORS, LocalTask, TaskVectors
+from flamma.types import NO_VECTORS, LocalWork, TaskVectors
 from simulation.federations import CLASSES, FEATURES, federation, make, make_faulty, tasks
 
 IMAGES = (2, 16, 16)
@@ -55,7 +55,7 @@ def test_the_bits_do_not_depend_on_the_processes(make_model):
         validation=30,
     )
     mixed = [
-        LocalTask(client, 4, 1 + client % 3, 0.05, proximal=0.1 * (client % 2), wants_loss=True)
+        LocalWork(client, 4, 1 + client % 3, 0.05, proximal=0.1 * (client % 2), wants_loss=True)
         for client in (3, 0, 5, 1, 4, 2)
     ]
     results = []
@@ -170,7 +170,7 @@ def test_the_largest_tasks_come_first():
     data = federation([5, 50, 20, 30])
     with ClientRunner(data, lambda: Notes(FEATURES, CLASSES), seed=0, batch_size=100) as runner:
         work = [
-            LocalTask(client, 1, epochs, 0.1) for client, epochs in [(0, 1), (1, 1), (2, 4), (3, 2)]
+            LocalWork(client, 1, epochs, 0.1) for client, epochs in [(0, 1), (1, 1), (2, 4), (3, 2)]
         ]
         runner.train(runner.initial_params, work)
     assert seen == [20, 30, 50, 5]
@@ -180,7 +180,7 @@ def test_the_largest_tasks_come_first():
 def test_who_abstains_or_has_nothing_does_not_train(processes):
     data = federation([10, 0, 10])
     with ClientRunner(data, make("logistic"), seed=0, processes=processes) as runner:
-        abstains = LocalTask(client=0, round=1, epochs=0, learning_rate=0.1)
+        abstains = LocalWork(client=0, round=1, epochs=0, learning_rate=0.1)
         reports = runner.train(runner.initial_params, [abstains, *tasks([1, 2])])
         assert runner.train(runner.initial_params, []) == []
     first, empty, last = reports

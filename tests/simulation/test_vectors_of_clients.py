@@ -73,7 +73,7 @@ def test_messages_and_processes_change_nothing(tmp_path, monkeypatch, name, trai
 
 
 def uses_more_than_terms(strategy):
-    methods = ("survey", "download", "prepare", "own_task", "keep")
+    methods = ("survey", "broadcast", "prepare", "own_task", "keep")
     return any(getattr(strategy, name) is not getattr(Strategy, name) for name in methods)
 
 

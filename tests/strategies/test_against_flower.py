@@ -19,7 +19,7 @@ from flamma.seeding import stream
 from flamma.strategies.base import Offer
 from flamma.strategies.loss_weights import QFFL
 from flamma.strategies.server_optimisers import FedAdam, FedAvgM, FedYogi
-from flamma.types import Plan, Population, Report, Terms
+from flamma.types import Plan, Population, Terms, Update
 from quadratic_clients import START
 
 SAMPLES = (10, 30, 20)
@@ -71,7 +71,7 @@ def by_ours(strategy):
     for number in (1, 2, 3):
         made = Offer(number, tuple(Terms(k, number) for k in range(3)))
         models = trained(state.params, number)
-        reports = [Report(k, model, SAMPLES[k], 1, LOSSES[k]) for k, model in enumerate(models)]
+        reports = [Update(k, model, SAMPLES[k], 1, LOSSES[k]) for k, model in enumerate(models)]
         state, _ = strategy.aggregate(state, made, reports)
         after.append(state.params)
     return np.stack(after)

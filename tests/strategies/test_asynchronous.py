@@ -16,7 +16,7 @@ from flamma.seeding import stream
 from flamma.strategies import in_family
 from flamma.strategies.asynchronous import FedBuff
 from flamma.testing.strategies import SIZE, TRAINABLE, LittleWorld, assert_same
-from flamma.types import Plan, Population, Report
+from flamma.types import Plan, Population, Update
 
 PLAN = Plan(rounds=9, per_round=2, epochs=1, learning_rate=0.1)
 SECONDS = (1.0, 2.0, 4.0, 8.0)
@@ -40,7 +40,7 @@ def offered(strategy, state):
 def stepped_on(strategy, state):
     """The state after a step in which every answer is the model that the client received."""
     offer = offered(strategy, state)
-    answers = [Report(t.client, state.model_of(t.client), 10, 1) for t in offer.terms]
+    answers = [Update(t.client, state.model_of(t.client), 10, 1) for t in offer.terms]
     return strategy.aggregate(state, offer, answers)
 
 
@@ -107,7 +107,7 @@ def test_the_step_by_hand():
     answers = []
     for client, received in ((0, newest), (2, old)):
         updates[client] = stream(client, "update").normal(size=SIZE).astype(np.float32)
-        answers.append(Report(client, received + updates[client], 10, 1))
+        answers.append(Update(client, received + updates[client], 10, 1))
     after, _ = strategy.aggregate(state, offered(strategy, state), answers)
     mean = (updates[0] + updates[2] / math.sqrt(3)) / 2
     trained, carried = slice(TRAINABLE), slice(TRAINABLE, None)

@@ -25,7 +25,7 @@ from flamma.strategies.multi_objective import AdaFed, FedFV, FedMgdaPlus
 from flamma.testing import StrategyContract
 from flamma.testing.strategies import PLAN as CONTRACT_PLAN
 from flamma.testing.strategies import LittleWorld
-from flamma.types import Plan, Population, Profile, Report, Terms
+from flamma.types import Plan, Population, Profile, Terms, Update
 
 PLAN = Plan(rounds=20, per_round=2, epochs=3, learning_rate=0.5)
 WORLD = LittleWorld.make()
@@ -51,7 +51,7 @@ def after(strategy, reports, samples=(10, 10), received=(0, 0), state=None):
 
 
 def report(client, params, loss=1.0, samples=10):
-    return Report(client, vector(*params), samples, 3, loss)
+    return Update(client, vector(*params), samples, 3, loss)
 
 
 class TestPartialAfl(StrategyContract):

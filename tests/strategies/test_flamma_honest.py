@@ -24,7 +24,7 @@ from flamma.strategies.flamma_honest import (
     proven_epochs,
     with_verified,
 )
-from flamma.types import Plan, Population, Report, Terms
+from flamma.types import Plan, Population, Terms, Update
 
 PLAN = Plan(rounds=20, per_round=3, epochs=3, learning_rate=0.1, batch_size=10)
 SIZE = 6
@@ -44,7 +44,7 @@ def first_round(**options):
 def answer(client, length=1.0, **changes):
     params = np.zeros(SIZE, dtype=np.float32)
     params[client % SIZE] = length
-    return replace(Report(client, params, samples=40, epochs=4, loss=1.0), **changes)
+    return replace(Update(client, params, samples=40, epochs=4, loss=1.0), **changes)
 
 
 def honest_inspector(tasks):
@@ -106,7 +106,7 @@ def test_more_samples_than_there_are_is_caught():
 
 
 def late_inspector(tasks):
-    return [Report(task.client, None, 40, 0, failure="late: over 1 s") for task in tasks]
+    return [Update(task.client, None, 40, 0, failure="late: over 1 s") for task in tasks]
 
 
 def lost_inspector(tasks):

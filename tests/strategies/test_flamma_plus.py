@@ -14,7 +14,7 @@ from flamma.strategies.base import Offer
 from flamma.strategies.flamma_plus import LONGEST_MEAN, FlammaPlus, Path, Steps, fading_for
 from flamma.strategies.memory import Slopes
 from flamma.testing.strategies import LittleWorld
-from flamma.types import Plan, Population, Report, Terms
+from flamma.types import Plan, Population, Terms, Update
 
 PLAN = Plan(rounds=20, per_round=2, epochs=4, learning_rate=0.1)
 PLAIN = {
@@ -39,7 +39,7 @@ def played(strategy, *rounds, samples=(10, 10, 10)):
     state = strategy.init(vector(0, 0), population)
     for number, models in enumerate(rounds, 1):
         offer = Offer(number, tuple(Terms(c, number) for c in models))
-        reports = [Report(c, vector(*w), samples[c], 1) for c, w in models.items()]
+        reports = [Update(c, vector(*w), samples[c], 1) for c, w in models.items()]
         state, _ = strategy.aggregate(state, offer, reports)
     return state
 
@@ -222,7 +222,7 @@ def test_the_served_model_is_the_mean_of_recent_ones_and_clients_train_the_last(
     state = played(strategy, {0: (4, 0)}, {1: (0, 4)})
     np.testing.assert_allclose(state.params, vector(0, 4))
     np.testing.assert_allclose(state.served, vector(1, 2))  # half-way to (4, 0), then to (0, 4)
-    assert strategy.download(state).params is state.params
+    assert strategy.broadcast(state).params is state.params
     assert strategy.serving(state).params is state.served
 
 

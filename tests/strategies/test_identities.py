@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flamma.aggregators import AGGREGATORS
-from flamma.contributions import Update, cosine, distance
+from flamma.contributions import SingleUpdate, cosine, distance
 from flamma.errors import StrategyError
 from flamma.federation import certified
 from flamma.game import certify, solve
@@ -21,7 +21,7 @@ from flamma.strategies.flamma_plus import FlammaPlus, loss_factors
 from flamma.strategies.loss_weights import QFFL
 from flamma.strategies.memory import Mifa
 from flamma.strategies.rewards import Incentive
-from flamma.types import Plan, Population, Profile, Report, Terms
+from flamma.types import Plan, Population, Profile, Terms, Update
 
 PLAN = Plan(rounds=20, per_round=2, epochs=3, learning_rate=0.5)
 
@@ -35,7 +35,7 @@ def vector(*numbers):
 
 
 def report(client, params, samples, loss=float("nan"), epochs=3):
-    return Report(client, vector(*params), samples, epochs, loss)
+    return Update(client, vector(*params), samples, epochs, loss)
 
 
 def offer(*clients, number=1, **options):
@@ -134,10 +134,10 @@ def test_incentive_without_a_validation_set_says_what_to_do():
 
 def test_contributions_by_hand():
     def closeness(local, aggregate):
-        return distance(Update(local, vector(9, 9), aggregate))
+        return distance(SingleUpdate(local, vector(9, 9), aggregate))
 
     def agreement(move, common):
-        return cosine(Update(vector(1, 1) + move, vector(1, 1), vector(1, 1) + common))
+        return cosine(SingleUpdate(vector(1, 1) + move, vector(1, 1), vector(1, 1) + common))
 
     assert closeness(vector(3, 0), vector(3, 4)) == pytest.approx(1 - 4 / 5)
     assert closeness(vector(3, 4), vector(3, 4)) == 1
@@ -183,7 +183,7 @@ def test_flamma_with_gamma_1_uniform_selection_and_fixed_epochs_is_fedavg():
         ]
         assert all(a == b for a, b in tasks)
         noise = stream(number, "noise").normal(0, 0.05, (8, 2)).astype(np.float32)
-        reports = [Report(t.client, ours.params + noise[t.client], 7, 3) for t, _ in tasks]
+        reports = [Update(t.client, ours.params + noise[t.client], 7, 3) for t, _ in tasks]
         ours, _ = flamma.aggregate(ours, ours_offer, reports)
         theirs, _ = fedavg.aggregate(theirs, theirs_offer, reports)
         np.testing.assert_array_equal(ours.params, theirs.params)
@@ -196,7 +196,7 @@ def warm(strategy, clients=6, costs=0.1):
     assert made.round == 0
     assert {t.iterations for t in made.terms} == {10}
     assert made.selected == tuple(range(clients))
-    reports = [Report(c, vector(10, 0.1 * (-1) ** c * (c + 1)), 10, 0) for c in range(clients)]
+    reports = [Update(c, vector(10, 0.1 * (-1) ** c * (c + 1)), 10, 0) for c in range(clients)]
     return strategy.aggregate(state, made, reports)[0]
 
 
@@ -245,7 +245,7 @@ def test_the_selected_are_decayed_until_the_refresh():
     strategy = Flamma(PLAN, rotation=0.5, refresh_every=10)
     state = warm(strategy)
     made = strategy.offer(state, np.arange(6), stream(0, "select", 1))
-    reports = [Report(c, state.params.copy(), 10, 3) for c in made.selected]
+    reports = [Update(c, state.params.copy(), 10, 3) for c in made.selected]
     after, _ = strategy.aggregate(state, made, reports)
     chosen = list(made.selected)
     np.testing.assert_allclose(after.effective[chosen], 0.5 * state.effective[chosen])
@@ -260,7 +260,7 @@ def test_decay_on_the_server_moves_gamma_of_the_way():
     strategy = Flamma(PLAN, decay_acts_on="server")
     state = warm(strategy)
     made = replace(strategy.offer(state, np.arange(6), stream(0, "select", 1)), decay_factor=0.25)
-    reports = [Report(c, state.params + vector(4, 0), 10, 3) for c in made.selected]
+    reports = [Update(c, state.params + vector(4, 0), 10, 3) for c in made.selected]
     after, _ = strategy.aggregate(state, made, reports)
     np.testing.assert_allclose(after.params - state.params, vector(1, 0), atol=1e-5)
     assert {t.step_scale for t in made.terms} == {1.0}
@@ -282,7 +282,7 @@ def test_revealed_costs_close_in_on_the_true_ones():
         for terms in made.terms:
             task = strategy.respond(terms, Profile(terms.client, true[terms.client], 10))
             params = None if task.abstains else state.params + vector(0.01, terms.client / 50)
-            reports.append(Report(terms.client, params, 10, task.epochs))
+            reports.append(Update(terms.client, params, 10, task.epochs))
         state, _ = strategy.aggregate(state, made, reports)
     assert np.all(state.cost_lower <= true * (1 + 1e-9))
     assert np.all(true <= state.cost_upper * (1 + 1e-9))
@@ -434,7 +434,7 @@ def test_the_record_has_what_selection_and_the_game_went_by():
     made = strategy.offer(state, np.arange(6), stream(0, "select", 1))
     assert made.effective == tuple(state.effective[list(made.selected)])
     assert made.measure == "distance"
-    reports = [Report(c, state.params.copy(), 10, 3) for c in made.selected]
+    reports = [Update(c, state.params.copy(), 10, 3) for c in made.selected]
     after, record = strategy.aggregate(state, made, reports)
     told = certified(record, made, np.full(6, 0.1))
     assert told.game.effective == made.effective

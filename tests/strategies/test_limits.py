@@ -12,7 +12,7 @@ from flamma.errors import RunError, StrategyError
 from flamma.experiments.run import run
 from flamma.strategies import STRATEGIES
 from flamma.strategies.flamma_plus import loss_factors
-from flamma.types import Plan, Population, Report
+from flamma.types import Plan, Population, Update
 
 PLAN = Plan(rounds=5, per_round=3, epochs=1, learning_rate=0.1, batch_size=8)
 REMEMBERING = ["mifa", "flamma-plus", "fedvarp"]
@@ -27,7 +27,7 @@ def played(strategy, losses, size=4):
     state = strategy.init(np.zeros(size, dtype=np.float32), population(len(losses), size))
     offer = strategy.offer(state, np.arange(len(losses)), np.random.default_rng(0))
     reports = [
-        Report(k, np.full(size, k + 1, dtype=np.float32), samples=10, epochs=1, loss=loss)
+        Update(k, np.full(size, k + 1, dtype=np.float32), samples=10, epochs=1, loss=loss)
         for k, loss in enumerate(losses)
     ]
     return strategy.aggregate(state, offer, reports)[0].params

@@ -10,7 +10,7 @@ from flamma.errors import StrategyError
 from flamma.strategies import rows
 from flamma.strategies.memory import OLDEST_SHARE, Mifa, has_not_faded, negligible_share, oldest_age
 from flamma.strategies.rows import Rows
-from flamma.types import Plan, Population, Report
+from flamma.types import Plan, Population, Update
 
 CLIENTS, SIZE, PER_ROUND = 30, 50, 3
 
@@ -51,7 +51,7 @@ def play(strategy, rounds, both):
     for number in range(1, rounds + 1):
         offer = strategy.offer(state, np.arange(CLIENTS), rng)
         reports = [
-            Report(c, (state.params + rng.normal(size=SIZE)).astype(np.float32), int(samples[c]), 1)
+            Update(c, (state.params + rng.normal(size=SIZE)).astype(np.float32), int(samples[c]), 1)
             for c in offer.selected
         ]
         state, _ = strategy.aggregate(state, offer, reports)

@@ -16,7 +16,7 @@ from flamma.strategies.drift import FedDyn, Scaffold
 from flamma.strategies.fedavg import FedAvg, FedProx, gradient_weight, stepped
 from flamma.strategies.memory import FedVarp
 from flamma.strategies.server_optimisers import FedAdam, FedAvgM, FedNova, FedYogi
-from flamma.types import LocalTask, Plan, Population, Report, Terms
+from flamma.types import LocalWork, Plan, Population, Terms, Update
 from quadratic_clients import (
     EVERYBODY,
     PLAN,
@@ -45,7 +45,7 @@ def one_round(strategy, start, models, samples, trainable_size=2, state=None):
     number = state.round + 1
     made = Offer(number, tuple(Terms(k, number) for k in range(len(models))))
     reports = [
-        Report(k, vector(*model), samples[k], strategy.plan.epochs)
+        Update(k, vector(*model), samples[k], strategy.plan.epochs)
         for k, model in enumerate(models)
     ]
     return strategy.aggregate(state, made, reports)[0]
@@ -200,9 +200,9 @@ def test_a_training_that_diverged_is_not_kept():
     states, _, side = play(strategy, 1)
     client = int(selected(1)[0][0])
     before = side.kept.read(client, 2)
-    task = LocalTask(client, 2, 2, ETA)
+    task = LocalWork(client, 2, 2, ETA)
     vectors = side.vectors(task, states[-1].params, states[-1].control)
-    lost = Report(client, np.full(5, np.inf, np.float32), 8, 2)
+    lost = Update(client, np.full(5, np.inf, np.float32), 8, 2)
     side.settle(task, vectors, lost)
     np.testing.assert_array_equal(side.kept.read(client, 3), before)
 
@@ -266,7 +266,7 @@ def test_one_liar_is_held_down_by_a_robust_aggregator(name, aggregator):
         made = strategy.offer(state, EVERYBODY, np.random.default_rng(0))
         models = [state.params + np.float32(0.1 * k) for k in range(3)]
         models.append(state.params - np.float32(1e6))
-        reports = [Report(k, model, 16, 2) for k, model in enumerate(models)]
+        reports = [Update(k, model, 16, 2) for k, model in enumerate(models)]
         state, _ = strategy.aggregate(state, made, reports)
         assert state.round == number
     assert np.abs(state.params).max() < 20

@@ -15,7 +15,7 @@ from flamma.seeding import stream
 from flamma.strategies.flamma import Flamma
 from flamma.strategies.flamma_honest import FlammaHonest
 from flamma.strategies.flamma_plus import FlammaPlus
-from flamma.types import Plan, Population, Profile, Report
+from flamma.types import Plan, Population, Profile, Update
 
 CLIENTS = 7
 
@@ -85,7 +85,7 @@ def test_the_record_certifies_each_client_by_its_own_decay_factor(seed):
     made = strategy.offer(state, np.arange(CLIENTS), stream(0, "select", 30))
     profiles = [Profile(c, state.costs[c], 10) for c in made.selected]
     reports = [
-        Report(p.client, state.params + 1, 10, strategy.respond(terms, p).epochs)
+        Update(p.client, state.params + 1, 10, strategy.respond(terms, p).epochs)
         for terms, p in zip(made.terms, profiles, strict=True)
     ]
     failed = replace(reports[1], params=None, epochs=0, failure="late")

@@ -11,7 +11,7 @@ from flamma.errors import StrategyError
 from flamma.strategies import in_family
 from flamma.strategies.fedavg import FedAvg
 from flamma.strategies.personal import Ditto, Local
-from flamma.types import LocalTask
+from flamma.types import LocalWork
 from quadratic_clients import PLAN, START, STEPS, TARGETS, play, selected
 
 ETA = PLAN.learning_rate
@@ -19,8 +19,8 @@ ETA = PLAN.learning_rate
 
 def evaluated(strategy, states, side):
     """Return the model that each client evaluates in the end."""
-    download = strategy.download(states[-1])
-    return np.stack([side.model_of(client, download) for client in range(4)])
+    broadcast = strategy.broadcast(states[-1])
+    return np.stack([side.model_of(client, broadcast) for client in range(4)])
 
 
 def test_the_global_model_of_ditto_is_that_of_fedavg_to_the_bit():
@@ -65,7 +65,7 @@ def test_epochs_of_own_models_count_as_work(own_epochs, counted):
     strategy = Ditto(PLAN, own_epochs=own_epochs)
     _, records, _ = play(strategy, 1)
     assert records[0].epochs_total == counted
-    task = strategy.own_task(LocalTask(0, 1, 2, 0.1))
+    task = strategy.own_task(LocalWork(0, 1, 2, 0.1))
     assert (task.epochs, task.proximal) == (own_epochs or 2, 1.0)
 
 

@@ -22,7 +22,7 @@ from flamma.strategies.fedavg import FedAvg
 from flamma.strategies.markets import FLI, Contract, Pricing
 from flamma.strategies.rewards import CFFL, CGSV, hyperbolic_tangent, magnitude_ranks
 from flamma.testing.strategies import TRAINABLE, LittleWorld
-from flamma.types import Plan, Population, Profile, Report, Terms
+from flamma.types import Plan, Population, Profile, Terms, Update
 
 PLAN = Plan(rounds=20, per_round=3, epochs=3, learning_rate=0.5, batch_size=8)
 SMALL = {
@@ -44,7 +44,7 @@ def population(clients=3, size=4, costs=0.1, **options):
 
 
 def report(client, params, epochs=3):
-    return Report(client, vector(*params), 10 * (client + 1), epochs)
+    return Update(client, vector(*params), 10 * (client + 1), epochs)
 
 
 def offer(*clients, number=1, **options):
@@ -120,8 +120,8 @@ def test_cgsv_shares_differ_without_it():
     ahead = int(np.argmax(state.reputations))
     behind = int(np.argmin(state.reputations))
     assert not np.array_equal(state.model(behind), state.model(ahead))
-    download = CGSV(PLAN).download(state)
-    np.testing.assert_array_equal(download.model(behind), state.model(behind))
+    broadcast = CGSV(PLAN).broadcast(state)
+    np.testing.assert_array_equal(broadcast.model(behind), state.model(behind))
 
 
 def test_who_is_not_asked_keeps_its_reputation():
@@ -369,7 +369,7 @@ def test_a_contract_is_what_its_menu_says():
     reports = [
         report(0, (1, 0), epochs=menu.epochs[0]),
         report(1, (0, 1), epochs=menu.epochs[4]),
-        Report(2, None, 30, 0),
+        Update(2, None, 30, 0),
     ]
     _, record = strategy.aggregate(state, offer(0, 1, 2), reports)
     assert record.payments == (menu.payments[0], menu.payments[4], 0.0)

@@ -15,7 +15,7 @@ from flamma.strategies.base import Answers, server_task
 from flamma.strategies.fedavg import FedAvg
 from flamma.strategies.loss_weights import QFFL
 from flamma.testing.strategies import SIZE, TRAINABLE, LittleWorld
-from flamma.types import Plan, Report, Terms
+from flamma.types import Plan, Terms, Update
 
 FEDERATED = [name for name in STRATEGIES if not STRATEGIES[name].pools_data]
 WITH_MEMORY = {
@@ -102,7 +102,7 @@ def test_the_received_model_is_the_origin_of_rows_too():
             still = state.params.copy()
             for _ in range(3):
                 offer = WORLD.offer(strategy, state)
-                reports = [Report(c, state.params.copy(), 10, 1) for c in offer.selected]
+                reports = [Update(c, state.params.copy(), 10, 1) for c in offer.selected]
                 state, _ = strategy.aggregate(
                     state, offer, reports, train_server=WORLD.train_server
                 )
@@ -131,7 +131,7 @@ def test_what_is_not_trained_stays_within_what_clients_sent():
         model = received.copy()
         model[:TRAINABLE] = 1e-3
         model[TRAINABLE:] = 0.5 + 0.1 * client
-        reports.append(Report(client, model, 10, 1))
+        reports.append(Update(client, model, 10, 1))
     strategy = FedAvg(Plan(1, 3, 1), aggregator="fltrust")
     reference = Reference(received, lambda: np.ones(TRAINABLE))
     found = strategy.average(reports, [1.0, 1.0, 1.0], reference)
@@ -155,11 +155,11 @@ def test_with_q_0_qffl_is_the_aggregators_centre_of_equal_weights():
 def test_the_server_trains_as_the_middle_client_does():
     plan = Plan(5, 3, epochs=5, learning_rate=0.1)
     terms = [Terms(c, 7, step_scale=s) for c, s in ((2, 0.5), (4, 1.0), (9, 0.25))]
-    reports = [Report(c, None, 10, e) for c, e in ((2, 8), (4, 1), (9, 3))]
+    reports = [Update(c, None, 10, e) for c, e in ((2, 8), (4, 1), (9, 3))]
     task = server_task(plan, terms, reports)
     assert (task.round, task.epochs, task.iterations) == (7, 3, None)
     assert task.learning_rate == pytest.approx(0.05)
-    warm = server_task(plan, [Terms(1, 0, iterations=10)], [Report(1, None, 10, 0)])
+    warm = server_task(plan, [Terms(1, 0, iterations=10)], [Update(1, None, 10, 0)])
     assert (warm.iterations, warm.abstains) == (10, False)
 
 

@@ -43,7 +43,7 @@ def late_step(name, *, server=None, clients=None):
         state, _ = here.aggregate(
             state, offer, answers, world.validate, train_server=world.train_server
         )
-        sent = here.download(state)
+        sent = here.broadcast(state)
         models.append(np.concatenate([side.model_of(c, sent) for c in world.all_clients.tolist()]))
     return np.linalg.norm(np.diff(models[-LAST - 1 :], axis=0), axis=1).mean()
 

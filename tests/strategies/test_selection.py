@@ -27,7 +27,7 @@ from flamma.strategies.selection import (
     nearest_rank,
 )
 from flamma.testing.strategies import LittleWorld, assert_same
-from flamma.types import Plan, Population, Report, Terms
+from flamma.types import Plan, Population, Terms, Update
 
 PLAN = Plan(rounds=40, per_round=3, epochs=2, learning_rate=0.1)
 EVERYBODY = np.arange(8)
@@ -43,7 +43,7 @@ def begun(strategy, clients=8):
 
 def report(client, params=(1, 1), loss=1.0, epochs=2):
     samples = 10 * (client + 1)
-    return Report(client, np.array(params, dtype=np.float32), samples, epochs, loss)
+    return Update(client, np.array(params, dtype=np.float32), samples, epochs, loss)
 
 
 def offered(*clients, number=1):

@@ -26,7 +26,7 @@ from flamma.training.augmentations import (
 from flamma.training.config import TrainerSettings, pick_trainer, stacked_trainer
 from flamma.training.lanes import LanesTrainer, available, instruction_sets
 from flamma.training.torch_trainer import TorchTrainer
-from flamma.types import LocalTask
+from flamma.types import LocalWork
 
 SHAPE = (2, 5, 4)
 
@@ -70,7 +70,7 @@ def test_several_are_applied_in_turn():
 
 
 def make_job(round=1):  # noqa: A002
-    task = LocalTask(3, round, epochs=2, learning_rate=0.1, wants_loss=True)
+    task = LocalWork(3, round, epochs=2, learning_rate=0.1, wants_loss=True)
     y = np.arange(20) % 3
     return TrainingJob(task, pictures(20), y, training_stream(7, task))
 
@@ -191,7 +191,7 @@ BOTH = InTurn((Flip(), Crop(1)))
 def jobs_of_several(**task):
     jobs = []
     for client, samples in enumerate((20, 7, 16, 33, 8)):
-        own = LocalTask(client, 4, learning_rate=0.1, **({"epochs": 3} | task))
+        own = LocalWork(client, 4, learning_rate=0.1, **({"epochs": 3} | task))
         x, y = pictures(samples), np.arange(samples) % 3
         jobs.append(TrainingJob(own, x, y, training_stream(7, own)))
     return jobs

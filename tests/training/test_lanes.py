@@ -41,7 +41,7 @@ from flamma.training.lanes import (
 )
 from flamma.training.lanes import trainer as orders
 from flamma.training.lanes.plan import BARE_CONV, GROUP_NORM, RECALL
-from flamma.types import NO_VECTORS, LocalTask, TaskVectors
+from flamma.types import NO_VECTORS, LocalWork, TaskVectors
 
 SHAPE = (1, 28, 28)
 SETS = instruction_sets() if available() else ()
@@ -65,7 +65,7 @@ def samples(count, shape=SHAPE, classes=10, seed=0):
 def job(client, count, shape=SHAPE, classes=10, **changes):
     chosen = {"epochs": 1, "learning_rate": 0.05, **changes}
     x, y = samples(count, shape, classes, seed=client)
-    return TrainingJob(LocalTask(client, 1, **chosen), x, y, np.random.default_rng([7, client]))
+    return TrainingJob(LocalWork(client, 1, **chosen), x, y, np.random.default_rng([7, client]))
 
 
 def again(jobs):
@@ -322,7 +322,7 @@ def test_a_fading_velocity_does_not_end_in_numbers_that_processors_treat_differe
     params = initial(module)
     x, y = np.zeros((64, 4), np.float32), np.zeros(64, np.int64)
     x[0] = 1e-20  # its gradient fades from step to step
-    one = TrainingJob(LocalTask(0, 1, epochs=60, learning_rate=1.0), x, y, np.random.default_rng(0))
+    one = TrainingJob(LocalWork(0, 1, epochs=60, learning_rate=1.0), x, y, np.random.default_rng(0))
     results = [
         LanesTrainer(module, (4,), 8, 0.5, instructions=name).train_many(params, again([one]))[0]
         for name in SETS
@@ -468,7 +468,7 @@ def check(module, shape, classes, sizes, seed, tolerance=5e-6, **options):
     jobs = []
     for client, size in enumerate(sizes):
         x = rng.standard_normal((size, *shape)).astype(np.float32)
-        task = LocalTask(client, 1, epochs=1, learning_rate=1.0)
+        task = LocalWork(client, 1, epochs=1, learning_rate=1.0)
         jobs.append(TrainingJob(task, x, rng.integers(0, classes, size), rng))
     results = trainer.train_many(params, jobs)
     for job, result in zip(jobs, results, strict=True):
@@ -533,7 +533,7 @@ def test_saturated_activations():
     losses, _ = trainer.predict(params, x, y)
     expected = cross_entropy(net(torch.from_numpy(x)), torch.from_numpy(y), reduction="none")
     np.testing.assert_allclose(losses, expected.detach().numpy(), rtol=1e-5)
-    job = TrainingJob(LocalTask(0, 1, epochs=1, learning_rate=1.0), x, y, np.random.default_rng(0))
+    job = TrainingJob(LocalWork(0, 1, epochs=1, learning_rate=1.0), x, y, np.random.default_rng(0))
     [result] = trainer.train_many(params, [job])
     np.testing.assert_allclose(params - result.params, gradient(net, x, y), rtol=1e-4, atol=1e-5)
 
@@ -629,7 +629,7 @@ def trained_with(rngs, **task):
     data = np.random.default_rng(5)
     jobs = [
         TrainingJob(
-            LocalTask(client, 1, learning_rate=0.1, **({"epochs": 3} | task)),
+            LocalWork(client, 1, learning_rate=0.1, **({"epochs": 3} | task)),
             data.standard_normal((20 + client, *SHAPE_ORDERS)).astype(np.float32),
             data.integers(0, 3, 20 + client),
             rng,
@@ -684,10 +684,10 @@ def test_clients_with_vectors_and_those_that_evaluate_are_given_by_keys_too():
     params = FlatModel(model).read()
     own = TaskVectors(start=2 * params, correction=np.full_like(params, 0.01))
     tasks = [
-        (LocalTask(0, 1, 2, learning_rate=0.1), NO_VECTORS),
-        (LocalTask(1, 1, 0, learning_rate=0.1, evaluates=True), NO_VECTORS),
-        (LocalTask(2, 1, 2, learning_rate=0.1, wants_trained_loss=True), own),
-        (LocalTask(2, 1, 2, learning_rate=0.1, is_own=True), own),
+        (LocalWork(0, 1, 2, learning_rate=0.1), NO_VECTORS),
+        (LocalWork(1, 1, 0, learning_rate=0.1, evaluates=True), NO_VECTORS),
+        (LocalWork(2, 1, 2, learning_rate=0.1, wants_trained_loss=True), own),
+        (LocalWork(2, 1, 2, learning_rate=0.1, is_own=True), own),
     ]
     x, y = rng.standard_normal((20, *SHAPE_ORDERS)).astype(np.float32), rng.integers(0, 3, 20)
     by_key = [TrainingJob(t, x, y, training_stream(7, t), vectors) for t, vectors in tasks]
@@ -703,7 +703,7 @@ def test_clients_with_vectors_and_those_that_evaluate_are_given_by_keys_too():
 
 @pytest.mark.skipif(not available(), reason="the kernels are not compiled")
 def test_the_own_training_of_a_client_has_mini_batches_of_its_own():
-    task = LocalTask(12, 3, 1, learning_rate=0.1)
+    task = LocalWork(12, 3, 1, learning_rate=0.1)
     keys = [training_stream(7, task), training_stream(7, replace(task, is_own=True))]
     expected = [stream(7, "train", 3, 12).random(), stream(7, "train-own", 3, 12).random()]
     assert [key.generator().random() for key in keys] == expected
@@ -720,7 +720,7 @@ def test_without_agreement_numpy_draws(monkeypatch):
 
 @pytest.mark.skipif(not available(), reason="the kernels are not compiled")
 def test_other_trainers_take_keys():
-    key, task = StreamKey.of(7, "train"), LocalTask(0, 1, epochs=2, learning_rate=0.1)
+    key, task = StreamKey.of(7, "train"), LocalWork(0, 1, epochs=2, learning_rate=0.1)
     x, y = np.zeros((9, *SHAPE_ORDERS), np.float32), np.zeros(9, np.int64)
     by_key = [b.tolist() for b in batches_of(TrainingJob(task, x, y, key), 4)]
     by_stream = [b.tolist() for b in batches_of(TrainingJob(task, x, y, key.generator()), 4)]

@@ -32,7 +32,7 @@ from flamma.training.optimisers import (
 )
 from flamma.training.stacked import StackedTrainer
 from flamma.training.torch_trainer import TorchTrainer, clip_rows
-from flamma.types import SMALLEST_FACTOR, LocalTask, Plan, TaskVectors
+from flamma.types import SMALLEST_FACTOR, LocalWork, Plan, TaskVectors
 
 SHAPE, CLASSES, BATCH = (1, 6, 7), 3, 8
 SETS = instruction_sets() if available() else ()
@@ -71,7 +71,7 @@ def make_jobs(clients=5, **changes):
         samples = 11 + 5 * client
         x = rng.standard_normal((samples, *SHAPE)).astype(np.float32)
         y = rng.integers(0, CLASSES, samples)
-        jobs.append(TrainingJob(LocalTask(client, 1, **chosen), x, y, fresh(client)))
+        jobs.append(TrainingJob(LocalWork(client, 1, **chosen), x, y, fresh(client)))
     return jobs
 
 

@@ -16,7 +16,7 @@ from flamma.training import StackedTrainer, TooSlow, TorchTrainer, TrainingJob, 
 from flamma.training.config import TRAINERS, TrainerSettings, pick_trainer
 from flamma.training.devices import SINGLE_PRECISION, Precision, pick_device, pick_precision
 from flamma.training.stacked import StackedModel
-from flamma.types import LocalTask
+from flamma.types import LocalWork
 
 SHAPE = (2, 16, 16)
 CLASSES = 3
@@ -71,7 +71,7 @@ def flat(model, **options):
 
 def job(number, samples, shape=SHAPE, **changes):
     rng = np.random.default_rng(number)
-    task = LocalTask(**{"client": number, "round": 1, "epochs": 1, "learning_rate": 0.05} | changes)
+    task = LocalWork(**{"client": number, "round": 1, "epochs": 1, "learning_rate": 0.05} | changes)
     x = rng.random((samples, *shape), dtype=np.float32)
     return TrainingJob(task, x, rng.integers(0, CLASSES, samples), rng)
 

@@ -17,7 +17,7 @@ from flamma.models import FlatModel, build_model
 from flamma.simulation.executor import one_thread
 from flamma.training import BOUND_MARGIN, StackedTrainer, TorchTrainer, TrainingJob
 from flamma.training.lanes import LanesTrainer, available, instruction_sets
-from flamma.types import LocalTask, TaskVectors
+from flamma.types import LocalWork, TaskVectors
 
 SHAPE, CLASSES, BATCH = (6,), 3, 8
 SIZE = CLASSES * SHAPE[0] + CLASSES
@@ -49,7 +49,7 @@ def vector(seed, size=SIZE, scale=0.3):
 
 def job(client=0, samples=21, shape=SHAPE, vectors=None, **changes):
     rng = np.random.default_rng(client)
-    task = LocalTask(**{"client": client, "round": 1, "epochs": 2, "learning_rate": 0.1} | changes)
+    task = LocalWork(**{"client": client, "round": 1, "epochs": 2, "learning_rate": 0.1} | changes)
     x = rng.standard_normal((samples, *shape)).astype(np.float32)
     own = TrainingJob(task, x, rng.integers(0, CLASSES, samples), rng)
     return own if vectors is None else own._replace(vectors=vectors)

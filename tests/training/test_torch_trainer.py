@@ -15,7 +15,7 @@ from flamma.models import FlatModel, build_model
 from flamma.seeding import stream
 from flamma.training import TooSlow, TorchTrainer
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
-from flamma.types import LocalTask
+from flamma.types import LocalWork
 
 SHAPE = (2, 16, 16)
 
@@ -27,7 +27,7 @@ def samples(count, shape=SHAPE, classes=3, seed=0):
 
 
 def task(**changes):
-    return LocalTask(**{"client": 0, "round": 1, "epochs": 2, "learning_rate": 0.05, **changes})
+    return LocalWork(**{"client": 0, "round": 1, "epochs": 2, "learning_rate": 0.05, **changes})
 
 
 def make(name="lenet5", shape=SHAPE, **options):

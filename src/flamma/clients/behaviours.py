@@ -24,17 +24,17 @@ from flamma.seeding import stream
 from flamma.types import (
     MOST_SAMPLES,
     DataUse,
-    LocalTask,
+    LocalWork,
     Params,
     Population,
     Profile,
-    Report,
     Terms,
+    Update,
 )
 
 # The contract of behaviours: three moments at which a client may depart from the truth.
 
-Respond = Callable[[Terms, Profile], LocalTask]
+Respond = Callable[[Terms, Profile], LocalWork]
 """What a client of the strategy does if it is rational and honest."""
 
 BestReport = Callable[[Population, int], float]
@@ -111,11 +111,11 @@ class Encounter:
     selected: tuple[int, ...] = ()
 
     @cached_property
-    def honest(self) -> LocalTask:
+    def honest(self) -> LocalWork:
         """What an honest client of this profile does."""
         return self.respond(self.terms, self.profile)
 
-    def at_cost(self, factor: float) -> LocalTask:
+    def at_cost(self, factor: float) -> LocalWork:
         """Return what an honest client would do whose cost is this multiple of the true one."""
         return self.respond(self.terms, with_cost(self.profile, self.profile.cost * factor))
 
@@ -143,18 +143,18 @@ class Behaviour:
         """Return what the client says of itself when it introduces itself."""
         return introduction.profile
 
-    def act(self, encounter: Encounter) -> LocalTask:
+    def act(self, encounter: Encounter) -> LocalWork:
         """Return what the client really does with an offer; 0 epochs is nothing."""
         return encounter.honest
 
-    def send(self, report: Report, encounter: Encounter, received: Params, notes: Notes) -> Report:
+    def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
         """Return what the client sends back.
 
         Without training, ``report`` has no params and no failure: an honest client abstains.
         """
         return report
 
-    def effort(self, task: LocalTask, encounter: Encounter) -> float:
+    def effort(self, task: LocalWork, encounter: Encounter) -> float:
         """Return what the client's cost is multiplied with: epochs squared times share of data."""
         return task.data.share * task.epochs**2
 
@@ -265,7 +265,7 @@ class Imitator(Behaviour):
     def __post_init__(self) -> None:
         check_positive("factor", self.factor)
 
-    def act(self, encounter: Encounter) -> LocalTask:
+    def act(self, encounter: Encounter) -> LocalWork:
         """Respond as the other client would."""
         return encounter.at_cost(self.factor)
 
@@ -293,7 +293,7 @@ class DataInflater(Behaviour):
         profile = introduction.profile
         return replace(profile, samples=self._more(profile)) if self.from_start else profile
 
-    def send(self, report: Report, encounter: Encounter, received: Params, notes: Notes) -> Report:
+    def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
         """Repeat the lie."""
         return replace(report, samples=self._more(encounter.profile))
 
@@ -316,7 +316,7 @@ class LossInflater(Behaviour):
     def __post_init__(self) -> None:
         check_positive("factor", self.factor)
 
-    def send(self, report: Report, encounter: Encounter, received: Params, notes: Notes) -> Report:
+    def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
         """Tell another loss; one that the server did not ask for is not told."""
         return replace(report, loss=report.loss * self.factor)
 
@@ -354,13 +354,13 @@ class FreeRider(Behaviour):
         check_positive("loss", self.loss)
         check_claim(self.claimed)
 
-    def act(self, encounter: Encounter) -> LocalTask:
+    def act(self, encounter: Encounter) -> LocalWork:
         """Do nothing; a repeater needs something to repeat, so it trains in the warm-up."""
         if self.sends == "repeat" and encounter.warms_up:
             return encounter.honest
         return nothing(encounter)
 
-    def send(self, report: Report, encounter: Encounter, received: Params, notes: Notes) -> Report:
+    def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
         """Send what costs nothing."""
         if report.params is not None:
             notes.write(report.client, encounter.terms.round, update_of(report.params, received))
@@ -408,14 +408,14 @@ class EpochFaker(Behaviour):
             raise ConfigError(f'done must be "honest" or at least 1, not {self.done}.')
         check_claim(self.claimed)
 
-    def act(self, encounter: Encounter) -> LocalTask:
+    def act(self, encounter: Encounter) -> LocalWork:
         """Do less than it will claim; the warm-up is done honestly."""
         if encounter.warms_up:
             return encounter.honest
         done = encounter.honest.epochs if isinstance(self.done, str) else self.done
         return replace(encounter.honest, epochs=min(done, claim(self.claimed, encounter)))
 
-    def send(self, report: Report, encounter: Encounter, received: Params, notes: Notes) -> Report:
+    def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
         """Claim more."""
         if report.params is None or encounter.warms_up:
             return report
@@ -438,7 +438,7 @@ class PartTrainer(Behaviour):
         if not 0 < self.share <= 1:
             raise ConfigError(f"share must lie above 0 and be at most 1, not {self.share:g}.")
 
-    def act(self, encounter: Encounter) -> LocalTask:
+    def act(self, encounter: Encounter) -> LocalWork:
         """Train on the first samples only; an epoch then costs that share of the true cost."""
         return replace(encounter.at_cost(self.share), data=DataUse(share=self.share))
 
@@ -451,12 +451,12 @@ class Sybil(Behaviour):
     selected has trained, the others send the same update.
     """
 
-    def act(self, encounter: Encounter) -> LocalTask:
+    def act(self, encounter: Encounter) -> LocalWork:
         """Train on the data of the first of the group."""
         owner = min(encounter.group, default=encounter.terms.client)
         return replace(encounter.honest, data=DataUse(owner=owner))
 
-    def effort(self, task: LocalTask, encounter: Encounter) -> float:
+    def effort(self, task: LocalWork, encounter: Encounter) -> float:
         """Count the work once among those that are selected."""
         present = [c for c in encounter.group if c in encounter.selected]
         first = min(present, default=encounter.terms.client)
@@ -482,11 +482,11 @@ class Dropper(Behaviour):
         if not 0 <= self.rate <= 1:
             raise ConfigError(f"rate must lie in [0, 1], not {self.rate:g}.")
 
-    def act(self, encounter: Encounter) -> LocalTask:
+    def act(self, encounter: Encounter) -> LocalWork:
         """Do nothing if it will not answer."""
         return nothing(encounter) if self._drops(encounter) else encounter.honest
 
-    def send(self, report: Report, encounter: Encounter, received: Params, notes: Notes) -> Report:
+    def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
         """Fail in place of an answer."""
         if not self._drops(encounter):
             return report
@@ -496,7 +496,7 @@ class Dropper(Behaviour):
         return bool(encounter.rng(self.colluding).random() < self.rate)
 
 
-def nothing(encounter: Encounter) -> LocalTask:
+def nothing(encounter: Encounter) -> LocalWork:
     """Return the task of a client that does not train."""
     return replace(encounter.honest, epochs=0, iterations=None)
 
@@ -519,7 +519,7 @@ class SignFlip(Behaviour):
     def __post_init__(self) -> None:
         check_positive("factor", self.factor)
 
-    def send(self, report: Report, encounter: Encounter, received: Params, notes: Notes) -> Report:
+    def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
         """Turn the update around."""
         return multiplied(report, received, -self.factor)
 
@@ -542,7 +542,7 @@ class ScaledUpdate(Behaviour):
     def __post_init__(self) -> None:
         check_positive("factor", self.factor)
 
-    def send(self, report: Report, encounter: Encounter, received: Params, notes: Notes) -> Report:
+    def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
         """Stretch the update."""
         sharing = len(encounter.group) if self.colluding and encounter.group else 1
         return multiplied(report, received, self.factor / sharing)
@@ -552,7 +552,7 @@ class ScaledUpdate(Behaviour):
 class LabelFlip(Behaviour):
     """Trains on its data with wrong labels: class k is called ``classes - 1 - k``."""
 
-    def act(self, encounter: Encounter) -> LocalTask:
+    def act(self, encounter: Encounter) -> LocalWork:
         """Train on wrong labels."""
         return replace(encounter.honest, data=DataUse(flips_labels=True))
 
@@ -575,7 +575,7 @@ class GaussianNoise(Behaviour):
     def __post_init__(self) -> None:
         check_positive("factor", self.factor)
 
-    def send(self, report: Report, encounter: Encounter, received: Params, notes: Notes) -> Report:
+    def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
         """Replace the update by noise."""
         if report.params is None:
             return report
@@ -584,7 +584,7 @@ class GaussianNoise(Behaviour):
         return replace(report, params=moved(received, noise))
 
 
-def multiplied(report: Report, received: Params, factor: float) -> Report:
+def multiplied(report: Update, received: Params, factor: float) -> Update:
     """Return a report whose update is multiplied with a factor."""
     if report.params is None:
         return report

@@ -19,7 +19,7 @@ from flamma.clients.costs import SPEEDS
 from flamma.errors import ConfigError
 from flamma.registry import Choice
 from flamma.seeding import stream
-from flamma.types import Floats, Ints, LocalTask, Terms
+from flamma.types import Floats, Ints, LocalWork, Terms
 
 Flags = NDArray[np.bool_]
 
@@ -221,7 +221,7 @@ class VirtualClock:
     speeds: Floats
     samples: Ints
     batch_size: int
-    tasks_of: Callable[[Terms], Sequence[LocalTask]]
+    tasks_of: Callable[[Terms], Sequence[LocalWork]]
     bandwidth: float = math.inf
     deadline: float = math.inf
 
@@ -256,7 +256,7 @@ class VirtualClock:
             waits.append(self.deadline)
         return max(waits, default=0.0)
 
-    def _samples(self, task: LocalTask) -> float:
+    def _samples(self, task: LocalWork) -> float:
         """Return how many samples a task goes through, one that only evaluates at its share."""
         own = task.data.samples_of(int(self.samples[task.owner]))
         if task.evaluates:

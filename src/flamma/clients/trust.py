@@ -15,7 +15,7 @@ import numpy as np
 
 from flamma.errors import ConfigError
 from flamma.numerics import norm
-from flamma.types import MOST_SAMPLES, Floats, Ints, Params, Report, Terms
+from flamma.types import MOST_SAMPLES, Floats, Ints, Params, Terms, Update
 
 REMEMBERED_UPDATES = 100
 """How many accepted updates the median length is taken over, besides those of the round."""
@@ -113,13 +113,13 @@ class Trust:
         self._lengths: deque[float] = deque(maxlen=REMEMBERED_UPDATES)
 
     def screened(
-        self, reports: Sequence[Report], terms: Sequence[Terms], received: Callable[[int], Params]
-    ) -> list[Report]:
+        self, reports: Sequence[Update], terms: Sequence[Terms], received: Callable[[int], Params]
+    ) -> list[Update]:
         """Return the reports as far as they are believed.
 
         Parameters
         ----------
-        reports : sequence of Report
+        reports : sequence of Update
             What came back.
         terms : sequence of Terms
             What was asked for.
@@ -130,7 +130,7 @@ class Trust:
         heard = [_with_loss(report, report.client in asked) for report in reports]
         return self._not_too_long(self._counted(heard), received)
 
-    def _counted(self, reports: list[Report]) -> list[Report]:
+    def _counted(self, reports: list[Update]) -> list[Update]:
         """Return the reports, none of more samples than its client counts for."""
         told = np.array([r.samples for r in reports if r.params is not None], dtype=np.int64)
         if not told.size:
@@ -148,8 +148,8 @@ class Trust:
         return int(self.most_samples[client])
 
     def _not_too_long(
-        self, reports: list[Report], received: Callable[[int], Params]
-    ) -> list[Report]:
+        self, reports: list[Update], received: Callable[[int], Params]
+    ) -> list[Update]:
         """Refuse updates that would drown all others for good, finite as they are."""
         lengths = [_length(report, received) for report in reports]
         finite = [length for length in lengths if math.isfinite(length)]
@@ -181,12 +181,12 @@ class Trust:
         return min(relative, self.limits.longest_update or math.inf)
 
 
-def refused(report: Report, why: str) -> Report:
+def refused(report: Update, why: str) -> Update:
     """Return a report of which nothing is used, with the reason."""
     return replace(report, params=None, epochs=0, failure=f"refused: {why}")
 
 
-def _with_loss(report: Report, asked: bool) -> Report:
+def _with_loss(report: Update, asked: bool) -> Update:
     """Refuse a loss that is infinite, or not a number where one was asked for."""
     if report.params is None or math.isfinite(report.loss):
         return report
@@ -195,7 +195,7 @@ def _with_loss(report: Report, asked: bool) -> Report:
     return refused(report, f"a loss of {report.loss:g}")
 
 
-def _length(report: Report, received: Callable[[int], Params]) -> float:
+def _length(report: Update, received: Callable[[int], Params]) -> float:
     """Return the length of an update, NaN where there is none that could be used."""
     params = report.params
     if params is None or not np.isfinite(params).all():

@@ -16,7 +16,7 @@ import numpy as np
 
 from flamma.clients.behaviours import Behaviour, BestReport, Encounter, Introduction, Notes, Respond
 from flamma.io import read_regular, sync_file, sync_folder, write_atomically
-from flamma.types import LocalTask, Params, Population, Profile, Terms
+from flamma.types import LocalWork, Params, Population, Profile, Terms
 
 
 def profile_of(population: Population, client: int) -> Profile:
@@ -65,7 +65,7 @@ class TrueClients:
     respond: Respond | None = None
     seed: int = 0
 
-    def honest_task(self, terms: Terms) -> LocalTask:
+    def honest_task(self, terms: Terms) -> LocalWork:
         """Return what the client of an offer does if it is honest."""
         assert self.respond is not None
         return self.respond(terms, profile_of(self.population, terms.client))
@@ -77,7 +77,7 @@ class TrueClients:
         group = self._groups.get(id(self.behaviours.get(terms.client)), ())
         return Encounter(terms, profile, self.respond, self.seed, group)
 
-    def task(self, terms: Terms) -> LocalTask:
+    def task(self, terms: Terms) -> LocalWork:
         """Return what the client of an offer does, honest or not."""
         behaviour = self.behaviours.get(terms.client)
         if behaviour is None:

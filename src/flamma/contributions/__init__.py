@@ -22,7 +22,7 @@ from flamma.types import Floats, Ints, Params
 
 
 @dataclass(frozen=True, eq=False)
-class Update:
+class SingleUpdate:
     """One client's update, trainable weights only.
 
     Attributes
@@ -105,10 +105,10 @@ class RoundUpdates:
         """Return how the server moved the trainable weights, in double precision."""
         return self.aggregate.astype(np.float64) - self.received
 
-    def single(self) -> Iterator[Update]:
+    def single(self) -> Iterator[SingleUpdate]:
         """Yield each client's update by itself."""
         for local in self.locals:
-            yield Update(local, self.received, self.aggregate)
+            yield SingleUpdate(local, self.received, self.aggregate)
 
 
 _ContributionMeasure = Callable[..., float | Floats]
@@ -124,7 +124,7 @@ def round_measure(
     """Mark a function as a measure that is given all updates of a round.
 
     It takes :class:`RoundUpdates` and returns one contribution in [0, 1] for each client. A
-    function without this mark takes the :class:`Update` of one client and returns one number.
+    function without this mark takes the :class:`SingleUpdate` of one client and returns one number.
 
     Parameters
     ----------
@@ -178,14 +178,14 @@ def relative_to_best(values: Floats, quantile: float, least: float = 0.0) -> Flo
 # Measures that look at one client's update by itself.
 
 
-def distance(update: Update) -> float:
+def distance(update: SingleUpdate) -> float:
     """Return ω = clip(1 - ‖w_i - w‖ / ‖w‖, 0, 1), the closeness of a model to the aggregate."""
     with np.errstate(over="ignore"):  # beyond float32 a distance is infinite, which is far enough
         size, apart = norm(update.aggregate), norm(update.local - update.aggregate)
     return min(1.0, max(0.0, 1 - apart / size)) if size > 0 else 0.0
 
 
-def cosine(update: Update) -> float:
+def cosine(update: SingleUpdate) -> float:
     """Return ω = clip(cos ∠(w_i - w, w' - w), 0, 1), how far a client's move is the common one.
 
     Unlike the distance it does not reward doing little.

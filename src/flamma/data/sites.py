@@ -30,7 +30,7 @@ from flamma.io import SITE_NAME, nearest, quoted, read_toml, unknown, write_atom
 from flamma.registry import Choice, Registry, from_table
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
 from flamma.tasks.base import MOST_CLASSES
-from flamma.types import Inputs, Ints, LocalTask, Targets
+from flamma.types import Inputs, Ints, LocalWork, Targets
 
 _MOST_EPOCHS_OF_ORDER = 1000.0
 """The epochs that a site does at most for an order if its file says nothing."""
@@ -114,12 +114,12 @@ UNLIMITED = SiteLimits(epochs=math.inf)
 """The limits of a simulated client."""
 
 
-def epochs_of(task: LocalTask, samples: int, batch_size: int) -> float:
+def epochs_of(task: LocalWork, samples: int, batch_size: int) -> float:
     """Return the epochs of a task over so many samples; mini-batches are a part of one.
 
     Examples
     --------
-    >>> epochs_of(LocalTask(0, round=0, epochs=0, learning_rate=0.1, iterations=5), 100, 10)
+    >>> epochs_of(LocalWork(0, round=0, epochs=0, learning_rate=0.1, iterations=5), 100, 10)
     0.5
     """
     if task.iterations is None:

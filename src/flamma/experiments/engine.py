@@ -216,7 +216,7 @@ def _execute(assignment: Assignment) -> None:
     from flamma.experiments.trained import ModelCard, start_of
     from flamma.experiments.user_objects import check_same_data
     from flamma.simulation.client_side import ClientSide
-    from flamma.simulation.clients import RationalClients
+    from flamma.simulation.clients import LocalClients
 
     check_room(assignment)
     config, folder, data = assignment.config, assignment.folder, assignment.data
@@ -251,7 +251,7 @@ def _execute(assignment: Assignment) -> None:
         kept, notes = (NotesInFiles(folder.path / name, durable=False) for name in (KEPT, NOTES))
         side = ClientSide(config.strategy, runner.layout.trainable_size, kept)
         world = World(
-            clients=RationalClients(truth, runner, notes, side),
+            clients=LocalClients(truth, runner, notes, side),
             population=told(population, truth.behaviours, config.strategy.best_report),
             behaved=truth,
             initial_params=runner.initial_params,

@@ -52,7 +52,7 @@ from flamma.registry import Choice, options_of, read_options
 from flamma.seeding import stream
 from flamma.tasks import DEFAULT_TASK, PLAIN_MEASURES, TASKS, Measures, measures_for
 from flamma.training.augmentations import OWN_AUGMENTATION, Augment, augmentation_of, augmented
-from flamma.types import Floats, Ints, LocalTask, Population, Terms
+from flamma.types import Floats, Ints, LocalWork, Population, Terms
 
 if TYPE_CHECKING:
     from torch import nn
@@ -265,7 +265,7 @@ def seconds_per_epoch(data: FederatedData, runner: ClientRunner) -> Floats:
     The second of two runs counts: the first also warms the machine up.
     """
     largest = int(np.argmax(data.samples))
-    task = LocalTask(largest, round=0, epochs=1, learning_rate=1e-3)
+    task = LocalWork(largest, round=0, epochs=1, learning_rate=1e-3)
     for _ in range(2):
         [report] = runner.train(runner.initial_params, [task])
     seconds: Floats = report.seconds * data.samples / data.samples[largest]
@@ -336,7 +336,7 @@ def _recorded_speeds(folder: RunFolder) -> Floats | None:
 def virtual_clock(config: Config, truth: TrueClients, speeds: Floats) -> VirtualClock:
     """Return what clients' work takes in virtual time, what each trains for itself included."""
 
-    def tasks_of(terms: Terms) -> list[LocalTask]:
+    def tasks_of(terms: Terms) -> list[LocalWork]:
         task = truth.task(terms)
         own = None if task.evaluates or task.abstains else config.strategy.own_task(task)
         return [task] if own is None else [task, own]

@@ -300,13 +300,13 @@ def _own_params(
     state = checkpoints.load(like, number)
     if state is None or number not in (None, state.round):
         raise RunError(f"the checkpoint of {run.path} is damaged.")
-    download = strategy.download(state)
-    if download.model_for is None and not download.scores_kept:
+    broadcast = strategy.broadcast(state)
+    if broadcast.per_client is None and not broadcast.evaluates_kept:
         raise RunError(f"{strategy.name} has one model for all clients: leave out the client.")
-    if download.scores_kept and run.config.engine.clients_hold_data:
+    if broadcast.evaluates_kept and run.config.engine.clients_hold_data:
         raise RunError(f"the model of client {client} is at its site, and not in {run.path}.")
     side = ClientSide(strategy, layout.trainable_size, NotesInFiles(run.path / KEPT))
-    return side.model_of(client, download)
+    return side.model_of(client, broadcast)
 
 
 def trained_weights(run: Run, client: int | None = None, number: int | None = None) -> StateDict:

@@ -21,7 +21,7 @@ from flamma.engines.flower.messages import MessageError
 from flamma.engines.flower.payload import one_line_of
 from flamma.errors import FlammaError
 from flamma.records import RoundRecord
-from flamma.types import Download, Params, Report
+from flamma.types import Broadcast, Params, Update
 
 _MAGIC = b"\x93NUMPY\x01\x00"
 """The beginning of a file of version 1.0."""
@@ -188,16 +188,16 @@ class ModelArrays:
         """Return a flat vector of weights as named arrays."""
         return self.form.restore(params, self.whole)
 
-    def sender(self, download: Download, common: ArrayRecord) -> Callable[[int], ArrayRecord]:
+    def sender(self, broadcast: Broadcast, common: ArrayRecord) -> Callable[[int], ArrayRecord]:
         """Return what says which arrays a client is sent: those of all, or a model of its own."""
-        if download.model_for is None:
+        if broadcast.per_client is None:
             return lambda client: common
-        return lambda client: self.arrays(download.model(client))
+        return lambda client: self.arrays(broadcast.model(client))
 
     def after(
         self,
         record: RoundRecord,
-        reports: Iterable[Report],
+        reports: Iterable[Update],
         whole: Mapping[int, Mapping[str, NDArray[Any]]],
     ) -> Self:
         """Return the model with integer arrays averaged over the accepted updates of a round."""

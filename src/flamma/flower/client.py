@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 
 from flamma.engines.flower.messages import MessageError
 from flamma.engines.flower.payload import TERMS_RECORD, read_configuration, read_terms
-from flamma.types import LocalTask, Profile
+from flamma.types import LocalWork, Profile
 
 STRATEGY_RECORD, INTRODUCTION_RECORD = "flamma.strategy", "flamma"
 """The records of the strategy's configuration, and of a client's introduction."""
@@ -21,7 +21,7 @@ EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC = "flamma.epochs", "flamma.loss", "nu
 _Batch = TypeVar("_Batch")
 
 
-def respond(message: Message, cost: float = 0.1, samples: int = 1) -> LocalTask:
+def respond(message: Message, cost: float = 0.1, samples: int = 1) -> LocalWork:
     """Return what is best for this client to do, given the server's terms and its own cost.
 
     Parameters
@@ -36,7 +36,7 @@ def respond(message: Message, cost: float = 0.1, samples: int = 1) -> LocalTask:
 
     Returns
     -------
-    LocalTask
+    LocalWork
         ``epochs``, ``learning_rate``, ``proximal`` and, in a warm-up, ``iterations``; with some
         strategies ``tilt`` or ``loss_bound``, by which the loss is to be changed. If it
         ``abstains``, training does not pay for this client.
@@ -57,12 +57,12 @@ def respond(message: Message, cost: float = 0.1, samples: int = 1) -> LocalTask:
     return config.strategy.respond(found, Profile(found.client, cost, samples))
 
 
-def batches(task: LocalTask, loader: Iterable[_Batch]) -> Iterator[_Batch]:
+def batches(task: LocalWork, loader: Iterable[_Batch]) -> Iterator[_Batch]:
     """Yield the batches to train on: the loader's once per epoch, or a few in a warm-up.
 
     Examples
     --------
-    >>> task = LocalTask(client=0, round=1, epochs=2, learning_rate=0.1)
+    >>> task = LocalWork(client=0, round=1, epochs=2, learning_rate=0.1)
     >>> list(batches(task, "ab"))
     ['a', 'b', 'a', 'b']
     """
@@ -84,7 +84,7 @@ def batches(task: LocalTask, loader: Iterable[_Batch]) -> Iterator[_Batch]:
 
 def reply(
     message: Message,
-    task: LocalTask,
+    task: LocalWork,
     arrays: ArrayRecord,
     samples: int,
     loss: float = math.nan,

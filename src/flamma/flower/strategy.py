@@ -47,7 +47,7 @@ from flamma.metrics import evaluate, shown_in
 from flamma.records import RoundRecord
 from flamma.seeding import stream
 from flamma.strategies.base import Offer, State
-from flamma.types import MOST_SAMPLES, Download, Floats, Ints, Params, Population, Report, Scores
+from flamma.types import MOST_SAMPLES, Broadcast, Floats, Ints, Params, Population, Scores, Update
 
 _NODE_POLL_SECONDS = 0.5
 """Seconds between two checks for nodes before the first round."""
@@ -164,7 +164,7 @@ NO_EPOCHS = (
 
 def read_update(
     client: int, content: RecordDict, form: NamedArrays, epoch_range: tuple[int, int]
-) -> tuple[Report, dict[str, NDArray[Any]]]:
+) -> tuple[Update, dict[str, NDArray[Any]]]:
     """Return a client's answer to its terms, and the arrays of it that are not averaged as floats.
 
     Raises
@@ -182,9 +182,9 @@ def read_update(
     if not any(isinstance(part, ArrayRecord) for part in content.values()):
         if epochs:
             raise MessageError(f"it says that it did {epochs} epochs, but sent no arrays")
-        return Report(client, None, samples, 0, loss), {}
+        return Update(client, None, samples, 0, loss), {}
     params, whole = form.flatten(_only(content, ArrayRecord))
-    return Report(client, params, samples, epochs, loss), whole
+    return Update(client, params, samples, epochs, loss), whole
 
 
 def read_metrics(content: RecordDict, accuracy: str, loss: str) -> tuple[float, float, int]:
@@ -421,7 +421,7 @@ class FlowerStrategy(Strategy):
         rng = stream(self._config.seed, "select", self._state.round + 1)
         self._offer = self._config.strategy.offer(self._state, present, rng)
         how = ConfigRecord({"config": self._config.as_toml()})
-        own = self._model.sender(self._download, self._trained(arrays))
+        own = self._model.sender(self._broadcast, self._trained(arrays))
         messages = []
         for terms in self._offer.terms:
             content = RecordDict({"arrays": own(terms.client), "config": config})
@@ -433,16 +433,16 @@ class FlowerStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate the usable answers in the order of the clients, and record the round."""
-        reports: list[Report] = []
+        reports: list[Update] = []
         whole: dict[int, dict[str, NDArray[Any]]] = {}
         for reply in replies:
             client = self._clients.client(reply.metadata.src_node_id)
             try:
                 report, whole[client] = self._read(client, reply)
             except MessageError as error:
-                report = Report(client, None, 0, 0, failure=error.reason)
+                report = Update(client, None, 0, 0, failure=error.reason)
             reports.append(report)
-        reports = self._trust.screened(reports, self._offer.terms, self._download.model)
+        reports = self._trust.screened(reports, self._offer.terms, self._broadcast.model)
         validate = None if self._validate is None else self._validate_params
         self._state, record = self._config.strategy.aggregate(
             self._state, self._offer, reports, validate
@@ -461,7 +461,7 @@ class FlowerStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Ask every connected client to evaluate the model, its own where each has one."""
-        connected, own = set(grid.get_node_ids()), self._model.sender(self._download, arrays)
+        connected, own = set(grid.get_node_ids()), self._model.sender(self._broadcast, arrays)
         return [
             Message(
                 RecordDict({"arrays": own(client), "config": config}), node, MessageType.EVALUATE
@@ -477,7 +477,7 @@ class FlowerStrategy(Strategy):
         scores = read_scores(replies, self._clients, self._accuracy, self._loss)
         for client, reason in scores.missing.items():
             log(WARNING, "client %s gave no score: %s", self._clients.names[client], reason)
-        evaluation = evaluate(replace(scores, personal=self._download.model_for is not None))
+        evaluation = evaluate(replace(scores, personal=self._broadcast.per_client is not None))
         if self.history:
             self.history[-1] = replace(self.history[-1], evaluation=evaluation)
         shown = {name: evaluation[name] for name in [*shown_in("show"), "clients_scored"]}
@@ -517,8 +517,8 @@ class FlowerStrategy(Strategy):
         self.history.clear()
 
     @property
-    def _download(self) -> Download:
-        return self._config.strategy.download(self._state)
+    def _broadcast(self) -> Broadcast:
+        return self._config.strategy.broadcast(self._state)
 
     def _trained(self, served: ArrayRecord) -> ArrayRecord:
         """Return the arrays that clients train, which need not be those that are served."""
@@ -529,7 +529,7 @@ class FlowerStrategy(Strategy):
         assert self._validate is not None
         return self._validate(self._model.arrays(params))
 
-    def _read(self, client: int, reply: Message) -> tuple[Report, dict[str, NDArray[Any]]]:
+    def _read(self, client: int, reply: Message) -> tuple[Update, dict[str, NDArray[Any]]]:
         terms = next((terms for terms in self._offer.terms if terms.client == client), None)
         if terms is None:
             raise MessageError("it was not asked")

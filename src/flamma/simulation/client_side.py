@@ -18,9 +18,17 @@ from flamma.data.sites import OverLimitError
 from flamma.numerics import total
 from flamma.strategies.base import Strategy
 from flamma.training import TooSlow, Trained
-from flamma.types import NO_VECTORS, ClientVectors, Download, LocalTask, Params, Report, TaskVectors
+from flamma.types import (
+    NO_VECTORS,
+    Broadcast,
+    ClientVectors,
+    LocalWork,
+    Params,
+    TaskVectors,
+    Update,
+)
 
-Train = Callable[[Sequence[LocalTask], Sequence[TaskVectors]], list[Report]]
+Train = Callable[[Sequence[LocalWork], Sequence[TaskVectors]], list[Update]]
 """Trains clients that received the same weights, with what each needs besides."""
 
 
@@ -42,19 +50,19 @@ class ClientSide:
     trainable_size: int
     kept: Notes = field(default_factory=Notes)
 
-    def is_plain(self, download: Download) -> bool:
+    def is_plain(self, broadcast: Broadcast) -> bool:
         """Whether clients need nothing but the common weights."""
-        only_model = download.extra is None and download.model_for is None
+        only_model = broadcast.extra is None and broadcast.per_client is None
         return only_model and not self.strategy.clients_keep
 
     def carry_out(
-        self, download: Download, tasks: Sequence[LocalTask], train: Train
-    ) -> list[Report]:
+        self, broadcast: Broadcast, tasks: Sequence[LocalWork], train: Train
+    ) -> list[Update]:
         """Return what honest clients report of these tasks, and keep what they keep."""
-        if self.is_plain(download):
+        if self.is_plain(broadcast):
             return train(tasks, [NO_VECTORS] * len(tasks))
-        common = download.params
-        at_hand = [self.vectors(t, download.model(t.client), download.extra) for t in tasks]
+        common = broadcast.params
+        at_hand = [self.vectors(t, broadcast.model(t.client), broadcast.extra) for t in tasks]
         prepared = [self.prepared(t, v, common) for t, v in zip(tasks, at_hand, strict=True)]
         reports = train(tasks, prepared)
         own = self._own_models(common, tasks, at_hand, reports, train)
@@ -66,9 +74,9 @@ class ClientSide:
     def _own_models(
         self,
         common: Params,
-        tasks: Sequence[LocalTask],
+        tasks: Sequence[LocalWork],
         at_hand: Sequence[ClientVectors],
-        reports: Sequence[Report],
+        reports: Sequence[Update],
         train: Train,
     ) -> dict[int, Params]:
         """Return what clients trained for themselves; those that fail at it have nothing."""
@@ -84,12 +92,12 @@ class ClientSide:
         trained = train(own_tasks, prepared)
         return {report.client: report.params for report in trained if report.params is not None}
 
-    def vectors(self, task: LocalTask, received: Params, extra: Params | None) -> ClientVectors:
+    def vectors(self, task: LocalWork, received: Params, extra: Params | None) -> ClientVectors:
         """Return what a client has at hand before it trains."""
         kept = self.kept.read(task.client, task.round) if self.strategy.clients_keep else None
         return ClientVectors(received, extra, kept, self.trainable_size)
 
-    def prepared(self, task: LocalTask, vectors: ClientVectors, common: Params) -> TaskVectors:
+    def prepared(self, task: LocalWork, vectors: ClientVectors, common: Params) -> TaskVectors:
         """Return what the training of a task needs besides the common weights."""
         own = None if vectors.received is common else vectors.received
         if task.evaluates or task.abstains:
@@ -97,8 +105,8 @@ class ClientSide:
         return replace(self.strategy.prepare(task, vectors), received=own)
 
     def own_training(
-        self, task: LocalTask, vectors: ClientVectors, common: Params
-    ) -> tuple[LocalTask, TaskVectors] | None:
+        self, task: LocalWork, vectors: ClientVectors, common: Params
+    ) -> tuple[LocalWork, TaskVectors] | None:
         """Return what a client trains for itself after a task, None if nothing."""
         own = self.strategy.own_task(task)
         if own is None:
@@ -108,8 +116,8 @@ class ClientSide:
         return own, TaskVectors(received=received, start=vectors.kept)
 
     def settle(
-        self, task: LocalTask, vectors: ClientVectors, report: Report, own: Params | None = None
-    ) -> Report:
+        self, task: LocalWork, vectors: ClientVectors, report: Update, own: Params | None = None
+    ) -> Update:
         """Keep what the client keeps after a training; return its report.
 
         ``own`` is what it trained for itself. After a training that diverged it keeps what it had:
@@ -124,12 +132,12 @@ class ClientSide:
             kept = own
         if kept is not None and np.isfinite(kept).all():
             self.kept.write(task.client, task.round, kept)
-        return replace(report, starts_anew=vectors.kept is None)
+        return replace(report, restarted=vectors.kept is None)
 
-    def model_of(self, client: int, download: Download) -> Params:
+    def model_of(self, client: int, broadcast: Broadcast) -> Params:
         """Return the model that a client evaluates: its own where it has one."""
-        kept = self.kept.read(client, download.round + 1) if download.scores_kept else None
-        return download.model(client) if kept is None else kept
+        kept = self.kept.read(client, broadcast.round + 1) if broadcast.evaluates_kept else None
+        return broadcast.model(client) if kept is None else kept
 
 
 # How every engine reports a client's training, and averages scores. Needs numpy only.
@@ -154,13 +162,13 @@ def outcome_of(trained: Trained, time_limit: float | None) -> Outcome:
 
 
 def training_report(
-    task: LocalTask, samples: int, outcome: Outcome, params: Params | None
-) -> Report:
+    task: LocalWork, samples: int, outcome: Outcome, params: Params | None
+) -> Update:
     """Return the report of a training: of no weights and no epochs if it failed or evaluated."""
     loss, seconds, failure = outcome
     if failure or task.evaluates:
-        return Report(task.client, None, samples, 0, loss, seconds, failure)
-    return Report(task.client, params, samples, task.epochs, loss, seconds)
+        return Update(task.client, None, samples, 0, loss, seconds, failure)
+    return Update(task.client, params, samples, task.epochs, loss, seconds)
 
 
 def late(limit: float | None) -> str:

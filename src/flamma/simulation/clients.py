@@ -10,11 +10,11 @@ from flamma.clients.behaviours import Notes
 from flamma.clients.truth import TrueClients
 from flamma.simulation.client_side import ClientSide
 from flamma.simulation.runner import ClientRunner
-from flamma.types import Download, LocalTask, Params, Report, Scores, Scoring, Terms
+from flamma.types import Broadcast, LocalWork, Params, Scores, Scoring, Terms, Update
 
 
 @dataclass(frozen=True, eq=False)
-class RationalClients:
+class LocalClients:
     """Clients that know their cost and answer every offer with what is best for themselves.
 
     ``truth`` has those that are not honest, and ``notes`` what these keep between rounds. ``side``
@@ -26,46 +26,46 @@ class RationalClients:
     notes: Notes = field(default_factory=Notes)
     side: ClientSide | None = None
 
-    def play(self, download: Download, terms: Sequence[Terms]) -> list[Report]:
+    def play(self, broadcast: Broadcast, terms: Sequence[Terms]) -> list[Update]:
         """Let each client decide, train and report."""
         true, departing = self.truth, self.truth.behaviours
         met = {t.client: true.encounter(t) for t in terms if t.client in departing}
         clients = [t.client for t in terms]
         tasks = [true.task(t) for t in terms]
         return [
-            departing[client].send(report, met[client], download.model(client), self.notes)
+            departing[client].send(report, met[client], broadcast.model(client), self.notes)
             if client in met
             else report
-            for client, report in zip(clients, self._trained(download, tasks), strict=True)
+            for client, report in zip(clients, self._trained(broadcast, tasks), strict=True)
         ]
 
-    def _trained(self, download: Download, tasks: Sequence[LocalTask]) -> list[Report]:
+    def _trained(self, broadcast: Broadcast, tasks: Sequence[LocalWork]) -> list[Update]:
         """Return what honest clients report of these tasks."""
         if self.side is None:
-            return self.runner.train(download.params, tasks)
-        return self.side.carry_out(download, tasks, partial(self.runner.train, download.params))
+            return self.runner.train(broadcast.params, tasks)
+        return self.side.carry_out(broadcast, tasks, partial(self.runner.train, broadcast.params))
 
-    def evaluate(self, download: Download) -> Scoring:
+    def evaluate(self, broadcast: Broadcast) -> Scoring:
         """Score the model on every client's held-out data."""
-        scores = self._scores(download)
+        scores = self._scores(broadcast)
         return lambda: scores
 
-    def _scores(self, download: Download) -> Scores:
+    def _scores(self, broadcast: Broadcast) -> Scores:
         side = self.side
-        if side is None or not (download.scores_kept or download.model_for):
-            return self.runner.evaluate(download.params)
+        if side is None or not (broadcast.evaluates_kept or broadcast.per_client):
+            return self.runner.evaluate(broadcast.params)
         return self.runner.evaluate_each(
-            download.params, lambda client: side.model_of(client, download)
+            broadcast.params, lambda client: side.model_of(client, broadcast)
         )
 
     def validate(self, params: Params) -> tuple[float, float]:
         """Score the model on the server's validation set."""
         return self.runner.validate(params)
 
-    def train_server(self, params: Params, task: LocalTask) -> Params:
+    def train_server(self, params: Params, task: LocalWork) -> Params:
         """Return the trainable weights after training on the server's validation set."""
         return self.runner.train_server(params, task)
 
-    def inspect(self, params: Params, tasks: Sequence[LocalTask]) -> list[Report]:
+    def inspect(self, params: Params, tasks: Sequence[LocalWork]) -> list[Update]:
         """Do clients' claimed work once more on their true data, as an inspector at the site."""
         return self.runner.train(params, tasks)

@@ -17,7 +17,7 @@ from flamma.tasks.base import ClientMetric, SampleMarks
 from flamma.tasks.supervised import ACCURACY
 from flamma.training import Trainer, TrainingJob, training_stream, used_samples
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
-from flamma.types import NO_VECTORS, Inputs, LocalTask, Params, Targets, TaskVectors
+from flamma.types import NO_VECTORS, Inputs, LocalWork, Params, Targets, TaskVectors
 
 
 def wants_cuda(device: str) -> bool:
@@ -85,13 +85,13 @@ class Span(NamedTuple):
 class _VectorTask(NamedTuple):
     """A task that needs vectors besides the common received weights."""
 
-    task: LocalTask
+    task: LocalWork
     vectors: TaskVectors
 
 
 def with_vectors(
-    tasks: Sequence[LocalTask], vectors: Sequence[TaskVectors] | None
-) -> Sequence[LocalTask | _VectorTask]:
+    tasks: Sequence[LocalWork], vectors: Sequence[TaskVectors] | None
+) -> Sequence[LocalWork | _VectorTask]:
     """Return the tasks, each with the vectors that it needs, if it needs any."""
     if vectors is None:
         return tasks
@@ -99,7 +99,7 @@ def with_vectors(
     return [task if own is NO_VECTORS else _VectorTask(task, own) for task, own in pairs]
 
 
-Tasks = tuple[LocalTask | _VectorTask, ...]
+Tasks = tuple[LocalWork | _VectorTask, ...]
 Job = Tasks | Span
 """Clients to train together, or samples to score."""
 
@@ -217,7 +217,7 @@ class Executor:
         ]
 
     def groups(
-        self, tasks: Sequence[LocalTask], samples: Sequence[int], places: list[int], processes: int
+        self, tasks: Sequence[LocalWork], samples: Sequence[int], places: list[int], processes: int
     ) -> list[list[int]]:
         """Return the places of the tasks that are trained together, the largest tasks first.
 
@@ -241,7 +241,7 @@ class Executor:
         count = max(min(processes, len(order)), needed)
         return [order[first::count] for first in range(count) if order[first::count]]
 
-    def _training_job(self, job: LocalTask | _VectorTask) -> TrainingJob:
+    def _training_job(self, job: LocalWork | _VectorTask) -> TrainingJob:
         task, vectors = job if isinstance(job, _VectorTask) else (job, NO_VECTORS)
         owner = task.owner
         start, stop = self.data.train_offsets[owner : owner + 2]

@@ -46,12 +46,12 @@ from flamma.types import (
     Inputs,
     Ints,
     Layout,
-    LocalTask,
+    LocalWork,
     Params,
-    Report,
     Scores,
     Targets,
     TaskVectors,
+    Update,
 )
 
 HELD, TEST, VALIDATION = 0, 1, 2
@@ -214,7 +214,7 @@ class ClientRunner:
     >>> def make_model():
     ...     return build_model("logistic", data.shape, data.classes, seed=0)
     >>> with ClientRunner(data, make_model, seed=0) as runner:
-    ...     task = LocalTask(client=2, round=1, epochs=1, learning_rate=0.1)
+    ...     task = LocalWork(client=2, round=1, epochs=1, learning_rate=0.1)
     ...     [report] = runner.train(runner.initial_params, [task])
     ...     scores = runner.evaluate(report.params)
     >>> report.client, report.samples, scores.samples.tolist()
@@ -316,9 +316,9 @@ class ClientRunner:
     def train(
         self,
         params: Params,
-        tasks: Sequence[LocalTask],
+        tasks: Sequence[LocalWork],
         vectors: Sequence[TaskVectors] | None = None,
-    ) -> list[Report]:
+    ) -> list[Update]:
         """Return a report for every task, in the order of the tasks.
 
         ``vectors``, where given, has what each task needs besides the common received weights
@@ -331,11 +331,11 @@ class ClientRunner:
         """
         clients = np.array([task.client for task in tasks], dtype=np.int64)
         sizes: list[int] = self.data.samples[clients].tolist()
-        reports: dict[int, Report] = {}
+        reports: dict[int, Update] = {}
         for place, (task, size) in enumerate(zip(tasks, sizes, strict=True)):
             if task.abstains or size == 0:
                 failure = "" if task.abstains else "no training data"
-                reports[place] = Report(task.client, None, size, epochs=0, failure=failure)
+                reports[place] = Update(task.client, None, size, epochs=0, failure=failure)
         able = sorted(set(range(len(tasks))) - reports.keys())
         groups = self._executor.groups(tasks, sizes, able, self.processes)
         # One block for all: memory of its size comes in large pages.
@@ -379,7 +379,7 @@ class ClientRunner:
         self._score(params, [VALIDATION])
         return self._scored.validation(self._executor)
 
-    def train_server(self, params: Params, task: LocalTask) -> Params:
+    def train_server(self, params: Params, task: LocalWork) -> Params:
         """Return the trainable weights after training on the server's own validation set.
 
         It does so in this process, with the random stream of the server and the round.

@@ -26,7 +26,7 @@ from flamma.strategies.base import Answers, Offer, SecondsOf, ServerReads, model
 from flamma.strategies.fedavg import Averaging, GradientState, change, require_positive, stepped
 from flamma.strategies.memory import CHECKPOINT_ROUNDS
 from flamma.strategies.rows import Rows
-from flamma.types import Download, Floats, Ints, Params, Plan, Population, Report
+from flamma.types import Broadcast, Floats, Ints, Params, Plan, Population, Update
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,10 +158,10 @@ class Asynchronous(Averaging[FlightState]):
         terms = tuple(self.terms(client, int(state.began[client])) for client in heard)
         return Offer(state.round + 1, terms)
 
-    def download(self, state: FlightState) -> Download:
+    def broadcast(self, state: FlightState) -> Broadcast:
         """Return the global model, and to those that have answered the one that each received."""
-        model_for = state.model_of if state.answered.any() else None
-        return Download(state.params, state.round, model_for=model_for)
+        per_client = state.model_of if state.answered.any() else None
+        return Broadcast(state.params, state.round, per_client=per_client)
 
     def staleness(self, state: FlightState, answers: Answers) -> list[int]:
         """Return how many steps the server has made since each accepted client began."""
@@ -224,7 +224,7 @@ class FedBuff(Asynchronous):
         return replace(landed, params=stepped(state.params, mean, step))
 
 
-def _moved(state: FlightState, report: Report, weight: float) -> Params:
+def _moved(state: FlightState, report: Update, weight: float) -> Params:
     """Return the newest model moved by a client's weighed update, and as it is where not trained.
 
     It is computed from the client's model, so that an update of the newest one at weight 1 leads

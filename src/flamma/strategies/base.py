@@ -27,18 +27,18 @@ from flamma.numerics import gumbel, log
 from flamma.records import RoundRecord
 from flamma.registry import Choice, convert, options_of
 from flamma.types import (
+    Broadcast,
     ClientVectors,
-    Download,
     Floats,
     Ints,
-    LocalTask,
+    LocalWork,
     Params,
     Plan,
     Population,
     Profile,
-    Report,
     TaskVectors,
     Terms,
+    Update,
 )
 
 # What passes between a strategy and the round loop: states, offers and answers.
@@ -46,13 +46,13 @@ from flamma.types import (
 Validate = Callable[[Params], tuple[float, float]]
 """Scores weights on the server's own validation set: (loss, accuracy in percent)."""
 
-Inspect = Callable[[Sequence[LocalTask]], list[Report]]
+Inspect = Callable[[Sequence[LocalWork]], list[Update]]
 """Does clients' claimed work of this round once more, at the client and on its true data."""
 
 ServerReads = Literal["mean", "updates", "plain"]
 """What a server must see of clients' models: their mean, each of them, or each as it was sent."""
 
-_Release = Callable[[Params, int, tuple[Report, ...]], tuple[Report, ...]]
+_Release = Callable[[Params, int, tuple[Update, ...]], tuple[Update, ...]]
 """Returns what a strategy may see of the reports of a round, given the received model."""
 
 
@@ -89,19 +89,19 @@ class KeepingState(State):
 
     answered: Ints
 
-    def having_heard(self, accepted: Sequence[Report]) -> Self:
+    def having_heard(self, accepted: Sequence[Update]) -> Self:
         """Return the state that knows of these answers."""
         answered = self.answered.copy()
         answered[[report.client for report in accepted]] = 1
         return replace(self, answered=answered)
 
 
-def lost_what_they_kept(state: KeepingState, accepted: Sequence[Report]) -> dict[int, str]:
+def lost_what_they_kept(state: KeepingState, accepted: Sequence[Update]) -> dict[int, str]:
     """Return a flag for every client that should have kept something and has nothing."""
     return {
         report.client: "it had lost what it kept, and started anew"
         for report in accepted
-        if report.starts_anew and state.answered[report.client]
+        if report.restarted and state.answered[report.client]
     }
 
 
@@ -148,7 +148,7 @@ class Screened:
     clients whose inspection failed, so that nobody knows what their answers are worth.
     """
 
-    answers: tuple[Report, ...]
+    answers: tuple[Update, ...]
     credited: tuple[float, ...] | None = None
     fines: Mapping[int, float] = field(default_factory=dict)
     flags: Mapping[int, str] = field(default_factory=dict)
@@ -166,7 +166,7 @@ class Answers:
     """
 
     offer: Offer
-    accepted: tuple[Report, ...]
+    accepted: tuple[Update, ...]
     abstained: tuple[int, ...]
     validate: Validate | None = None
     reference: Reference | None = None
@@ -245,12 +245,12 @@ def weighted_choice(available: Ints, weights: Floats, count: int, rng: np.random
     return np.sort(available[largest(keys, min(count, available.size), rng)])
 
 
-def data_shares(accepted: Sequence[Report]) -> list[float]:
+def data_shares(accepted: Sequence[Update]) -> list[float]:
     """Return each report's number of training samples, the weights of FedAvg."""
     return [float(report.samples) for report in accepted]
 
 
-def with_losses(accepted: Sequence[Report]) -> list[Report]:
+def with_losses(accepted: Sequence[Update]) -> list[Update]:
     """Return the reports that have a usable loss."""
     return [report for report in accepted if np.isfinite(report.loss)]
 
@@ -266,7 +266,7 @@ def loss_unit(losses: Sequence[float], power: float) -> float:
     return 1.0 if abs(max(1.0, power) * float(log(most))) < MOST_EXPONENT else most
 
 
-def model_of(report: Report) -> Params:
+def model_of(report: Update) -> Params:
     """Return the model of an accepted report."""
     assert report.params is not None
     return report.params
@@ -298,9 +298,9 @@ NOT_FINITE = "refused: weights that are not finite"
 def well_formed_reports(
     state: State,
     offer: Offer,
-    reports: Sequence[Report],
+    reports: Sequence[Update],
     epoch_range: Callable[[Terms], tuple[int, int]],
-) -> tuple[Report, ...]:
+) -> tuple[Update, ...]:
     """Return one report for each selected client, in order, without what is not well formed."""
     # Clients that did not introduce themselves are taken to have one sample each.
     introduced = bool((state.samples > 1).any())
@@ -311,19 +311,19 @@ def well_formed_reports(
     )
 
 
-def one_each(offer: Offer, reports: Sequence[Report]) -> list[Report]:
+def one_each(offer: Offer, reports: Sequence[Update]) -> list[Update]:
     """Return one report for each selected client, in order; a failed one where none was sent."""
-    by_client: dict[int, Report] = {}
+    by_client: dict[int, Update] = {}
     for report in sorted(reports, key=lambda r: r.client):
         by_client.setdefault(report.client, report)
     missing = "no answer"
     return [
-        by_client.get(c) or Report(c, params=None, samples=0, epochs=0, failure=missing)
+        by_client.get(c) or Update(c, params=None, samples=0, epochs=0, failure=missing)
         for c in offer.selected
     ]
 
 
-def well_formed_report(report: Report, size: int, epochs: tuple[int, int], told: int) -> Report:
+def well_formed_report(report: Update, size: int, epochs: tuple[int, int], told: int) -> Update:
     """Return the report as it is, or without its weights and with the reason.
 
     A failed or refused report has done no epochs that count.
@@ -355,16 +355,16 @@ def well_formed_report(report: Report, size: int, epochs: tuple[int, int], told:
 SERVER = -1
 """Stands for a client's number in the task of the server itself."""
 
-_TrainServer = Callable[[Params, LocalTask], Params]
+_TrainServer = Callable[[Params, LocalWork], Params]
 """Trains on the server's own validation set; returns the trainable weights, which are the first."""
 
 
-def server_task(plan: Plan, terms: Sequence[Terms], accepted: Sequence[Report]) -> LocalTask:
+def server_task(plan: Plan, terms: Sequence[Terms], accepted: Sequence[Update]) -> LocalWork:
     """Return how the server trains: as long, and with as large a step, as the middle client."""
     terms_of = {own.client: own for own in terms}
     asked = [terms_of[report.client] for report in accepted]
     middle = len(accepted) // 2
-    return LocalTask(
+    return LocalWork(
         client=SERVER,
         round=asked[middle].round,
         epochs=max(1, sorted(report.epochs for report in accepted)[middle]),
@@ -376,7 +376,7 @@ def server_task(plan: Plan, terms: Sequence[Terms], accepted: Sequence[Report]) 
 
 
 def update_by(
-    train_server: _TrainServer, received: Params, task: LocalTask
+    train_server: _TrainServer, received: Params, task: LocalWork
 ) -> Callable[[], Floats]:
     """Return a function that trains when it is first called, and returns the update."""
 
@@ -506,21 +506,21 @@ class Strategy(ABC, Generic[S]):
     def offer(self, state: S, available: Ints, rng: np.random.Generator) -> Offer:
         """Select among the available clients and say on which terms."""
 
-    def download(self, state: S) -> Download:
+    def broadcast(self, state: S) -> Broadcast:
         """Return what clients receive besides their terms: here the global model."""
-        return Download(state.params, state.round)
+        return Broadcast(state.params, state.round)
 
-    def serving(self, state: S) -> Download:
+    def serving(self, state: S) -> Broadcast:
         """Return what clients evaluate: what they receive, with the served model in it."""
-        download = self.download(state)
+        broadcast = self.broadcast(state)
         if state.served is state.params:
-            return download
-        return replace(download, params=state.served)
+            return broadcast
+        return replace(broadcast, params=state.served)
 
-    def respond(self, terms: Terms, profile: Profile) -> LocalTask:
+    def respond(self, terms: Terms, profile: Profile) -> LocalWork:
         """Decide, on the client, what it does: here the epochs that the plan fixes."""
         planned = self.plan.epochs if terms.epochs is None else terms.epochs
-        return LocalTask(
+        return LocalWork(
             client=terms.client,
             round=terms.round,
             epochs=0 if terms.evaluates else planned,
@@ -534,14 +534,14 @@ class Strategy(ABC, Generic[S]):
             wants_trained_loss=terms.wants_trained_loss,
         )
 
-    def prepare(self, task: LocalTask, vectors: ClientVectors) -> TaskVectors:
+    def prepare(self, task: LocalWork, vectors: ClientVectors) -> TaskVectors:
         """Return, on the client, where its training starts and what corrects its gradients.
 
         The ``received`` vector of the result is not looked at.
         """
         return TaskVectors()
 
-    def own_task(self, task: LocalTask) -> LocalTask | None:
+    def own_task(self, task: LocalWork) -> LocalWork | None:
         """Return, on the client, what it trains for itself after a task; here nothing.
 
         That training starts from what it has kept, from the received model if that is nothing, and
@@ -549,7 +549,7 @@ class Strategy(ABC, Generic[S]):
         """
         return None
 
-    def keep(self, task: LocalTask, vectors: ClientVectors, trained: Params) -> Params | None:
+    def keep(self, task: LocalWork, vectors: ClientVectors, trained: Params) -> Params | None:
         """Return, on the client, what it keeps after a training; None for what it has kept."""
         return None
 
@@ -565,7 +565,7 @@ class Strategy(ABC, Generic[S]):
         return fixed, fixed
 
     def screen(
-        self, state: S, offer: Offer, answers: tuple[Report, ...], inspect: Inspect | None
+        self, state: S, offer: Offer, answers: tuple[Update, ...], inspect: Inspect | None
     ) -> Screened:
         """Look at answers that are well formed and say which to believe: here all of them."""
         return Screened(answers)
@@ -574,7 +574,7 @@ class Strategy(ABC, Generic[S]):
         self,
         state: S,
         offer: Offer,
-        reports: Sequence[Report],
+        reports: Sequence[Update],
         validate: Validate | None = None,
         train_server: _TrainServer | None = None,
         inspect: Inspect | None = None,
@@ -621,11 +621,11 @@ class Strategy(ABC, Generic[S]):
         """
         return answers.earned
 
-    def _own_epochs(self, report: Report) -> int:
+    def _own_epochs(self, report: Update) -> int:
         """Return the epochs that a client trained for itself beside those that it reports."""
         if report.params is None:
             return 0
-        own = self.own_task(LocalTask(report.client, 0, report.epochs, self.plan.learning_rate))
+        own = self.own_task(LocalWork(report.client, 0, report.epochs, self.plan.learning_rate))
         return 0 if own is None else own.epochs
 
     @abstractmethod
@@ -634,7 +634,7 @@ class Strategy(ABC, Generic[S]):
 
     def average(
         self,
-        accepted: Sequence[Report],
+        accepted: Sequence[Update],
         weights: Sequence[float],
         reference: Reference | None = None,
     ) -> Params:

@@ -22,10 +22,10 @@ from flamma.strategies.fedavg import (
     stepped,
 )
 from flamma.types import (
+    Broadcast,
     ClientVectors,
-    Download,
     Floats,
-    LocalTask,
+    LocalWork,
     Params,
     Population,
     TaskVectors,
@@ -74,15 +74,15 @@ class Scaffold(Averaging[ControlState]):
         control = np.zeros(population.trainable_size, dtype=np.float32)
         return ControlState(params, 0, population.samples, unheard, control)
 
-    def download(self, state: ControlState) -> Download:
+    def broadcast(self, state: ControlState) -> Broadcast:
         """Send c with the global model."""
-        return Download(state.params, state.round, extra=state.control)
+        return Broadcast(state.params, state.round, extra=state.control)
 
-    def prepare(self, task: LocalTask, vectors: ClientVectors) -> TaskVectors:
+    def prepare(self, task: LocalWork, vectors: ClientVectors) -> TaskVectors:
         """Correct gradients by c - c_k."""
         return TaskVectors(correction=_server_control(vectors) - _own_control(vectors))
 
-    def keep(self, task: LocalTask, vectors: ClientVectors, trained: Params) -> Params:
+    def keep(self, task: LocalWork, vectors: ClientVectors, trained: Params) -> Params:
         """Keep c_k' = c_k - c - u_k / (a_k η)."""
         size = vectors.trainable_size
         done = gradient_weight(self.plan, vectors.samples, task.epochs, task.iterations)
@@ -171,12 +171,12 @@ class FedDyn(Averaging[_DynamicState]):
         """Return FedAvg's terms with α as the proximal weight."""
         return replace(super().terms(client, round), proximal=self.alpha)
 
-    def prepare(self, task: LocalTask, vectors: ClientVectors) -> TaskVectors:
+    def prepare(self, task: LocalWork, vectors: ClientVectors) -> TaskVectors:
         """Correct gradients by -h_k."""
         kept = vectors.kept
         return TaskVectors() if kept is None else TaskVectors(correction=-kept)
 
-    def keep(self, task: LocalTask, vectors: ClientVectors, trained: Params) -> Params:
+    def keep(self, task: LocalWork, vectors: ClientVectors, trained: Params) -> Params:
         """Keep h_k - α u_k."""
         moved = self.alpha * change(vectors.received, trained, vectors.trainable_size)
         return (-moved if vectors.kept is None else vectors.kept - moved).astype(np.float32)

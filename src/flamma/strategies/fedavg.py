@@ -30,7 +30,7 @@ from flamma.strategies.base import (
     uniform_choice,
 )
 from flamma.strategies.flamma import Flamma, FlammaState
-from flamma.types import Floats, Ints, LocalTask, Params, Plan, Population, Profile, Report, Terms
+from flamma.types import Floats, Ints, LocalWork, Params, Plan, Population, Profile, Terms, Update
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,13 @@ class Moves:
     measure from.
     """
 
-    reports: Sequence[Report]
+    reports: Sequence[Update]
     received: Floats
     updates: list[Floats]
     reference: Reference | None
 
     @classmethod
-    def of(cls, state: GradientState, reports: Sequence[Report], answers: Answers) -> Moves:
+    def of(cls, state: GradientState, reports: Sequence[Update], answers: Answers) -> Moves:
         """Return the moves of these reports."""
         size, reference = state.trainable_size, answers.reference
         received = state.params[:size].astype(np.float64)
@@ -151,7 +151,7 @@ class ByGradients(Averaging[G]):
         params[: state.trainable_size] = moved.astype(np.float32)
         return replace(state, params=params)
 
-    def usable(self, accepted: Sequence[Report]) -> Sequence[Report]:
+    def usable(self, accepted: Sequence[Update]) -> Sequence[Update]:
         """Return the reports that can be used: here all."""
         return accepted
 
@@ -233,7 +233,7 @@ def change(before: Params, after: Params, trainable_size: int) -> Floats:
 
 
 def scaled_models(
-    reports: Sequence[Report], received: Params, factors: Sequence[float], trainable_size: int
+    reports: Sequence[Update], received: Params, factors: Sequence[float], trainable_size: int
 ) -> list[Floats]:
     """Return w + f_k u_k of every report; a factor of 1 gives its model to the last bit."""
     models = []
@@ -346,7 +346,7 @@ class FedAvgDecay(Flamma):
         """Solve FLamma's game for γ; no client plays it, so there is nothing to certify."""
         return replace(super().offer(state, available, rng), game=None)
 
-    def respond(self, terms: Terms, profile: Profile) -> LocalTask:
+    def respond(self, terms: Terms, profile: Profile) -> LocalWork:
         """Do the epochs that the plan fixes."""
         return Strategy.respond(self, terms, profile)
 

@@ -33,7 +33,7 @@ from flamma.strategies.base import (
     uniform_choice,
     weighted_choice,
 )
-from flamma.types import Floats, Ints, LocalTask, Params, Population, Profile, Terms
+from flamma.types import Floats, Ints, LocalWork, Params, Population, Profile, Terms
 
 # What the server of a game knows of every client, and how play reveals costs.
 
@@ -220,7 +220,7 @@ class GameStrategy(Strategy[F], Generic[F]):
         effective = tuple(state.effective[chosen].tolist())
         return Offer(number, tuple(terms), gamma, game, effective, self.contribution.name)
 
-    def respond(self, terms: Terms, profile: Profile) -> LocalTask:
+    def respond(self, terms: Terms, profile: Profile) -> LocalWork:
         """Choose the epochs that are best for this client (line 9); 0 if none pays."""
         task = super().respond(terms, profile)
         if terms.iterations is not None:

@@ -31,7 +31,7 @@ from flamma.strategies.base import (
     model_of,
 )
 from flamma.strategies.flamma_plus import PlusState, PlusStrategy
-from flamma.types import Floats, Ints, LocalTask, Params, Population, Profile, Report, Terms
+from flamma.types import Floats, Ints, LocalWork, Params, Population, Profile, Terms, Update
 
 # Inspections: whose claimed work is done once more at the client, and what that finds out.
 #
@@ -86,7 +86,7 @@ def with_verified(
     return found
 
 
-def inspector_failure(report: Report, truth: Report | None) -> str:
+def inspector_failure(report: Update, truth: Update | None) -> str:
     """Return why an inspection cannot tell whether a report is true; empty if it can."""
     if truth is None or truth.params is None or truth.failure:
         return (truth and truth.failure) or "no result"
@@ -101,7 +101,7 @@ def inspector_failure(report: Report, truth: Report | None) -> str:
     return ""
 
 
-def difference(report: Report, truth: Report, received: Params) -> str:
+def difference(report: Update, truth: Update, received: Params) -> str:
     """Return how a report differs from what the inspector got; empty if it does not."""
     if report.samples > truth.samples:
         return f"inspected: it has {truth.samples} samples, not {report.samples}"
@@ -140,7 +140,7 @@ _RECENT_ROUNDS = 10
 """For how many rounds a pace can be compared: updates get shorter as the model gets better."""
 
 
-def pace_of(report: Report, terms: Terms, received: Params, batch_size: int, samples: int) -> float:
+def pace_of(report: Update, terms: Terms, received: Params, batch_size: int, samples: int) -> float:
     """Return how far an update went per unit of the work that is claimed; NaN without a step.
 
     ``samples`` are those with which the client introduced itself.
@@ -314,7 +314,7 @@ class FlammaHonest(PlusStrategy[_HonestState]):
         self,
         state: _HonestState,
         offer: Offer,
-        answers: tuple[Report, ...],
+        answers: tuple[Update, ...],
         inspect: Inspect | None,
     ) -> Screened:
         """Inspect what is doubtful, refuse and fine what is disproved, credit what is plausible.
@@ -395,7 +395,7 @@ class FlammaHonest(PlusStrategy[_HonestState]):
         return super().loss_factors(capped_losses(losses), decay_factor)
 
     def _paces(
-        self, state: _HonestState, offer: Offer, answers: tuple[Report, ...]
+        self, state: _HonestState, offer: Offer, answers: tuple[Update, ...]
     ) -> Mapping[int, float]:
         terms = {own.client: own for own in offer.terms}
         batch, factor = self.plan.batch_size, self.plan.factor(offer.round)
@@ -413,7 +413,7 @@ class FlammaHonest(PlusStrategy[_HonestState]):
         }
 
     def _plausible(
-        self, state: _HonestState, offer: Offer, answers: tuple[Report, ...]
+        self, state: _HonestState, offer: Offer, answers: tuple[Update, ...]
     ) -> tuple[dict[int, float], dict[int, float]]:
         """Return the epochs that each answer looks like, at most those claimed, and to be credited.
 
@@ -437,7 +437,7 @@ class FlammaHonest(PlusStrategy[_HonestState]):
         self,
         state: _HonestState,
         offer: Offer,
-        answers: tuple[Report, ...],
+        answers: tuple[Update, ...],
         plausible: Mapping[int, float],
         inspect: Inspect | None,
     ) -> tuple[dict[int, str], dict[int, str]]:
@@ -469,7 +469,7 @@ class FlammaHonest(PlusStrategy[_HonestState]):
                 verdicts[report.client] = difference(report, truth, state.params)
         return verdicts, failed
 
-    def _misstates(self, state: _HonestState, report: Report) -> bool:
+    def _misstates(self, state: _HonestState, report: Update) -> bool:
         """Return whether a client names other samples than when it introduced itself."""
         return _introduced(state) and report.samples != state.samples[report.client]
 
@@ -480,7 +480,7 @@ class FlammaHonest(PlusStrategy[_HonestState]):
             return 0.0
         return float(min(state.withheld[client] / rate, state.unverified[client] * epochs))
 
-    def _claimed(self, terms: Terms, report: Report) -> LocalTask:
+    def _claimed(self, terms: Terms, report: Update) -> LocalWork:
         """Return the work that a report says was done."""
         nobody = Profile(report.client, math.nan, report.samples)
         return replace(Strategy.respond(self, terms, nobody), epochs=report.epochs)

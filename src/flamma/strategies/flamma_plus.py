@@ -42,7 +42,7 @@ from flamma.strategies.memory import (
     streams_rows,
 )
 from flamma.strategies.rows import RowFormat, Rows
-from flamma.types import Floats, Ints, Params, Population, Report
+from flamma.types import Floats, Ints, Params, Population, Update
 
 # What FLamma's relatives with a memory share: clients that the model serves badly weigh more.
 
@@ -128,7 +128,7 @@ class LevellingStrategy(GameStrategy[L], Generic[L]):
         return loss_factors(losses, self.levelling * (1 - decay_factor))
 
 
-def told_losses(before: Floats, accepted: Sequence[Report]) -> Floats:
+def told_losses(before: Floats, accepted: Sequence[Update]) -> Floats:
     """Return every client's last loss, with those that were told this round."""
     losses = before.copy()
     for report in accepted:
@@ -291,7 +291,7 @@ class PlusState(LevellingState):
         """The mean of recent models."""
         return self.averaged
 
-    def remembering(self, accepted: Sequence[Report], shares: Floats, number: int) -> Self:
+    def remembering(self, accepted: Sequence[Update], shares: Floats, number: int) -> Self:
         """Return the state with these updates, of this model, in place of the last ones.
 
         ``shares`` are those of the clients in round ``number``.
@@ -427,7 +427,7 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         """Return what the data sizes of some clients count for, up to a common factor."""
         return power(samples[clients], self.size_power)
 
-    def _shares(self, state: P, accepted: Sequence[Report]) -> Floats:
+    def _shares(self, state: P, accepted: Sequence[Update]) -> Floats:
         """Return the share of each of those who answered, by their data."""
         sizes = self.sizes(state.samples, _clients_of(accepted))
         return sizes / total(sizes)
@@ -538,7 +538,7 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         return path.rounds_to_average if self.averaging == "measured" else self.averaging
 
 
-def _clients_of(reports: Sequence[Report]) -> Ints:
+def _clients_of(reports: Sequence[Update]) -> Ints:
     return np.array([report.client for report in reports], dtype=np.int64)
 
 

@@ -28,7 +28,7 @@ from flamma.strategies.base import (
 )
 from flamma.strategies.fedavg import Averaging, FedAvg, GradientState
 from flamma.strategies.quadratics import project_to_simplex
-from flamma.types import Floats, Ints, Params, Population, Report, Terms
+from flamma.types import Floats, Ints, Params, Population, Terms, Update
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class _ByLoss(FedAvg):
         return replace(state, params=params)
 
     @abstractmethod
-    def weights(self, reports: Sequence[Report]) -> list[float]:
+    def weights(self, reports: Sequence[Update]) -> list[float]:
         """Return what each of the reports, all of which have a loss, weighs."""
 
 
@@ -124,7 +124,7 @@ class QFFL(Averaging[GradientState]):
 
     def _models(
         self,
-        reports: Sequence[Report],
+        reports: Sequence[Update],
         weights: Sequence[float],
         reference: Reference | None,
         size: int,
@@ -330,7 +330,7 @@ class Term(_ByLoss):
         """Return FedAvg's terms, asking for the loss, with the tilt among samples."""
         return replace(super().terms(client, round), tilt=self.sample_tilt)
 
-    def weights(self, reports: Sequence[Report]) -> list[float]:
+    def weights(self, reports: Sequence[Update]) -> list[float]:
         """Return n_k exp(t F_k), but for a common factor that keeps them finite."""
         losses = np.array([report.loss for report in reports])
         largest_exponent = losses.max() if self.t > 0 else losses.min()
@@ -406,7 +406,7 @@ class Gifair(_ByLoss):
         if not 0 <= self.strength < 1:
             raise StrategyError(f"strength must lie in [0, 1), not {self.strength:g}.")
 
-    def weights(self, reports: Sequence[Report]) -> list[float]:
+    def weights(self, reports: Sequence[Update]) -> list[float]:
         """Return n_k + λ r_k in units of samples."""
         losses = np.array([report.loss for report in reports])
         below = np.searchsorted(np.sort(losses), losses, side="left")

@@ -40,7 +40,7 @@ from flamma.strategies.base import (
     round_costs,
 )
 from flamma.strategies.fedavg import Averaging
-from flamma.types import Floats, Ints, LocalTask, Params, Population, Profile, Report, Terms
+from flamma.types import Floats, Ints, LocalWork, Params, Population, Profile, Terms, Update
 
 _GRADIENT_RANGE = 10.0
 """Gradients count as at most so many times larger or smaller than the median one, so that no client
@@ -193,7 +193,7 @@ class Pricing(Averaging[_PricingState]):
             return np.arange(prices.size)
         return np.flatnonzero(np.cumsum(np.maximum(prices, 0.0)) <= left)
 
-    def _gradient(self, report: Report, received: Floats, round: int) -> float:  # noqa: A002
+    def _gradient(self, report: Update, received: Floats, round: int) -> float:  # noqa: A002
         """Return the mean size of a client's gradients: its update over η times mini-batches."""
         batches = self.plan.epochs * math.ceil(report.samples / self.plan.batch_size)
         moved = norm(model_of(report)[: received.size] - received)
@@ -278,7 +278,7 @@ class Contract(Averaging[State]):
         """Start with the given weights."""
         return State(params, 0, population.samples)
 
-    def respond(self, terms: Terms, profile: Profile) -> LocalTask:
+    def respond(self, terms: Terms, profile: Profile) -> LocalWork:
         """Choose the item that is best at this client's true cost; nothing if none pays."""
         task = super().respond(terms, profile)
         return task if terms.evaluates else replace(task, epochs=self.menu.choice(profile.cost))
@@ -288,7 +288,7 @@ class Contract(Averaging[State]):
         return self.epoch_bounds[0], max(*self.menu.epochs, self.epoch_bounds[0])
 
     def screen(
-        self, state: State, offer: Offer, answers: tuple[Report, ...], inspect: Inspect | None
+        self, state: State, offer: Offer, answers: tuple[Update, ...], inspect: Inspect | None
     ) -> Screened:
         """Refuse work that no item of the menu has."""
         menu = self.menu
@@ -304,7 +304,7 @@ class Contract(Averaging[State]):
         )
 
 
-def _on_menu(report: Report, menu: ContractMenu) -> Report:
+def _on_menu(report: Update, menu: ContractMenu) -> Update:
     if report.params is None or menu.payment(report.epochs) is not None:
         return report
     reason = f"refused: {report.epochs} epochs, which no item of the menu has"

@@ -31,7 +31,7 @@ from flamma.numerics import dot, total, weighted_sum
 from flamma.strategies.base import Answers, Strategy, data_shares, model_of
 from flamma.strategies.fedavg import Averaging, GradientState, change, require_positive, stepped
 from flamma.strategies.rows import RowFormat, Rows, check_matrix
-from flamma.types import Floats, Ints, Params, Population, Report
+from flamma.types import Floats, Ints, Params, Population, Update
 
 _TAIL_OF_ROUNDING = 2.0**-5
 """The oldest rows are left out of the step as long as all of them together have a smaller share of
@@ -112,7 +112,7 @@ def empty_memory(
 def recall(
     strategy: Strategy[Any],
     state: Remembering,
-    accepted: Sequence[Report],
+    accepted: Sequence[Update],
     number: int,
     reference: Reference | None,
     *,
@@ -259,7 +259,7 @@ def of_all(
 def of_these(
     strategy: Strategy[Any],
     kept: Rows,
-    reports: Sequence[Report],
+    reports: Sequence[Update],
     shares: Floats,
     mean: Params,
     reference: Reference | None,
@@ -283,7 +283,7 @@ def of_these(
     return difference
 
 
-def shares_of_data(reports: Sequence[Report]) -> Floats:
+def shares_of_data(reports: Sequence[Update]) -> Floats:
     """Return the share of each of those who answered in their data."""
     sizes = np.array(data_shares(reports))
     return sizes / total(sizes)
@@ -339,7 +339,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def products(
-    kept: Rows, answered: Rows, places: Ints, reports: Sequence[Report], received: Params
+    kept: Rows, answered: Rows, places: Ints, reports: Sequence[Update], received: Params
 ) -> Floats:
     """Return Σ <y, y>, <y, r>, <r, r>, <u, y> and <u, r> of those who answered and had a row.
 

@@ -28,7 +28,7 @@ from flamma.strategies.loss_weights import SMALLEST_LOSS_SHIFT
 from flamma.strategies.memory import CHECKPOINT_ROUNDS, Remembering
 from flamma.strategies.quadratics import least_norm_weights, weights_of_rates
 from flamma.strategies.rows import Rows
-from flamma.types import Floats, Ints, Params, Population, Report, Terms
+from flamma.types import Floats, Ints, Params, Population, Terms, Update
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class FedFV(ByGradients[Remembering]):
         """Return FedAvg's terms, asking for the loss of the received model."""
         return replace(super().terms(client, round), wants_loss=True)
 
-    def usable(self, accepted: Sequence[Report]) -> Sequence[Report]:
+    def usable(self, accepted: Sequence[Update]) -> Sequence[Update]:
         """Return the reports that have a usable loss."""
         return with_losses(accepted)
 
@@ -240,7 +240,7 @@ class AdaFed(ByUnitGradients):
         """Return FedAvg's terms, asking for the loss of the received model."""
         return replace(super().terms(client, round), wants_loss=True)
 
-    def usable(self, accepted: Sequence[Report]) -> Sequence[Report]:
+    def usable(self, accepted: Sequence[Update]) -> Sequence[Update]:
         """Return the reports that have a usable loss."""
         return with_losses(accepted)
 

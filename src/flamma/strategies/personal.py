@@ -13,7 +13,7 @@ import numpy as np
 from flamma.errors import StrategyError
 from flamma.strategies.base import Answers, KeepingState, ServerReads
 from flamma.strategies.fedavg import Averaging
-from flamma.types import ClientVectors, Download, LocalTask, Params, Population, TaskVectors
+from flamma.types import Broadcast, ClientVectors, LocalWork, Params, Population, TaskVectors
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class _PersonalStrategy(Averaging[KeepingState]):
         unheard = np.zeros(population.clients, dtype=np.int64)
         return KeepingState(params, 0, population.samples, unheard)
 
-    def download(self, state: KeepingState) -> Download:
+    def broadcast(self, state: KeepingState) -> Broadcast:
         """Send the global model, and let clients evaluate their own."""
-        return replace(super().download(state), scores_kept=True)
+        return replace(super().broadcast(state), evaluates_kept=True)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Ditto(_PersonalStrategy):
         if self.own_epochs is not None and self.own_epochs < 1:
             raise StrategyError(f"own_epochs must be at least 1, not {self.own_epochs}.")
 
-    def own_task(self, task: LocalTask) -> LocalTask:
+    def own_task(self, task: LocalWork) -> LocalWork:
         """Train the own model on the same data, held near the received one."""
         epochs = task.epochs if self.own_epochs is None else self.own_epochs
         return replace(task, epochs=epochs, proximal=self.proximal)
@@ -89,11 +89,11 @@ class Local(_PersonalStrategy):
     sends_models: ClassVar[bool] = False
     server_reads: ClassVar[ServerReads] = "plain"
 
-    def prepare(self, task: LocalTask, vectors: ClientVectors) -> TaskVectors:
+    def prepare(self, task: LocalWork, vectors: ClientVectors) -> TaskVectors:
         """Start from the own model."""
         return TaskVectors(start=vectors.kept)
 
-    def keep(self, task: LocalTask, vectors: ClientVectors, trained: Params) -> Params:
+    def keep(self, task: LocalWork, vectors: ClientVectors, trained: Params) -> Params:
         """Keep the own model."""
         return trained
 

@@ -30,7 +30,7 @@ from flamma.strategies.base import (
 )
 from flamma.strategies.fedavg import Averaging
 from flamma.strategies.rows import Rows
-from flamma.types import Download, Floats, Ints, Params, Population, Report
+from flamma.types import Broadcast, Floats, Ints, Params, Population, Update
 
 _LIVING_COPIES = 5
 """How often every model is on disk at most: of this round, the next, and of checkpoints."""
@@ -84,11 +84,11 @@ class OwnModels(State):
             return self.params
         return next(self.models.each(np.array([client])))
 
-    def download(self) -> Download:
+    def broadcast(self) -> Broadcast:
         """Return what clients receive and evaluate: each its own model."""
-        return Download(self.params, self.round, model_for=self.model)
+        return Broadcast(self.params, self.round, per_client=self.model)
 
-    def updates(self, accepted: Sequence[Report]) -> list[Floats]:
+    def updates(self, accepted: Sequence[Update]) -> list[Floats]:
         """Return what each client has added to the trained weights of its own model."""
         trained = slice(self.trainable_size)
         return [
@@ -116,7 +116,7 @@ def _combined_step(
 def _carried_along(
     strategy: Strategy[Any],
     state: OwnModels,
-    accepted: Sequence[Report],
+    accepted: Sequence[Update],
     reference: Reference | None,
 ) -> Params:
     """Return what is not trained, such as running means: the mean of the answers by data size."""
@@ -275,9 +275,9 @@ class CGSV(Averaging[OwnModels]):
         """Start with one model and one reputation for all."""
         return OwnModels.first(params, population)
 
-    def download(self, state: OwnModels) -> Download:
+    def broadcast(self, state: OwnModels) -> Broadcast:
         """Return each client's own model."""
-        return state.download()
+        return state.broadcast()
 
     def combine(self, state: OwnModels, answers: Answers) -> OwnModels:
         """Step by unit updates, learn reputations from their angles, and share the step out."""
@@ -370,9 +370,9 @@ class CFFL(Averaging[OwnModels]):
         """Start with one model and one reputation for all."""
         return OwnModels.first(params, population)
 
-    def download(self, state: OwnModels) -> Download:
+    def broadcast(self, state: OwnModels) -> Broadcast:
         """Return each client's own model."""
-        return state.download()
+        return state.broadcast()
 
     def offer(self, state: OwnModels, available: Ints, rng: np.random.Generator) -> Offer:
         """Select uniformly among those that have a reputation."""
@@ -398,7 +398,7 @@ class CFFL(Averaging[OwnModels]):
         return _rewarded(state, step, carried, _of_largest(state.reputations), own)
 
     def _reputations(
-        self, state: OwnModels, accepted: Sequence[Report], validate: Validate | None
+        self, state: OwnModels, accepted: Sequence[Update], validate: Validate | None
     ) -> Floats:
         """Return the new reputations of those that answered, 0 for whom is dropped."""
         if validate is None:

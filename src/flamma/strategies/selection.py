@@ -26,7 +26,7 @@ from flamma.strategies.base import (
     weighted_choice,
 )
 from flamma.strategies.fedavg import Averaging
-from flamma.types import Floats, Ints, Params, Population, Report, Terms
+from flamma.types import Floats, Ints, Params, Population, Terms, Update
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ def _nothing_known(population: Population) -> tuple[Floats, Ints]:
     return np.zeros(population.clients), np.zeros(population.clients, dtype=np.int64)
 
 
-def _statistical_utility(samples: Ints, reports: Sequence[Report]) -> Floats:
+def _statistical_utility(samples: Ints, reports: Sequence[Update]) -> Floats:
     """Return |B| F of each report; what is not finite counts as the smallest, 0.
 
     |B| is what clients said before the first round, so that they cannot raise it later.

@@ -32,14 +32,14 @@ from flamma.strategies import STRATEGIES
 from flamma.types import (
     MOST_SAMPLES,
     Floats,
-    LocalTask,
+    LocalWork,
     Params,
     Plan,
     Population,
     Profile,
-    Report,
     Scores,
     Terms,
+    Update,
 )
 
 
@@ -187,12 +187,12 @@ class BehaviourContract(PartContract):
             for terms in offers
         ]
 
-    def answer(self, encounter: Encounter, notes: Notes, failure: str = "") -> Report:
+    def answer(self, encounter: Encounter, notes: Notes, failure: str = "") -> Update:
         """Return what the client sends back, with made-up weights where it trains."""
         behaviour = self.make()
         task, received = behaviour.act(encounter), _weights("received")
         idle = task.abstains or bool(failure)
-        report = Report(
+        report = Update(
             task.client,
             params=None if idle else received + _weights("update"),
             samples=encounter.profile.samples,
@@ -215,7 +215,7 @@ class BehaviourContract(PartContract):
         behaviour = self.make()
         for encounter in self.encounters():
             task = behaviour.act(encounter)
-            assert isinstance(task, LocalTask)
+            assert isinstance(task, LocalWork)
             assert (task.client, task.round) == (encounter.terms.client, encounter.terms.round)
             assert task.epochs >= 0
             assert behaviour.effort(task, encounter) >= 0

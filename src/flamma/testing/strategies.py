@@ -17,30 +17,30 @@ from flamma.simulation.client_side import ClientSide
 from flamma.strategies import STRATEGIES
 from flamma.strategies.base import Offer, State, Strategy
 from flamma.types import (
-    Download,
+    Broadcast,
     Floats,
     Ints,
-    LocalTask,
+    LocalWork,
     Params,
     Plan,
     Population,
     Profile,
-    Report,
     TaskVectors,
+    Update,
 )
 
 # Clients of a little world that keep and correct what their strategy tells them to.
 
 
 def answer_with_vectors(
-    side: ClientSide, task: LocalTask, download: Download, target: Params
-) -> Report:
+    side: ClientSide, task: LocalWork, broadcast: Broadcast, target: Params
+) -> Update:
     """Return the report of a client that trains as its task and its vectors say.
 
     It keeps what the strategy lets it keep.
     """
-    common = download.params
-    at_hand = side.vectors(task, download.model(task.client), download.extra)
+    common = broadcast.params
+    at_hand = side.vectors(task, broadcast.model(task.client), broadcast.extra)
     prepared = side.prepared(task, at_hand, common)
     trained = walked(task, at_hand.received, prepared, target, side.trainable_size)
     own = side.own_training(task, at_hand, common)
@@ -48,12 +48,12 @@ def answer_with_vectors(
     if own is not None:
         kept = walked(own[0], at_hand.received, own[1], target, side.trainable_size)
     loss = float(np.mean((at_hand.received - target) ** 2))
-    report = Report(task.client, trained, 10 + task.client, task.epochs, loss)
+    report = Update(task.client, trained, 10 + task.client, task.epochs, loss)
     return side.settle(task, at_hand, report, kept)
 
 
 def walked(
-    task: LocalTask, received: Params, vectors: TaskVectors, target: Params, trainable_size: int
+    task: LocalWork, received: Params, vectors: TaskVectors, target: Params, trainable_size: int
 ) -> Params:
     """Return the weights after steps on ‖v - target‖² / 2, one for each epoch."""
     weights = (received if vectors.start is None else vectors.start).astype(np.float64)
@@ -68,9 +68,9 @@ def walked(
     return weights.astype(np.float32)
 
 
-def own_losses(side: ClientSide, download: Download, targets: Params) -> Floats:
+def own_losses(side: ClientSide, broadcast: Broadcast, targets: Params) -> Floats:
     """Return each client's loss of the model that it evaluates."""
-    models = [side.model_of(client, download) for client in range(len(targets))]
+    models = [side.model_of(client, broadcast) for client in range(len(targets))]
     losses: Floats = np.sum(np.square(np.stack(models) - targets, dtype=np.float64), axis=1)
     return losses
 
@@ -79,7 +79,7 @@ def own_losses(side: ClientSide, download: Download, targets: Params) -> Floats:
 
 SIZE, TRAINABLE = 40, 36
 
-Change = Callable[[list[Report]], list[Report]]
+Change = Callable[[list[Update]], list[Update]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ class LittleWorld:
         """Return the server's validation loss: the squared distance to the mean target."""
         return float(np.sum((params - self.targets.mean(axis=0)) ** 2)), 50.0
 
-    def train_server(self, params: Params, task: LocalTask) -> Params:
+    def train_server(self, params: Params, task: LocalWork) -> Params:
         """Return weights on the way to the mean target, as the server's training would."""
         way = min(task.learning_rate, 0.9)
         target = self.targets.mean(axis=0)
@@ -125,7 +125,7 @@ class LittleWorld:
         """Return a client's loss: the mean squared distance to its target."""
         return float(np.mean((params - self.targets[client]) ** 2))
 
-    def train(self, task: LocalTask, params: Params) -> Report:
+    def train(self, task: LocalWork, params: Params) -> Update:
         """Return the honest report of a client that does what its task says."""
         way = 1 - (1 - min(task.learning_rate, 0.9)) ** (
             task.epochs if task.iterations is None else 1
@@ -133,20 +133,20 @@ class LittleWorld:
         target = self.targets[task.client]
         trained = (params + way * (target - params)).astype(np.float32)
         loss = self.client_loss(task.client, params)
-        return Report(task.client, trained, 10 + task.client, task.epochs, loss)
+        return Update(task.client, trained, 10 + task.client, task.epochs, loss)
 
-    def answers(self, strategy: Strategy[Any], state: State, offer: Offer) -> list[Report]:
+    def answers(self, strategy: Strategy[Any], state: State, offer: Offer) -> list[Update]:
         """Return the honest answer of every selected client."""
-        reports, download, side = [], strategy.download(state), self.side(strategy)
+        reports, broadcast, side = [], strategy.broadcast(state), self.side(strategy)
         for terms in offer.terms:
             profile = Profile(terms.client, float(self.costs[terms.client]), 10 + terms.client)
             task = strategy.respond(terms, profile)
             reports.append(
-                Report(task.client, None, 10 + task.client, 0)
+                Update(task.client, None, 10 + task.client, 0)
                 if task.abstains
-                else self.train(task, download.params)
-                if side.is_plain(download)
-                else answer_with_vectors(side, task, download, self.targets[task.client])
+                else self.train(task, broadcast.params)
+                if side.is_plain(broadcast)
+                else answer_with_vectors(side, task, broadcast, self.targets[task.client])
             )
         return reports
 
@@ -156,10 +156,10 @@ class LittleWorld:
 
     def loss(self, strategy: Strategy[Any], state: State) -> float:
         """Return the validation loss, or the mean of the clients' where each has its own model."""
-        download = strategy.download(state)
-        if not download.scores_kept:
+        broadcast = strategy.broadcast(state)
+        if not broadcast.evaluates_kept:
             return self.validate(state.params)[0]
-        return float(np.mean(own_losses(self.side(strategy), download, self.targets)))
+        return float(np.mean(own_losses(self.side(strategy), broadcast, self.targets)))
 
     def hear(
         self, strategy: Strategy[Any], state: State, seed: int = 0, available: Ints | None = None
@@ -178,9 +178,9 @@ class LittleWorld:
         if not asked:
             return state
         assert set(asked) <= set(who.tolist())
-        download = strategy.download(state)
+        broadcast = strategy.broadcast(state)
         heard: State = strategy.hear(
-            state, {c: self.client_loss(c, download.model(c)) for c in asked}
+            state, {c: self.client_loss(c, broadcast.model(c)) for c in asked}
         )
         return heard
 
@@ -202,7 +202,7 @@ class LittleWorld:
         """Play one round; ``change`` may tamper with what comes back."""
         state = self.hear(strategy, state, seed, available)
         offer = self.offer(strategy, state, seed, available)
-        reports: Sequence[Report] = self.answers(strategy, state, offer)
+        reports: Sequence[Update] = self.answers(strategy, state, offer)
         reports = reports if change is None else change(list(reports))
         after, record = strategy.aggregate(
             state, offer, reports, self.validate, train_server=self.train_server
@@ -247,12 +247,12 @@ PLAN = Plan(rounds=CONTRACT_ROUNDS, per_round=3, epochs=4, learning_rate=0.1)
 RANDOM_PLANS = 40
 
 
-def _model(report: Report) -> Any:
+def _model(report: Update) -> Any:
     assert report.params is not None
     return report.params
 
 
-BAD_REPORTS: dict[str, Callable[[Report], Report]] = {
+BAD_REPORTS: dict[str, Callable[[Update], Update]] = {
     "nan": lambda r: replace(r, params=np.full(SIZE, np.nan, np.float32)),
     "infinite": lambda r: replace(r, params=np.full(SIZE, np.inf, np.float32)),
     "too short": lambda r: replace(r, params=_model(r)[:-1]),
@@ -380,12 +380,12 @@ class StrategyContract:
         state = self._before_two_answers(strategy, world)
         victims = []
 
-        def spoil(reports: list[Report]) -> list[Report]:
+        def spoil(reports: list[Update]) -> list[Update]:
             *others, last = reports
             victims.append(last.client)
             return [*others, BAD_REPORTS[bad](last)]
 
-        def lose(reports: list[Report]) -> list[Report]:
+        def lose(reports: list[Update]) -> list[Update]:
             return reports[:-1]
 
         spoiled, record = world.play_round(strategy, state, change=spoil)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.seeding import StreamKey
-from flamma.types import NO_VECTORS, DataUse, Inputs, Ints, LocalTask, Params, Targets, TaskVectors
+from flamma.types import NO_VECTORS, DataUse, Inputs, Ints, LocalWork, Params, Targets, TaskVectors
 
 if TYPE_CHECKING:
     from flamma.training.stacked import StackedTrainer as StackedTrainer
@@ -51,7 +51,7 @@ class TrainingJob(NamedTuple):
     has what the client trains with besides the weights that all clients received.
     """
 
-    task: LocalTask
+    task: LocalWork
     x: Inputs
     y: Targets
     rng: np.random.Generator | StreamKey
@@ -128,19 +128,19 @@ def flipped(y: Targets, classes: int) -> Targets:
     return np.where(y < 0, y, classes - 1 - y) if y.ndim > 1 else classes - 1 - y
 
 
-def scores_start(task: LocalTask) -> bool:
+def scores_start(task: LocalWork) -> bool:
     """Return whether a task wants the loss of the weights from which it starts."""
     return (task.wants_loss or task.evaluates) and not task.wants_trained_loss
 
 
-def batch_count(task: LocalTask, samples: int, batch_size: int) -> int:
+def batch_count(task: LocalWork, samples: int, batch_size: int) -> int:
     """Return how many mini-batches a task takes of so many samples."""
     if task.evaluates:
         return 0
     return task.epochs * -(-samples // batch_size) if task.iterations is None else task.iterations
 
 
-def training_stream(seed: int, task: LocalTask) -> StreamKey:
+def training_stream(seed: int, task: LocalWork) -> StreamKey:
     """Return the key of the random stream that shuffles the samples of a task."""
     purpose = "train-own" if task.is_own else "train"
     return StreamKey.of(seed, purpose, task.round, task.owner)
@@ -226,7 +226,7 @@ def _check_size(name: str, rate: float) -> None:
         raise FlammaError(f"the {name} is too large.")
 
 
-def _check_transforms(task: LocalTask) -> None:
+def _check_transforms(task: LocalWork) -> None:
     _check_size("bound of the loss", task.loss_bound)
     _check_size("tilt of the loss", task.tilt)
     if not task.loss_bound > 0:

@@ -39,7 +39,7 @@ from flamma.training.devices import (
 )
 from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.torch_trainer import TorchTrainer, clip_rows, sample_weights, transforms
-from flamma.types import Ints, LocalTask, Params
+from flamma.types import Ints, LocalWork, Params
 
 _NO_BATCH: Ints = np.empty(0, dtype=np.int64)
 
@@ -236,7 +236,7 @@ class StackedModel:
         vector for the update, and what autograd keeps, which a forward pass of one client
         measures and to which the backward pass adds about half as much again.
         """
-        task = LocalTask(0, 0, epochs=1, learning_rate=0.0)
+        task = LocalWork(0, 0, epochs=1, learning_rate=0.0)
         x, y = self.measures.task.blank(_PROBE_SAMPLES, tuple(shape))
         job = TrainingJob(task, x, y, np.random.default_rng(0))
         client = StackedClient(0, job, math.nan, iter(()), batch=np.arange(_PROBE_SAMPLES))
@@ -372,7 +372,7 @@ def trial_jobs(task: Task, shape: tuple[int, ...]) -> list[TrainingJob]:
         x, y = task.blank(samples, shape)
         if not task.takes_tokens:
             x = rng.random((samples, *shape), dtype=np.float32)
-        step = LocalTask(client, 0, epochs=0, learning_rate=0.01, iterations=1)
+        step = LocalWork(client, 0, epochs=0, learning_rate=0.01, iterations=1)
         jobs.append(TrainingJob(step, x, y, StreamKey.of(client, "trial", 0, client)))
     return jobs
 

@@ -35,18 +35,18 @@ from flamma.training import (
 from flamma.training.augmentations import Augment, augmented
 from flamma.training.devices import SINGLE_PRECISION, Precision, pick_device, wants_channels_last
 from flamma.training.optimisers import PLAIN_RULE, UpdateRule
-from flamma.types import Inputs, LocalTask, Params, Targets
+from flamma.types import Inputs, LocalWork, Params, Targets
 
 # What a mini-batch minimises: its mean loss, or a function of its samples' losses.
 
 
-def transforms(task: LocalTask) -> bool:
+def transforms(task: LocalWork) -> bool:
     """Return whether a task minimises something else than the mean loss."""
     return task.tilt != 0 or task.loss_bound < math.inf
 
 
 def objective(
-    outputs: Tensor, targets: Tensor, task: LocalTask, measures: Measures = PLAIN_MEASURES
+    outputs: Tensor, targets: Tensor, task: LocalWork, measures: Measures = PLAIN_MEASURES
 ) -> Tensor:
     """Return a number whose gradient is that of a task's objective on a mini-batch."""
     if not transforms(task):
@@ -58,7 +58,7 @@ def objective(
     return total
 
 
-def sample_weights(losses: Tensor, shares: Tensor, tasks: Sequence[LocalTask]) -> Tensor:
+def sample_weights(losses: Tensor, shares: Tensor, tasks: Sequence[LocalWork]) -> Tensor:
     """Return the weight of each sample's gradient in that of its client's objective.
 
     A tilt t weights them by the softmax of t times their losses, the gradient of the tilted loss
@@ -70,7 +70,7 @@ def sample_weights(losses: Tensor, shares: Tensor, tasks: Sequence[LocalTask]) -
     ----------
     losses, shares : Tensor
         A row per client: the losses, and the weights in the mean loss, 0 for padding.
-    tasks : sequence of LocalTask
+    tasks : sequence of LocalWork
         Those of the clients.
     """
 
@@ -249,7 +249,7 @@ class TorchTrainer:
         params: Params,
         x: Inputs,
         y: Targets,
-        task: LocalTask,
+        task: LocalWork,
         rng: np.random.Generator,
         deadline: float | None = None,
     ) -> tuple[Params, float]:
@@ -261,7 +261,7 @@ class TorchTrainer:
             The received weights.
         x, y : arrays
             The client's training samples and labels.
-        task : LocalTask
+        task : LocalWork
             Epochs or mini-batches, step size, proximal weight, and whether the loss is wanted
             (it is NaN otherwise).
         rng : numpy.random.Generator

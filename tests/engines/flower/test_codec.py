@@ -23,7 +23,7 @@ from flamma.engines.flower.messages import (
 )
 from flamma.engines.flower.payload import read_configuration
 from flamma.errors import FlammaError
-from flamma.types import Report, Terms
+from flamma.types import Terms, Update
 
 PARAMS = np.linspace(-1, 1, 7, dtype=np.float32)
 TERMS = Terms(3, 2, 0.5, 0.25, step_scale=0.5, epochs=4, wants_loss=True)
@@ -70,7 +70,7 @@ FULL_ORDER = Order(
     round=7,
     earliest=5,
     trainable_size=5,
-    scores_kept=True,
+    evaluates_kept=True,
 )
 
 
@@ -98,7 +98,7 @@ def test_an_order_arrives_as_it_was_sent(terms, params, extra):
         ({"trainable_size": 8}, "8 trained weights of 7"),
         ({"trainable_size": -1}, "-1 trained weights"),
         ({"trainable_size": 4}, "take 20 bytes instead of 16"),
-        ({"scores_kept": 1}, "scores_kept is a int"),
+        ({"evaluates_kept": 1}, "evaluates_kept is a int"),
     ],
 )
 def test_an_order_that_makes_no_sense_is_refused(bad, reason):
@@ -109,27 +109,27 @@ def test_an_order_that_makes_no_sense_is_refused(bad, reason):
 
 
 def test_an_answer_arrives_as_it_was_sent():
-    report = Report(3, PARAMS, 40, 4, 0.7, 1.5, starts_anew=True)
+    report = Update(3, PARAMS, 40, 4, 0.7, 1.5, restarted=True)
     content = travelled(codec.pack_answer("three", report, Score(50.0, 0.6, 10)))
     read = codec.read_report(content, "three", TERMS, 40, 7)
     assert read.params.tobytes() == PARAMS.tobytes()
     assert (read.client, read.samples, read.epochs, read.loss) == (3, 40, 4, 0.7)
-    assert read.starts_anew
+    assert read.restarted
     assert codec.read_score(content, "three", 10) == Score(50.0, 0.6, 10)
 
 
 def test_a_loss_that_was_asked_for_arrives_without_weights():
     terms = replace(TERMS, evaluates=True)
-    told = codec.pack_answer("three", Report(3, None, 40, 0, 0.7, 1.5))
+    told = codec.pack_answer("three", Update(3, None, 40, 0, 0.7, 1.5))
     read = codec.read_report(travelled(told), "three", terms, 40, 7)
     assert (read.params, read.loss, read.failure) == (None, 0.7, "")
-    weights = codec.pack_answer("three", Report(3, PARAMS, 40, 0, 0.7, 1.5))
+    weights = codec.pack_answer("three", Update(3, PARAMS, 40, 0, 0.7, 1.5))
     with pytest.raises(MessageError, match="asked for a loss, and sent weights"):
         codec.read_report(weights, "three", terms, 40, 7)
 
 
 def test_a_failure_arrives_as_one_short_line():
-    report = Report(3, None, 40, 0, failure="it\nbroke\x1b[31m" + "x" * 100)
+    report = Update(3, None, 40, 0, failure="it\nbroke\x1b[31m" + "x" * 100)
     read = codec.read_report(travelled(codec.pack_answer("t", report)), "t", TERMS, 40, 7)
     assert read.failure.startswith("it broke [31mx")
     content = codec.pack_answer("", failure="ValueError: no\nsuch thing")

@@ -7,7 +7,7 @@ from flwr.app import ArrayRecord
 
 from flamma.engines.flower.codec import pack_answer, pack_profile
 from flamma.engines.flower.messages import Score, SiteProfile
-from flamma.types import Report
+from flamma.types import Update
 
 SENT = {
     "report": {
@@ -17,7 +17,7 @@ SENT = {
         "loss",
         "seconds",
         "failure",
-        "starts_anew",
+        "restarted",
         "name",
     },
     "score": {"accuracy", "loss", "held_out", "name"},
@@ -42,7 +42,7 @@ SENT = {
 def test_an_answer_has_nothing_but_what_the_page_says():
     """A field that is added to what sites send has to be added to the pages about it, too."""
     weights = np.zeros(5, dtype=np.float32)
-    answer = pack_answer("a", Report(0, weights, 10, 3), Score(0.5, 0.1, 4), "late")
+    answer = pack_answer("a", Update(0, weights, 10, 3), Score(0.5, 0.1, 4), "late")
     profile = pack_profile(SiteProfile("a", 10, 4, 0.1, True, (1, 8, 8), 10, True))
     parts = {**answer, **profile}
     for name, record in parts.items():

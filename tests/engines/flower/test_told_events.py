@@ -20,7 +20,7 @@ from flamma.engines.flower.told_events import (
     telling_failure,
 )
 from flamma.events import FILE_VARIABLE
-from flamma.types import Report, Terms
+from flamma.types import Terms, Update
 
 
 @pytest.fixture
@@ -103,9 +103,9 @@ def test_orders_and_waiting_are_told(told):
 
 def test_a_site_tells_what_its_orders_came_to(told):
     asked = OrderContent(Order("", run="ab" * 16, round=7), params=np.zeros(5, dtype=np.float32))
-    tell_order(asked, Report(0, np.zeros(5, dtype=np.float32), 10, 3), 1.5)
-    tell_order(asked, Report(0, None, 10, 0, failure="late"), 1.5)
-    tell_order(asked, Report(0, None, 10, 0), 1.5)
+    tell_order(asked, Update(0, np.zeros(5, dtype=np.float32), 10, 3), 1.5)
+    tell_order(asked, Update(0, None, 10, 0, failure="late"), 1.5)
+    tell_order(asked, Update(0, None, 10, 0), 1.5)
     tell_order(asked, None, 1.5)
     tell_refusal(ValueError("not for me"))
     with pytest.raises(ValueError, match="broken"), telling_failure("runs/first"):

@@ -20,27 +20,27 @@ from flamma.engines.flower.roster import Request, Roster, exchange
 from flamma.engines.flower.told_events import tell_orders
 from flamma.simulation.runner import ClientRunner
 from flamma.types import (
-    Download,
+    Broadcast,
     Floats,
     Ints,
-    LocalTask,
+    LocalWork,
     Params,
     Population,
-    Report,
     Scores,
     Scoring,
     Terms,
+    Update,
 )
 
-Inspector = Callable[[Params, Sequence[LocalTask]], list[Report]]
-Found = TypeVar("Found", Report, Score)
+Inspector = Callable[[Params, Sequence[LocalWork]], list[Update]]
+Found = TypeVar("Found", Update, Score)
 
 
 @dataclass(eq=False)
 class _Evaluation:
     """What clients are to score, and the scores or reasons once they were asked."""
 
-    download: Download
+    broadcast: Broadcast
     answers: Mapping[int, Score | str] | None = None
 
 
@@ -94,18 +94,18 @@ class GridClients:
     late: frozenset[int] = frozenset()
     _pending: _Evaluation | None = field(default=None, init=False)
 
-    def play(self, download: Download, terms: Sequence[Terms]) -> list[Report]:
+    def play(self, broadcast: Broadcast, terms: Sequence[Terms]) -> list[Update]:
         """Let each client respond to its terms and train; send a waiting evaluation along."""
         pending, self._pending = self._pending, None
         tell_orders(self.order.run, terms)
-        if pending is None or not _same_models(pending.download, download):
-            return self._ask(download, terms, evaluate=False)[0]
-        reports, pending.answers = self._ask(download, terms, evaluate=True)
+        if pending is None or not _same_models(pending.broadcast, broadcast):
+            return self._ask(broadcast, terms, evaluate=False)[0]
+        reports, pending.answers = self._ask(broadcast, terms, evaluate=True)
         return reports
 
-    def evaluate(self, download: Download) -> Scoring:
+    def evaluate(self, broadcast: Broadcast) -> Scoring:
         """Score the model on every client's held-out data and on the test set."""
-        evaluation = self._pending = _Evaluation(download)
+        evaluation = self._pending = _Evaluation(broadcast)
         return lambda: self._scores(evaluation)
 
     def sync(self) -> None:
@@ -119,23 +119,23 @@ class GridClients:
         """Score the model on the server's validation set."""
         return self.runner.validate(params)
 
-    def train_server(self, params: Params, task: LocalTask) -> Params:
+    def train_server(self, params: Params, task: LocalWork) -> Params:
         """Return the trainable weights after training on the server's validation set."""
         return self.runner.train_server(params, task)
 
     def _ask(
-        self, download: Download, terms: Sequence[Terms], evaluate: bool
-    ) -> tuple[list[Report], dict[int, Score | str]]:
+        self, broadcast: Broadcast, terms: Sequence[Terms], evaluate: bool
+    ) -> tuple[list[Update], dict[int, Score | str]]:
         """Return a report for every client with terms, and a score or reason of all if asked."""
         offers = {t.client: t for t in terms}
         clients = sorted(offers.keys() | self._scoring) if evaluate else sorted(offers)
-        params = download.params
+        params = broadcast.params
         trains = any(not offer.evaluates for offer in terms)
         largest = params.nbytes if trains else 0  # who does not train sends no weights
 
         def content(client: int) -> RecordDict:
             scores = evaluate and client in self._scoring
-            return self._content(client, offers.get(client), download, scores)
+            return self._content(client, offers.get(client), broadcast, scores)
 
         kinds = dict.fromkeys(clients, MessageType.EVALUATE)
         kinds |= dict.fromkeys(offers, MessageType.TRAIN)
@@ -143,14 +143,14 @@ class GridClients:
         answers: dict[int, AnswerOrReason] = {}
         everybody, again = clients, False
         while clients:
-            quorum.wait(download.round + 1)
+            quorum.wait(broadcast.round + 1)
             answers |= self._answers({c: kinds[c] for c in clients}, content, largest)
             clients = quorum.lost(answers)
             if not clients and not again and quorum.silent(answers):
                 clients, again = everybody, True
         reports = [self._report(offer, answers[c], params.size) for c, offer in offers.items()]
         if self.trust is not None:
-            reports = self.trust.screened(reports, terms, download.model)
+            reports = self.trust.screened(reports, terms, broadcast.model)
         asked = self._scoring if evaluate else ()
         scores = {c: self._score(c, answer) for c, answer in answers.items() if c in asked}
         return reports, scores
@@ -171,7 +171,7 @@ class GridClients:
         }
 
     def _content(
-        self, client: int, terms: Terms | None, download: Download, evaluate: bool
+        self, client: int, terms: Terms | None, broadcast: Broadcast, evaluate: bool
     ) -> RecordDict:
         costs = self.population.costs if self.own_costs is None else self.own_costs
         order = replace(
@@ -180,23 +180,23 @@ class GridClients:
             name=self.roster.names[client],
             evaluate=evaluate,
             cost=math.nan if costs is None else float(costs[client]),
-            round=download.round,
-            earliest=min(self.order.earliest, download.round),
-            scores_kept=download.scores_kept,
+            round=broadcast.round,
+            earliest=min(self.order.earliest, broadcast.round),
+            evaluates_kept=broadcast.evaluates_kept,
         )
         trains = terms is not None and not terms.evaluates
-        extra = download.extra if trains else None
-        return pack_order(OrderContent(order, terms, download.model(client), extra))
+        extra = broadcast.extra if trains else None
+        return pack_order(OrderContent(order, terms, broadcast.model(client), extra))
 
-    def _report(self, terms: Terms, answer: Message | str | None, size: int) -> Report:
+    def _report(self, terms: Terms, answer: Message | str | None, size: int) -> Update:
         client = terms.client
         name, samples = self.roster.names[client], int(self.population.samples[client])
 
-        def read(content: RecordDict) -> Report:
+        def read(content: RecordDict) -> Update:
             return read_report(content, name, terms, samples, size)
 
         found = self._read(answer, read)
-        return Report(client, None, samples, 0, failure=found) if isinstance(found, str) else found
+        return Update(client, None, samples, 0, failure=found) if isinstance(found, str) else found
 
     def _score(self, client: int, answer: Message | str | None) -> Score | str:
         name, held = self.roster.names[client], int(self._held_out[client])
@@ -223,9 +223,9 @@ class GridClients:
         """Return the scores of a model, asking for them if they did not come with the training."""
         if evaluation.answers is None:
             self._pending = None
-            evaluation.answers = self._ask(evaluation.download, (), evaluate=True)[1]
-        found, download = evaluation.answers, evaluation.download
-        own = self.runner.evaluate(download.params)
+            evaluation.answers = self._ask(evaluation.broadcast, (), evaluate=True)[1]
+        found, broadcast = evaluation.answers, evaluation.broadcast
+        own = self.runner.evaluate(broadcast.params)
         accuracy = np.full(self.population.clients, math.nan)
         loss = accuracy.copy()
         for client, score in found.items():
@@ -240,7 +240,7 @@ class GridClients:
             test_loss=own.test_loss,
             missing={c: reason for c, reason in found.items() if isinstance(reason, str)},
             clients=self.evaluated,
-            personal=download.scores_kept or download.model_for is not None,
+            personal=broadcast.evaluates_kept or broadcast.per_client is not None,
             kind=own.kind,
             is_share=own.is_share,
         )
@@ -262,6 +262,6 @@ class GridClients:
         return held
 
 
-def _same_models(one: Download, other: Download) -> bool:
+def _same_models(one: Broadcast, other: Broadcast) -> bool:
     """Return whether clients receive the same of both; they are then of one and the same state."""
     return one.params is other.params and one.round == other.round

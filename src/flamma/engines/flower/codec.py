@@ -36,7 +36,7 @@ from flamma.game.model import LARGEST_COST, MAX_EPOCHS, SMALLEST_COST
 from flamma.tasks import TASKS
 from flamma.tasks.base import MOST_CLASSES, ClientMetric
 from flamma.tasks.supervised import ACCURACY
-from flamma.types import MOST_SAMPLES, Params, Report, Terms
+from flamma.types import MOST_SAMPLES, Params, Terms, Update
 
 PROTOCOL_VERSION = 6
 ORDER_RECORD, WEIGHTS_RECORD, EXTRA_RECORD = "flamma.order", "flamma.weights", "flamma.extra"
@@ -96,7 +96,7 @@ def read_order(content: RecordDict) -> OrderContent:
         round=take(record, "round", int),
         earliest=take(record, "earliest", int),
         trainable_size=take(record, "trainable_size", int),
-        scores_kept=take(record, "scores_kept", bool),
+        evaluates_kept=take(record, "evaluates_kept", bool),
     )
     _check_order(order)
     terms = read_terms(config_record(content, TERMS_RECORD)) if TERMS_RECORD in content else None
@@ -167,7 +167,7 @@ def read_profile(content: RecordDict) -> SiteProfile:
 
 
 def pack_answer(
-    name: str, report: Report | None = None, score: Score | None = None, failure: str = ""
+    name: str, report: Update | None = None, score: Score | None = None, failure: str = ""
 ) -> RecordDict:
     """Return a client's answer to an order; ``failure`` says why a part of it is missing."""
     content = RecordDict()
@@ -183,7 +183,7 @@ def pack_answer(
     return content
 
 
-def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size: int) -> Report:
+def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size: int) -> Update:
     """Return what a client reports on its training.
 
     Whether its epochs and samples are allowed is up to the strategy.
@@ -212,20 +212,20 @@ def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size
         raise MessageError(f"it says that it took {seconds:g} s")
     if failure:
         reason = one_line_of(failure) or "it failed"
-        return Report(terms.client, None, samples, 0, seconds=seconds, failure=reason)
+        return Update(terms.client, None, samples, 0, seconds=seconds, failure=reason)
     if not 0 <= own <= MOST_SAMPLES:
         raise MessageError(f"it says that it has {own} samples")
     if abs(epochs) > 2**31:
         raise MessageError("it says that it did more epochs than there are numbers for")
     if LARGEST_LOSS < loss < math.inf:
         raise MessageError(f"it says that the loss is {loss:g}")
-    anew = take(record, "starts_anew", bool)
+    restarted = take(record, "restarted", bool)
     if terms.evaluates and WEIGHTS_RECORD in content:
         raise MessageError("it was asked for a loss, and sent weights")
     params = read_params(content, size) if WEIGHTS_RECORD in content else None
     if params is None and epochs != 0:
         raise MessageError(f"it says that it did {epochs} epochs, but sent no weights")
-    return Report(terms.client, params, own, epochs, loss, seconds, starts_anew=anew)
+    return Update(terms.client, params, own, epochs, loss, seconds, restarted=restarted)
 
 
 def read_score(

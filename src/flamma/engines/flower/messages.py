@@ -60,7 +60,7 @@ class Order:
         before is not needed any more, but for the last of it.
     trainable_size : int
         How many of the weights are trained; 0 if the server does not know yet.
-    scores_kept : bool
+    evaluates_kept : bool
         Whether to score the model that the client keeps, if it has one.
     """
 
@@ -76,7 +76,7 @@ class Order:
     round: int = 0
     earliest: int = 0
     trainable_size: int = 0
-    scores_kept: bool = False
+    evaluates_kept: bool = False
 
 
 @dataclass(frozen=True, eq=False)

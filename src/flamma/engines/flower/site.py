@@ -31,14 +31,14 @@ from flamma.training import Trained, Trainer, TrainingJob, training_stream, used
 from flamma.training.lanes import available
 from flamma.types import (
     NO_VECTORS,
-    Download,
+    Broadcast,
     Floats,
-    LocalTask,
+    LocalWork,
     Params,
     Profile,
-    Report,
     TaskVectors,
     Terms,
+    Update,
 )
 
 MEASURED = "measured"
@@ -105,7 +105,7 @@ class Site:
 
     def play(
         self, order: Order, terms: Terms, params: Params, extra: Params | None = None
-    ) -> Report:
+    ) -> Update:
         """Respond to terms, train and report; an exception becomes the report's failure.
 
         Who is asked for a loss alone sends no weights, whatever it has done.
@@ -116,17 +116,17 @@ class Site:
             encounter = Encounter(terms, profile, respond, self.config.seed, conduct.group)
             task = conduct.behaviour.act(encounter)
             self.limits.check_epochs(self._epochs(task))
-            report = self._carry_out(order, task, Download(params, order.round, extra))
+            report = self._carry_out(order, task, Broadcast(params, order.round, extra))
             sent = conduct.behaviour.send(report, encounter, params, conduct.notes)
             return replace(sent, params=None, epochs=0) if terms.evaluates else sent
         except Exception as error:  # the server is told, and the round goes on without it
             seconds = time.monotonic() - begin
-            return Report(terms.client, None, samples, 0, seconds=seconds, failure=one_line(error))
+            return Update(terms.client, None, samples, 0, seconds=seconds, failure=one_line(error))
 
     def score(self, order: Order, params: Params) -> Score:
         """Evaluate weights on the held-out data: its own, if the order is for what it keeps."""
         own = self.data
-        received = Download(params, order.round, scores_kept=order.scores_kept)
+        received = Broadcast(params, order.round, evaluates_kept=order.evaluates_kept)
         params = self._side(order).model_of(order.client, received)
         losses, marks = self._trainer(order).predict(params, own.held_x, own.held_y)
         score = measures_of(self.text, own.task).client_score(losses, marks, own.held_y)
@@ -163,7 +163,7 @@ class Site:
     def _seconds_per_epoch(self, order: Order) -> Floats:
         own = self.data
         params = first_params(self.text, tuple(own.shape), order.classes or own.classes)
-        task = LocalTask(0, round=0, epochs=1, learning_rate=1e-3)
+        task = LocalWork(0, round=0, epochs=1, learning_rate=1e-3)
         for _ in range(2):  # the first also warms the machine up
             seconds = self._train(order, task, params).seconds
         return np.array([max(seconds, SHORTEST_EPOCH_SECONDS)])
@@ -171,7 +171,7 @@ class Site:
     def _profile(self, order: Order, terms: Terms) -> Profile:
         return Profile(terms.client, self.cost(order), len(self.data.y))
 
-    def _epochs(self, task: LocalTask) -> float:
+    def _epochs(self, task: LocalWork) -> float:
         """Return the epochs of a task over this client's data, with those that are its own."""
         samples, batch = len(self.data.y), self.config.training.batch_size
         own = None if task.abstains or task.evaluates else self.config.strategy.own_task(task)
@@ -186,23 +186,23 @@ class Site:
     def _side(self, order: Order) -> ClientSide:
         return ClientSide(self.config.strategy, order.trainable_size, self.kept)
 
-    def _carry_out(self, order: Order, task: LocalTask, download: Download) -> Report:
+    def _carry_out(self, order: Order, task: LocalWork, broadcast: Broadcast) -> Update:
         """Do a task and what the strategy wants besides, and report it honestly."""
 
-        def train(tasks: Sequence[LocalTask], vectors: Sequence[TaskVectors]) -> list[Report]:
+        def train(tasks: Sequence[LocalWork], vectors: Sequence[TaskVectors]) -> list[Update]:
             pairs = zip(tasks, vectors, strict=True)
-            return [self._report(order, one, download.params, own) for one, own in pairs]
+            return [self._report(order, one, broadcast.params, own) for one, own in pairs]
 
-        [report] = self._side(order).carry_out(download, [task], train)
+        [report] = self._side(order).carry_out(broadcast, [task], train)
         return report
 
     def _report(
-        self, order: Order, task: LocalTask, params: Params, vectors: TaskVectors
-    ) -> Report:
+        self, order: Order, task: LocalWork, params: Params, vectors: TaskVectors
+    ) -> Update:
         """Do a task, and report it honestly."""
         samples, limit = len(self.data.y), self._time_limit
         if task.abstains:
-            return Report(task.client, None, samples, epochs=0)
+            return Update(task.client, None, samples, epochs=0)
         begin = time.monotonic()
         try:
             trained = self._train(order, task, params, vectors)
@@ -216,7 +216,7 @@ class Site:
         return replace(report, params=report.params.copy())
 
     def _train(
-        self, order: Order, task: LocalTask, params: Params, vectors: TaskVectors = NO_VECTORS
+        self, order: Order, task: LocalWork, params: Params, vectors: TaskVectors = NO_VECTORS
     ) -> Trained:
         limit = self._time_limit
         own = self.data.x, self.data.y

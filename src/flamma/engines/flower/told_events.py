@@ -16,7 +16,7 @@ from flamma.experiments.callbacks import Callback, RunStart
 from flamma.experiments.folder import ABOUT, RunFolder
 from flamma.records import RoundRecord
 from flamma.simulation.client_side import one_line
-from flamma.types import Report, Terms
+from flamma.types import Terms, Update
 
 if TYPE_CHECKING:
     from flamma.engines.flower.roster import Roster
@@ -126,7 +126,7 @@ def tell_waiting(sentence: str, number: int, waits: bool, run: str = "") -> None
     journal(SERVER_PART).tell(event, sentence, level, run, number)
 
 
-def tell_order(asked: OrderContent, report: Report | None, seconds: float) -> None:
+def tell_order(asked: OrderContent, report: Update | None, seconds: float) -> None:
     """Tell, at a client, what an order came to."""
     order, failure = asked.order, "" if report is None else report.failure
     epochs = 0 if report is None else report.epochs
