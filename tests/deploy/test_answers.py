@@ -24,7 +24,7 @@ from flamma.deploy import orders as orders_module
 from flamma.deploy.admission import Connections
 from flamma.deploy.answers import PUSH_MESSAGES, PUSH_OBJECT
 from flamma.deploy.orders import SentOrders
-from flamma.deploy.proxy import CONFIRM, FLEET, PULL_MESSAGES, PULL_OBJECT, Proxy
+from flamma.deploy.proxy import _CONFIRM, _FLEET, _PULL_MESSAGES, _PULL_OBJECT, Proxy
 from flamma.engines.flower.messages import MessageError
 from flamma.engines.flower.payload import read_reply
 
@@ -55,7 +55,7 @@ class SuperLink:
             assert piece.session_id == "real"
             self.objects[piece.object_id] = piece.object_content
             reply = messages.PushObjectResponse(stored=True)
-        elif request.url.path == PULL_MESSAGES:
+        elif request.url.path == _PULL_MESSAGES:
             order = messages.Message(metadata=messages.Metadata(message_id=ORDER))
             tree = messages.ObjectTree(object_id=ORDER)
             reply = fleet.PullMessagesResponse(messages_list=[order], message_object_trees=[tree])
@@ -173,7 +173,7 @@ def test_a_superlink_that_is_restarted_gets_the_answer_later(play):
 
 
 def test_a_whole_answer_is_passed_on_when_the_superlink_is_back(play, monkeypatch):
-    monkeypatch.setattr(module, "UPLOAD_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_UPLOAD_IDLE_SECONDS", 0.0)
     link = SuperLink(fails=2)
     request, objects = make_answer()
 
@@ -238,14 +238,14 @@ async def begin_answer(site):
 
 
 def test_an_answer_that_stops_half_way_becomes_an_error(play, monkeypatch):
-    monkeypatch.setattr(module, "UPLOAD_IDLE_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "_UPLOAD_IDLE_SECONDS", 3600.0)
     link = SuperLink()
 
     async def upload(site):
         session, objects = await begin_answer(site)
         await site.proxy.answers.expire()
         assert link.asked == []
-        monkeypatch.setattr(module, "UPLOAD_IDLE_SECONDS", 0.0)
+        monkeypatch.setattr(module, "_UPLOAD_IDLE_SECONDS", 0.0)
         async with site.proxy.answers.receiving("site0", PUSH_OBJECT):  # an object is on its way
             await site.proxy.answers.expire()
         assert link.asked == []
@@ -269,14 +269,14 @@ async def stalling(content):
     [
         (PUSH_OBJECT, stalling(b"x"), 408, "its answer stopped after {} bytes"),
         (PUSH_OBJECT, bytes(5000), 413, "a part of its answer, after {} bytes, is too large"),
-        (FLEET + "get-run", stalling(b"x"), 408, ""),
+        (_FLEET + "get-run", stalling(b"x"), 408, ""),
     ],
 )
 def test_a_part_that_stalls_or_is_too_large_ends_its_answer(
     play, monkeypatch, path, part, status, reason
 ):
-    monkeypatch.setattr(http_messages, "BODY_IDLE_SECONDS", 0.05)
-    monkeypatch.setattr(http_messages, "MAX_REQUEST_BYTES", 4096)
+    monkeypatch.setattr(http_messages, "_BODY_IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(http_messages, "_MAX_REQUEST_BYTES", 4096)
     link = SuperLink()
 
     async def upload(site):
@@ -296,7 +296,7 @@ def test_a_site_cannot_answer_for_another(play):
         site.proxy.orders._orders[ORDER] = orders_module.SentOrder("site1")
         second = await site.send(PUSH_MESSAGES, make_answer()[0])
         order = messages.ConfirmMessageReceivedRequest(message_object_id=ORDER)
-        third = await site.send(CONFIRM, order)
+        third = await site.send(_CONFIRM, order)
         return [reply.status_code for reply in (first, second, third)]
 
     assert play(link, forge) == [403, 403, 403]
@@ -344,15 +344,15 @@ def test_objects_that_do_not_belong_to_the_answer_are_not_kept(play, tmp_path):
 
 
 def test_an_answer_may_be_as_large_as_its_order_allows(play, monkeypatch):
-    monkeypatch.setattr(orders_module, "SPARE_ANSWER_BYTES", 10)
+    monkeypatch.setattr(orders_module, "_SPARE_ANSWER_BYTES", 10)
 
     async def order(site):
-        await site.send(PULL_MESSAGES, fleet.PullMessagesRequest(node=Node(node_id=NODE)))
+        await site.send(_PULL_MESSAGES, fleet.PullMessagesRequest(node=Node(node_id=NODE)))
         for _ in range(2):  # fetched twice, counted once
-            await site.send(PULL_OBJECT, messages.PullObjectRequest(object_id=ORDER))
+            await site.send(_PULL_OBJECT, messages.PullObjectRequest(object_id=ORDER))
         return site.proxy.orders.limit(ORDER), site.proxy.orders.limit("unknown")
 
-    assert play(SuperLink(), order) == (4 * 1000 + 10, orders_module.MAX_ANSWER_BYTES)
+    assert play(SuperLink(), order) == (4 * 1000 + 10, orders_module._MAX_ANSWER_BYTES)
 
 
 def test_an_order_that_did_not_reach_its_site_is_handed_out_once_more(play):
@@ -360,11 +360,11 @@ def test_an_order_that_did_not_reach_its_site_is_handed_out_once_more(play):
 
     async def ask(site):
         ask = fleet.PullMessagesRequest(node=Node(node_id=NODE))
-        replies = [(await site.send(PULL_MESSAGES, ask)).content for _ in range(3)]
-        asked = link.asked.count(PULL_MESSAGES)
-        await site.send(PULL_OBJECT, messages.PullObjectRequest(object_id=ORDER))
-        await site.send(PULL_MESSAGES, ask)
-        return replies, asked, link.asked.count(PULL_MESSAGES)
+        replies = [(await site.send(_PULL_MESSAGES, ask)).content for _ in range(3)]
+        asked = link.asked.count(_PULL_MESSAGES)
+        await site.send(_PULL_OBJECT, messages.PullObjectRequest(object_id=ORDER))
+        await site.send(_PULL_MESSAGES, ask)
+        return replies, asked, link.asked.count(_PULL_MESSAGES)
 
     replies, asked, in_all = play(link, ask)
     assert replies[0] == replies[1], "nothing of it was fetched"
@@ -383,7 +383,7 @@ def test_a_site_with_another_key_gets_no_order_of_the_one_before():
 
 
 def test_the_oldest_orders_are_forgotten(monkeypatch):
-    monkeypatch.setattr(orders_module, "MAX_ORDERS", 2)
+    monkeypatch.setattr(orders_module, "_MAX_ORDERS", 2)
     found = SentOrders()
     for number in ("1", "2", "3"):
         order = messages.Message(metadata=messages.Metadata(message_id=number))

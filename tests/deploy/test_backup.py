@@ -14,7 +14,7 @@ import pytest
 
 import flamma
 from flamma.cli import main
-from flamma.deploy.archives import CONTENTS, checked_name
+from flamma.deploy.archives import _CONTENTS, checked_name
 from flamma.deploy.backup import back_up, copied_run
 from flamma.deploy.hosts import read_server
 from flamma.deploy.known_runs import known_runs, newest_run, remember_run
@@ -94,7 +94,7 @@ def test_a_backup_has_the_state_and_no_private_key(fed, archive):
         assert not [name for name, content in found.items() if secret.read_bytes() in content]
     assert stat.S_IMODE(archive.stat().st_mode) == 0o600
     assert [path.name for path in archive.parent.iterdir()] == [archive.name]
-    assert list(found)[-1] == CONTENTS
+    assert list(found)[-1] == _CONTENTS
 
 
 def test_a_restored_server_has_its_runs_its_database_and_a_new_secret(fed, archive, tmp_path):
@@ -138,7 +138,7 @@ def with_contents(change):
 
     def changed(found):
         for name, content, kind in found:
-            if name == CONTENTS:
+            if name == _CONTENTS:
                 content = signed(change(verified(content.decode()))).encode()
             yield name, content, kind
 

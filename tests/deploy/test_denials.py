@@ -34,7 +34,7 @@ def fed(tmp_path_factory):
 @pytest.fixture
 def server(fed):
     found = read_server(fed)
-    (found.state / denials.DENIALS_FILE).unlink(missing_ok=True)
+    (found.state / denials._DENIALS_FILE).unlink(missing_ok=True)
     return found
 
 
@@ -86,7 +86,7 @@ def test_what_the_superlink_refuses_is_told_and_old_reasons_are_not(server, monk
     said = "the SuperLink refuses it (412: Runtime version mismatch: 1.40 and 1.41)"
     assert fresh_denials(server) == {"c": said}
     now = time.time()
-    monkeypatch.setattr(denials.time, "time", lambda: now + denials.FRESH_SECONDS + 1)
+    monkeypatch.setattr(denials.time, "time", lambda: now + denials._FRESH_SECONDS + 1)
     assert fresh_denials(server) == {}
 
 

@@ -15,7 +15,7 @@ from flamma.deploy.admission import SiteKeys
 from flamma.deploy.deregister import last_node_id
 from flamma.deploy.hosts import read_host, read_server
 from flamma.deploy.init import init
-from flamma.deploy.proxy import ALLOWED_PATHS
+from flamma.deploy.proxy import _ALLOWED_PATHS
 from flamma.errors import DeployError
 
 
@@ -74,7 +74,7 @@ def test_the_last_node_is_deregistered_by_a_request_that_the_proxy_lets_through(
     log(federation, "INFO : SuperNode ID: 11\nrestarted\nINFO : SuperNode ID: 7\n")
     run_main(monkeypatch, federation / "sites/site0", f"127.0.0.1:{superlink.server_port}")
     [(path, headers, body)] = superlink.requests
-    assert path in ALLOWED_PATHS
+    assert path in _ALLOWED_PATHS
     assert DeactivateNodeRequest.FromString(body).node_id == 7
     keys = SiteKeys({"site0": read_server(federation / "server").public_key("site0")})
     raw = [(key.lower().encode(), value.encode()) for key, value in headers.items()]
@@ -99,7 +99,7 @@ def test_the_server_has_no_node(federation, monkeypatch):
 
 
 def test_only_the_end_of_a_long_log_is_searched(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "LOG_TAIL_BYTES", 100)
+    monkeypatch.setattr(module, "_LOG_TAIL_BYTES", 100)
     path = tmp_path / "supernode.log"
     path.write_text("SuperNode ID: 3\n" + "x" * 200, encoding="utf-8")
     assert last_node_id(path) is None

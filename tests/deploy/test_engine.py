@@ -116,8 +116,8 @@ def flower(monkeypatch):
         monkeypatch.setattr(module, "Control", Control)
     for module in (runs, following):
         monkeypatch.setattr(module, "flwr", made.flwr)
-    monkeypatch.setattr(following, "ROUND_POLL_SECONDS", 0.0)
-    monkeypatch.setattr(following, "STATUS_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(following, "_ROUND_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(following, "_STATUS_POLL_SECONDS", 0.0)
     return made
 
 
@@ -198,7 +198,7 @@ def test_a_server_app_that_dies_without_a_round_is_given_up(fed, flower, tmp_pat
 
     flower.server_app = die
     assert deploy_run(fed, out) == 2
-    assert len(flower.folders) == 1 + following.FRUITLESS_ATTEMPTS
+    assert len(flower.folders) == 1 + following._FRUITLESS_ATTEMPTS
     assert f"No heartbeat received; see {out}/server.log" in capsys.readouterr().err
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from flamma.deploy import server_app_process
 from flamma.deploy.processes import Process
-from flamma.deploy.server_app_process import DEATH_CHECKS, ServerAppProcess
+from flamma.deploy.server_app_process import _DEATH_CHECKS, ServerAppProcess
 
 HOLDS = """
 import sys, time
@@ -42,8 +42,8 @@ def test_a_dead_server_app_is_found_after_some_checks(holder, tmp_path):
     assert [seen.has_died() for _ in range(5)] == [False] * 5
     process.kill()
     process.wait()
-    checks = [seen.has_died() for _ in range(DEATH_CHECKS)]
-    assert checks == [False] * (DEATH_CHECKS - 1) + [True]
+    checks = [seen.has_died() for _ in range(_DEATH_CHECKS)]
+    assert checks == [False] * (_DEATH_CHECKS - 1) + [True]
 
 
 def test_one_that_was_never_seen_is_not_dead(tmp_path, monkeypatch):
@@ -55,7 +55,7 @@ def test_one_that_was_never_seen_is_not_dead(tmp_path, monkeypatch):
 
 def test_one_that_hangs_is_killed_so_that_the_directory_is_free(holder, tmp_path, monkeypatch):
     process, here = holder
-    monkeypatch.setattr(server_app_process, "KILL_SECONDS", 0.2)
+    monkeypatch.setattr(server_app_process, "_KILL_SECONDS", 0.2)
     seen = ServerAppProcess(None, tmp_path)
     seen.has_died()
     seen.end()

@@ -22,7 +22,7 @@ from flamma.deploy.liveness import SignGiver, Signs, stamp
 from flamma.deploy.membership import add_site, remove_site
 from flamma.deploy.rotation import rotate_authority, rotate_own_key, rotate_server, rotate_site
 from flamma.deploy.status import status
-from flamma.deploy.traffic import TRAFFIC_FILE, ProxyTraffic, SiteTraffic
+from flamma.deploy.traffic import _TRAFFIC_FILE, ProxyTraffic, SiteTraffic
 from flamma.deploy.watch import Watch, keys_digest, proxy_state, site_keys
 from flamma.errors import DeployError
 
@@ -245,7 +245,7 @@ def test_expiry_is_told_from_a_month_before(fed, monkeypatch):
     assert "--ca" in second
     assert "expired on" in warnings_of(found, fed, end + day)[0]
     assert status(fed)["certificates"]["server"] == end.date().isoformat()
-    monkeypatch.setattr(certificates, "WARN_DAYS", 5000)
+    monkeypatch.setattr(certificates, "_WARN_DAYS", 5000)
     assert len(status(fed)["warnings"]) == 2
     assert len(status(fed / "sites/north")["warnings"]) == 1
 
@@ -255,7 +255,7 @@ def test_the_time_of_the_last_sign_is_told(fed, capsys):
     server.state.mkdir()
     seen = {"south": 1e9, "gone": 1.0, "north": 0.0}
     ProxyTraffic(
-        server.state / TRAFFIC_FILE, sites={n: SiteTraffic(seen=t) for n, t in seen.items()}
+        server.state / _TRAFFIC_FILE, sites={n: SiteTraffic(seen=t) for n, t in seen.items()}
     ).save()
     SignGiver(north.state / "supernode.json").is_answered()
     found = status(fed)["seen"]

@@ -52,7 +52,7 @@ def test_the_code_that_comes_with_a_task_is_not_looked_at(monkeypatch):
     monkeypatch.setattr(prefork, "_connect", lambda *_: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(prefork, "_fork", lambda job, *given, **_: forked.append((job, given)) or 1)
     monkeypatch.setattr(prefork, "exit_with_parent", lambda *_: None)
-    monkeypatch.setattr(prefork, "TASK_POLL_SECONDS", 0)
+    monkeypatch.setattr(prefork, "_TASK_POLL_SECONDS", 0)
     monkeypatch.setattr(prefork.os, "waitpid", lambda *_: (1, 0))
     monkeypatch.setattr(prefork.os, "kill", lambda *_: None)
     prefork.run_task("address", "token", "the site's app")

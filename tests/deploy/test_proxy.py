@@ -14,8 +14,8 @@ from deploy.signing import make_keys, signed
 from flamma.deploy import admission
 from flamma.deploy import polling as module
 from flamma.deploy.admission import Budget, BusyError, Connections, SiteKeys
-from flamma.deploy.http_messages import MAX_REQUEST_BYTES
-from flamma.deploy.proxy import PULL_MESSAGES, Proxy
+from flamma.deploy.http_messages import _MAX_REQUEST_BYTES
+from flamma.deploy.proxy import _PULL_MESSAGES, Proxy
 from flamma.errors import DeployError
 
 NOTHING = fleet.PullMessagesResponse().SerializeToString()
@@ -98,7 +98,7 @@ def test_no_other_request_goes_through(method, path, ask):
 
 def test_what_is_too_large_is_not_passed_on(ask):
     upstream = Upstream()
-    assert ask(upstream, "/v1/fleet/get-run", bytes(MAX_REQUEST_BYTES + 1)).status_code == 413
+    assert ask(upstream, "/v1/fleet/get-run", bytes(_MAX_REQUEST_BYTES + 1)).status_code == 413
     assert upstream.asked == []
 
 
@@ -112,27 +112,27 @@ def test_an_error_of_the_superlink_is_a_reason_to_try_again(ask):
 
 
 def test_a_request_for_a_message_is_kept_open_until_there_is_one(monkeypatch, ask):
-    monkeypatch.setattr(module, "MAX_POLL_SECONDS", 0.05)
-    monkeypatch.setattr(module, "MIN_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(module, "_MAX_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_MIN_POLL_SECONDS", 0.01)
     upstream = Upstream(after=3)
-    reply = ask(upstream, PULL_MESSAGES)
+    reply = ask(upstream, _PULL_MESSAGES)
     assert reply.content == SOMETHING
     assert len(upstream.asked) == 4
     assert {request.content for request in upstream.asked} == {b"question"}
 
 
 def test_a_request_that_was_open_for_long_is_answered_without_a_message(monkeypatch, ask):
-    monkeypatch.setattr(module, "MAX_POLL_SECONDS", 0.05)
-    monkeypatch.setattr(module, "MIN_POLL_SECONDS", 0.01)
-    monkeypatch.setattr(module, "LONG_POLL_SECONDS", 0.3)
+    monkeypatch.setattr(module, "_MAX_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_MIN_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(module, "_LONG_POLL_SECONDS", 0.3)
     upstream = Upstream(after=1000)
-    assert ask(upstream, PULL_MESSAGES).content == NOTHING
+    assert ask(upstream, _PULL_MESSAGES).content == NOTHING
     assert 1 < len(upstream.asked) < 1000
 
 
 def test_a_refusal_is_passed_on_at_once(ask):
     upstream = Upstream(after=1000, status=401)
-    assert ask(upstream, PULL_MESSAGES).status_code == 401
+    assert ask(upstream, _PULL_MESSAGES).status_code == 401
     assert len(upstream.asked) == 1
 
 
@@ -157,7 +157,7 @@ def without(name):
 def test_a_request_that_no_site_has_signed_is_refused(ask, site, change):
     upstream = Upstream()
     headers = change(signed(site[0]))
-    assert ask(upstream, PULL_MESSAGES, headers=headers).status_code == 401
+    assert ask(upstream, _PULL_MESSAGES, headers=headers).status_code == 401
     assert upstream.asked == []
 
 
@@ -165,12 +165,12 @@ def test_a_request_that_no_site_has_signed_is_refused(ask, site, change):
 def test_a_signature_of_another_time_is_refused(ask, site, seconds, zone):
     when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
     headers = signed(site[0], when.replace(tzinfo=zone))
-    assert ask(Upstream(), PULL_MESSAGES, headers=headers).status_code == 401
+    assert ask(Upstream(), _PULL_MESSAGES, headers=headers).status_code == 401
 
 
 def test_a_key_that_is_not_registered_is_refused(ask, tmp_path):
     stranger, _ = make_keys(tmp_path)
-    assert ask(Upstream(), PULL_MESSAGES, headers=signed(stranger)).status_code == 401
+    assert ask(Upstream(), _PULL_MESSAGES, headers=signed(stranger)).status_code == 401
 
 
 def test_the_headers_are_those_that_flower_signs(site):
@@ -193,8 +193,8 @@ def test_a_file_that_is_no_key_is_named(tmp_path):
 
 
 def test_the_bytes_that_are_held_are_bounded_for_one_site_and_for_all(monkeypatch):
-    monkeypatch.setattr(admission, "MAX_SITE_BYTES", 100)
-    monkeypatch.setattr(admission, "MAX_TOTAL_BYTES", 150)
+    monkeypatch.setattr(admission, "_MAX_SITE_BYTES", 100)
+    monkeypatch.setattr(admission, "_MAX_TOTAL_BYTES", 150)
     budget = Budget()
     with budget.account("a") as first:
         first.take(60)
@@ -210,7 +210,7 @@ def test_the_bytes_that_are_held_are_bounded_for_one_site_and_for_all(monkeypatc
 
 
 def test_there_is_no_room_for_more_than_the_budget(monkeypatch, ask):
-    monkeypatch.setattr(admission, "MAX_SITE_BYTES", 5)
+    monkeypatch.setattr(admission, "_MAX_SITE_BYTES", 5)
     upstream = Upstream()
     assert ask(upstream, "/v1/fleet/get-run").status_code == 503
     assert upstream.asked == []
@@ -218,7 +218,7 @@ def test_there_is_no_room_for_more_than_the_budget(monkeypatch, ask):
 
 def test_no_message_is_pulled_for_a_site_that_has_disconnected(monkeypatch, site, tmp_path):
     """Such a message would be lost."""
-    monkeypatch.setattr(module, "MIN_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(module, "_MIN_POLL_SECONDS", 0.1)
     upstream = Upstream(after=1)
 
     async def hanging_up():
@@ -234,7 +234,7 @@ def test_no_message_is_pulled_for_a_site_that_has_disconnected(monkeypatch, site
                 sent.append(event)
 
             headers = [(key.encode(), value.encode()) for key, value in signed(site[0]).items()]
-            scope = {"type": "http", "method": "POST", "path": PULL_MESSAGES, "headers": headers}
+            scope = {"type": "http", "method": "POST", "path": _PULL_MESSAGES, "headers": headers}
             scope["client"] = ("127.0.0.1", 1)
             await Proxy(inner, site[1], Connections(), tmp_path)(scope, receive, send)
             return sent

@@ -21,7 +21,7 @@ from deploy.signing import load_key, make_keys, signed
 from flamma.deploy import proxy as proxy_module
 from flamma.deploy.admission import Connections
 from flamma.deploy.hosts import read_server
-from flamma.deploy.http_messages import MAX_REQUEST_BYTES
+from flamma.deploy.http_messages import _MAX_REQUEST_BYTES
 from flamma.deploy.init import init
 from flamma.deploy.proxy import CountRepeats
 from flamma.deploy.rotation import rotate_site
@@ -74,7 +74,7 @@ class Running:
         plain = socket.create_connection(("127.0.0.1", self.host.port), 10)
         return self.trusted.wrap_socket(plain, server_hostname="127.0.0.1")
 
-    def begun(self, headers, length=MAX_REQUEST_BYTES):
+    def begun(self, headers, length=_MAX_REQUEST_BYTES):
         """A connection on which a request has begun whose body is still to come."""
         lines = [f"POST {PUSH} HTTP/1.1", "host: proxy", f"content-length: {length}"]
         lines += [f"{key}: {value}" for key, value in headers.items()]
@@ -145,7 +145,7 @@ def is_closed(connection, within):
 def send_as_much_as_goes(connections, seconds=4.0):
     """Send bodies on all connections at once, until they are closed or nobody reads them."""
     sent, end, piece = 0, time.monotonic() + seconds, bytes(2**16)
-    left = dict.fromkeys(connections, MAX_REQUEST_BYTES - 1)
+    left = dict.fromkeys(connections, _MAX_REQUEST_BYTES - 1)
     for connection in left:
         connection.setblocking(False)
     while left and time.monotonic() < end:
@@ -200,7 +200,7 @@ def test_the_slow_body_of_a_site_is_cut_off(running):
 
 def test_the_large_body_of_a_site_goes_through(running):
     assert running.push(bytes(5 * 2**20)).text == str(5 * 2**20)
-    with running.begun(signed(running.key), MAX_REQUEST_BYTES + 1) as connection:
+    with running.begun(signed(running.key), _MAX_REQUEST_BYTES + 1) as connection:
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
@@ -292,7 +292,7 @@ def test_messages_of_one_kind_are_counted_not_repeated(caplog, monkeypatch):
     for _ in range(1235):
         warn()
     logger.warning("another")
-    monkeypatch.setattr(proxy_module, "REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr(proxy_module, "_REPEAT_SECONDS", 0.0)
     warn()
     assert caplog.messages == [
         "Invalid request",

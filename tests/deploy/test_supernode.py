@@ -34,7 +34,7 @@ from flamma.deploy.commands import Command, commands_of
 from flamma.deploy.hosts import read_hosts
 from flamma.deploy.init import free_ports, init
 from flamma.deploy.liveness import SignGiver, Signs, stamp
-from flamma.deploy.supernode import ANSWER_MISSING, MessageLoop, give_signs, mended
+from flamma.deploy.supernode import _ANSWER_MISSING, MessageLoop, give_signs, mended
 from flamma.deploy.supervisor import Child
 
 RUN = 1
@@ -141,7 +141,7 @@ def test_a_task_that_ends_without_an_answer_is_answered_with_an_error(node):
     push(node)
     [reply] = node.sent
     assert reply.metadata.reply_to_message_id == name_of(1)
-    assert reply.error.reason == ANSWER_MISSING
+    assert reply.error.reason == _ANSWER_MISSING
 
 
 def test_an_answer_that_the_server_has_lost_half_way_is_sent_from_its_beginning(node):
@@ -201,7 +201,7 @@ def test_requests_are_noted_as_signs(tmp_path):
 
 
 def test_a_process_is_restarted_when_it_is_silent(tmp_path, monkeypatch):
-    monkeypatch.setattr(supervisor, "MAX_SILENCE_SECONDS", 50.0)
+    monkeypatch.setattr(supervisor, "_MAX_SILENCE_SECONDS", 50.0)
     child = Child(Command("supernode", ("x",), signs=tmp_path / "signs.json"), started=1000.0)
     assert child.reason_to_restart(1040.0) == "", "it has just begun"
     assert child.reason_to_restart(1060.0) == "gave no sign of life for 60 s"

@@ -30,7 +30,7 @@ def test_a_process_that_ends_is_restarted_and_all_of_it_is_told(tmp_path, monkey
     host.folder.mkdir()
     short = Command("worker", ("sh", "-c", "exit 3"))
     monkeypatch.setattr(module, "commands_of", lambda *_: [short])
-    monkeypatch.setattr(module, "MIN_RESTART_SECONDS", 0.1)
+    monkeypatch.setattr(module, "_MIN_RESTART_SECONDS", 0.1)
     supervisor = module.Supervisor(host)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
@@ -64,7 +64,7 @@ def hear(manager, heard):
 def test_a_log_is_bounded_while_its_process_writes_it(tmp_path, monkeypatch):
     host = SiteHost(tmp_path / "a", "a", "127.0.0.1:1")
     host.folder.mkdir()
-    text = f"yes | head -c {3 * module.MAX_LOG_BYTES}; echo end; exec sleep 60"
+    text = f"yes | head -c {3 * module._MAX_LOG_BYTES}; echo end; exec sleep 60"
     monkeypatch.setattr(module, "commands_of", lambda *_: [Command("worker", ("sh", "-c", text))])
     supervisor = module.Supervisor(host)
     log, older = host.logs / "worker.log", host.logs / "worker.log.1"
@@ -80,5 +80,5 @@ def test_a_log_is_bounded_while_its_process_writes_it(tmp_path, monkeypatch):
     supervisor.run()
     beside.join()
     assert log.stat().st_size < 100
-    assert 0 < older.stat().st_size <= module.MAX_LOG_BYTES
+    assert 0 < older.stat().st_size <= module._MAX_LOG_BYTES
     assert b"end\n" in older.read_bytes() + log.read_bytes()

@@ -27,7 +27,7 @@ def told(server):
 
 def test_a_site_joins_once_leaves_after_silence_and_is_counted_on(server, monkeypatch):
     monkeypatch.setattr(module, "ABSENT_SECONDS", 0.05)
-    monkeypatch.setattr(module, "SAVE_SECONDS", 0.01)
+    monkeypatch.setattr(module, "_SAVE_SECONDS", 0.01)
 
     async def lives():
         traffic = ProxyTraffic.of(server)
@@ -70,7 +70,7 @@ def test_what_was_left_out_is_counted_in_the_next_event(server, monkeypatch):
         traffic = ProxyTraffic.of(server)
         for _ in range(1235):
             traffic.crowded("192.0.2.1")
-        monkeypatch.setattr(module, "REFUSAL_SECONDS", 0.0)
+        monkeypatch.setattr(module, "_REFUSAL_SECONDS", 0.0)
         traffic.crowded("192.0.2.1")
 
     asyncio.run(lives())

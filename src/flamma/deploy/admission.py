@@ -21,7 +21,7 @@ from typing import Any
 from flamma.deploy.keys import load_public_key, public_key_bytes
 
 Headers = Sequence[tuple[bytes, bytes]]
-Peer = tuple[str, int]
+_Peer = tuple[str, int]
 """The address and port of the other end of a connection."""
 
 PUBLIC_KEY_HEADER = b"flwr-public-key"
@@ -32,7 +32,7 @@ SIGNATURE_SECONDS, CLOCK_DRIFT_SECONDS = 305.0, 5.0
 """How old a signature may be, and how far in the future; the SuperLink goes by the same."""
 MAX_CONNECTIONS = 1000
 """Connections at a time; a request over one more is answered with 503."""
-MAX_STRANGERS = 256
+_MAX_STRANGERS = 256
 """Connections on which no site has authenticated yet, counted before TLS begins; one more replaces
 the oldest of the address that has most of them. The others of ``MAX_CONNECTIONS`` are for sites."""
 MAX_OPEN_FILES = 4096
@@ -40,16 +40,16 @@ MAX_OPEN_FILES = 4096
 and the one to the SuperLink."""
 OTHER_FILES = 64
 """Files that the proxy has open besides connections."""
-WAITING_CONNECTIONS, ACCEPTED_AT_ONCE = 2048, 64
+_WAITING_CONNECTIONS, ACCEPTED_AT_ONCE = 2048, 64
 """Connections that the system keeps until they are accepted, and those that are accepted before
 the ones that were closed give back their files."""
-STRANGER_SECONDS = 10.0
+_STRANGER_SECONDS = 10.0
 """Seconds in which a new connection must bring its first authenticated request."""
-IDLE_SECONDS = 120.0
+_IDLE_SECONDS = 120.0
 """Seconds between the end of one request of a connection and the beginning of the next."""
-MAX_SITE_BYTES = 128 * 1024 * 1024
+_MAX_SITE_BYTES = 128 * 1024 * 1024
 """Bytes of requests that the proxy holds for one site at a time."""
-MAX_TOTAL_BYTES = 512 * 1024 * 1024
+_MAX_TOTAL_BYTES = 512 * 1024 * 1024
 """Bytes of requests that the proxy holds for all sites together."""
 
 
@@ -143,14 +143,14 @@ class Connections:
     def __init__(
         self, room: int = MAX_CONNECTIONS, tell: Callable[[str], object] = lambda address: None
     ) -> None:
-        self.most_strangers = min(MAX_STRANGERS, room // 2)
+        self.most_strangers = min(_MAX_STRANGERS, room // 2)
         self._tell = tell
-        self._transports: dict[Peer, asyncio.Transport] = {}
-        self._timers: dict[Peer, asyncio.TimerHandle] = {}
-        self._strangers: dict[Peer, socket.socket] = {}  # the oldest first
-        self._sites: dict[Peer, str] = {}
+        self._transports: dict[_Peer, asyncio.Transport] = {}
+        self._timers: dict[_Peer, asyncio.TimerHandle] = {}
+        self._strangers: dict[_Peer, socket.socket] = {}  # the oldest first
+        self._sites: dict[_Peer, str] = {}
 
-    def accepted(self, peer: Peer, connection: socket.socket) -> None:
+    def accepted(self, peer: _Peer, connection: socket.socket) -> None:
         """Count a connection on which TLS has not begun, and make room for it."""
         self.closed(peer)
         self._strangers[peer] = connection
@@ -171,12 +171,12 @@ class Connections:
         self._tell(address)
         return True
 
-    def opened(self, peer: Peer, transport: asyncio.Transport) -> None:
+    def opened(self, peer: _Peer, transport: asyncio.Transport) -> None:
         """Give a connection on which TLS is ready some time for its first request."""
         self._transports[peer] = transport
-        self._limit(peer, STRANGER_SECONDS)
+        self._limit(peer, _STRANGER_SECONDS)
 
-    def closed(self, peer: Peer) -> None:
+    def closed(self, peer: _Peer) -> None:
         """Forget a connection."""
         self._strangers.pop(peer, None)
         self._transports.pop(peer, None)
@@ -190,7 +190,7 @@ class Connections:
             self._cut(peer)
 
     @contextmanager
-    def serving(self, peer: Peer, site: str) -> Iterator[None]:
+    def serving(self, peer: _Peer, site: str) -> Iterator[None]:
         """Keep a connection open while a request that a site has signed is answered."""
         self._strangers.pop(peer, None)
         self._sites[peer] = site
@@ -200,13 +200,13 @@ class Connections:
             yield
         finally:
             if peer in self._transports:
-                self._limit(peer, IDLE_SECONDS)
+                self._limit(peer, _IDLE_SECONDS)
 
-    def _limit(self, peer: Peer, seconds: float) -> None:
+    def _limit(self, peer: _Peer, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         self._timers[peer] = loop.call_later(seconds, self._cut, peer)
 
-    def _cut(self, peer: Peer) -> None:
+    def _cut(self, peer: _Peer) -> None:
         transport, connection = self._transports.get(peer), self._strangers.get(peer)
         self.closed(peer)
         if transport is not None:
@@ -233,9 +233,9 @@ class CountedListener(socket.socket):
             listeners.append(listener)
         return listeners
 
-    def listen(self, backlog: int = WAITING_CONNECTIONS) -> None:
+    def listen(self, backlog: int = _WAITING_CONNECTIONS) -> None:
         """Begin to listen; asyncio's number is that of connections to accept at once."""
-        super().listen(max(backlog, WAITING_CONNECTIONS))
+        super().listen(max(backlog, _WAITING_CONNECTIONS))
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Return the next connection.
@@ -313,7 +313,7 @@ class Budget:
         BusyError
             If that would be more than one site, or all together, may have.
         """
-        if self._held[site] + size > MAX_SITE_BYTES or self.total + size > MAX_TOTAL_BYTES:
+        if self._held[site] + size > _MAX_SITE_BYTES or self.total + size > _MAX_TOTAL_BYTES:
             raise BusyError
         self._held[site] += size
 

@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     import httpx
     from flwr.proto.fleet_pb2 import PushMessagesRequest
 
-    Post = Callable[[str, bytes, Headers], Awaitable[httpx.Response]]
+    _Post = Callable[[str, bytes, Headers], Awaitable[httpx.Response]]
 
 PUSH_MESSAGES, PUSH_OBJECT = "/v1/fleet/push-messages", "/v1/fleet/push-object"
-MAX_ANNOUNCEMENT_BYTES = 4 * 1024 * 1024
+_MAX_ANNOUNCEMENT_BYTES = 4 * 1024 * 1024
 """Bytes of a message without its objects."""
-UPLOAD_IDLE_SECONDS = 60.0
+_UPLOAD_IDLE_SECONDS = 60.0
 """Seconds between two objects of an answer."""
-OBJECT_ID = re.compile("[0-9a-f]{64}")
-STOPPED_UPLOAD = "its answer stopped after {} bytes"
-BAD_PARTS = {408: STOPPED_UPLOAD, 413: "a part of its answer, after {} bytes, is too large"}
+_OBJECT_ID = re.compile("[0-9a-f]{64}")
+_STOPPED_UPLOAD = "its answer stopped after {} bytes"
+_BAD_PARTS = {408: _STOPPED_UPLOAD, 413: "a part of its answer, after {} bytes, is too large"}
 """Why an answer is refused with whose part a status says that something is wrong."""
 
 
 @dataclass(eq=False)
-class Answer:
+class _Answer:
     """An answer that a site uploads.
 
     Attributes
@@ -90,8 +90,8 @@ class Answer:
 
     def due(self, now: float) -> bool:
         """Return whether its time is over."""
-        whole = BODY_GRACE_SECONDS + UPLOAD_IDLE_SECONDS + self.limit / SLOWEST_BYTES_PER_SECOND
-        idle = not self.receiving and now - self.last > UPLOAD_IDLE_SECONDS
+        whole = BODY_GRACE_SECONDS + _UPLOAD_IDLE_SECONDS + self.limit / SLOWEST_BYTES_PER_SECOND
+        idle = not self.receiving and now - self.last > _UPLOAD_IDLE_SECONDS
         return idle or now - self.begun > whole
 
 
@@ -108,11 +108,11 @@ class HeldAnswers:
         Where objects are kept; whatever is in it is removed.
     """
 
-    def __init__(self, post: Post, orders: SentOrders, folder: Path) -> None:
+    def __init__(self, post: _Post, orders: SentOrders, folder: Path) -> None:
         self._post = post
         self._orders = orders
         self._folder = folder
-        self._open: dict[str, Answer] = {}
+        self._open: dict[str, _Answer] = {}
         self._finished: dict[str, str] = {}
         self._refused: dict[str, str] = {}
         shutil.rmtree(folder, ignore_errors=True)  # of a proxy before this one
@@ -132,8 +132,12 @@ class HeldAnswers:
         try:
             yield
         except RequestError as error:
-            if path == PUSH_OBJECT and error.status in BAD_PARTS and answer is self._open.get(site):
-                await self._refuse(answer, BAD_PARTS[error.status].format(answer.size))
+            if (
+                path == PUSH_OBJECT
+                and error.status in _BAD_PARTS
+                and answer is self._open.get(site)
+            ):
+                await self._refuse(answer, _BAD_PARTS[error.status].format(answer.size))
             raise
         finally:
             answer.receiving -= 1
@@ -146,7 +150,7 @@ class HeldAnswers:
         """
         from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse, Reconnect
 
-        if len(body) > MAX_ANNOUNCEMENT_BYTES:
+        if len(body) > _MAX_ANNOUNCEMENT_BYTES:
             raise RequestError(413)
         request = parsed(PushMessagesRequest.FromString, body)
         objects = _objects_of(request)
@@ -158,7 +162,7 @@ class HeldAnswers:
             raise RequestError(403)
         self.drop(site)
         limit = self._orders.limit(message.reply_to_message_id)
-        answer = Answer(site, request, headers, objects, limit, self._folder)
+        answer = _Answer(site, request, headers, objects, limit, self._folder)
         self._open[site] = answer
         return made(
             PushMessagesResponse(
@@ -195,7 +199,7 @@ class HeldAnswers:
                 if not answer.missing:
                     await self._pass_on(answer)
                 elif answer.due(now):
-                    await self._refuse(answer, STOPPED_UPLOAD.format(answer.size))
+                    await self._refuse(answer, _STOPPED_UPLOAD.format(answer.size))
 
     def drop(self, site: str) -> None:
         """Forget what a site has uploaded."""
@@ -203,7 +207,7 @@ class HeldAnswers:
         if (answer := self._open.pop(site, None)) is not None:
             shutil.rmtree(answer.folder, ignore_errors=True)
 
-    async def _keep(self, answer: Answer, number: str, content: bytes) -> None:
+    async def _keep(self, answer: _Answer, number: str, content: bytes) -> None:
         if hashlib.sha256(content).hexdigest() != number:
             raise RequestError(400)
         answer.size += len(content)
@@ -217,7 +221,7 @@ class HeldAnswers:
             raise RequestError(503) from None
         answer.missing.discard(number)
 
-    async def _pass_on(self, answer: Answer) -> httpx.Response:
+    async def _pass_on(self, answer: _Answer) -> httpx.Response:
         from flwr.proto.message_pb2 import PushObjectResponse
 
         async with answer.lock:
@@ -230,13 +234,13 @@ class HeldAnswers:
                     return refusal
         return made(PushObjectResponse(stored=True))
 
-    def _close(self, answer: Answer) -> None:
+    def _close(self, answer: _Answer) -> None:
         answer.passed_on = True
         if self._open.get(answer.site) is answer:
             self.drop(answer.site)
             self._finished[answer.site] = answer.session
 
-    async def _refuse(self, answer: Answer, reason: str) -> None:
+    async def _refuse(self, answer: _Answer, reason: str) -> None:
         """Send an error in place of an answer."""
         from flamma.engines.flower.error_replies import error_in_place
 
@@ -247,7 +251,7 @@ class HeldAnswers:
         await self._send(answer, request, lambda _: content)
 
     async def _send(
-        self, answer: Answer, request: PushMessagesRequest, content_of: Callable[[str], bytes]
+        self, answer: _Answer, request: PushMessagesRequest, content_of: Callable[[str], bytes]
     ) -> httpx.Response | None:
         """Send an answer with the objects that the SuperLink asks for; return a refusal."""
         from flwr.proto.fleet_pb2 import PushMessagesResponse
@@ -286,7 +290,7 @@ def _objects_of(request: PushMessagesRequest) -> frozenset[str]:
     [tree] = request.message_object_trees
     objects = frozenset(part.object_id for part in iterate_object_tree(tree))
     if tree.object_id != request.messages_list[0].metadata.message_id or not all(
-        OBJECT_ID.fullmatch(number) for number in objects
+        _OBJECT_ID.fullmatch(number) for number in objects
     ):
         raise RequestError(400)
     return objects

@@ -16,13 +16,13 @@ from flamma.errors import DeployError
 from flamma.experiments.folder import signed, verified
 from flamma.io import TEMPORARY_SUFFIX, sync_folder
 
-CONTENTS = "backup.json"
+_CONTENTS = "backup.json"
 """The last entry of an archive, with what is in it and the checksums."""
-ARCHIVE_VERSION = 1
-MOST_ARCHIVED_FILES = 1_000_000
-MOST_CONTENTS_BYTES = 500_000_000
-MOST_PATH_LENGTH = 1000
-BLOCK_BYTES = 1 << 20
+_ARCHIVE_VERSION = 1
+_MAX_ARCHIVED_FILES = 1_000_000
+_MAX_CONTENTS_BYTES = 500_000_000
+_MAX_PATH_LENGTH = 1000
+_BLOCK_BYTES = 1 << 20
 
 
 class ArchiveWriter:
@@ -43,9 +43,9 @@ class ArchiveWriter:
 
     def finish(self, about: Mapping[str, Any]) -> None:
         """Add the contents, with more about the archive."""
-        table = {"version": ARCHIVE_VERSION, **about, "files": self.files}
+        table = {"version": _ARCHIVE_VERSION, **about, "files": self.files}
         content = signed(table).encode()
-        self._archive.addfile(_entry(CONTENTS, len(content)), io.BytesIO(content))
+        self._archive.addfile(_entry(_CONTENTS, len(content)), io.BytesIO(content))
 
 
 @contextlib.contextmanager
@@ -94,11 +94,11 @@ def unpack(path: Path, folder: Path) -> dict[str, Any]:
     try:
         with tarfile.open(path, "r:") as archive:
             for entry in archive:
-                if about is not None or len(found) > MOST_ARCHIVED_FILES:
+                if about is not None or len(found) > _MAX_ARCHIVED_FILES:
                     raise DeployError(f"{path} has more in it than it should.")
                 source = _plain_file(path, archive, entry)
-                if entry.name == CONTENTS:
-                    about = verified(source.read(MOST_CONTENTS_BYTES).decode(errors="replace"))
+                if entry.name == _CONTENTS:
+                    about = verified(source.read(_MAX_CONTENTS_BYTES).decode(errors="replace"))
                     about = about or {}
                 else:
                     found[entry.name] = _copied(source, folder / checked_name(entry.name), entry)
@@ -108,7 +108,7 @@ def unpack(path: Path, folder: Path) -> dict[str, Any]:
         raise DeployError(f"cannot restore {path}: {error.strerror or error}.") from error
     if not about or about.get("files") != found:
         raise DeployError(f"{path} is damaged: its files do not match their checksums.")
-    if about.get("version") != ARCHIVE_VERSION:
+    if about.get("version") != _ARCHIVE_VERSION:
         raise DeployError(
             f"{path} is of version {about.get('version')!r}, which this FLamma does not know: "
             f"install a newer one."
@@ -126,7 +126,7 @@ def checked_name(name: str) -> PurePosixPath:
     """
     parts = name.split("/")
     unfit = any(part in ("", ".", "..") for part in parts)
-    if unfit or not name.isprintable() or "\\" in name or len(name) > MOST_PATH_LENGTH:
+    if unfit or not name.isprintable() or "\\" in name or len(name) > _MAX_PATH_LENGTH:
         raise DeployError(f"the backup has an entry that does not belong there: {name[:100]!r}.")
     return PurePosixPath(name)
 
@@ -144,7 +144,7 @@ def _copied(source: IO[bytes], target: Path, entry: tarfile.TarInfo) -> dict[str
     digest, size = hashlib.sha256(), 0
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        while block := source.read(BLOCK_BYTES):
+        while block := source.read(_BLOCK_BYTES):
             digest.update(block)
             size += len(block)
             file.write(block)

@@ -27,26 +27,26 @@ from flamma.events import now_text
 from flamma.experiments.folder import MANIFEST, RunFolder
 from flamma.io import TEMPORARY_SUFFIX
 
-PRIVATE_SUFFIXES = (".key", ".secret")
+_PRIVATE_SUFFIXES = (".key", ".secret")
 """How the names of files end that hold a private key or a secret."""
-NOT_SAVED = ("logs", "flower", "state")
+_NOT_SAVED = ("logs", "flower", "state")
 """Folders of a server that are made anew, or of which only some files are saved."""
-STATE_SUFFIXES = (".json", ".toml")
-NOT_SAVED_STATE = (PROCESSES_FILE, READY_FILE, "nodes.json")
+_STATE_SUFFIXES = (".json", ".toml")
+_NOT_SAVED_STATE = (PROCESSES_FILE, READY_FILE, "nodes.json")
 """Files of the state that tell of processes that run now."""
-COPY_ATTEMPTS, COPY_PAUSE_SECONDS = 20, 0.2
+_COPY_ATTEMPTS, _COPY_PAUSE_SECONDS = 20, 0.2
 """How often a run is copied if it writes a checkpoint meanwhile."""
 
 
 @dataclass(frozen=True)
-class Backup:
+class _Backup:
     """What a backup has: how many files, and how many runs."""
 
     files: int
     runs: int
 
 
-def back_up(server: ServerHost, path: Path, keys: bool = False) -> Backup:
+def back_up(server: ServerHost, path: Path, keys: bool = False) -> _Backup:
     """Write a server's state and its runs into an archive.
 
     Parameters
@@ -72,7 +72,7 @@ def back_up(server: ServerHost, path: Path, keys: bool = False) -> Backup:
         ) as scratch,
     ):
         for name, file in _settings(server, set(runs)):
-            if file.suffix in PRIVATE_SUFFIXES and not keys:
+            if file.suffix in _PRIVATE_SUFFIXES and not keys:
                 left_out.append(name)
             else:
                 archive.add(name, file)
@@ -81,7 +81,7 @@ def back_up(server: ServerHost, path: Path, keys: bool = False) -> Backup:
             _add_run(archive, run, place, Path(scratch) / str(number))
         about = {"flamma": flamma.__version__, "made": now_text(), "left_out": left_out}
         archive.finish({**about, "runs": _in_order(server, runs)})
-    return Backup(len(archive.files), len(runs))
+    return _Backup(len(archive.files), len(runs))
 
 
 def _runs(server: ServerHost) -> dict[Path, str]:
@@ -110,7 +110,7 @@ def _settings(server: ServerHost, runs: set[Path]) -> Iterator[tuple[str, Path]]
     """Yield the plain files of a server's folder that are neither state nor of a run."""
     for folder, names, files in os.walk(server.folder):
         here = Path(folder)
-        unwanted = NOT_SAVED if here == server.folder else ()
+        unwanted = _NOT_SAVED if here == server.folder else ()
         names[:] = sorted(n for n in names if n not in unwanted and here / n not in runs)
         yield from _plain_files(server.folder, here, files)
 
@@ -127,7 +127,7 @@ def _plain_files(top: Path, folder: Path, names: list[str]) -> Iterator[tuple[st
 
 def _add_state(server: ServerHost, archive: ArchiveWriter, scratch: Path) -> None:
     for file in sorted(server.state.glob("*")):
-        fits = file.suffix in STATE_SUFFIXES and file.name not in NOT_SAVED_STATE
+        fits = file.suffix in _STATE_SUFFIXES and file.name not in _NOT_SAVED_STATE
         if fits and file.name != RUNS_FILE and file.is_file():
             archive.add(f"state/{file.name}", file)
     database = server.state / DATABASE_FILE
@@ -161,7 +161,7 @@ def copied_run(run: Path, scratch: Path) -> list[tuple[str, Path]]:
     DeployError
         If checkpoints are written faster than they can be copied.
     """
-    for _ in range(COPY_ATTEMPTS):
+    for _ in range(_COPY_ATTEMPTS):
         shutil.rmtree(scratch, ignore_errors=True)
         before = RunFolder(run).text(MANIFEST)
         with contextlib.suppress(FileNotFoundError):  # a checkpoint was replaced
@@ -169,7 +169,7 @@ def copied_run(run: Path, scratch: Path) -> list[tuple[str, Path]]:
             if RunFolder(run).text(MANIFEST) == before:
                 files = (file for file in sorted(scratch.rglob("*")) if file.is_file())
                 return [(file.relative_to(scratch).as_posix(), file) for file in files]
-        time.sleep(COPY_PAUSE_SECONDS)
+        time.sleep(_COPY_PAUSE_SECONDS)
     raise DeployError(
         f"{run} is written faster than it can be copied: interrupt it by Ctrl-C, make the backup, "
         f"and go on by flamma resume {run}."

@@ -13,7 +13,7 @@ from flamma.errors import DeployError
 if TYPE_CHECKING:
     from cryptography import x509
 
-WARN_DAYS = 31
+_WARN_DAYS = 31
 """Days before a certificate expires from which on ``status`` says so."""
 
 
@@ -66,7 +66,7 @@ def warnings_of(
     return [
         _warning(title, when, folder, now)
         for title, when in found.items()
-        if when - now < datetime.timedelta(days=WARN_DAYS)
+        if when - now < datetime.timedelta(days=_WARN_DAYS)
     ]
 
 

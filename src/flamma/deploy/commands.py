@@ -18,7 +18,7 @@ DATABASE_FILE = "superlink.db"
 """The SuperLink's database, in the server's state."""
 READY_FILE = "ready"
 """The file that a site's worker writes once it can take messages."""
-SUPEREXEC_POLL_SECONDS = 0.5
+_SUPEREXEC_POLL_SECONDS = 0.5
 """Seconds between two requests of the server's superexec for work."""
 
 
@@ -47,12 +47,12 @@ class Command:
 def commands_of(host: Host, loopback: bool, runtime_port: int) -> list[Command]:
     """Return the processes of a host, in the order in which they are started."""
     if isinstance(host, ServerHost):
-        return server_commands(host, loopback)
+        return _server_commands(host, loopback)
     assert isinstance(host, SiteHost)
     return site_commands(host, loopback, runtime_port)
 
 
-def server_commands(host: ServerHost, loopback: bool) -> list[Command]:
+def _server_commands(host: ServerHost, loopback: bool) -> list[Command]:
     """Return the SuperLink, its proxy, the superexec that starts ServerApps, perhaps metrics."""
     folder, own = host.folder, f"127.0.0.1:{host.control_port}"
     superlink = (
@@ -115,7 +115,7 @@ def environment(host: Host) -> dict[str, str]:
         **OFFLINE_ENVIRONMENT,
         **event_environment(host),
         "FLWR_HOME": str(host.flower_home),
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(SUPEREXEC_POLL_SECONDS),
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(_SUPEREXEC_POLL_SECONDS),
         "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
         **no_http_proxy(),
         "PYTHONUNBUFFERED": "1",

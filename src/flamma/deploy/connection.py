@@ -22,10 +22,10 @@ from flamma.deploy.denials import clock_sentence
 from flamma.deploy.hosts import SiteHost, read_host
 from flamma.errors import DeployError
 
-CONNECT_SECONDS = 10.0
+_CONNECT_SECONDS = 10.0
 """Seconds that the server has to answer."""
-HEARTBEAT_PATH = "/v1/fleet/send-node-heartbeat"
-UNAUTHORIZED = 401
+_HEARTBEAT_PATH = "/v1/fleet/send-node-heartbeat"
+_UNAUTHORIZED = 401
 
 
 def why_not_connected(host: SiteHost, server: str) -> str:
@@ -34,10 +34,10 @@ def why_not_connected(host: SiteHost, server: str) -> str:
     try:
         trusted = ssl.create_default_context(cafile=str(host.authority))
         connection = http.client.HTTPSConnection(
-            name.strip("[]"), int(port), timeout=CONNECT_SECONDS, context=trusted
+            name.strip("[]"), int(port), timeout=_CONNECT_SECONDS, context=trusted
         )
         asked = time.time()
-        connection.request("POST", HEARTBEAT_PATH, headers=signed_headers(host))
+        connection.request("POST", _HEARTBEAT_PATH, headers=_signed_headers(host))
         answer = connection.getresponse()
         connection.close()
     except ssl.SSLCertVerificationError as error:
@@ -48,9 +48,9 @@ def why_not_connected(host: SiteHost, server: str) -> str:
     except (OSError, http.client.HTTPException, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return f"{server} does not answer ({why}): is the server started, and the port open?"
-    if told := wrong_clock(answer.headers.get("Date", ""), asked, time.time()):
+    if told := _wrong_clock(answer.headers.get("Date", ""), asked, time.time()):
         return told
-    if answer.status == UNAUTHORIZED:
+    if answer.status == _UNAUTHORIZED:
         return (
             f"the server does not let this site in: it has another key of {host.name}, or none; "
             f"its operator needs this site's public key"
@@ -58,16 +58,16 @@ def why_not_connected(host: SiteHost, server: str) -> str:
     return ""
 
 
-def wrong_clock(date: str, asked: float, answered: float) -> str:
+def _wrong_clock(date: str, asked: float, answered: float) -> str:
     """Return what is wrong with this host's clock, by the ``Date`` of an answer; or nothing.
 
     The date, in whole seconds, was written some time between the question and the answer.
 
     Examples
     --------
-    >>> wrong_clock("Thu, 01 Jan 1970 01:00:00 GMT", 3000.0, 3000.5)
+    >>> _wrong_clock("Thu, 01 Jan 1970 01:00:00 GMT", 3000.0, 3000.5)
     "this host's clock is 600 s behind the server's: set the time of the site's host"
-    >>> wrong_clock("Thu, 01 Jan 1970 01:00:00 GMT", 3600.0, 3612.0)
+    >>> _wrong_clock("Thu, 01 Jan 1970 01:00:00 GMT", 3600.0, 3612.0)
     ''
     """
     try:
@@ -78,7 +78,7 @@ def wrong_clock(date: str, asked: float, answered: float) -> str:
     return clock_sentence("this host's clock", least if least > 0 else min(most, 0.0))
 
 
-def signed_headers(host: SiteHost) -> dict[str, str]:
+def _signed_headers(host: SiteHost) -> dict[str, str]:
     """Return the headers by which Flower authenticates a request of a site."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -25,14 +25,14 @@ from flamma.io import write_atomically
 if TYPE_CHECKING:
     from flwr.supercore.control import ControlHttpClient
 
-REGISTER_TIMEOUT_SECONDS = 60.0
+_REGISTER_TIMEOUT_SECONDS = 60.0
 """Seconds that a SuperLink has to answer after it was started."""
-REGISTER_RETRY_SECONDS = 0.3
+_REGISTER_RETRY_SECONDS = 0.3
 """Seconds between two attempts to register the sites."""
 
 
 @dataclass(frozen=True)
-class Node:
+class _Node:
     """A registered SuperNode."""
 
     node_id: int
@@ -90,12 +90,12 @@ class Control:
                 interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
             )
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[_Node]:
         """Return the registered SuperNodes."""
         from flwr.proto.control_pb2 import ListNodesRequest
 
         answer = self._ask("ListNodes", ListNodesRequest())
-        return [Node(n.node_id, n.status, n.public_key) for n in answer.nodes_info]
+        return [_Node(n.node_id, n.status, n.public_key) for n in answer.nodes_info]
 
     def register(self) -> dict[str, int]:
         """Register the keys of the sites and no others; return all sites' node ids.
@@ -207,7 +207,7 @@ def _run(run: Any) -> FlowerRun:
 def main() -> None:
     """Register the sites' keys as soon as the SuperLink answers."""
     host = read_server(Path(sys.argv[1]))
-    until = time.monotonic() + REGISTER_TIMEOUT_SECONDS
+    until = time.monotonic() + _REGISTER_TIMEOUT_SECONDS
     while True:
         try:
             with Control(host) as control:
@@ -216,7 +216,7 @@ def main() -> None:
         except DeployError as error:
             if time.monotonic() > until:
                 sys.exit(f"flamma: {error}")
-            time.sleep(REGISTER_RETRY_SECONDS)
+            time.sleep(_REGISTER_RETRY_SECONDS)
     write_nodes(host, nodes)
 
 

@@ -29,18 +29,18 @@ from flamma.deploy.keys import load_public_key, public_key_bytes
 from flamma.errors import DeployError, FlammaError
 from flamma.io import write_atomically
 
-DENIALS_FILE = "denials.json"
+_DENIALS_FILE = "denials.json"
 """The file in the server's state with the last reason of every site, and the time of day."""
-ACTIVATE_PATH = "/v1/fleet/activate-node"
+_ACTIVATE_PATH = "/v1/fleet/activate-node"
 """The request by which a SuperNode begins, and in which Flower compares versions."""
-STRANGER = ""
+_STRANGER = ""
 """The name in that file for hosts whose key is not registered."""
-FRESH_SECONDS = 120.0
+_FRESH_SECONDS = 120.0
 """Seconds that a reason is believed for; a site that is denied tries again within half a minute."""
-NOTE_SECONDS = 1.0
+_NOTE_SECONDS = 1.0
 """Seconds between two notes, so that a flood of requests costs little."""
-MAX_REASON_LENGTH = 200
-NEVER_ONLINE, OFFLINE = "it has not connected since it was registered", "it is offline"
+_MAX_REASON_LENGTH = 200
+_NEVER_ONLINE, _OFFLINE = "it has not connected since it was registered", "it is offline"
 
 
 class Denials:
@@ -54,31 +54,31 @@ class Denials:
 
     def __init__(self, host: ServerHost) -> None:
         self.host = host
-        self._last = -NOTE_SECONDS
+        self._last = -_NOTE_SECONDS
 
     def note_headers(self, headers: Headers, address: str) -> None:
         """Note why a request is not let in, by its headers; nothing if it does not even pretend."""
-        if time.monotonic() - self._last < NOTE_SECONDS:
+        if time.monotonic() - self._last < _NOTE_SECONDS:
             return
-        found = why_denied(self.host, headers, address)
+        found = _why_denied(self.host, headers, address)
         if found is not None:
             self._note(*found)
 
     def note_answer(self, site: str, path: str, status: int, content: bytes) -> None:
         """Note that the SuperLink itself refused to let a site in, if it did."""
-        if path == ACTIVATE_PATH and status >= 400:
+        if path == _ACTIVATE_PATH and status >= 400:
             self._note(site, f"the SuperLink refuses it ({status}: {_message(content)})")
 
     def _note(self, site: str, why: str) -> None:
         self._last = time.monotonic()
-        table = read_denials(self.host)
+        table = _read_denials(self.host)
         table[site] = {"why": why, "at": time.time()}
         with contextlib.suppress(OSError, FlammaError):  # sites are served, whatever happens here
             text = json.dumps(table, indent=1)
-            write_atomically(self.host.state / DENIALS_FILE, text.encode(), durable=False)
+            write_atomically(self.host.state / _DENIALS_FILE, text.encode(), durable=False)
 
 
-def why_denied(host: ServerHost, headers: Headers, address: str) -> tuple[str, str] | None:
+def _why_denied(host: ServerHost, headers: Headers, address: str) -> tuple[str, str] | None:
     """Return which site a denied request is of, if of any, and why it is denied."""
     values = dict(headers)
     key, signature, timestamp = (
@@ -93,7 +93,7 @@ def why_denied(host: ServerHost, headers: Headers, address: str) -> tuple[str, s
                 if not has_signed(load_public_key(file), timestamp, signature):
                     return site, "its requests are not signed by its key"
                 return site, _why_stale(timestamp)
-    return STRANGER, f"a host at {address} tried to connect with a key that is not registered"
+    return _STRANGER, f"a host at {address} tried to connect with a key that is not registered"
 
 
 def _why_stale(timestamp: bytes) -> str:
@@ -121,10 +121,10 @@ def clock_sentence(whose: str, behind: float) -> str:
     return f"{whose} is {abs(behind):.0f} s {how} the server's: set the time of the site's host"
 
 
-def read_denials(host: ServerHost) -> dict[str, Any]:
+def _read_denials(host: ServerHost) -> dict[str, Any]:
     """Return the last reasons by site; empty if there are none."""
     try:
-        table = json.loads((host.state / DENIALS_FILE).read_text(encoding="utf-8"))
+        table = json.loads((host.state / _DENIALS_FILE).read_text(encoding="utf-8"))
         return dict(table)
     except (OSError, ValueError, TypeError):
         return {}
@@ -133,9 +133,9 @@ def read_denials(host: ServerHost) -> dict[str, Any]:
 def fresh_denials(host: ServerHost) -> dict[str, str]:
     """Return why sites were denied just now, by name."""
     found = {}
-    for name, entry in read_denials(host).items():
+    for name, entry in _read_denials(host).items():
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            if time.time() - float(entry["at"]) < FRESH_SECONDS:
+            if time.time() - float(entry["at"]) < _FRESH_SECONDS:
                 found[str(name)] = str(entry["why"])
     return found
 
@@ -152,9 +152,9 @@ def site_reasons(host: ServerHost) -> dict[str, str]:
     nodes, found = known_nodes(host), {}
     for name in offline:
         never = states.get(nodes.get(name, 0)) == "registered"
-        found[name] = denied.get(name, NEVER_ONLINE if never else OFFLINE)
-        if never and name not in denied and STRANGER in denied:
-            found[name] += f"; {denied[STRANGER]}"
+        found[name] = denied.get(name, _NEVER_ONLINE if never else _OFFLINE)
+        if never and name not in denied and _STRANGER in denied:
+            found[name] += f"; {denied[_STRANGER]}"
     return found
 
 
@@ -164,4 +164,4 @@ def _message(content: bytes) -> str:
     with contextlib.suppress(ValueError, AttributeError):
         table = json.loads(text)
         text = str(table.get("message") or table.get("detail") or text)
-    return " ".join(text.split())[:MAX_REASON_LENGTH] or "-"
+    return " ".join(text.split())[:_MAX_REASON_LENGTH] or "-"

@@ -15,23 +15,23 @@ from pathlib import Path
 from flamma.deploy.hosts import SiteHost, read_host
 from flamma.errors import DeployError
 
-LOG_TAIL_BYTES = 1_000_000
+_LOG_TAIL_BYTES = 1_000_000
 """How much of the end of the SuperNode's log is searched for its node id."""
-NODE_ID = re.compile(rb"SuperNode ID: (\d+)")
+_NODE_ID = re.compile(rb"SuperNode ID: (\d+)")
 
 
 def last_node_id(log: Path) -> int | None:
     """Return the last node id in a SuperNode's log; None if the server never gave it one."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
-            found = NODE_ID.findall(file.read())
+            file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
+            found = _NODE_ID.findall(file.read())
     except OSError:
         return None
     return int(found[-1]) if found else None
 
 
-def deregister(host: SiteHost, server: str, node_id: int) -> None:
+def _deregister(host: SiteHost, server: str, node_id: int) -> None:
     """Tell the SuperLink, signed with the site's key, that its SuperNode is gone."""
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
@@ -65,7 +65,7 @@ def main() -> None:
     if node_id is None:
         return
     try:
-        deregister(host, sys.argv[2], node_id)
+        _deregister(host, sys.argv[2], node_id)
     except (httpx.HTTPError, OSError, ValueError) as error:
         print(f"could not deregister node {node_id}: {error}", file=sys.stderr)
 

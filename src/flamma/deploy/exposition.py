@@ -9,7 +9,7 @@ from typing import Literal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-Labels = Mapping[str, str]
+_Labels = Mapping[str, str]
 
 
 @dataclass
@@ -29,7 +29,7 @@ class MetricFamily:
     name: str
     kind: Literal["counter", "gauge"]
     about: str
-    samples: list[tuple[Labels, float]] = field(default_factory=list)
+    samples: list[tuple[_Labels, float]] = field(default_factory=list)
 
     def add(self, value: float | None, **labels: str) -> None:
         """Add a sample; None for a value that there is not."""
@@ -49,7 +49,7 @@ def exposition(families: Sequence[MetricFamily]) -> str:
     return "".join(f"{line}\n" for family in families for line in family.lines())
 
 
-def _labels(labels: Labels) -> str:
+def _labels(labels: _Labels) -> str:
     r"""Return labels in braces.
 
     Examples

@@ -23,22 +23,22 @@ from flamma.experiments.engine import GIVEN_UP
 from flamma.experiments.folder import ABOUT, Follower, RunFolder, SiteStates
 from flamma.io import write_atomically
 
-SERVER_LOG = "server.log"
+_SERVER_LOG = "server.log"
 """What the ServerApp of a run that failed has logged."""
-ROUND_POLL_SECONDS = 0.2
+_ROUND_POLL_SECONDS = 0.2
 """Seconds between two checks for finished rounds."""
-STATUS_POLL_SECONDS = 1.0
+_STATUS_POLL_SECONDS = 1.0
 """Seconds between two questions to the server how a run is."""
-SILENCE_SECONDS = 10.0
+_SILENCE_SECONDS = 10.0
 """Seconds after which it is told that the server does not answer; it may be restarting."""
-REMINDER_SECONDS = 60.0
+_REMINDER_SECONDS = 60.0
 """Seconds after which it is told again what a run waits for."""
-FRUITLESS_ATTEMPTS = 3
+_FRUITLESS_ATTEMPTS = 3
 """How often a run is submitted again without one more finished round."""
-SUBMIT_RETRY_SECONDS = 2.0
+_SUBMIT_RETRY_SECONDS = 2.0
 """Seconds before a run that could not be submitted again is tried once more."""
 
-Notice = Callable[[str], None]
+_Notice = Callable[[str], None]
 """Called with a sentence about what a run waits for, or does by itself."""
 
 
@@ -66,7 +66,7 @@ class Followed:
     folder: RunFolder
     config: Config
     on_round: OnRound
-    notice: Notice = lambda text: None
+    notice: _Notice = lambda text: None
     longest_wait: float = 0.0
     _states: SiteStates | None = field(default=None, init=False)
     _reminded: float = field(default=0.0, init=False)
@@ -93,7 +93,7 @@ class Followed:
                 return
             last = self._last_round()
             fruitless = 0 if last > before else fruitless + 1
-            if not is_accident(found) or fruitless > FRUITLESS_ATTEMPTS:
+            if not _is_accident(found) or fruitless > _FRUITLESS_ATTEMPTS:
                 raise RunError(self._failure(run_id, found))
             self.notice(f"{_why(found)}; the run goes on after round {last} by itself")
             run_id = self._submitted_again(callbacks)
@@ -133,20 +133,20 @@ class Followed:
                 return found
 
     def _statuses(self, control: Control, run_id: int) -> Iterator[FlowerRun | None]:
-        """Yield the state of a run every ``STATUS_POLL_SECONDS``, and None in between."""
+        """Yield the state of a run every ``_STATUS_POLL_SECONDS``, and None in between."""
         asked = answered = time.monotonic()
-        silence = _Reminder(SILENCE_SECONDS)
+        silence = _Reminder(_SILENCE_SECONDS)
         while True:
             yield None
-            time.sleep(ROUND_POLL_SECONDS)
+            time.sleep(_ROUND_POLL_SECONDS)
             now = time.monotonic()
-            if now - asked < STATUS_POLL_SECONDS:
+            if now - asked < _STATUS_POLL_SECONDS:
                 continue
             asked = now
             try:
                 yield control.run(run_id)
                 answered = time.monotonic()
-                silence = _Reminder(SILENCE_SECONDS)
+                silence = _Reminder(_SILENCE_SECONDS)
             except DeployError as error:
                 if self.longest_wait and now - answered > self.longest_wait:
                     raise
@@ -162,7 +162,7 @@ class Followed:
         news = before is None or not states.tells_the_same_as(before)
         if news and before is None and not states.missing:
             return
-        if news or (states.waiting_since and now - self._reminded > REMINDER_SECONDS):
+        if news or (states.waiting_since and now - self._reminded > _REMINDER_SECONDS):
             self._reminded = now
             self.notice(states.sentence(self._reasons(states.missing)))
 
@@ -171,7 +171,7 @@ class Followed:
 
     def _submitted_again(self, callbacks: Sequence[Callback]) -> int:
         """Submit the run again; the server, or the directory, may need a moment."""
-        begun, reminder = time.monotonic(), _Reminder(SILENCE_SECONDS)
+        begun, reminder = time.monotonic(), _Reminder(_SILENCE_SECONDS)
         while True:
             try:
                 return submit(self.server, self.folder, self.config, callbacks=callbacks)
@@ -181,7 +181,7 @@ class Followed:
                     raise
                 if reminder.is_due(waited):
                     self.notice(f"the run cannot go on yet: {error}")
-            time.sleep(SUBMIT_RETRY_SECONDS)
+            time.sleep(_SUBMIT_RETRY_SECONDS)
 
     def _last_round(self) -> int:
         records = self.folder.rounds()
@@ -191,34 +191,34 @@ class Followed:
         path = self.folder.path
         with contextlib.suppress(FlammaError):
             log = flwr(self.server, "log", str(run_id), "--show").stdout
-            write_atomically(path / SERVER_LOG, log.encode())
+            write_atomically(path / _SERVER_LOG, log.encode())
         return (
-            f"the run did not finish: {_why(found)}; see {path / SERVER_LOG}; flamma resume "
+            f"the run did not finish: {_why(found)}; see {path / _SERVER_LOG}; flamma resume "
             f"{path} goes on."
         )
 
 
 @dataclass
 class _Reminder:
-    """Says when to tell of a wait: after some seconds, and then every ``REMINDER_SECONDS``."""
+    """Says when to tell of a wait: after some seconds, and then every ``_REMINDER_SECONDS``."""
 
     due: float
 
     def is_due(self, waited: float) -> bool:
         if waited < self.due:
             return False
-        self.due = waited + REMINDER_SECONDS
+        self.due = waited + _REMINDER_SECONDS
         return True
 
 
-def is_accident(found: FlowerRun) -> bool:
+def _is_accident(found: FlowerRun) -> bool:
     """Return whether a run ended by itself: nobody stopped it, and its ServerApp did not give up.
 
     Examples
     --------
-    >>> is_accident(FlowerRun(1, "finished", "failed", "No heartbeat received from the task"))
+    >>> _is_accident(FlowerRun(1, "finished", "failed", "No heartbeat received from the task"))
     True
-    >>> is_accident(FlowerRun(1, "finished", "stopped", ""))
+    >>> _is_accident(FlowerRun(1, "finished", "stopped", ""))
     False
     """
     return found.outcome == "failed" and GIVEN_UP not in found.details

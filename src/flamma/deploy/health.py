@@ -15,14 +15,14 @@ from flamma.deploy.commands import READY_FILE, commands_of
 from flamma.deploy.hosts import Host, ServerHost, SiteHost
 from flamma.deploy.supervisor import recorded
 
-ANSWER_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0
 """Seconds that a port has to answer."""
-WAIT_POLL_SECONDS = 0.5
+_WAIT_POLL_SECONDS = 0.5
 """Seconds between two looks while it is waited for health."""
 
 
 @dataclass(frozen=True)
-class Health:
+class _Health:
     """How hosts are.
 
     Attributes
@@ -48,17 +48,17 @@ class Health:
         return f"not healthy: {'; '.join(self.problems)}."
 
 
-def health_of(hosts: Sequence[Host], wait: float = 0.0) -> Health:
+def health_of(hosts: Sequence[Host], wait: float = 0.0) -> _Health:
     """Return how hosts are; with ``wait``, as soon as all is well, or after so many seconds."""
     until = time.monotonic() + wait
     while True:
-        found = Health(
+        found = _Health(
             tuple(problem for host in hosts for problem in _problems(host)),
             tuple(host.title for host in hosts),
         )
         if found.healthy or time.monotonic() >= until:
             return found
-        time.sleep(WAIT_POLL_SECONDS)
+        time.sleep(_WAIT_POLL_SECONDS)
 
 
 def _problems(host: Host) -> list[str]:
@@ -93,7 +93,7 @@ def _answers(host: ServerHost, port: int) -> bool:
     try:
         trusted = ssl.create_default_context(cafile=str(host.authority))
         with (
-            socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS) as plain,
+            socket.create_connection(("127.0.0.1", port), _ANSWER_SECONDS) as plain,
             trusted.wrap_socket(plain, server_hostname="127.0.0.1"),
         ):
             return True

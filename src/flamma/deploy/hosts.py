@@ -13,7 +13,7 @@ from flamma.io import SITE_NAME, read_toml, unknown
 from flamma.registry import convert, from_table
 
 HOST, SITE = "host.toml", "site.toml"
-FLAMMA_CLIENT_APP = "flamma.engines.flower.client_app:app"
+_FLAMMA_CLIENT_APP = "flamma.engines.flower.client_app:app"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1")
 """What a host calls itself, whatever others call it."""
 
@@ -161,7 +161,7 @@ class SiteHost(Host):
 
     name: str
     server: str
-    app: str = FLAMMA_CLIENT_APP
+    app: str = _FLAMMA_CLIENT_APP
 
     def __post_init__(self) -> None:
         _check_name(self.name)

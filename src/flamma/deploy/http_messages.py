@@ -16,13 +16,13 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-Parsed = TypeVar("Parsed")
+_Parsed = TypeVar("_Parsed")
 
-MAX_REQUEST_BYTES = 32 * 1024 * 1024
+_MAX_REQUEST_BYTES = 32 * 1024 * 1024
 """The size limit of a request; Flower cuts arrays into pieces of 5 MiB."""
 BODY_GRACE_SECONDS, SLOWEST_BYTES_PER_SECOND = 20.0, 16 * 1024
 """The time limit of a request's body: some seconds, and as many more as its bytes take at most."""
-BODY_IDLE_SECONDS = 60.0
+_BODY_IDLE_SECONDS = 60.0
 """Seconds without any byte of a body, within its time limit."""
 
 
@@ -53,13 +53,13 @@ async def read_body(headers: Headers, receive: Receive, account: Allowance) -> b
         limit = BODY_GRACE_SECONDS + account.taken / SLOWEST_BYTES_PER_SECOND
         left = begun + limit - time.monotonic()
         try:
-            event = await asyncio.wait_for(receive(), min(left, BODY_IDLE_SECONDS))
+            event = await asyncio.wait_for(receive(), min(left, _BODY_IDLE_SECONDS))
         except TimeoutError:
             raise RequestError(408) from None
         if event["type"] == "http.disconnect":
             raise DisconnectedError
         part = event.get("body", b"")
-        if account.taken + len(part) > MAX_REQUEST_BYTES:
+        if account.taken + len(part) > _MAX_REQUEST_BYTES:
             raise RequestError(413)
         try:
             account.take(len(part))
@@ -73,7 +73,7 @@ async def read_body(headers: Headers, receive: Receive, account: Allowance) -> b
 def _check_length(headers: Headers) -> None:
     """Refuse a body that says itself that it is too large, before any of it is read."""
     length = dict(headers).get(b"content-length", b"0")
-    if not length.isdigit() or int(length[:20]) > MAX_REQUEST_BYTES:
+    if not length.isdigit() or int(length[:20]) > _MAX_REQUEST_BYTES:
         raise RequestError(413)
 
 
@@ -85,7 +85,7 @@ async def send_answer(send: Send, status: int, body: bytes = b"", headers: Heade
     await send({"type": "http.response.body", "body": body})
 
 
-def parsed(read: Callable[[bytes], Parsed], body: bytes) -> Parsed:
+def parsed(read: Callable[[bytes], _Parsed], body: bytes) -> _Parsed:
     """Return a request that was read from its bytes, or refuse it."""
     from google.protobuf.message import DecodeError
 

@@ -15,10 +15,10 @@ from flamma.deploy.wheel import Wheel, installed_wheel, read_wheel
 from flamma.errors import DeployError
 from flamma.registry import to_toml
 
-DEFAULT_PORT, DEFAULT_CONTROL_PORT = 8443, 8444
+_DEFAULT_PORT, _DEFAULT_CONTROL_PORT = 8443, 8444
 """The ports on a network, fixed so that a firewall can be set up for them."""
 MAX_SITES = 1000
-COLUMNS_FILE = "columns.toml"
+_COLUMNS_FILE = "columns.toml"
 """The declared columns of tables, at the server and at every site."""
 
 
@@ -73,7 +73,7 @@ def init(
         )
     local = all(is_loopback(host) for host in hosts)
     hosts = tuple(hosts) or ("127.0.0.1",)
-    free = free_ports(2) if local else [DEFAULT_PORT, DEFAULT_CONTROL_PORT]
+    free = free_ports(2) if local else [_DEFAULT_PORT, _DEFAULT_CONTROL_PORT]
     folder = Path(os.path.abspath(folder))
     server = ServerHost(
         folder / "server",
@@ -84,7 +84,7 @@ def init(
         metrics_port=metrics_port,
         data=data,
         class_names=tuple(class_names),
-        columns=COLUMNS_FILE if columns is not None else "",
+        columns=_COLUMNS_FILE if columns is not None else "",
     )
     packed = read_wheel(wheel) if wheel else installed_wheel()
     declared = b"" if columns is None else _declared(columns)
@@ -94,7 +94,7 @@ def init(
     keys.make_server_certificate(server.folder, authority, hosts)
     _write_server(server, packed)
     if declared:
-        keys.write_public(server.folder / COLUMNS_FILE, declared)
+        keys.write_public(server.folder / _COLUMNS_FILE, declared)
     address = f"[{hosts[0]}]" if ":" in hosts[0] else hosts[0]
     for partition, name in enumerate(names):
         site = SiteHost(folder / "sites" / name, name, f"{address}:{server.port}")

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-CERTIFICATE_YEARS = 10
+_CERTIFICATE_YEARS = 10
 """How long certificates are valid."""
-SECRET_BYTES = 48
+_SECRET_BYTES = 48
 
 
 def make_authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
@@ -40,8 +40,8 @@ def make_authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certi
         x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
     )
     certificate = builder.sign(key, hashes.SHA384())
-    write_private(folder / "ca.key", _pem(key))
-    write_public(folder / "ca.crt", certificate_pem(certificate))
+    _write_private(folder / "ca.key", _pem(key))
+    write_public(folder / "ca.crt", _certificate_pem(certificate))
     return key, certificate
 
 
@@ -76,9 +76,9 @@ def make_server_certificate(
     ):
         builder = builder.add_extension(extension, critical=critical)
     certificate = builder.sign(ca_key, hashes.SHA384())
-    write_private(folder / "server.key", _pem(key))
-    write_public(folder / "server.pem", certificate_pem(certificate))
-    write_public(folder / "ca.crt", certificate_pem(ca))
+    _write_private(folder / "server.key", _pem(key))
+    write_public(folder / "server.pem", _certificate_pem(certificate))
+    write_public(folder / "ca.crt", _certificate_pem(ca))
 
 
 def make_site_key(private: Path, public: Path, name: str) -> None:
@@ -91,7 +91,7 @@ def make_site_key(private: Path, public: Path, name: str) -> None:
     )
 
     key = _new_key()
-    write_private(private, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    _write_private(private, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     write_public(public, line + f" {name}\n".encode())
 
@@ -125,17 +125,17 @@ def public_key_bytes(path: Path) -> bytes:
 
 def make_secret(path: Path) -> None:
     """Write the secret by which the processes of one host authenticate to each other."""
-    write_private(path, secrets.token_hex(SECRET_BYTES).encode())
+    _write_private(path, secrets.token_hex(_SECRET_BYTES).encode())
 
 
-def certificate_pem(certificate: x509.Certificate) -> bytes:
+def _certificate_pem(certificate: x509.Certificate) -> bytes:
     """Return a certificate as PEM."""
     from cryptography.hazmat.primitives.serialization import Encoding
 
     return certificate.public_bytes(Encoding.PEM)
 
 
-def write_private(path: Path, content: bytes) -> None:
+def _write_private(path: Path, content: bytes) -> None:
     """Write a new file that is readable by its owner only, from the moment it exists."""
     _write(path, content, 0o600)
 
@@ -191,7 +191,7 @@ def _builder(
         .serial_number(x509.random_serial_number())
         # A day earlier, for sites whose clocks are behind.
         .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=365 * CERTIFICATE_YEARS))
+        .not_valid_after(now + datetime.timedelta(days=365 * _CERTIFICATE_YEARS))
     )
 
 

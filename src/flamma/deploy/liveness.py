@@ -15,7 +15,7 @@ from flamma.io import write_atomically
 
 SIGNS_FILE = "supernode.json"
 """The file in a site's state in which its SuperNode gives signs of life."""
-MIN_WRITE_SECONDS = 1.0
+_MIN_WRITE_SECONDS = 1.0
 """Seconds between two notes of an answered request."""
 
 Stamp = tuple[tuple[int, int, int], ...]
@@ -79,7 +79,7 @@ class SignGiver:
         """Note that the server has answered."""
         with self._lock:
             self._answered = time.time()
-            if time.monotonic() - self._written > MIN_WRITE_SECONDS:
+            if time.monotonic() - self._written > _MIN_WRITE_SECONDS:
                 self._write()
 
     def _write(self) -> None:

@@ -26,12 +26,12 @@ from flamma.events import (
 )
 from flamma.io import printable
 
-NEW_EVENTS_SECONDS = 0.5
+_NEW_EVENTS_SECONDS = 0.5
 """Seconds between two looks for new events."""
-MOST_LINE_BYTES = 100_000
+_MAX_LINE_BYTES = 100_000
 """Bytes of a line that are read as an event; what is longer, no FLamma has written."""
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-TIME = re.compile(r"(\d{1,9})([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_TIME = re.compile(r"(\d{1,9})([smhd])")
 
 Event = dict[str, Any]
 
@@ -96,7 +96,7 @@ def _following(places: dict[Path, tuple[int, int]], wanted: EventFilter) -> Iter
             places[file], lines = _since(file, places[file])
             found += list(_parsed(lines))
         yield from sorted(filter(wanted.keeps, found), key=lambda event: str(event["time"]))
-        time.sleep(NEW_EVENTS_SECONDS)
+        time.sleep(_NEW_EVENTS_SECONDS)
 
 
 def event_line(event: Event) -> str:
@@ -132,8 +132,8 @@ def _moment(text: str) -> str:
     if not text:
         return ""
     try:
-        if span := TIME.fullmatch(text):
-            ago = datetime.timedelta(seconds=int(span[1]) * UNITS[span[2]])
+        if span := _TIME.fullmatch(text):
+            ago = datetime.timedelta(seconds=int(span[1]) * _UNITS[span[2]])
             moment = datetime.datetime.now(datetime.UTC) - ago
         else:
             moment = datetime.datetime.fromisoformat(text)
@@ -158,7 +158,7 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[Event]:
     """Yield the events of lines; what is no event, such as half a line, is left out."""
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
-            event = json.loads(line) if len(line) <= MOST_LINE_BYTES else None
+            event = json.loads(line) if len(line) <= _MAX_LINE_BYTES else None
             if isinstance(event, dict) and {"time", "level", "host", "part"} <= event.keys():
                 yield {"event": "", "message": "", **event}
 

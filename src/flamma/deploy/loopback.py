@@ -21,13 +21,13 @@ from flamma.deploy.supervisor import PROCESSES_FILE, check_free, recorded
 from flamma.errors import DeployError, FlammaError
 from flamma.io import unknown
 
-READY_TIMEOUT_SECONDS = 120.0
+_READY_TIMEOUT_SECONDS = 120.0
 """Seconds that a federation has to get ready."""
-READY_POLL_SECONDS = 0.3
+_READY_POLL_SECONDS = 0.3
 """Seconds between two checks whether it is ready."""
-SUPERVISOR_EXIT_SECONDS = 25.0
+_SUPERVISOR_EXIT_SECONDS = 25.0
 """Seconds that a supervisor has to end its processes and exit."""
-DETACH = """
+_DETACH = """
 import subprocess, sys
 print(subprocess.Popen(sys.argv[1:], stdout=sys.stderr, start_new_session=True).pid)
 """
@@ -35,7 +35,7 @@ print(subprocess.Popen(sys.argv[1:], stdout=sys.stderr, start_new_session=True).
 
 
 @dataclass(frozen=True)
-class Up:
+class _Up:
     """Which hosts ``up`` started, which ran already, and how long it took."""
 
     started: tuple[str, ...]
@@ -43,7 +43,7 @@ class Up:
     seconds: float
 
 
-def up(folder: Path, timeout: float = READY_TIMEOUT_SECONDS) -> Up:
+def up(folder: Path, timeout: float = _READY_TIMEOUT_SECONDS) -> _Up:
     """Start the hosts of a federation that do not run, on loopback, and wait until all are online.
 
     Raises
@@ -58,7 +58,7 @@ def up(folder: Path, timeout: float = READY_TIMEOUT_SECONDS) -> Up:
         _start_all(hosts, missing, time.monotonic() + timeout)
     names = tuple(host.title for host in missing)
     running = tuple(host.title for host in hosts if host.title not in names)
-    return Up(names, running, time.monotonic() - begun)
+    return _Up(names, running, time.monotonic() - begun)
 
 
 @contextlib.contextmanager
@@ -102,14 +102,14 @@ def down(folder: Path, name: str | None = None) -> list[str]:
         The only host to end: ``server``, or a site.
     """
     if name is not None:
-        host = named_host(folder, name)
+        host = _named_host(folder, name)
         return [host.title] if end_host(host) else []
     hosts = read_hosts(folder) if not (folder / HOST).exists() else [read_host(folder)]
     # Sites first, so that they can deregister.
     return [host.title for host in reversed(hosts) if end_host(host)]
 
 
-def named_host(folder: Path, name: str) -> ServerHost | SiteHost:
+def _named_host(folder: Path, name: str) -> ServerHost | SiteHost:
     """Return one host of a deployment: ``server``, or a site by its name."""
     server, *sites = read_hosts(folder)
     found = {"server": server, **{site.title: site for site in sites}}
@@ -130,7 +130,7 @@ def _start(host: Host) -> Process:
     words = (sys.executable, "-m", "flamma", "deploy", "start", str(host.folder), "--loopback")
     with open(host.logs / "host.log", "ab") as log:
         done = subprocess.run(
-            (sys.executable, "-c", DETACH, *words),
+            (sys.executable, "-c", _DETACH, *words),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -149,7 +149,7 @@ def _wait_ready(
         if time.monotonic() > until:
             names = ", ".join(host.title for host in waiting)
             raise DeployError(f"{names} did not get ready in time: see {waiting[0].logs}.")
-        time.sleep(READY_POLL_SECONDS)
+        time.sleep(_READY_POLL_SECONDS)
 
 
 def _not_ready(hosts: Sequence[ServerHost | SiteHost]) -> Sequence[Host]:
@@ -186,7 +186,7 @@ def end_host(host: Host) -> bool:
     any_alive = any(process.alive for process in known)
     if supervisor is not None:  # it ends its processes in the right order
         supervisor.send(signal.SIGTERM)
-        wait_for_exit([supervisor], SUPERVISOR_EXIT_SECONDS)
-    end_sessions(known, SUPERVISOR_EXIT_SECONDS)
+        wait_for_exit([supervisor], _SUPERVISOR_EXIT_SECONDS)
+    end_sessions(known, _SUPERVISOR_EXIT_SECONDS)
     (host.state / PROCESSES_FILE).unlink(missing_ok=True)
     return any_alive

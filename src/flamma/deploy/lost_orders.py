@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from flamma.deploy.polling import Ask
 
-DATABASE_SECONDS = 5.0
+_DATABASE_SECONDS = 5.0
 """Seconds to wait for the database, which the SuperLink writes to, too."""
-GIVE_BACK = """
+_GIVE_BACK = """
     UPDATE message_ins SET delivered_at = ''
     WHERE dst_node_id = ? AND delivered_at != ''
     AND EXISTS (SELECT 1 FROM objects WHERE object_id = message_ins.message_id)
@@ -93,6 +93,6 @@ def give_back(database: Path, node: int) -> int:
     """Let the SuperLink hand out again what a node has not confirmed; return how many orders."""
     signed = int.from_bytes(node.to_bytes(8, "big"), "big", signed=True)  # as Flower stores it
     place = f"{database.absolute().as_uri()}?mode=rw"
-    link = sqlite3.connect(place, timeout=DATABASE_SECONDS, uri=True)
+    link = sqlite3.connect(place, timeout=_DATABASE_SECONDS, uri=True)
     with contextlib.closing(link), link:
-        return link.execute(GIVE_BACK, (signed,)).rowcount
+        return link.execute(_GIVE_BACK, (signed,)).rowcount

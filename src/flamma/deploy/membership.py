@@ -32,11 +32,11 @@ from flamma.errors import DeployError
 from flamma.io import read_toml, unknown, write_atomically
 from flamma.registry import to_toml
 
-TAKE_OVER_SECONDS = 10.0
+_TAKE_OVER_SECONDS = 10.0
 """Seconds that a running server has to go by a changed list."""
-REVOKED_FILE = "revoked.txt"
+_REVOKED_FILE = "revoked.txt"
 """The file beside the public keys with the SHA-256 of those that were revoked."""
-LOCK_SECONDS = 10.0
+_LOCK_SECONDS = 10.0
 """Seconds that a command waits for another one that changes the list."""
 
 
@@ -119,11 +119,11 @@ def put_in_force(folder: Path) -> bool:
     with Control(server) as control:
         write_nodes(server, control.register())
     wanted = keys_digest(SiteKeys(site_keys(server)).known())
-    until = time.monotonic() + TAKE_OVER_SECONDS
+    until = time.monotonic() + _TAKE_OVER_SECONDS
     while proxy_state(server).get("keys") != wanted:
         if time.monotonic() > until:
             raise DeployError(
-                f"the server's proxy did not take the sites over in {TAKE_OVER_SECONDS:g} s: see "
+                f"the server's proxy did not take the sites over in {_TAKE_OVER_SECONDS:g} s: see "
                 f"{server.logs / 'proxy.log'}."
             )
         time.sleep(0.1)
@@ -149,11 +149,11 @@ def _revoke(server: ServerHost, name: str) -> None:
     if (known := server.public_key(name)).exists():
         every = _revoked(server) | {_digest(keys.public_key_bytes(known))}
         lines = "".join(f"{digest}\n" for digest in sorted(every))
-        write_atomically(known.with_name(REVOKED_FILE), lines.encode())
+        write_atomically(known.with_name(_REVOKED_FILE), lines.encode())
 
 
 def _revoked(server: ServerHost) -> set[str]:
-    path = server.folder / "keys" / REVOKED_FILE
+    path = server.folder / "keys" / _REVOKED_FILE
     return set(path.read_text(encoding="ascii").split()) if path.exists() else set()
 
 
@@ -181,7 +181,7 @@ def changing(folder: Path) -> Iterator[ServerHost]:
     """Yield the server while nobody else changes its list of sites."""
     server = read_server(folder)
     try:
-        with FileLock(server.folder / ".sites.lock", timeout=LOCK_SECONDS):
+        with FileLock(server.folder / ".sites.lock", timeout=_LOCK_SECONDS):
             yield read_server(folder)
     except Timeout:
         raise DeployError(f"another command changes the sites of {server.folder}.") from None

@@ -23,8 +23,8 @@ from flamma.deploy.run_metrics import RunFigures, run_families
 from flamma.deploy.supervisor import recorded
 from flamma.deploy.traffic import ABSENT_SECONDS, read_traffic
 
-METRICS_PATH = "/metrics"
-MOST_MEASURED_RUNS = 10
+_METRICS_PATH = "/metrics"
+_MAX_MEASURED_RUNS = 10
 """How many runs are told, those that were submitted last."""
 
 
@@ -43,7 +43,7 @@ class ServerMetrics:
 
     def page(self) -> str:
         """Return all metrics in Prometheus' text format."""
-        runs = known_runs(self.host)[-MOST_MEASURED_RUNS:]
+        runs = known_runs(self.host)[-_MAX_MEASURED_RUNS:]
         figures = [self._figures(run) for run in runs]
         self._read = {run.path: self._read[run.path] for run in runs}
         return exposition([*self._host_families(), *run_families(figures)])
@@ -114,7 +114,7 @@ def serve_metrics(host: ServerHost) -> ThreadingHTTPServer:
         def do_GET(self) -> None:
             # Another name is that of a page elsewhere which wants a browser here to read this.
             name = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
-            if self.path != METRICS_PATH or name not in LOOPBACK_NAMES:
+            if self.path != _METRICS_PATH or name not in LOOPBACK_NAMES:
                 self.send_error(HTTPStatus.NOT_FOUND)
                 return
             content = metrics.page().encode()

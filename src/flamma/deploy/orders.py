@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-ANSWER_RATIO = 4
+_ANSWER_RATIO = 4
 """An answer may have this many times the bytes of its order, which are mostly the model's."""
-SPARE_ANSWER_BYTES = 16 * 1024 * 1024
+_SPARE_ANSWER_BYTES = 16 * 1024 * 1024
 """Bytes that an answer may have besides."""
-MAX_ANSWER_BYTES = 256 * 1024 * 1024
+_MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """Bytes of an answer to an order that the proxy does not know, as after it was restarted."""
-MAX_ORDERS = 10_000
+_MAX_ORDERS = 10_000
 """How many orders are remembered; the oldest are forgotten first."""
 
 
@@ -67,7 +67,7 @@ class SentOrders:
             objects = {part.object_id for part in iterate_object_tree(tree)}
             self._orders[message.metadata.message_id] = SentOrder(site, objects)
             self._last[site] = message.metadata.message_id, content
-        while len(self._orders) > MAX_ORDERS:
+        while len(self._orders) > _MAX_ORDERS:
             self._orders.popitem(last=False)
 
     def not_fetched(self, site: str) -> bytes | None:
@@ -102,5 +102,5 @@ class SentOrders:
         if self.most_bytes:
             return self.most_bytes
         if message not in self._orders:
-            return MAX_ANSWER_BYTES
-        return ANSWER_RATIO * self._orders[message].size + SPARE_ANSWER_BYTES
+            return _MAX_ANSWER_BYTES
+        return _ANSWER_RATIO * self._orders[message].size + _SPARE_ANSWER_BYTES

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     Ask = Callable[[str, bytes, Headers], Awaitable[httpx.Response]]
 
-LONG_POLL_SECONDS = 20.0
+_LONG_POLL_SECONDS = 20.0
 """Seconds that a request for a message is kept open; a SuperNode times out after 30."""
-MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.3, 2.0
+_MIN_POLL_SECONDS, _MAX_POLL_SECONDS = 0.3, 2.0
 """Seconds between two polls for a site: just after its last message, and much later."""
-MAX_POLLS_PER_SECOND = 30.0
+_MAX_POLLS_PER_SECOND = 30.0
 """Polls for all sites together; with so many sites that this is not enough, none is kept open."""
 
 
@@ -47,7 +47,7 @@ class LongPolling:
         self, site: str, body: bytes, headers: Headers, receive: Receive
     ) -> httpx.Response | None:
         """Return the reply with a message, or without one if time is up; None if the site left."""
-        until = time.monotonic() + LONG_POLL_SECONDS
+        until = time.monotonic() + _LONG_POLL_SECONDS
         disconnected = asyncio.ensure_future(until_disconnected(receive))
         self._waiting += 1
         try:
@@ -60,7 +60,7 @@ class LongPolling:
                     self._last_message[site] = now
                     return reply
                 pause = self._pause(site, now)
-                if now + pause > until or pause > MAX_POLL_SECONDS:
+                if now + pause > until or pause > _MAX_POLL_SECONDS:
                     return reply
                 await asyncio.wait({disconnected}, timeout=pause)
                 if disconnected.done():  # a message that is pulled now would be lost
@@ -71,8 +71,8 @@ class LongPolling:
 
     def _pause(self, site: str, now: float) -> float:
         idle = now - self._last_message.get(site, -math.inf)
-        wanted = max(MIN_POLL_SECONDS, min(MAX_POLL_SECONDS, idle / 10))
-        return max(wanted, self._waiting / MAX_POLLS_PER_SECOND)
+        wanted = max(_MIN_POLL_SECONDS, min(_MAX_POLL_SECONDS, idle / 10))
+        return max(wanted, self._waiting / _MAX_POLLS_PER_SECOND)
 
 
 def has_message(content: bytes) -> bool:

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from flwr.app import Context, Message
     from flwr.supercore.runtime import RuntimeHttpClient
 
-TASK_POLL_SECONDS = 0.2
+_TASK_POLL_SECONDS = 0.2
 """Seconds between two requests for a task."""
-SUPERNODE_RETRY_SECONDS = 1.0
+_SUPERNODE_RETRY_SECONDS = 1.0
 """Seconds before a SuperNode that did not answer is asked again; it may be starting."""
-HEARTBEAT_SECONDS = 15.0
+_HEARTBEAT_SECONDS = 15.0
 """Seconds between two heartbeats; the SuperNode gives up a task after a minute without one."""
-HEARTBEAT_RETRY_SECONDS = 2.0
+_HEARTBEAT_RETRY_SECONDS = 2.0
 """Seconds before a heartbeat that failed is sent again."""
 
-PRELOADED_MODULES = (
+_PRELOADED_MODULES = (
     "flwr.supernode.runtime.run_clientapp",
     "flamma.deploy.engine",
     "flamma.experiments.run",
@@ -51,30 +51,30 @@ PRELOADED_MODULES = (
 )
 """What a task needs besides the ClientApp itself; with torch, it takes seconds to import."""
 
-App = Callable[..., Any]
+_App = Callable[..., Any]
 
 
 def main() -> None:
     """Take tasks until a signal comes."""
     address, secret, ready, reference, site = sys.argv[1:]
-    app = load_app(reference)
-    cache_data(site)
+    app = _load_app(reference)
+    _cache_data(site)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.signal(signal.SIGINT, lambda *_: os._exit(0))
     write_atomically(Path(ready), str(os.getpid()).encode(), durable=False)
-    take_tasks(address, Path(secret).read_bytes(), app)
+    _take_tasks(address, Path(secret).read_bytes(), app)
 
 
-def load_app(reference: str) -> App:
+def _load_app(reference: str) -> _App:
     """Import everything a task needs, and return the ClientApp of ``module:attribute``."""
-    for needed in PRELOADED_MODULES:
+    for needed in _PRELOADED_MODULES:
         import_module(needed)
     module, _, name = reference.partition(":")
-    app: App = getattr(import_module(module), name)
+    app: _App = getattr(import_module(module), name)
     return app
 
 
-def cache_data(site: str) -> None:
+def _cache_data(site: str) -> None:
     """Read the site's data once, so that tasks find them in the cache; log what is wrong with them.
 
     A process of its own does it, since its memory is freed when it exits.
@@ -84,7 +84,7 @@ def cache_data(site: str) -> None:
     os.waitpid(_fork(load_site, site), 0)
 
 
-def take_tasks(address: str, secret: bytes, app: App) -> NoReturn:
+def _take_tasks(address: str, secret: bytes, app: _App) -> NoReturn:
     """Ask the SuperNode for tasks, and fork a process for each."""
     import httpx
     from flwr.proto.runtime_pb2 import AcquireTaskRequest
@@ -105,15 +105,15 @@ def take_tasks(address: str, secret: bytes, app: App) -> NoReturn:
         except (httpx.TransportError, httpx.HTTPStatusError) as error:
             if not isinstance(error, httpx.TransportError):
                 print(f"the SuperNode refuses: {error}", file=sys.stderr, flush=True)
-            time.sleep(SUPERNODE_RETRY_SECONDS)
+            time.sleep(_SUPERNODE_RETRY_SECONDS)
             continue
         if answer.HasField("task") and answer.token:
             _fork(run_task, address, answer.token, app, watch=False)
         else:
-            time.sleep(TASK_POLL_SECONDS)
+            time.sleep(_TASK_POLL_SECONDS)
 
 
-def run_task(address: str, token: str, app: App) -> None:
+def run_task(address: str, token: str, app: _App) -> None:
     """Fetch the message of a task, let a process answer it, and answer if that process dies.
 
     A process that had begun to send its answer is not answered for: a message with two answers
@@ -129,10 +129,10 @@ def run_task(address: str, token: str, app: App) -> None:
     )
 
     parent = os.getppid()
-    heartbeats = _fork(send_heartbeats, address, token)
+    heartbeats = _fork(_send_heartbeats, address, token)
     client = _connect(address, token)
     # The message's arrays are still on their way; asked now, Flower would wait a whole second.
-    time.sleep(TASK_POLL_SECONDS)
+    time.sleep(_TASK_POLL_SECONDS)
     try:
         message, context, _, _ = pull_task_input(client)
     except Exception as error:
@@ -158,17 +158,17 @@ def run_task(address: str, token: str, app: App) -> None:
     os.kill(heartbeats, signal.SIGKILL)
 
 
-def send_heartbeats(address: str, token: str) -> NoReturn:
+def _send_heartbeats(address: str, token: str) -> NoReturn:
     """Tell the SuperNode that a task is alive, until this process is killed."""
     from flwr.supercore.heartbeat import make_task_heartbeat_fn_http
 
     succeeds = make_task_heartbeat_fn_http(_connect(address, token))
     while True:
-        time.sleep(HEARTBEAT_SECONDS if succeeds() else HEARTBEAT_RETRY_SECONDS)
+        time.sleep(_HEARTBEAT_SECONDS if succeeds() else _HEARTBEAT_RETRY_SECONDS)
 
 
 def answer_message(
-    address: str, token: str, app: App, message: Message, context: Context, began_to_send: int
+    address: str, token: str, app: _App, message: Message, context: Context, began_to_send: int
 ) -> None:
     """Run the ClientApp on the message and send its answer, or the exception it raised.
 

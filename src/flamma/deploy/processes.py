@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-EXIT_POLL_SECONDS = 0.05
+_EXIT_POLL_SECONDS = 0.05
 """Seconds between two checks whether processes have exited."""
 
 
@@ -106,7 +106,7 @@ def wait_for_exit(processes: Collection[Process], timeout: float) -> None:
     """Wait until none of the processes runs any more, but no longer than ``timeout`` seconds."""
     until = time.monotonic() + timeout
     while time.monotonic() < until and any(process.alive for process in processes):
-        time.sleep(EXIT_POLL_SECONDS)
+        time.sleep(_EXIT_POLL_SECONDS)
 
 
 def _has_ended(process: psutil.Process) -> bool:

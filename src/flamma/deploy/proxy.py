@@ -3,9 +3,9 @@
 Flower 1.41 serves three interfaces on one port. Fleet requests are signed with a site's registered
 key. Control and runtime requests are not: whoever can reach the port may register keys, submit
 runs or take over a task of the server. So the SuperLink listens on the loopback address only, and
-the network sees this proxy: TLS, the fleet requests in ``ALLOWED_PATHS`` that a registered site has
-signed, size limits, and time limits. Of other requests only the headers are read. A site that is
-removed, or whose key is replaced, is refused from then on, also on connections that are open.
+the network sees this proxy: TLS, the fleet requests in ``_ALLOWED_PATHS`` that a registered site
+has signed, size limits, and time limits. Of other requests only the headers are read. A site that
+is removed, or whose key is replaced, is refused from then on, also on connections that are open.
 
 A request for a message is kept open until there is one (:mod:`flamma.deploy.polling`), and an
 answer of a site is passed on once it is whole (:mod:`flamma.deploy.answers`).
@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     import httpx
     import uvicorn
 
-FLEET = "/v1/fleet/"
-ALLOWED_PATHS = frozenset(
-    FLEET + name
+_FLEET = "/v1/fleet/"
+_ALLOWED_PATHS = frozenset(
+    _FLEET + name
     for name in (
         "activate-node",
         "deactivate-node",
@@ -79,17 +79,17 @@ ALLOWED_PATHS = frozenset(
 )
 """The fleet requests without ``register-node``, which only the server's host may send."""
 
-PULL_MESSAGES, PULL_OBJECT = FLEET + "pull-messages", FLEET + "pull-object"
-CONFIRM = FLEET + "confirm-message-received"
-MAX_HEADER_BYTES = 16 * 1024
-TLS_HANDSHAKE_SECONDS = 10.0
-OPEN_AFTER_ANSWER_SECONDS = 60
+_PULL_MESSAGES, _PULL_OBJECT = _FLEET + "pull-messages", _FLEET + "pull-object"
+_CONFIRM = _FLEET + "confirm-message-received"
+_MAX_HEADER_BYTES = 16 * 1024
+_TLS_HANDSHAKE_SECONDS = 10.0
+_OPEN_AFTER_ANSWER_SECONDS = 60
 """Seconds that a connection stays open after an answer, which may still be on its way."""
-SUPERLINK_TIMEOUT_SECONDS = 60.0
+_SUPERLINK_TIMEOUT_SECONDS = 60.0
 """Seconds that the SuperLink has to answer one request."""
-REPEAT_SECONDS = 60.0
+_REPEAT_SECONDS = 60.0
 """Seconds in which a message of one kind is in the log once."""
-OWN_HEADERS = frozenset(
+_OWN_HEADERS = frozenset(
     (b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"content-length")
 )
 """Headers that are about one connection or one body, and are not passed on."""
@@ -137,7 +137,7 @@ class Proxy:
         self.budget = Budget()
         self.orders = SentOrders(answer_bytes)
         self.answers = HeldAnswers(self._post, self.orders, folder)
-        orders = LostOrders(lambda _, *request: self._post(PULL_MESSAGES, *request), database)
+        orders = LostOrders(lambda _, *request: self._post(_PULL_MESSAGES, *request), database)
         self.polling = LongPolling(orders.ask)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -150,7 +150,7 @@ class Proxy:
             return
         site: str | None = None
         try:
-            if scope["method"] != "POST" or scope["path"] not in ALLOWED_PATHS:
+            if scope["method"] != "POST" or scope["path"] not in _ALLOWED_PATHS:
                 raise RequestError(404)
             site = self.keys.site_of(scope["headers"])
             if site is None:
@@ -176,8 +176,8 @@ class Proxy:
         path = scope["path"]
         async with self.answers.receiving(site, path):
             body = await read_body(scope["headers"], receive, account)
-        headers = [(key, value) for key, value in scope["headers"] if key not in OWN_HEADERS]
-        if path == PULL_MESSAGES:
+        headers = [(key, value) for key, value in scope["headers"] if key not in _OWN_HEADERS]
+        if path == _PULL_MESSAGES:
             reply = await self._pull(site, body, headers, receive)
         elif path == PUSH_MESSAGES:
             reply = self.answers.begin(site, body, headers)
@@ -206,12 +206,12 @@ class Proxy:
     ) -> httpx.Response:
         from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
 
-        if path == CONFIRM:
+        if path == _CONFIRM:
             order = parsed(ConfirmMessageReceivedRequest.FromString, body).message_object_id
             if self.orders.is_another_s(site, order):
                 raise RequestError(403)
         reply = await self._post(path, body, headers)
-        if path == PULL_OBJECT and reply.status_code == 200:
+        if path == _PULL_OBJECT and reply.status_code == 200:
             number = parsed(PullObjectRequest.FromString, body).object_id
             self.orders.fetched(site, number, reply.content)
         return reply
@@ -234,7 +234,7 @@ class Proxy:
 
 def _reply_headers(reply: httpx.Response) -> list[tuple[bytes, bytes]]:
     """Return the headers to pass on; httpx has decoded the content, so its length is new."""
-    unfit = {*OWN_HEADERS, b"content-encoding"}
+    unfit = {*_OWN_HEADERS, b"content-encoding"}
     raw = [(key.lower(), value) for key, value in reply.headers.raw]
     length = (b"content-length", str(len(reply.content)).encode())
     return [*((key, value) for key, value in raw if key not in unfit), length]
@@ -253,9 +253,9 @@ class CountRepeats(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a message is logged."""
         kind = record.pathname, record.lineno, str(record.msg).partition("\n")[0]
-        last, left_out = self._kinds.get(kind, (-REPEAT_SECONDS, 0))
+        last, left_out = self._kinds.get(kind, (-_REPEAT_SECONDS, 0))
         now = time.monotonic()
-        if now - last < REPEAT_SECONDS:
+        if now - last < _REPEAT_SECONDS:
             self._kinds[kind] = last, left_out + 1
             return False
         if len(self._kinds) > MAX_CONNECTIONS:
@@ -266,7 +266,7 @@ class CountRepeats(logging.Filter):
         return True
 
 
-def run_proxy(host: ServerHost, listen: str) -> None:
+def _run_proxy(host: ServerHost, listen: str) -> None:
     """Serve on ``listen`` until a signal comes."""
     import httpx
     import uvicorn
@@ -276,7 +276,7 @@ def run_proxy(host: ServerHost, listen: str) -> None:
     client = httpx.AsyncClient(
         base_url=f"https://127.0.0.1:{host.control_port}",
         verify=trusted,
-        timeout=SUPERLINK_TIMEOUT_SECONDS,
+        timeout=_SUPERLINK_TIMEOUT_SECONDS,
         limits=limits,
         trust_env=False,
     )
@@ -294,7 +294,7 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         host.state / DATABASE_FILE,
     )
     # uvicorn has no setting for this.
-    asyncio.constants.SSL_HANDSHAKE_TIMEOUT = TLS_HANDSHAKE_SECONDS  # type: ignore[attr-defined]
+    asyncio.constants.SSL_HANDSHAKE_TIMEOUT = _TLS_HANDSHAKE_SECONDS  # type: ignore[attr-defined]
     settings = uvicorn.Config(
         proxy,
         ssl_certfile=str(host.certificate),
@@ -305,8 +305,8 @@ def run_proxy(host: ServerHost, listen: str) -> None:
         loop="asyncio",
         http=watched_protocol(connections),
         ws="none",
-        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-        timeout_keep_alive=OPEN_AFTER_ANSWER_SECONDS,
+        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        timeout_keep_alive=_OPEN_AFTER_ANSWER_SECONDS,
         limit_concurrency=room,
         backlog=ACCEPTED_AT_ONCE,
         server_header=False,
@@ -331,7 +331,7 @@ async def _serve(server: uvicorn.Server, watch: Watch, listeners: list[CountedLi
 def main() -> None:
     """Run the proxy of the server whose folder is the first argument."""
     host = read_server(Path(sys.argv[1]))
-    run_proxy(host, sys.argv[2] if len(sys.argv) > 2 else host.listen)
+    _run_proxy(host, sys.argv[2] if len(sys.argv) > 2 else host.listen)
 
 
 if __name__ == "__main__":

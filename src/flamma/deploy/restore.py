@@ -22,14 +22,14 @@ from flamma.io import TEMPORARY_SUFFIX, sync_folder
 
 
 @dataclass(frozen=True)
-class Restored:
+class _Restored:
     """What was restored: the run directories, and the files that must be brought from elsewhere."""
 
     runs: tuple[str, ...]
     missing: tuple[str, ...]
 
 
-def restore(archive: Path, folder: Path) -> Restored:
+def restore(archive: Path, folder: Path) -> _Restored:
     """Make a server's folder of a backup; it appears whole or not at all.
 
     Runs that lay elsewhere are in ``runs`` of the folder. A run that was going on is not followed
@@ -67,7 +67,7 @@ def restore(archive: Path, folder: Path) -> Restored:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     missing = tuple(name for name in left_out if not (folder / name).exists())
-    return Restored(tuple(str(folder / run) for run in runs), missing)
+    return _Restored(tuple(str(folder / run) for run in runs), missing)
 
 
 def _listed(about: dict[str, Any], key: str) -> tuple[str, ...]:

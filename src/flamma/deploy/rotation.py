@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-PUBLIC_KEY = "site.pub"
+_PUBLIC_KEY = "site.pub"
 """The file at a site that has made a new key of its own, for the server."""
 
 
@@ -55,11 +55,11 @@ def rotate_site(folder: Path, name: str, key: Path | None = None) -> bool:
         if site is None:
             raise DeployError(
                 f"the private key of {name} is not in {folder}: make a new one at the site with "
-                f"flamma deploy rotate FOLDER, and give its {PUBLIC_KEY} here by --key."
+                f"flamma deploy rotate FOLDER, and give its {_PUBLIC_KEY} here by --key."
             )
         with scratch(site.folder) as new:
-            keys.make_site_key(new / "site.key", new / PUBLIC_KEY, name)
-            take_key(server, name, new / PUBLIC_KEY)
+            keys.make_site_key(new / "site.key", new / _PUBLIC_KEY, name)
+            take_key(server, name, new / _PUBLIC_KEY)
             taken = put_in_force(folder)
             os.replace(new / "site.key", site.key)
     return taken
@@ -68,10 +68,10 @@ def rotate_site(folder: Path, name: str, key: Path | None = None) -> bool:
 def rotate_own_key(site: SiteHost) -> Path:
     """Make a new key at the site itself, and return the public one, which the server needs."""
     with scratch(site.folder) as new:
-        keys.make_site_key(new / "site.key", new / PUBLIC_KEY, site.name)
-        os.replace(new / PUBLIC_KEY, site.folder / PUBLIC_KEY)
+        keys.make_site_key(new / "site.key", new / _PUBLIC_KEY, site.name)
+        os.replace(new / _PUBLIC_KEY, site.folder / _PUBLIC_KEY)
         os.replace(new / "site.key", site.key)
-    return site.folder / PUBLIC_KEY
+    return site.folder / _PUBLIC_KEY
 
 
 def rotate_server(folder: Path) -> None:

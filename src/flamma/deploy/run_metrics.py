@@ -17,7 +17,7 @@ from flamma.experiments.config import make_config, read_config
 from flamma.experiments.folder import ABOUT, CONFIG, ROUNDS, SITES, RunFolder
 from flamma.records import RoundRecord
 
-FAILURE_KINDS = {
+_FAILURE_KINDS = {
     "not connected": "not connected",
     "no answer": "no answer",
     "died": "process died",
@@ -26,7 +26,7 @@ FAILURE_KINDS = {
     "at most": "limit of the site",
 }
 """What a reason contains, and the kind that it counts as: a label must not have endless values."""
-OTHER_KIND = "other"
+_OTHER_KIND = "other"
 
 
 def failure_kind(reason: str) -> str:
@@ -37,7 +37,7 @@ def failure_kind(reason: str) -> str:
     >>> failure_kind("no answer in 40 s"), failure_kind("something that a site made up")
     ('no answer', 'other')
     """
-    return next((kind for text, kind in FAILURE_KINDS.items() if text in reason), OTHER_KIND)
+    return next((kind for text, kind in _FAILURE_KINDS.items() if text in reason), _OTHER_KIND)
 
 
 @dataclass(frozen=True)

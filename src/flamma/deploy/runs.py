@@ -23,10 +23,10 @@ from flamma.experiments.folder import CONFIG, LOCK, RunFolder
 from flamma.experiments.result import DEPLOYMENT
 from flamma.io import write_atomically
 
-FLWR_TIMEOUT_SECONDS = 180.0
+_FLWR_TIMEOUT_SECONDS = 180.0
 """Seconds that a ``flwr`` command may take."""
 
-PYPROJECT = """\
+_PYPROJECT = """\
 [build-system]
 requires = ["hatchling"]
 build-backend = "hatchling.build"
@@ -51,7 +51,7 @@ sites = ""
 agreed = ""
 """
 
-COMPONENT = """\
+_COMPONENT = """\
 from flamma.engines.flower import {part}_app
 
 app = {part}_app.app  # Flower looks for this very assignment
@@ -169,13 +169,13 @@ def submit(
     return run_id
 
 
-def make_bundle(folder: Path) -> None:
+def _make_bundle(folder: Path) -> None:
     """Write the Flower app that is submitted; its code is that of each host's own FLamma."""
     files = {
-        "pyproject.toml": PYPROJECT.format(version=flamma.__version__),
+        "pyproject.toml": _PYPROJECT.format(version=flamma.__version__),
         "flamma_app/__init__.py": '"""A run of FLamma."""\n',
-        "flamma_app/server.py": COMPONENT.format(part="server"),
-        "flamma_app/client.py": COMPONENT.format(part="client"),
+        "flamma_app/server.py": _COMPONENT.format(part="server"),
+        "flamma_app/client.py": _COMPONENT.format(part="client"),
     }
     for name, text in files.items():
         write_atomically(folder / name, text.encode(), durable=False)
@@ -220,7 +220,7 @@ def agreed_file(server: ServerHost) -> str:
 
 def _submit(server: ServerHost, path: Path, names: Sequence[str]) -> int:
     bundle = server.state / "app"
-    make_bundle(bundle)
+    _make_bundle(bundle)
     sites, agreed = ",".join(names), agreed_file(server)
     settings = {"run-dir": str(path), "sites": sites, "agreed": agreed}
     words = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
@@ -245,7 +245,7 @@ def flwr(server: ServerHost, *words: str) -> subprocess.CompletedProcess[str]:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=FLWR_TIMEOUT_SECONDS,
+            timeout=_FLWR_TIMEOUT_SECONDS,
             cwd=server.state,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -16,9 +16,9 @@ from flamma.deploy.processes import Process, wait_for_exit
 from flamma.deploy.supervisor import recorded
 from flamma.experiments.folder import LOCK
 
-DEATH_CHECKS = 3
+_DEATH_CHECKS = 3
 """How often in a row a process must be found dead: one that ends well tells Flower just before."""
-KILL_SECONDS = 10.0
+_KILL_SECONDS = 10.0
 """Seconds that a killed process has to be gone."""
 
 
@@ -45,14 +45,14 @@ class ServerAppProcess:
             self._process = self._find()
             return False
         self._dead_checks = 0 if self._process.alive else self._dead_checks + 1
-        return self._dead_checks >= DEATH_CHECKS
+        return self._dead_checks >= _DEATH_CHECKS
 
     def end(self) -> None:
         """Kill it if it still lives, so that another one can go on with the run."""
         if self._process is not None and self._process.alive:
-            wait_for_exit([self._process], KILL_SECONDS)
+            wait_for_exit([self._process], _KILL_SECONDS)
             self._process.send(signal.SIGKILL)
-            wait_for_exit([self._process], KILL_SECONDS)
+            wait_for_exit([self._process], _KILL_SECONDS)
 
     def _find(self) -> Process | None:
         superexec = recorded(self._server)[1].get("superexec")

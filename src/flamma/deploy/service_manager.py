@@ -10,13 +10,13 @@ import contextlib
 import os
 import socket
 
-SOCKET_VARIABLE = "NOTIFY_SOCKET"
+_SOCKET_VARIABLE = "NOTIFY_SOCKET"
 READY, ALIVE, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
 
 
 def notify(*states: str) -> None:
     """Send states to the service manager, if there is one."""
-    address = os.environ.get(SOCKET_VARIABLE, "")
+    address = os.environ.get(_SOCKET_VARIABLE, "")
     if not address.startswith(("/", "@")):
         return
     # A name that begins with @ is one of the abstract namespace, which begins with a zero byte.

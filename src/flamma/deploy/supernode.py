@@ -28,18 +28,18 @@ from typing import Any
 from flamma.deploy.liveness import SignGiver
 from flamma.processes import exit_after
 
-ALIVE_PATHS = frozenset(("/v1/fleet/activate-node", "/v1/fleet/send-node-heartbeat"))
+_ALIVE_PATHS = frozenset(("/v1/fleet/activate-node", "/v1/fleet/send-node-heartbeat"))
 """The requests by which a SuperNode tells that it is there."""
-ANSWER_MISSING = "the task ended without an answer"
-NEVER_WHOLE = "the message never came whole"
-TASK_FINISHED, TASK_FAILED = "finished", "failed"
+_ANSWER_MISSING = "the task ended without an answer"
+_NEVER_WHOLE = "the message never came whole"
+_TASK_FAILED = "failed"
 """Flower's words for the state of a task, and for how it ended."""
-CONTENT_POLL_SECONDS = 0.5
+_CONTENT_POLL_SECONDS = 0.5
 """Seconds between two looks for a part of an answer that the worker has not made yet."""
 
-Pull = Callable[..., int | None]
-Push = Callable[..., None]
-Announce = Callable[..., tuple[set[str], str]]
+_Pull = Callable[..., int | None]
+_Push = Callable[..., None]
+_Announce = Callable[..., tuple[set[str], str]]
 
 
 class MessageLoop:
@@ -53,7 +53,7 @@ class MessageLoop:
         Flower's function that puts an answer where its own step finds it.
     """
 
-    def __init__(self, pull: Pull, push: Push, store_reply: Callable[..., None]) -> None:
+    def __init__(self, pull: _Pull, push: _Push, store_reply: Callable[..., None]) -> None:
         self._pull = pull
         self._push = push
         self._store_reply = store_reply
@@ -78,7 +78,7 @@ class MessageLoop:
             state.delete_messages(message_ids=[number])
             object_store.delete(number)
             if self._task is not None:
-                state.finish_task(self._task, sub_status=TASK_FAILED, details=NEVER_WHOLE)
+                state.finish_task(self._task, sub_status=_TASK_FAILED, details=_NEVER_WHOLE)
         return run_id
 
     def push(
@@ -113,7 +113,7 @@ class MessageLoop:
         from flwr.app import Error, Message
         from flwr.common.constant import ErrorCode
 
-        error = Error(ErrorCode.CLIENT_APP_CRASHED, ANSWER_MISSING)
+        error = Error(ErrorCode.CLIENT_APP_CRASHED, _ANSWER_MISSING)
         self._store_reply(Message(error, reply_to=self._message), state, object_store)
 
 
@@ -165,7 +165,7 @@ class _Contents:
         over = self._loop.task_is_over(self._state)
         content = self._object_store.get(object_id)
         if over and content == b"":
-            raise RuntimeError(ANSWER_MISSING)
+            raise RuntimeError(_ANSWER_MISSING)
         return content
 
     def __getattr__(self, name: str) -> Any:
@@ -175,7 +175,7 @@ class _Contents:
 class _Upload:
     """Uploads answers; one that the server has lost half-way, from its beginning once more."""
 
-    def __init__(self, send: Announce, push_object: Push, contents: _Contents) -> None:
+    def __init__(self, send: _Announce, push_object: _Push, contents: _Contents) -> None:
         self.answered: set[str] = set()
         self._send = send
         self._push_object = push_object
@@ -204,7 +204,7 @@ class _Upload:
         numbers, session = self._send(*self._announced)
         for number in numbers:
             while (content := self._contents.get(number)) == b"":
-                time.sleep(CONTENT_POLL_SECONDS)
+                time.sleep(_CONTENT_POLL_SECONDS)
             self._push_object(run_id, session, number, content)
 
 
@@ -223,7 +223,7 @@ def give_signs(client: type, signs: SignGiver) -> None:
     send = kind._unary_unary
 
     def noted(self: Any, *, path: str, **options: Any) -> Any:
-        if path in ALIVE_PATHS:
+        if path in _ALIVE_PATHS:
             signs.asks()
         answer = send(self, path=path, **options)
         signs.is_answered()

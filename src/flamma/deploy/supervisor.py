@@ -31,22 +31,22 @@ from flamma.io import write_atomically
 
 PROCESSES_FILE = "processes.json"
 """The file in a host's state that lists its processes, for ``status`` and ``down``."""
-SUPERVISE_SECONDS = 0.2
+_SUPERVISE_SECONDS = 0.2
 """Seconds between two checks of the processes."""
-MIN_RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0
+_MIN_RESTART_SECONDS, _MAX_RESTART_SECONDS = 1.0, 30.0
 """Seconds before a process that died is restarted; doubled each time, up to the second number."""
-STABLE_SECONDS = 60.0
+_STABLE_SECONDS = 60.0
 """Seconds after which a process counts as stable, and its restart delay is reset."""
-SUPERNODE_RESTART_SECONDS = 8.0
+_SUPERNODE_RESTART_SECONDS = 8.0
 """Seconds before a killed SuperNode is restarted; a running ServerApp must notice its absence."""
-MAX_SILENCE_SECONDS = 90.0
+_MAX_SILENCE_SECONDS = 90.0
 """Seconds without a sign of life after which a process is restarted; a SuperNode gives one every
 20 s or so, whether the server answers or not."""
-TERMINATE_SECONDS = 10.0
+_TERMINATE_SECONDS = 10.0
 """Seconds that a process has to terminate before it is killed."""
-MAX_LOG_BYTES = 10_000_000
+_MAX_LOG_BYTES = 10_000_000
 """The size above which a log is moved to a file ``.1`` beside it, in place of the one before."""
-LOG_SECONDS = 1.0
+_LOG_SECONDS = 1.0
 """Seconds between two looks at the sizes of the logs."""
 
 
@@ -58,7 +58,7 @@ class Child:
     running: subprocess.Popen[bytes] | None = None
     process: Process | None = None
     started: float = 0.0
-    delay: float = MIN_RESTART_SECONDS
+    delay: float = _MIN_RESTART_SECONDS
     due: float = 0.0
     restarts: int = 0
     read: Stamp = ()
@@ -70,7 +70,7 @@ class Child:
         if self.command.signs is not None:
             signs = Signs.read(self.command.signs)
             last = max(self.started, 0.0 if signs is None else signs.asked)
-            if now - last > MAX_SILENCE_SECONDS:
+            if now - last > _MAX_SILENCE_SECONDS:
                 return f"gave no sign of life for {now - last:.0f} s"
         return ""
 
@@ -124,7 +124,7 @@ class Supervisor:
                 while not self.stopping:
                     self._check()
                     notify(ALIVE)
-                    time.sleep(SUPERVISE_SECONDS)
+                    time.sleep(_SUPERVISE_SECONDS)
             finally:
                 notify(STOPPING)
                 if registering is not None and registering.poll() is None:
@@ -149,8 +149,8 @@ class Supervisor:
     def _check(self) -> None:
         now = time.monotonic()
         if now >= self.logs_due:
-            self.logs_due = now + LOG_SECONDS
-            bound_logs(self.host)
+            self.logs_due = now + _LOG_SECONDS
+            _bound_logs(self.host)
         for child in self.children:
             if child.running is None:
                 if now >= child.due:
@@ -161,28 +161,28 @@ class Supervisor:
             elif reason := child.reason_to_restart(now):
                 _log(f"{child.command.name} {reason}")
                 assert child.process is not None
-                end_sessions([child.process], TERMINATE_SECONDS)
+                end_sessions([child.process], _TERMINATE_SECONDS)
                 self._restart_later(child, child.running.wait(), now)
-            elif now - child.started > STABLE_SECONDS:
-                child.delay = MIN_RESTART_SECONDS
+            elif now - child.started > _STABLE_SECONDS:
+                child.delay = _MIN_RESTART_SECONDS
 
     def _restart_later(self, child: Child, code: int, now: float) -> None:
         name = child.command.name
         if child.process is not None:
-            end_sessions([child.process], TERMINATE_SECONDS)  # what it has left behind
+            end_sessions([child.process], _TERMINATE_SECONDS)  # what it has left behind
         child.running, child.process = None, None
         delay = child.delay
         if name == "supernode" and code < 0 and isinstance(self.host, SiteHost):
             server = server_address(self.host, self.loopback)
             words = ("-m", "flamma.deploy.deregister", str(self.host.folder), server)
             self._spawn(Command("deregister", (sys.executable, *words)))
-            delay = max(delay, SUPERNODE_RESTART_SECONDS)
+            delay = max(delay, _SUPERNODE_RESTART_SECONDS)
         elif name == "supernode" and isinstance(self.host, SiteHost):
             self._say_why_not_connected(self.host)
         _log(f"{name} ended with {code}; restarting it in {delay:.0f} s")
         told = f"{name} ended with {code} and is restarted in {delay:.0f} s"
         self._tell("process ended", told, "warning", process=name, code=code)
-        child.due, child.delay = now + delay, min(2 * child.delay, MAX_RESTART_SECONDS)
+        child.due, child.delay = now + delay, min(2 * child.delay, _MAX_RESTART_SECONDS)
         self._record()
 
     def _say_why_not_connected(self, host: SiteHost) -> None:
@@ -233,7 +233,7 @@ class Supervisor:
         # can deregister.
         for child in reversed(self.children):
             if child.process is not None:
-                end_sessions([child.process], TERMINATE_SECONDS)
+                end_sessions([child.process], _TERMINATE_SECONDS)
                 if child.running is not None:
                     child.running.wait()
         (self.host.state / PROCESSES_FILE).unlink(missing_ok=True)
@@ -252,18 +252,18 @@ def recorded(host: Host) -> tuple[Process | None, dict[str, Process], dict[str, 
     return Process.read(table.get("supervisor")), found, restarts
 
 
-def bound_logs(host: Host) -> None:
+def _bound_logs(host: Host) -> None:
     """Keep only the end of logs that are too long, in a file beside them.
 
     A log is emptied, not renamed: the process that writes it has it open, for appending.
     """
     for log in host.logs.glob("*.log"):
         with contextlib.suppress(OSError):  # such as that of a full disk
-            if log.stat().st_size <= MAX_LOG_BYTES:
+            if log.stat().st_size <= _MAX_LOG_BYTES:
                 continue
             with open(log, "r+b") as file:
-                file.seek(-MAX_LOG_BYTES, os.SEEK_END)
-                end = file.read(MAX_LOG_BYTES)
+                file.seek(-_MAX_LOG_BYTES, os.SEEK_END)
+                end = file.read(_MAX_LOG_BYTES)
                 file.truncate(0)
             log.with_name(f"{log.name}.1").write_bytes(end)
 

@@ -44,7 +44,7 @@ def unit(name: str) -> str:
     folder = f"{INSTALL_PREFIX}/{name}"
     return f"""\
 # systemd unit. As root, once FLamma is installed into {INSTALL_PREFIX}/venv:
-{service_steps(name, "#   ")}
+{_service_steps(name, "#   ")}
 # The service may write to {folder} only, and has a /tmp of its own: runs are in {folder}/runs.
 [Unit]
 Description=FLamma federation: {name}
@@ -77,7 +77,7 @@ WantedBy=multi-user.target
 """
 
 
-def service_steps(name: str, indent: str) -> str:
+def _service_steps(name: str, indent: str) -> str:
     """Return the commands that make a host's part a service: its user, the owner, the unit."""
     folder = f"{INSTALL_PREFIX}/{name}"
     lines = (
@@ -216,7 +216,7 @@ the sites are online:
 
 `flamma-*.service` in each folder is a systemd unit, for a user of its own. As root:
 
-{service_steps("server", "    ")}
+{_service_steps("server", "    ")}
     sudo -u flamma {prefix}/venv/bin/flamma deploy status {prefix}/server
 
 The service may write to its host's folder only, so runs are in {runs}. Whoever gives

@@ -21,15 +21,15 @@ from flamma.errors import FlammaError
 from flamma.events import Journal
 from flamma.io import write_atomically
 
-TRAFFIC_FILE = "traffic.json"
+_TRAFFIC_FILE = "traffic.json"
 """The file in the server's state with the counts."""
 ABSENT_SECONDS = 60.0
 """Seconds without a request after which a site has left; a SuperNode asks every 20 seconds."""
-SAVE_SECONDS = 2.0
+_SAVE_SECONDS = 2.0
 """Seconds after which a change is on disk."""
-REFUSAL_SECONDS = 60.0
+_REFUSAL_SECONDS = 60.0
 """Seconds in which refusals of one kind are one event, so that a stranger cannot fill the log."""
-REASONS = {
+_REASONS = {
     401: "not signed by a registered site at this time",
     403: "not allowed to this site",
     404: "not a request of a site",
@@ -77,7 +77,7 @@ class ProxyTraffic:
     @classmethod
     def of(cls, host: ServerHost) -> ProxyTraffic:
         """Return the traffic of a server's proxy, with what was counted before."""
-        file = host.state / TRAFFIC_FILE
+        file = host.state / _TRAFFIC_FILE
         sites, refusals = read_traffic(host)
         return cls(file, host_journal(host, "proxy"), sites, refusals)
 
@@ -105,12 +105,12 @@ class ProxyTraffic:
         self.refusals[status] += 1
         self._changed()
         key, now = (site or "", status, reason), time.monotonic()
-        if now - self._told.get(key, -REFUSAL_SECONDS) < REFUSAL_SECONDS:
+        if now - self._told.get(key, -_REFUSAL_SECONDS) < _REFUSAL_SECONDS:
             self._left_out[key] += 1
             return
         self._told[key] = now
         who = site or f"a stranger at {client[0] if client else 'an unknown address'}"
-        why = reason or REASONS.get(status, "refused")
+        why = reason or _REASONS.get(status, "refused")
         if more := self._left_out.pop(key, 0):
             why += f" ({more:,} more of these since the last one)"
         event = "limit hit" if status in (408, 413, 503) else "request refused"
@@ -141,7 +141,7 @@ class ProxyTraffic:
 
     def _changed(self) -> None:
         if self._saving is None and self.file is not None:
-            self._saving = asyncio.get_running_loop().call_later(SAVE_SECONDS, self.save)
+            self._saving = asyncio.get_running_loop().call_later(_SAVE_SECONDS, self.save)
 
 
 def read_traffic(host: ServerHost) -> tuple[dict[str, SiteTraffic], Counter[int]]:
@@ -150,7 +150,7 @@ def read_traffic(host: ServerHost) -> tuple[dict[str, SiteTraffic], Counter[int]
     Sites that are not of the federation any more are left out.
     """
     try:
-        table = json.loads((host.state / TRAFFIC_FILE).read_text(encoding="utf-8"))
+        table = json.loads((host.state / _TRAFFIC_FILE).read_text(encoding="utf-8"))
         sites = {
             name: SiteTraffic(
                 int(about["requests"]),

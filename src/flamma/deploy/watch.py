@@ -24,9 +24,9 @@ from flamma.io import write_atomically
 if TYPE_CHECKING:
     from flamma.deploy.proxy import Proxy
 
-WATCH_SECONDS = 0.5
+_WATCH_SECONDS = 0.5
 """Seconds between two looks at the files."""
-PROXY_FILE = "proxy.json"
+_PROXY_FILE = "proxy.json"
 """The file in the server's state in which the proxy tells what it goes by."""
 
 
@@ -44,7 +44,7 @@ def keys_digest(keys: Mapping[str, bytes]) -> str:
 def proxy_state(host: ServerHost) -> dict[str, Any]:
     """Return what the proxy wrote last: ``keys``, a digest of those that it goes by."""
     try:
-        found = json.loads((host.state / PROXY_FILE).read_text(encoding="utf-8"))
+        found = json.loads((host.state / _PROXY_FILE).read_text(encoding="utf-8"))
         return found if isinstance(found, dict) else {}
     except (OSError, ValueError):
         return {}
@@ -89,7 +89,7 @@ class Watch:
                 if text != said:
                     print(text, file=sys.stderr, flush=True)
                 said = text
-            await asyncio.sleep(WATCH_SECONDS)
+            await asyncio.sleep(_WATCH_SECONDS)
 
     def look(self) -> None:
         """Take over what has changed."""
@@ -124,7 +124,7 @@ class Watch:
     def _tell(self) -> None:
         text = json.dumps({"keys": keys_digest(self.proxy.keys.known())})
         if text != self._told:
-            write_atomically(self.host.state / PROXY_FILE, text.encode(), durable=False)
+            write_atomically(self.host.state / _PROXY_FILE, text.encode(), durable=False)
             self._told = text
 
     def _sites_stamp(self) -> Stamp:

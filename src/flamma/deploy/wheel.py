@@ -20,12 +20,12 @@ from flamma.errors import DeployError
 from flamma.extras import DISTRIBUTION, WHEEL_PREFIX
 from flamma.training.lanes.library import compiled_file
 
-LEFT_OUT = (".cpp", ".hpp", ".pyc", ".so", ".pyd")
+_LEFT_OUT = (".cpp", ".hpp", ".pyc", ".so", ".pyd")
 """Endings of files that are no part of a wheel: sources of the kernels, and what was compiled."""
-WHOLE_NAME = re.compile(rf"{WHEEL_PREFIX}-([0-9a-z.+]+)(-\w+)?-[\w.]+-[\w.]+-[\w.]+\.whl")
-EPOCH = (1980, 1, 1, 0, 0, 0)
+_WHOLE_NAME = re.compile(rf"{WHEEL_PREFIX}-([0-9a-z.+]+)(-\w+)?-[\w.]+-[\w.]+-[\w.]+\.whl")
+_EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of every file in a wheel, so that the same files make the same bytes."""
-WHEEL_FILE = """\
+_WHEEL_FILE = """\
 Wheel-Version: 1.0
 Generator: flamma
 Root-Is-Purelib: {pure}
@@ -76,7 +76,9 @@ def installed_wheel() -> Wheel:
     files = _package_files(Path(flamma.__file__).parent, kernels)
     about = f"{WHEEL_PREFIX}-{flamma.__version__}.dist-info"
     files |= {f"{about}/{name}": text.encode() for name, text in _metadata(package).items()}
-    files[f"{about}/WHEEL"] = WHEEL_FILE.format(pure=str(kernels is None).lower(), tag=tag).encode()
+    files[f"{about}/WHEEL"] = _WHEEL_FILE.format(
+        pure=str(kernels is None).lower(), tag=tag
+    ).encode()
     files[f"{about}/RECORD"] = _record(files, f"{about}/RECORD")
     return Wheel(f"{WHEEL_PREFIX}-{flamma.__version__}-{tag}.whl", _zipped(files))
 
@@ -89,7 +91,7 @@ def read_wheel(path: Path) -> Wheel:
     DeployError
         If it cannot be read, is damaged, or is not this version of FLamma.
     """
-    named = WHOLE_NAME.fullmatch(path.name)
+    named = _WHOLE_NAME.fullmatch(path.name)
     if named is None:
         raise DeployError(f"{path} is not called like a wheel of FLamma, {WHEEL_PREFIX}-*.whl.")
     if named[1] != flamma.__version__:
@@ -139,7 +141,7 @@ def _package_files(package: Path, kernels: Path | None) -> dict[str, bytes]:
     for path in package.rglob("*"):
         name = path.relative_to(package.parent).as_posix()
         hidden = any(part.startswith((".", "__pycache__")) for part in path.parts[-3:])
-        if path.is_file() and path.suffix not in LEFT_OUT and not hidden:
+        if path.is_file() and path.suffix not in _LEFT_OUT and not hidden:
             files[name] = path.read_bytes()
     if kernels:
         plain = kernels.with_name(f"_kernels{EXTENSION_SUFFIXES[-1]}")
@@ -159,7 +161,7 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sorted(files.items()):
-            entry = zipfile.ZipInfo(name, EPOCH)
+            entry = zipfile.ZipInfo(name, _EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o100644 << 16
             archive.writestr(entry, content)

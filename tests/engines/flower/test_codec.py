@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from engines.flower.misbehaving import TORN_HEADER
-from flamma.deploy.http_messages import MAX_REQUEST_BYTES
+from flamma.deploy.http_messages import _MAX_REQUEST_BYTES
 from flamma.engines.flower import codec, payload
 from flamma.engines.flower.messages import (
     MessageError,
@@ -271,4 +271,4 @@ def test_a_second_vector_makes_a_message_longer_and_no_request_larger():
         content = codec.pack_order(OrderContent(order, TERMS, model, extra))
         pieces = get_all_nested_objects(content).values()
         largest.append(max(len(piece.deflate()) for piece in pieces))
-    assert largest[0] == largest[1] < MAX_REQUEST_BYTES
+    assert largest[0] == largest[1] < _MAX_REQUEST_BYTES
