@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from flamma._renamed import RENAMED
 from flamma.clients.time import ClockConfig, Faults
 from flamma.experiments.config import ConfigTables, DataConfig, EvaluationConfig, WeightsConfig
 from flamma.experiments.parts import PARTS, option_row, own_options
@@ -30,6 +31,7 @@ BLOCK = re.compile(r"(<!-- generated: ([\w.:+-]+) -->\n)(.*?)(<!-- end -->)", re
 EXTENDS = {"flamma-plus": "flamma", "fedavg-decay": "flamma"}
 """Strategies that have all options of another one, whose table they do not repeat."""
 EVERYWHERE = (
+    "_renamed",
     "distribution",
     "errors",
     "files",
@@ -206,6 +208,11 @@ def first(strategies: Collection[str] = (), columns: Collection[str] = tuple(FIR
     return table(["Algorithm", *titles], lines)
 
 
+def renamed() -> str:
+    """Return the names of version 0.2 that have another one now."""
+    return table(["0.2", "now"], ([f"`{old}`", f"`{new}`"] for old, new in sorted(RENAMED.items())))
+
+
 def generated(name: str) -> str:
     """Return one generated part by its name."""
     simple: dict[str, Callable[[], str]] = {
@@ -222,6 +229,7 @@ def generated(name: str) -> str:
         "first": first,
         "front": lambda: first(FRONT, ("worst_10", "accuracy")),
         "rooms": rooms,
+        "renamed": renamed,
     }
     if name in simple:
         return simple[name]()

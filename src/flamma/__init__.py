@@ -9,6 +9,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from flamma import _renamed as _renamed
 from flamma.errors import FlammaError as FlammaError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from flamma.experiments.run import run as run
     from flamma.experiments.tune import tune as tune
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # torch's products then have the same bits wherever their arrays lie in memory. MKL reads it at its
 # first product, in every process; whatever trains or scores has imported this package by then.

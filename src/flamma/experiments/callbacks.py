@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from flamma._renamed import renamed
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.folder import RunFolder, signed, verified
 from flamma.io import (
@@ -33,6 +34,8 @@ from flamma.types import ACCURACY_SCORE, Params, ScoreKind
 if TYPE_CHECKING:
     from flamma.experiments.config import Config
     from flamma.experiments.run import Run
+else:
+    __getattr__ = renamed(__name__)
 
 
 # What a callback is, and how one ends a run early.

@@ -1,0 +1,78 @@
+"""Old names of version 0.2: until 0.4 they work, with a DeprecationWarning."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+RENAMED = {
+    "flamma.engines.client_side.ClientSide": "flamma.simulation.client_side.ClientSide",
+    "flamma.engines.respond.RationalClients": "flamma.simulation.clients.RationalClients",
+    "flamma.engines.runner.ClientRunner": "flamma.simulation.runner.ClientRunner",
+    "flamma.experiments.auditing.audit_files.read_audit": "flamma.experiments.findings.read_audit",
+    "flamma.experiments.callbacks.Tracker": "flamma.experiments.trackers.Tracker",
+    "flamma.experiments.callbacks.tensorboard_tracker": "flamma.experiments.trackers",
+    "flamma.game.budget.affordable": "flamma.game.pricing.affordable",
+    "flamma.game.contracts": "flamma.game.mechanisms",
+    "flamma.game.deterrence.free_riding": "flamma.game.costs.free_riding",
+    "flamma.game.deterrence.smallest_inspection_rate": "flamma.game.costs.smallest_inspection_rate",
+    "flamma.game.participation": "flamma.game.mechanisms",
+    "flamma.strategies.flights.Asynchronous": "flamma.strategies.asynchronous.Asynchronous",
+    "flamma.strategies.mifa": "flamma.strategies.memory",
+    "flamma.testing.contributions.played_round": "flamma.testing.parts.played_round",
+    "flamma.training.schedules.CosineSchedule": "flamma.training.optimisers.CosineSchedule",
+}
+"""Old names that version 0.2 had at its top level or that its guides use, and their new names.
+
+A module stands for all of its names.
+"""
+
+
+def renamed(module: str) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a module that had some of the old names."""
+    return partial(_look_up, module)
+
+
+def _look_up(module: str, name: str) -> Any:
+    old = f"{module}.{name}"
+    if name == "__path__" and old.removesuffix(name) in _PACKAGES:
+        return []  # Python imports a module within another one only if that has a path
+    new = RENAMED.get(old) or (f"{RENAMED[module]}.{name}" if module in RENAMED else "")
+    if not new or name.startswith("__"):
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    home, _, attribute = new.rpartition(".")
+    found = getattr(import_module(home), attribute)
+    message = f"{old} is now {new}; the old name goes with version 0.4"
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
+    return found
+
+
+def _parents(name: str) -> Iterator[str]:
+    while (name := name.rpartition(".")[0]) != "flamma":
+        yield f"{name}."
+
+
+_PACKAGES = {parent for old in RENAMED for parent in _parents(old)}
+
+
+class _OldModules(MetaPathFinder, Loader):
+    """Finds modules that are gone and had an old name; Python asks it after all other finders."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        old = fullname in RENAMED or f"{fullname}." in _PACKAGES
+        return ModuleSpec(fullname, self) if old else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__getattr__ = renamed(module.__name__)  # type: ignore[method-assign]
+
+
+sys.meta_path.append(_OldModules())
