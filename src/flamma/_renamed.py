@@ -13,9 +13,6 @@ from types import ModuleType
 from typing import Any
 
 RENAMED = {
-    "flamma.engines.client_side.ClientSide": "flamma.simulation.client_side.ClientSide",
-    "flamma.engines.respond.RationalClients": "flamma.simulation.clients.RationalClients",
-    "flamma.engines.runner.ClientRunner": "flamma.simulation.runner.ClientRunner",
     "flamma.experiments.auditing.audit_files.read_audit": "flamma.experiments.findings.read_audit",
     "flamma.experiments.callbacks.Tracker": "flamma.experiments.trackers.Tracker",
     "flamma.experiments.callbacks.tensorboard_tracker": "flamma.experiments.trackers",
@@ -28,6 +25,9 @@ RENAMED = {
     "flamma.strategies.mifa": "flamma.strategies.memory",
     "flamma.testing.contributions.played_round": "flamma.testing.parts.played_round",
     "flamma.training.schedules.CosineSchedule": "flamma.training.optimisers.CosineSchedule",
+    "flamma.types.Download": "flamma.types.Broadcast",
+    "flamma.types.LocalTask": "flamma.types.LocalWork",
+    "flamma.types.Report": "flamma.types.Update",
 }
 """Old names that version 0.2 had at its top level or that its guides use, and their new names.
 

@@ -9,10 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from flamma._renamed import renamed
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__)
 
 # The arrays that pass between rooms, and what a flat vector of weights is made of.
 
