@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flamma.errors import ConfigError
+from flamma.errors import ConfigError, Key
 from flamma.extras import require
 from flamma.numerics import norm, normal, total, weighted_sum
 from flamma.records import RoundPrivacy
@@ -60,17 +60,22 @@ class PrivacyConfig:
         if self.clip is None:
             if any(getattr(self, f.name) != f.default for f in fields(self)):
                 raise ConfigError(
-                    "privacy.clip is missing, without which nothing bounds what a client can "
-                    "change: set it to the length of a usual update."
+                    Key("privacy.clip"),
+                    " is missing, without which nothing bounds what a client can change: set it "
+                    "to the length of a usual update.",
                 )
             return
         for name in ("clip", "noise_multiplier"):
             if not 0 < (value := getattr(self, name)) < math.inf:
-                raise ConfigError(f"privacy.{name} must be above 0, not {value:g}.")
+                raise ConfigError(Key(f"privacy.{name}"), f" must be above 0, not {value:g}.")
         if not 0 < self.delta < 1:
-            raise ConfigError(f"privacy.delta must lie between 0 and 1, not {self.delta:g}.")
+            raise ConfigError(
+                Key("privacy.delta"), f" must lie between 0 and 1, not {self.delta:g}."
+            )
         if self.samples_cap < 1:
-            raise ConfigError(f"privacy.samples_cap must be at least 1, not {self.samples_cap}.")
+            raise ConfigError(
+                Key("privacy.samples_cap"), f" must be at least 1, not {self.samples_cap}."
+            )
 
     @property
     def is_on(self) -> bool:

@@ -26,9 +26,9 @@ from typing import (
     get_type_hints,
 )
 
-from flamma.errors import ConfigError, FlammaError
+from flamma.errors import ConfigError, FlammaError, Key
 from flamma.extras import extra_of, missing_extra
-from flamma.io import parse_toml, quoted, unknown
+from flamma.io import nearest, parse_toml, quoted, unknown
 
 # Options: the parameters of a function, or the fields of a dataclass, as the keys of a TOML
 # table.
@@ -118,10 +118,10 @@ def read_options(
         elif loose:
             chosen[key] = value
         else:
-            raise ConfigError(unknown(f"key in {where[:-1]}" if where else "key", key, known))
+            raise unknown_key(key, known, where)
     for name, value in chosen.items():
         if value is inspect._empty:
-            raise ConfigError(f"{where}{name} is missing.")
+            raise ConfigError(Key(f"{where}{name}"), " is missing.")
     return chosen
 
 
@@ -139,10 +139,26 @@ def from_table(
     options = {}
     for key, value in table.items():
         if key not in names:
-            place = where.rstrip(".: ")
-            raise ConfigError(unknown(f"key in {place}" if place else "key", key, names))
+            raise unknown_key(key, names, where)
         options[key] = convert(value, hints[key], f"{where}{key}")
     return options
+
+
+def unknown_key(
+    key: str, known: Iterable[str], where: str = "", others: Mapping[str, str] | None = None
+) -> ConfigError:
+    """Return what says that a table has no such key, and which key was probably meant.
+
+    ``others`` are keys that are known in another place, with what is said of each.
+    """
+    names, place = tuple(known), where.rstrip(".: ")
+    said = {**(others or {}), **dict.fromkeys(names, "")}
+    guess = nearest(key, said)
+    within = where if where.endswith(".") else ""  # else it is a file
+    hint = (": did you mean ", Key(guess, within), f"{said[guess]}?") if guess else ()
+    kind = f"unknown key in {place} {quoted(key)}" if place else f"unknown key {quoted(key)}"
+    listed = f" (known: {', '.join(names) or 'none'})."
+    return ConfigError(kind, *hint, listed, nearest=f"{within}{guess}" if guess else "")
 
 
 def convert(value: Any, annotation: Any, where: str) -> Any:
@@ -162,22 +178,22 @@ def convert(value: Any, annotation: Any, where: str) -> Any:
     if origin is Literal:
         if value in arguments:
             return value
-        raise ConfigError(f"{where} must be {_alternatives(arguments)}, not {quoted(value)}.")
+        raise ConfigError(Key(where), f" must be {_alternatives(arguments)}, not {quoted(value)}.")
     if origin is tuple:
         return _sequence(value, arguments, where)
     if annotation is float and isinstance(value, int | float) and not isinstance(value, bool):
         if abs(value) <= sys.float_info.max:  # false for NaN; whole numbers can be larger
             return float(value)
-        raise ConfigError(f"{where} must be a finite number, not {quoted(value)}.")
+        raise ConfigError(Key(where), f" must be a finite number, not {quoted(value)}.")
     if annotation is int and isinstance(value, int) and not isinstance(value, bool):
         if abs(value) < _WHOLE_LIMIT:
             return value
-        raise ConfigError(f"{where} must be a whole number below 2^63, not {quoted(value)}.")
+        raise ConfigError(Key(where), f" must be a whole number below 2^63, not {quoted(value)}.")
     if annotation in (str, bool) and isinstance(value, annotation):
         return value
     if annotation is Any or (origin is not None and isinstance(value, Mapping)):
         return value
-    raise ConfigError(f"{where} must be {_name(annotation)}, not {quoted(value)}.")
+    raise ConfigError(Key(where), f" must be {_name(annotation)}, not {quoted(value)}.")
 
 
 def parse_value(text: str) -> Any:
@@ -285,16 +301,16 @@ def _one_of(value: Any, arguments: tuple[Any, ...], where: str) -> Any:
     if lists and isinstance(value, list | tuple):  # what is wrong with it as a list says more
         return _sequence(value, get_args(lists[0]), where)
     wanted = " or ".join(_name(a) for a in arguments if a is not type(None))
-    raise ConfigError(f"{where} must be {wanted}, not {quoted(value)}.")
+    raise ConfigError(Key(where), f" must be {wanted}, not {quoted(value)}.")
 
 
 def _sequence(value: Any, arguments: tuple[Any, ...], where: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise ConfigError(f"{where} must be a list, not {quoted(value)}.")
+        raise ConfigError(Key(where), f" must be a list, not {quoted(value)}.")
     if arguments[-1] is Ellipsis:
         arguments = arguments[:1] * len(value)
     if len(value) != len(arguments):
-        raise ConfigError(f"{where} must have {len(arguments)} entries, not {len(value)}.")
+        raise ConfigError(Key(where), f" must have {len(arguments)} entries, not {len(value)}.")
     return tuple(convert(v, a, where) for v, a in zip(value, arguments, strict=True))
 
 
@@ -444,22 +460,21 @@ class Registry(Generic[Entry]):
         if isinstance(given, str):
             given = {key: given}
         if not isinstance(given, Mapping):
-            raise ConfigError(f"{where} must be a name or a table, not {quoted(given)}.")
+            raise ConfigError(Key(where), f" must be a name or a table, not {quoted(given)}.")
         table = dict(given)
         name = convert(table.pop(key, default or None), str, f"{where}.{key}")
         entry = cast(Callable[..., Any], self[name])
         own = options_of(entry)
         if table.keys() - own:
             others = {
-                option: f"{option}, an option of {', '.join(owners)}"
+                option: f", an option of {', '.join(owners)}"
                 for option, owners in self.option_owners().items()
             }
             if shared:
                 table = {k: v for k, v in table.items() if k in own or k not in others}
             strange = [] if _takes_anything(entry) else [k for k in table if k not in own]
             if strange:
-                known = (*beside, key, *own)
-                raise ConfigError(unknown(f"key in {where}", strange[0], known, others))
+                raise unknown_key(strange[0], (*beside, key, *own), f"{where}.", others)
         return Choice(name, read_options(entry, table, f"{where}."))
 
     def bind(self, choice: Choice) -> Callable[..., Any]:

@@ -76,7 +76,7 @@ def test_what_is_wrong_is_one_sentence(arguments, sentence, capsys, tmp_path, mo
 
 def test_another_configuration_in_the_same_directory_is_refused(audited, capsys):
     assert main(["audit", *SMALL, "--rounds", "2", "--out", str(audited)]) == 2
-    assert "name another --out" in capsys.readouterr().err
+    assert "choose another directory" in capsys.readouterr().err
 
 
 def test_show_prints_what_the_audit_did(audited, capsys):

@@ -13,6 +13,7 @@ import pytest
 
 from flamma.cli import main
 from flamma.cli.info import run_list
+from flamma.experiments.settings import flag_of
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_a_path_has_a_bounded_number_of_rounds(rounds, capsys):
 def test_numbers_of_400_digits_are_refused_in_one_short_line(setting, capsys, tmp_path):
     assert main(["run", "--set", f"{setting}={'9' * 400}", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"flamma: {setting} must be a ")
+    assert said.startswith(f"flamma: {flag_of(setting)} must be a ")
     assert said.count("\n") == 1
     assert len(said) < 400
     assert not list(tmp_path.iterdir())
@@ -122,7 +123,10 @@ SYNTHETIC = ("data.dataset=synthetic", "model.name=logistic")
         ([*SYNTHETIC, f"data.train_samples={HUGE}"], "at most 50,000,000 samples"),
         ([*SYNTHETIC, f"data.validation_samples={HUGE}"], "at most 50,000,000"),
         ([f"data.clients={HUGE}"], f"{HUGE} clients need at least 200000000000 samples"),
-        ([f"per_round={HUGE}"], "but there are only 10 clients: lower per_round"),
+        (
+            [f"per_round={HUGE}"],
+            "but there are only 10 clients: lower --per-round or raise",
+        ),
         ([f"data.clients={HUGE}", f"per_round={HUGE}"], f"{HUGE} clients need at least"),
         ([f"data.train_samples={HUGE}"], "digits has 1442 training samples, but"),
         ([f"engine.processes={HUGE}"], "must lie between 1 and 1,024"),

@@ -118,10 +118,10 @@ BAD = {
     "unknown dataset": (["--dataset", "minst"], "did you mean mnist?"),
     "unknown split": (["--split", "shard"], "did you mean shards?"),
     "unknown model": (["--model", "lenet"], "did you mean lenet5?"),
-    "unknown key": (["--set", "strategy.decay_strat=1"], "did you mean decay_start?"),
+    "unknown key": (["--set", "strategy.decay_strat=1"], "did you mean strategy.decay_start?"),
     "unknown table": (["--set", "stratgy.mu=1"], "did you mean strategy?"),
     "no value": (["--set", "rounds"], "TABLE.KEY=VALUE"),
-    "wrong type": (["--set", "rounds=many"], "rounds must be a whole number"),
+    "wrong type": (["--set", "rounds=many"], "--rounds must be a whole number"),
     "too many a round": (["--per-round", "9"], "only 5 clients"),
     "no rounds": (["--rounds", "0"], "at least 1"),
     "engine": (["--engine", "flowr"], "did you mean flower?"),
@@ -243,7 +243,7 @@ def test_a_device_that_is_not_there_is_one_short_sentence(device, capsys, tmp_pa
     monkeypatch.setattr("torch.zeros", no_device)
     code, _, err = call(capsys, "run", *SMALL, "--device", device, "--out", tmp_path / "run")
     assert code == 2
-    assert err.startswith(f"flamma: training.device '{device}' cannot be used here (")
+    assert err.startswith(f"flamma: --device '{device}' cannot be used here (")
     assert err.endswith("); use auto or cpu.\n")
     assert "insides" not in err
     assert not (tmp_path / "run" / "config.toml").exists()

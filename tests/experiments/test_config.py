@@ -15,18 +15,18 @@ from flamma.clients.costs import COSTS
 from flamma.contributions import CONTRIBUTIONS
 from flamma.data.federated import federated_from_arrays
 from flamma.data.splits import SPLITS
-from flamma.errors import ConfigError, RunError
-from flamma.experiments.config import make_config, read_config, with_settings
-from flamma.experiments.engine import ENGINES
-from flamma.experiments.run import (
-    COMMON_SETTINGS,
-    OF_DATA,
-    asked_settings,
-    in_python_terms,
-    python_terms,
-    resume,
-    run,
+from flamma.errors import ConfigError, RunError, naming_settings
+from flamma.experiments.config import (
+    ConfigTables,
+    keys_of_tables,
+    make_config,
+    read_config,
+    with_settings,
 )
+from flamma.experiments.engine import ENGINES
+from flamma.experiments.run import resume, run
+from flamma.experiments.settings import CONFIG_TABLES, SETTINGS, flag_of, keyword_of
+from flamma.experiments.user_objects import Asked
 from flamma.models import MODELS
 from flamma.registry import Choice, options_of, parse_value, to_toml
 from flamma.strategies import STRATEGIES
@@ -390,67 +390,82 @@ def test_strategies_that_divide_by_the_step_size_divide_by_that_of_the_round(str
 
 # Keyword arguments from Python: what they stand for, and errors that name them.
 
-LISTED = {"strategy", "dataset", "split", "seed"}
-"""What a comparison has several of."""
+
+def asked(**settings):
+    return Asked.of({"settings": settings}).settings
+
+
+@pytest.mark.parametrize("function", [flamma.run, flamma.tune, flamma.audit, flamma.compare])
+def test_functions_have_one_shape_with_types_and_documentation(function):
+    *named, settings = inspect.signature(function).parameters.values()
+    assert len(named) <= 11
+    assert settings.kind is settings.VAR_KEYWORD
+    assert {"data", "model", "rounds", "out", "progress"} <= {p.name for p in named}
+    documented = inspect.getdoc(function)
+    assert all(p.name in documented and p.annotation is not p.empty for p in named)
 
 
 @pytest.mark.parametrize(
-    ("function", "without"),
-    [(flamma.run, set()), (flamma.tune, set()), (flamma.audit, set()), (flamma.compare, LISTED)],
+    "name", sorted({*SETTINGS} - {"data", "loss", "freeze", "group", "target"})
 )
-def test_common_settings_are_arguments_with_types(function, without):
-    parameters = inspect.signature(function).parameters
-    wanted = {*COMMON_SETTINGS, *OF_DATA, "data", "model", "out", "progress"} - without
-    assert wanted <= parameters.keys()
-    assert all(parameters[name].annotation is not inspect.Parameter.empty for name in wanted)
-    documented = inspect.getdoc(function)
-    assert all(name in documented for name in wanted)
-
-
-@pytest.mark.parametrize(("name", "setting"), COMMON_SETTINGS.items())
-def test_a_common_setting_is_one_of_the_configuration(name, setting):
+def test_a_common_setting_is_one_of_the_configuration(name):
     values = {
         "strategy": "fedprox",
         "dataset": "mnist",
         "split": "iid",
+        "task": "classification",
+        "model": "mlp",
+        "start": "/weights.npz",
+        "augment": "flip",
+        "engine": "local",
+        "trainer": "torch",
+        "metric": "auc",
         "learning_rate": 0.25,
         "momentum": 0.5,
         "device": "cpu",
+        **dict.fromkeys(("dropout", "stragglers", "failures"), 0.25),
     }
     value = values.get(name, 2)
-    config = make_config(
-        {"per_round": 1} | with_settings({}, asked_settings({name: value, "settings": {}}))
-    )
+    config = make_config({"per_round": 1} | with_settings({}, asked(**{name: value})))
     found = config.as_tables()
-    for part in setting.split("."):
+    for part in SETTINGS[name].key.split("."):
         found = found[part]
-    assert (found["name"] if isinstance(found, dict) else found) == value
+    assert found == ([{"name": "flip", "chance": 0.5}] if name == "augment" else value)
+
+
+def test_every_common_setting_has_a_key_of_the_configuration():
+    known = {*keys_of_tables().values(), *CONFIG_TABLES, "rounds", "per_round", "seed"}
+    named = {f"{table}.name" for table in ("strategy", "model", "engine")}
+    assert {setting.key for setting in SETTINGS.values()} <= known | named
+    assert {*CONFIG_TABLES, "rounds", "per_round", "seed"} == options_of(ConfigTables).keys()
 
 
 def test_a_strategy_may_be_a_table_and_options_follow_a_name():
     table = {"name": "fedprox", "mu": 2}
-    asked = asked_settings({"strategy": table, "settings": {"strategy__mu": 3}})
-    assert make_config(with_settings({}, asked)).strategy.mu == 3
+    options = asked(strategy=table, strategy__mu=3)
+    assert make_config(with_settings({}, options)).strategy.mu == 3
     assert table["mu"] == 2
     before = {"strategy": {"name": "flamma", "decay_start": 0.5}}
-    asked = asked_settings({"strategy": "fedavg", "settings": {}})
-    assert make_config(with_settings(before, asked)).strategy.name == "fedavg"
+    assert make_config(with_settings(before, asked(strategy="fedavg"))).strategy.name == "fedavg"
 
 
 @pytest.mark.parametrize(
     ("settings", "guess"),
     [
-        ({"learning_rat": 0.1}, "learning_rat=: did you mean learning_rate=?"),
-        ({"mu": 0.1}, "mu=: did you mean strategy__mu=?"),
-        ({"alpha": 0.1}, "alpha=: did you mean data__alpha=?"),
-        ({"per_rounds": 2}, "per_rounds=: did you mean per_round=?"),
-        ({"training__learning_rat": 1}, "training__learning_rat=: did you mean learning_rate=?"),
+        ({"learning_rat": 0.1}, "argument learning_rat=: did you mean learning_rate=?"),
+        ({"mu": 0.1}, "argument mu=: did you mean strategy__mu=?"),
+        ({"alpha": 0.1}, "argument alpha=: did you mean data__alpha=?"),
+        ({"per_rounds": 2}, "argument per_rounds=: did you mean per_round=?"),
+        (
+            {"training__learning_rat": 1},
+            "key in training 'learning_rat': did you mean learning_rate=?",
+        ),
     ],
 )
 def test_an_unknown_argument_is_answered_with_the_nearest_one(settings, guess):
     with pytest.raises(ConfigError) as caught:
         flamma.run(**settings)
-    assert f"unknown argument {guess}" in str(caught.value)
+    assert f"unknown {guess}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -489,16 +504,25 @@ def test_an_audit_means_something_else_by_clients():
         flamma.compare(seed=4)
 
 
-def test_words_that_only_look_like_settings_stay():
-    text = "see docs/how-to/data.md and model.safetensors, or `flamma data fetch --all`."
-    assert python_terms(text) == text
-
-
-def test_an_error_keeps_its_type_and_others_pass():
-    with pytest.raises(RunError, match="another out="), in_python_terms():
-        raise RunError("name another --out.")
-    with pytest.raises(KeyError, match=r"data\.clients"), in_python_terms():
+def test_whoever_shows_an_error_names_its_settings():
+    with pytest.raises(ConfigError) as caught:
+        make_config({"per_round": 12})
+    error = caught.value
+    assert str(error) == (
+        "per_round is 12, but there are only 10 clients: lower per_round or raise data.clients."
+    )
+    assert error.setting == "per_round"
+    assert "lower --per-round or raise --clients." in error.sentence(flag_of)
+    with pytest.raises(ConfigError, match="raise clients="), naming_settings(keyword_of):
+        raise error
+    with pytest.raises(KeyError, match=r"data\.clients"), naming_settings(keyword_of):
         raise KeyError("data.clients")
+
+
+def test_an_unknown_key_has_its_nearest_one():
+    with pytest.raises(ConfigError) as caught:
+        make_config({"training": {"learning_rat": 1}})
+    assert caught.value.nearest == "training.learning_rate"
 
 
 def test_the_package_says_what_it_has():

@@ -24,7 +24,7 @@ from flamma.experiments.population import read_names
 from flamma.experiments.result import Run
 from flamma.experiments.suite import asked_suite, read_suite
 from flamma.experiments.user_objects import (
-    OwnParts,
+    UserObjects,
     completed,
     configured,
     content_sha256,
@@ -414,4 +414,4 @@ def test_each_seed_deals_own_samples_anew():
 
 def test_nothing_to_do_needs_no_fork(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "fork")
-    assert do_jobs([], tmp_path, own=OwnParts(model=Net)) == {}
+    assert do_jobs([], tmp_path, own=UserObjects(model=Net)) == {}

@@ -12,6 +12,7 @@ import pytest
 import flamma
 from flamma.cli import main
 from flamma.errors import ConfigError, FlammaError
+from flamma.experiments.settings import SETTINGS
 
 FUNCTIONS = ("run", "compare", "tune", "audit")
 
@@ -67,7 +68,14 @@ ACCEPTED = {
     "data__size": {"empty tuple", "list", "array"},
     "model__freeze": {"empty tuple"},
 }
-SETTINGS = (
+FURTHER = {
+    "run": ("data_dir",),
+    "compare": ("first_seed", "processes", "data_dir"),
+    "tune": ("on_trial", "data_dir"),
+    "audit": ("processes", "data_dir"),
+}
+"""What a function takes beyond its parameters and the settings of a run."""
+DOTTED = (
     *("strategy__mu", "strategy__name", "costs__kind", "faults__dropout", "engine__name"),
     *("training", "training__augmentation", "evaluation__metric", "model__freeze", "behaviours"),
     *("data__file", "data__drop", "data__size", "data__split"),
@@ -78,7 +86,8 @@ def arguments():
     for function in FUNCTIONS:
         parameters = inspect.signature(getattr(flamma, function)).parameters.values()
         names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
-        yield from ((function, name) for name in (*names, *SETTINGS))
+        every = dict.fromkeys([*names, *FURTHER[function], *SETTINGS, *DOTTED])
+        yield from ((function, name) for name in every)
 
 
 @pytest.mark.parametrize(("function", "argument"), list(arguments()))
@@ -91,7 +100,7 @@ def test_a_value_of_a_wrong_type_is_refused_in_a_sentence(
     usual = {"datasets": ["mnist"]} if function == "compare" else {"dataset": "mnist"}
     of_data = argument in ("data", "target", "group", "task", "data__file")
     known = {"out": "out", "data_dir": tmp_path / "none"}
-    known |= {} if argument in ("data", "data__file") else own if of_data else usual
+    known |= {} if argument in ("data", "data__file", "dataset") else own if of_data else usual
     for kind, value in WRONG.items():
         if kind in ACCEPTED.get(argument, ()):
             continue
@@ -168,7 +177,7 @@ def test_a_metric_and_an_augmentation_have_names():
         ("tune", "callback", None),
         ("run", "callback", "callbacks="),
         ("run", "optimizer", "training__optimiser="),
-        ("run", "train_sampels", "data__train_samples="),
+        ("run", "train_sampels", "train_samples="),
         ("run", "test", None),
         ("run", "verbose", None),
         ("run", "trials", None),
@@ -182,7 +191,7 @@ def test_a_suggestion_is_an_argument_of_the_function_or_there_is_none(function, 
     hint = said.partition(" (an option")[0].partition(": did you mean ")[2]
     assert hint == ("" if guess is None else f"{guess}?")
     if guess is not None and "__" not in guess:
-        assert guess[:-1] in inspect.signature(getattr(flamma, function)).parameters
+        assert guess[:-1] in {*inspect.signature(getattr(flamma, function)).parameters, *SETTINGS}
 
 
 @pytest.mark.parametrize("path", [3, None, 0.5, ["run"], b"run", Thing()])
@@ -210,13 +219,16 @@ SHORT = {"rounds": 1, "model": "logistic", "clients": 4, "per_round": 2}
 MISTAKES = {
     "dataset": ({"data.dataset": "mnits"}, "unknown dataset 'mnits': did you mean mnist"),
     "split": ({"data.split": "shard"}, "unknown split 'shard': did you mean shards"),
-    "split's option": ({"data.shards_per_clients": 3}, "did you mean (data__)?shards_per_client"),
+    "split's option": (
+        {"data.shards_per_clients": 3},
+        r"did you mean (data..?)?shards_per_client",
+    ),
     "strategy": ({"strategy.name": "fedavgg"}, "unknown strategy 'fedavgg': did you mean fedavg"),
     "strategy's option": (
         {"strategy.name": "flamma", "strategy.decay_start": 7.0},
         "decay_start must lie in",
     ),
-    "setting": ({"training.learning_rate": -1.0}, "learning_rate=? must be positive"),
+    "setting": ({"training.learning_rate": -1.0}, "learning.rate=? must be positive"),
     "numbers": ({"per_round": 12}, "there are only 4 clients"),
     "task": ({"data.task": "regression"}, "the task of this dataset is classification"),
     "metric of another task": (
@@ -237,7 +249,10 @@ MISTAKES = {
         "lenet5 needs images .* but the samples are",
     ),
     "weights": ({"model.start": "nowhere.npz"}, "cannot read .*nowhere.npz"),
-    "frozen parts": ({"model.freeze": ["nothing.*"]}, "unknown parameter in model.freeze|freeze="),
+    "frozen parts": (
+        {"model.freeze": ["nothing.*"]},
+        "freeze=? names an unknown parameter",
+    ),
     "device": ({"training.device": "no such"}, "'no such' cannot be used here .devices are called"),
     "own parts": ({"training.loss": "own"}, "loss of your own"),
 }

@@ -8,11 +8,12 @@ import errno
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from flamma.cli.console import Interrupted, readers_may_leave
 from flamma.errors import DivergedError, FlammaError
+from flamma.experiments.settings import flag_of
 from flamma.extras import extra_of, missing_extra, require
 from flamma.io import printable
 
@@ -51,16 +52,18 @@ def _call(given: list[str]) -> int:
     except (FlammaError, ImportError, KeyboardInterrupt, OSError, MemoryError) as error:
         if getattr(options, "verbose", False) and not isinstance(error, KeyboardInterrupt):
             traceback.print_exc()
-        return _failed(*_explained(error))
+        # Settings of a file are named by its keys, and others by their flags.
+        naming = None if getattr(options, "config", None) else flag_of
+        return _failed(*_explained(error, naming))
 
 
-def _explained(error: BaseException) -> tuple[int, str]:
+def _explained(error: BaseException, name_of: Callable[[str], str] | None) -> tuple[int, str]:
     """Return the exit code and the sentence for what ended a command."""
     match error:
         case DivergedError():
-            return 1, str(error)
+            return 1, error.sentence(name_of)
         case FlammaError():
-            return 2, str(error)
+            return 2, error.sentence(name_of)
         case ModuleNotFoundError(name=str(name)) if extra_of(name):
             return 2, str(missing_extra("this", name))
         case Interrupted():

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.console import Loudness, ManyRunsDisplay, goes_on_by, loudness, same_command
+from flamma.cli.console import Loudness, ManyRunsDisplay, loudness, resume_hint, same_command
 from flamma.cli.parser import Parser, add_settings, listed, settings
 from flamma.cli.report import report_at_end
 from flamma.errors import RunError
@@ -71,7 +71,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "--processes", type=int, help="runs at the same time (default as many as there are cores)"
     )
-    add_settings(parser, leave_out=("--seed", "--processes", "--clients"))
+    add_settings(parser, leave_out=("seed", "processes", "clients"))
     parser.set_defaults(run=run_audit)
 
 
@@ -84,7 +84,7 @@ def run_audit(options: argparse.Namespace) -> None:
         options.source, settings(options), options.seeds, listed(options.strategies)
     )
     out = options.out or source.out
-    with goes_on_by(same_command(options)), ManyRunsDisplay(loudness(options)) as display:
+    with resume_hint(same_command(options)), ManyRunsDisplay(loudness(options)) as display:
         found = audit_source(
             source,
             out,

@@ -12,8 +12,8 @@ from flamma.cli.console import (
     LiveLine,
     Loudness,
     ManyRunsDisplay,
-    goes_on_by,
     loudness,
+    resume_hint,
     same_command,
 )
 from flamma.cli.parser import Parser, add_settings, listed, settings
@@ -86,7 +86,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         help="repeat a published table and tell whether every run has the same bits",
     )
     add_watch(parser)
-    add_settings(parser, leave_out=("--seed", "--processes"))
+    add_settings(parser, leave_out=("seed", "processes"))
     parser.set_defaults(run=run_compare)
 
 
@@ -117,7 +117,7 @@ def run_compare(options: argparse.Namespace) -> int:
         check_overlap(published, suite)
     out = options.out or Path("out") / suite.name
     with (
-        goes_on_by(same_command(options)),
+        resume_hint(same_command(options)),
         watched(out, options),
         ManyRunsDisplay(loudness(options)) as display,
     ):
@@ -291,7 +291,7 @@ def run_tune(options: argparse.Namespace) -> None:
     tables = {"seed": 1000} | (read_config(options.config) if options.config else {})
     config, own = configured(tables, settings(options))
     out = options.out or Path("out/tune")
-    with goes_on_by(same_command(options)), _Display(loudness(options)) as display:
+    with resume_hint(same_command(options)), _Display(loudness(options)) as display:
         found = tune_config(
             config,
             out,

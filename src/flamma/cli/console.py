@@ -72,7 +72,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def goes_on_by(how: str | Callable[[], str]) -> Iterator[None]:
+def resume_hint(how: str | Callable[[], str]) -> Iterator[None]:
     """Say after Ctrl-C how to go on with what happens inside; a function is asked at that time."""
     try:
         yield

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flamma.cli.console import Loudness, goes_on_by, loudness, same_command
+from flamma.cli.console import Loudness, loudness, resume_hint, same_command
 from flamma.cli.parser import OWN_DATA_FLAGS, Parser, add_flags, settings
 from flamma.errors import DataError, FlammaError
 
@@ -326,7 +326,7 @@ def run_data_list(options: argparse.Namespace) -> None:
 def run_data_fetch(options: argparse.Namespace) -> None:
     """Run ``flamma data fetch``; a dataset that cannot be fetched does not stop the others."""
     failed, records = [], []
-    with goes_on_by(same_command(options)):
+    with resume_hint(same_command(options)):
         for name in options.names:
             try:
                 records.append(_fetch(name, options))

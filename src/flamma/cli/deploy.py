@@ -10,9 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flamma.cli.console import Loudness, duration, goes_on_by, loudness, resuming
-from flamma.cli.parser import FLAGS, Parser, add_settings, settings
+from flamma.cli.console import Loudness, duration, loudness, resume_hint, resuming
+from flamma.cli.parser import Parser, add_settings, settings
 from flamma.errors import DeployError
+from flamma.experiments.settings import SETTINGS
 from flamma.extras import DEPLOYMENT_MODULES
 
 if TYPE_CHECKING:
@@ -532,9 +533,9 @@ sites that come and go, and new keys, without stopping the others:
 
 fed/README.md has the exact command for each host; docs/how-to/deploy.md explains all of it.
 """
-INIT_FLAGS = ("--dataset", "--split", "--seed", "--train-samples")
+_OF_INIT = ("dataset", "split", "seed", "train_samples")
 """The options of a run that ``deploy init`` takes: they determine the sites' slices."""
-NOT_FOR_RUNS = ("--dataset", "--split", "--clients", "--processes", "--engine", "--train-samples")
+_NOT_OF_RUNS = ("dataset", "split", "clients", "processes", "engine", "train_samples")
 """The options of a run that ``deploy run`` does not take, since the deployment determines them."""
 
 
@@ -594,7 +595,7 @@ def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
     init.add_argument(
         "--columns", type=Path, metavar="FILE.toml", help="declared columns of the sites' tables"
     )
-    add_settings(init, leave_out=tuple(flag for flag in FLAGS if flag not in INIT_FLAGS))
+    add_settings(init, leave_out=SETTINGS.keys() - _OF_INIT)
 
 
 def _register_hosts(verbs: argparse._SubParsersAction[Parser]) -> None:
@@ -632,7 +633,7 @@ def _register_run(verbs: argparse._SubParsersAction[Parser]) -> None:
         "Ctrl-C.",
     )
     run.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="a configuration")
-    add_settings(run, leave_out=NOT_FOR_RUNS)
+    add_settings(run, leave_out=_NOT_OF_RUNS)
     run.add_argument(
         "--out", type=Path, metavar="DIR", help="the run directory (a new one in runs/)"
     )
@@ -723,7 +724,7 @@ def run_deployed(options: argparse.Namespace) -> None:
             file=sys.stderr,
         )
     with (
-        goes_on_by(resuming(out, options)),
+        resume_hint(resuming(out, options)),
         RoundDisplay(config.rounds, out, loudness(options)) as display,
     ):
         done = run_config(config, out, on_round=display, callbacks=[Notices(display.notice)])

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.console import RoundDisplay, goes_on_by, loudness, resuming
+from flamma.cli.console import RoundDisplay, loudness, resume_hint, resuming
 from flamma.cli.parser import Parser, add_settings, settings
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.errors import DivergedError, FlammaError
@@ -265,7 +265,7 @@ def run_run(options: argparse.Namespace) -> None:
     out = options.out or default_folder(config)
     with (
         _told_at_end(out, options),
-        goes_on_by(resuming(out, options)),
+        resume_hint(resuming(out, options)),
         watched(out, options),
         RoundDisplay(config.rounds, out, loudness(options)) as display,
     ):
@@ -289,7 +289,7 @@ def run_resume(options: argparse.Namespace) -> None:
     rounds = before.config.rounds
     with (
         _told_at_end(options.dir, options),
-        goes_on_by(resuming(options.dir, options)),
+        resume_hint(resuming(options.dir, options)),
         watched(options.dir, options),
         RoundDisplay(rounds, options.dir, loudness(options)) as display,
     ):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.errors import DataError
+from flamma.errors import DataError, Key
 from flamma.processes import shared_zeros
 from flamma.tasks import DEFAULT_TASK, TASKS
 from flamma.tasks.base import MOST_CLASSES
@@ -236,5 +236,7 @@ class DatasetEntry:
             return self
         if task not in self.other_tasks:
             tasks = " or ".join((self.task, *self.other_tasks))
-            raise DataError(f"the task of this dataset is {tasks}, not {task}: set data.task.")
+            raise DataError(
+                f"the task of this dataset is {tasks}, not {task}: set ", Key("data.task"), "."
+            )
         return self.other_tasks[task]

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from flamma.clients.trust import TrustLimits
 from flamma.deploy.hosts import HOST, ServerHost, read_server
-from flamma.errors import ConfigError, DeployError
+from flamma.errors import ConfigError, DeployError, Key
 from flamma.experiments.engine import Assignment, NetworkEngine
 from flamma.experiments.folder import RunFolder
 from flamma.extras import DEPLOYMENT_MODULES
@@ -60,9 +60,13 @@ class Deployment(NetworkEngine):
         super().__post_init__()
         self._limits({})
         if self.min_sites != "majority" and self.min_sites < 1:
-            raise ConfigError(f"engine.min_sites must be at least 1, not {self.min_sites}.")
+            raise ConfigError(
+                Key("engine.min_sites"), f" must be at least 1, not {self.min_sites}."
+            )
         if not self.longest_wait >= 0:
-            raise ConfigError(f"engine.longest_wait must be at least 0, not {self.longest_wait:g}.")
+            raise ConfigError(
+                Key("engine.longest_wait"), f" must be at least 0, not {self.longest_wait:g}."
+            )
 
     def quorum(self, clients: int) -> int:
         """Return how many sites a run needs to go on.
@@ -74,7 +78,9 @@ class Deployment(NetworkEngine):
         """
         needed = clients // 2 + 1 if self.min_sites == "majority" else self.min_sites
         if needed > clients:
-            raise ConfigError(f"engine.min_sites is {needed}, but there are {clients} sites.")
+            raise ConfigError(
+                Key("engine.min_sites"), f" is {needed}, but there are {clients} sites."
+            )
         return needed
 
     def quorum_seconds(self) -> float:
@@ -125,15 +131,17 @@ class Deployment(NetworkEngine):
             )
         if not self.server:
             raise ConfigError(
-                "engine.server is missing: name the server's folder, or use flamma deploy run."
+                Key("engine.server"),
+                " is missing: name the server's folder, or use flamma deploy run.",
             )
         server, config = read_server(Path(self.server)), assignment.config
         folder = RunFolder(Path(os.path.abspath(assignment.folder.path)))
         count = len(run_sites(server, folder))
         if config.data.clients != count:
             raise DeployError(
-                f"the federation has {count} sites, not {config.data.clients}: set "
-                f"data.clients to {count}, or leave it to flamma deploy run."
+                f"the federation has {count} sites, not {config.data.clients}: set ",
+                Key("data.clients"),
+                f" to {count}, or leave it to flamma deploy run.",
             )
         self.quorum(config.data.clients)
         if assignment.begins:

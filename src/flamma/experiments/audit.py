@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from flamma.clients.behaviours import BEHAVIOURS, read_assignments
-from flamma.errors import ConfigError, DataError, RunError
+from flamma.errors import ConfigError, DataError, Key, RunError, naming_settings
 from flamma.experiments.config import Config, read_config
 from flamma.experiments.findings import (
     Audit,
@@ -33,26 +34,22 @@ from flamma.experiments.jobs import (
     do_jobs,
 )
 from flamma.experiments.progress_bar import ProgressBar, wants_bar
-from flamma.experiments.result import Run, place_for
-from flamma.experiments.run import (
-    asked_settings,
-    check_arguments,
-    check_runnable,
-    in_python_terms,
-    names_given,
-    own_parts,
-)
+from flamma.experiments.result import Run, output_directory
+from flamma.experiments.run import check_runnable
+from flamma.experiments.settings import keyword_of
 from flamma.experiments.suite import KINDS, Cell, Suite, asked_suite, read_suite, suite_names
-from flamma.experiments.user_objects import NOTHING_OWN, OwnParts, configured, gathered_for
+from flamma.experiments.user_objects import (
+    NO_OBJECTS,
+    Asked,
+    UserObjects,
+    configured,
+    gathered_for,
+    names_given,
+)
 from flamma.io import check_folder_name, quoted, unknown
 from flamma.registry import parse_value
 from flamma.tasks import refuse_losses
 from flamma.types import Floats, Terms
-
-if TYPE_CHECKING:
-    from flamma.tasks import OwnLoss, OwnMetric
-    from flamma.training.augmentations import Augment
-
 
 # Deviations that an audit tries: a behaviour, its options, and a name for both.
 
@@ -269,7 +266,7 @@ class AuditSource:
         Honest runs that are there already, by the folder of their cell.
     out : Path
         The default directory.
-    own : OwnParts
+    own : UserObjects
         Data and a model of the user's own, where the configurations name none.
     """
 
@@ -277,7 +274,7 @@ class AuditSource:
     cells: tuple[Cell, ...]
     out: Path
     finished: Mapping[Path, Evidence] = field(default_factory=dict)
-    own: OwnParts = NOTHING_OWN
+    own: UserObjects = NO_OBJECTS
 
     def __post_init__(self) -> None:
         for cell in self.cells:
@@ -308,7 +305,7 @@ def read_source(
     strategies: Sequence[str] | None = None,
     data: Any = None,
     group: Any = None,
-    own: OwnParts = NOTHING_OWN,
+    own: UserObjects = NO_OBJECTS,
 ) -> AuditSource:
     """Return what a file, a directory, a suite's name or a configuration asks to audit.
 
@@ -325,7 +322,7 @@ def read_source(
         Names of strategies or of families, in place of those of a suite.
     data, group : any, optional
         Data of one's own, and the client of each sample.
-    own : OwnParts
+    own : UserObjects
         A model of one's own.
 
     Raises
@@ -341,7 +338,7 @@ def read_source(
             f"{quoted(given)}."
         )
     if seeds is not None and seeds < 1:
-        raise ConfigError(f"seeds must be at least 1, not {seeds}.")
+        raise ConfigError(Key("seeds"), f" must be at least 1, not {seeds}.")
     if isinstance(given, str | Path):
         given = _suite_at(given) or Path(given)
     if isinstance(given, Suite):
@@ -351,7 +348,9 @@ def read_source(
         return AuditSource(suite.name, tuple(suite.cells()), out, own=own)
     if strategies:
         raise ConfigError(
-            "only a suite has several strategies to choose from: name one, or say --strategy."
+            "only a suite has several strategies to choose from: name one, or set ",
+            Key("strategy.name"),
+            ".",
         )
     if isinstance(given, Path):
         if given.is_dir():
@@ -405,14 +404,14 @@ def check_data(source: AuditSource, data_dir: Path | None = None) -> None:
             )
 
 
-def _of_config(config: Config, seeds: int | None, own: OwnParts, name: str = "") -> AuditSource:
+def _of_config(config: Config, seeds: int | None, own: UserObjects, name: str = "") -> AuditSource:
     data = config.data
     name = name or f"{config.strategy.name}-{data.title}-{data.split.name}"
     out = Path("out") / f"audit-{name}"
     return AuditSource(name, _cells(config, seeds or _DEFAULT_SEEDS), out, own=own)
 
 
-def _with_data(path: Path, data: Any, group: Any, own: OwnParts) -> OwnParts:
+def _with_data(path: Path, data: Any, group: Any, own: UserObjects) -> UserObjects:
     """Return the user's own parts with the data of a run, read as its configuration says."""
     if data is None:
         return own
@@ -421,7 +420,7 @@ def _with_data(path: Path, data: Any, group: Any, own: OwnParts) -> OwnParts:
 
 
 def _of_run(
-    path: Path, changes: Mapping[str, Any], seeds: int | None, own: OwnParts
+    path: Path, changes: Mapping[str, Any], seeds: int | None, own: UserObjects
 ) -> AuditSource:
     if not (path / CONFIG).exists():
         raise RunError(f"{path} holds no run to audit: there is no {CONFIG} in it.")
@@ -599,31 +598,11 @@ def audit(
     strategies: Sequence[str] | str | None = None,
     seeds: int | None = None,
     data: Any = None,
-    target: str | None = None,
-    group: Any = None,
-    task: str | None = None,
     model: Any = None,
-    start: Any = None,
-    freeze: str | Sequence[str] | None = None,
-    loss: OwnLoss | None = None,
-    metric: OwnMetric | str | None = None,
-    augment: Augment | str | Mapping[str, Any] | Sequence[Any] | None = None,
-    strategy: str | Mapping[str, Any] | None = None,
-    dataset: str | None = None,
-    split: str | None = None,
     rounds: int | None = None,
-    per_round: int | None = None,
-    seed: int | None = None,
-    epochs: int | None = None,
-    batch_size: int | None = None,
-    learning_rate: float | None = None,
-    momentum: float | None = None,
-    device: str | None = None,
-    processes: int | None = None,
     out: str | Path | None = None,
     progress: bool | None = None,
     on_progress: OnProgress | None = None,
-    data_dir: Path | None = None,
     **settings: Any,
 ) -> Audit:
     """Measure what single clients gain by not playing along.
@@ -647,41 +626,35 @@ def audit(
         In place of those of a suite.
     seeds : int, optional
         How many, from the configuration's own on: three, of a run its own, of a suite the suite's.
-    data, target, group, task, model, start, freeze, loss, metric, augment
+    data, model : any, optional
         Your own data and model, as of :func:`flamma.run`.
-    strategy, dataset, split, rounds, per_round, seed
-        Settings of all runs, as of :func:`flamma.run`.
-    epochs, batch_size, learning_rate, momentum, device
-        Further ones.
-    processes : int, optional
-        How many runs go on at the same time; the findings do not depend on it.
+    rounds : int, optional
+        How many rounds there are.
     out : path, optional
         The directory of the audit; a temporary one if not given, as of :func:`flamma.run`.
     progress : bool, optional
         Whether a progress bar is shown; by default in terminals and notebooks.
     on_progress : callable, optional
         Called whenever a round has finished somewhere.
-    data_dir : Path, optional
-        Where datasets are kept.
     **settings
-        Any other option of a configuration, with two underscores for the dot.
+        Any other setting of all runs, as of :func:`flamma.run`: ``strategy="flamma"``,
+        ``dataset="mnist"``, ``learning_rate=0.1``, ``costs__kind="lognormal"``. ``processes`` is
+        how many runs go on at the same time (the findings do not depend on it), and ``data_dir``
+        where datasets are kept.
     """
-    asked = dict(locals())
-    with in_python_terms("clients"):
-        check_arguments(asked)
+    given = dict(locals())
+    with naming_settings(partial(keyword_of, taken=("clients",))):
         if isinstance(clients, int):
             raise ConfigError(
-                "clients= names whom to audit, such as [0, 3] or 'dearest': how many there are is "
-                "data.clients."
+                "clients= names whom to audit, such as [0, 3] or 'dearest': how many there are is ",
+                Key("data.clients"),
+                ".",
             )
-        own, named = own_parts(model, start, freeze, loss, metric, augment)
-        changes = named | asked_settings(asked, leave_out=("processes", "clients"))
+        asked = Asked.of(given, "processes", "data_dir", taken=("clients",))
         audited = names_given("clients", clients, numbers=True)
-        tried = names_given("deviations", deviations)
-        chosen = _source(
-            source, changes, seeds, names_given("strategies", strategies), data, group, own
-        )
-        path, scratch = place_for(out, "audit")
+        tried, named = names_given("deviations", deviations), names_given("strategies", strategies)
+        chosen = _source(source, asked, seeds, named)
+        path, scratch = output_directory(out, "audit")
         with ProgressBar(wants_bar(progress), 1, "rounds") as bar:
 
             def told(news: Progress) -> None:
@@ -689,26 +662,25 @@ def audit(
                 if on_progress is not None:
                     on_progress(news)
 
+            processes, data_dir = asked.further.values()
             found = audit_source(chosen, path, tried, audited, processes, told, data_dir)
     return replace(found, scratch=scratch)
 
 
 def _source(
     source: AuditSource | Run | str | Path | Suite | Config | Mapping[str, Any] | None,
-    changes: Mapping[str, Any],
+    asked: Asked,
     seeds: int | None,
     strategies: Sequence[str] | None,
-    data: Any,
-    group: Any,
-    own: OwnParts,
 ) -> AuditSource:
     """Return what is audited; a run brings its own model along."""
     if isinstance(source, AuditSource):
         return source
+    own = asked.objects
     if isinstance(source, Run):
         own = replace(own, model=own.model or source.known_model)
         source = source.path
-    return read_source(source, changes, seeds, strategies, data, group, own)
+    return read_source(source, asked.settings, seeds, strategies, asked.data, asked.group, own)
 
 
 def audit_source(

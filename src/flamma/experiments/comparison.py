@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import flamma
-from flamma.errors import InputFileError, RunError
+from flamma.errors import InputFileError, RunError, naming_settings
 from flamma.experiments.folder import RunFolder, signed, verified
 from flamma.experiments.jobs import OnProgress, Progress, RunJob, check_processes, do_jobs
 from flamma.experiments.progress_bar import ProgressBar, wants_bar
@@ -27,20 +27,14 @@ from flamma.experiments.result import (
     ScratchFolder,
     Summary,
     at_budget,
-    place_for,
+    output_directory,
     sample_text,
     score_kind_of,
     sparkline,
     text_table,
 )
-from flamma.experiments.run import (
-    asked_settings,
-    check_arguments,
-    check_runnable,
-    in_python_terms,
-    names_given,
-    own_parts,
-)
+from flamma.experiments.run import check_runnable
+from flamma.experiments.settings import keyword_of
 from flamma.experiments.statistics import (
     CONFIDENCE,
     RANKED_METRICS,
@@ -61,7 +55,7 @@ from flamma.experiments.suite import (
     read_suite,
     suite_names,
 )
-from flamma.experiments.user_objects import NOTHING_OWN, OwnParts
+from flamma.experiments.user_objects import NO_OBJECTS, Asked, UserObjects, names_given
 from flamma.io import parse_toml, read_text, write_atomically
 from flamma.metrics import (
     LAST_ROUNDS,
@@ -80,11 +74,6 @@ from flamma.numerics import total, totals
 from flamma.strategies import RETIRED, competes, label_of
 from flamma.strategies.personal import Local
 from flamma.types import ACCURACY_SCORE, Floats, Ints, NamesItsScore, ScoreKind
-
-if TYPE_CHECKING:
-    from flamma.tasks import OwnLoss, OwnMetric
-    from flamma.training.augmentations import Augment
-
 
 _CellRuns = Sequence[tuple[Cell, Run]]
 """Finished runs, and what each is of."""
@@ -805,30 +794,12 @@ def compare(
     datasets: Sequence[str] | str | None = None,
     splits: Sequence[str] | str | None = None,
     seeds: int | None = None,
-    first_seed: int | None = None,
     data: Any = None,
-    target: str | None = None,
-    group: Any = None,
-    task: str | None = None,
     model: Any = None,
-    start: Any = None,
-    freeze: str | Sequence[str] | None = None,
-    loss: OwnLoss | None = None,
-    metric: OwnMetric | str | None = None,
-    augment: Augment | str | Mapping[str, Any] | Sequence[Any] | None = None,
-    clients: int | None = None,
     rounds: int | None = None,
-    per_round: int | None = None,
-    epochs: int | None = None,
-    batch_size: int | None = None,
-    learning_rate: float | None = None,
-    momentum: float | None = None,
-    device: str | None = None,
-    processes: int | None = None,
     out: str | Path | None = None,
     progress: bool | None = None,
     on_progress: OnProgress | None = None,
-    data_dir: Path | None = None,
     **settings: Any,
 ) -> Comparison:
     """Run every strategy on every dataset, split and seed, and compare them.
@@ -845,37 +816,35 @@ def compare(
     strategies, datasets, splits : sequence of str, or str, optional
         In place of those of the suite; one text may have commas between names. In a suite of
         settings, names of settings or of datasets, and splits, choose among them.
-    seeds, first_seed : int, optional
-        How many seeds, and the first of them; those of the suite, from 0, if not given.
-    data, target, group, task, model, start, freeze, loss, metric, augment
+    seeds : int, optional
+        How many seeds; as many as the suite has if not given.
+    data, model : any, optional
         Your own data and model, as of :func:`flamma.run`; another comparison in the same
         directory must have the same data.
-    clients, rounds, per_round, epochs, batch_size, learning_rate, momentum, device
-        Settings of all runs, as of :func:`flamma.run`; they win over what the suite has.
-    processes : int, optional
-        How many runs go on at the same time; as many as there are cores if not given. The
-        results do not depend on it.
+    rounds : int, optional
+        How many rounds all runs have; as many as in the suite if not given.
     out : path, optional
         The directory of the comparison; a temporary one if not given, as of :func:`flamma.run`.
     progress : bool, optional
         Whether a progress bar is shown; by default in terminals and notebooks.
     on_progress : callable, optional
         Called whenever a round has finished somewhere.
-    data_dir : Path, optional
-        Where datasets are kept.
     **settings
-        Any other option of a configuration, with two underscores for the dot:
-        ``costs__kind="lognormal"``.
+        Any other setting of all runs, as of :func:`flamma.run`: ``learning_rate=0.1``,
+        ``costs__kind="lognormal"``; they win over what the suite has. ``first_seed`` is the first
+        of the seeds (0), ``processes`` how many runs go on at the same time (as many as there are
+        cores; the results do not depend on it), and ``data_dir`` where datasets are kept.
     """
-    asked = dict(locals())
-    with in_python_terms():
-        check_arguments(asked)
-        own, named = own_parts(model, start, freeze, loss, metric, augment)
-        flags = named | asked_settings(asked, leave_out=("processes",))
+    given = dict(locals())
+    with naming_settings(keyword_of):
+        asked = Asked.of(given, "first_seed", "processes", "data_dir")
         kinds = {"strategies": strategies, "datasets": datasets, "splits": splits}
         lists = {kind: names_given(kind, names) for kind, names in kinds.items()}
-        chosen, own = asked_suite(suite, seeds, flags, lists, data, group, own, first_seed)
-        path, scratch = place_for(out, "comparison")
+        first_seed, processes, data_dir = asked.further.values()
+        chosen, objects = asked_suite(
+            suite, seeds, asked.settings, lists, data, asked.group, asked.objects, first_seed
+        )
+        path, scratch = output_directory(out, "comparison")
         with ProgressBar(wants_bar(progress), 1, "rounds") as bar:
 
             def told(news: Progress) -> None:
@@ -883,14 +852,14 @@ def compare(
                 if on_progress is not None:
                     on_progress(news)
 
-            found = compare_suite(chosen, path, own, processes, told, data_dir)
+            found = compare_suite(chosen, path, objects, processes, told, data_dir)
     return replace(found, scratch=scratch)
 
 
 def compare_suite(
     suite: Suite,
     folder: Path,
-    own: OwnParts = NOTHING_OWN,
+    own: UserObjects = NO_OBJECTS,
     processes: int | None = None,
     on_progress: OnProgress | None = None,
     data_dir: Path | None = None,

@@ -19,12 +19,12 @@ from flamma.clients.time import ClockConfig, Faults
 from flamma.data.build import DEFAULT_SPLIT, VALIDATION_SAMPLES, choose_split
 from flamma.data.datasets import DATASETS
 from flamma.data.splits import HELD_OUT, SPLITS
-from flamma.errors import ConfigError, StrategyError
+from flamma.errors import ConfigError, Key, StrategyError
 from flamma.experiments.engine import ENGINES, Engine
 from flamma.experiments.ledger import LedgerConfig
 from flamma.experiments.private import check_private
 from flamma.extras import require
-from flamma.io import check_folder_name, quoted, read_toml, unknown
+from flamma.io import check_folder_name, nearest, quoted, read_toml, unknown
 from flamma.models import MODELS
 from flamma.privacy import PrivacyConfig, require_accountant
 from flamma.registry import Choice, from_table, options_of, to_toml
@@ -67,9 +67,11 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         if self.every < 1:
-            raise ConfigError(f"evaluation.every must be at least 1, not {self.every}.")
+            raise ConfigError(Key("evaluation.every"), f" must be at least 1, not {self.every}.")
         if self.clients is not None and self.clients < 0:
-            raise ConfigError(f"evaluation.clients must be at least 0, not {self.clients}.")
+            raise ConfigError(
+                Key("evaluation.clients"), f" must be at least 0, not {self.clients}."
+            )
 
     def sample_of(self, clients: int) -> int | None:
         """Return how many of so many clients are drawn for evaluation, None if all are evaluated.
@@ -232,7 +234,7 @@ def title_of(path: Path) -> str:
     return re.sub(r"[^\w.-]+", "-", path.stem)[:_MOST_TITLE].strip("-. ") or "own"
 
 
-def in_our_spelling(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_current_keys(tables: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return tables in which ``training.optimizer`` is called ``training.optimiser``.
 
     Raises
@@ -310,21 +312,28 @@ def _check_numbers(config: Config) -> None:
     }
     for name, value in positive.items():
         if value < 1:
-            raise ConfigError(f"{name} must be at least 1, not {value}.")
+            raise ConfigError(Key(name), f" must be at least 1, not {value}.")
     if config.seed < 0:
-        raise ConfigError(f"seed must be at least 0, not {config.seed}.")
+        raise ConfigError(Key("seed"), f" must be at least 0, not {config.seed}.")
     if config.per_round > config.data.clients:
         raise ConfigError(
-            f"per_round is {config.per_round}, but there are only {config.data.clients} clients: "
-            f"lower per_round or raise data.clients."
+            Key("per_round"),
+            f" is {config.per_round}, but there are only {config.data.clients} clients: lower ",
+            Key("per_round"),
+            " or raise ",
+            Key("data.clients"),
+            ".",
         )
 
 
 def _check_weights(config: Config) -> None:
     if config.weights.start and config.weights.freeze and config.engine.clients_hold_data:
         raise ConfigError(
-            "frozen weights of a file do not travel to sites: leave out model.start or "
-            "model.freeze."
+            "frozen weights of a file do not travel to sites: leave out ",
+            Key("model.start"),
+            " or ",
+            Key("model.freeze"),
+            ".",
         )
 
 
@@ -332,8 +341,9 @@ def _check_measures(config: Config) -> None:
     """Refuse a loss or a metric that there is not; the task's are known with the data."""
     if config.training.loss not in ("", OWN):
         raise ConfigError(
-            f"training.loss is left out or {OWN}, not {quoted(config.training.loss)}: give a "
-            f"function to flamma.run(loss=...)."
+            Key("training.loss"),
+            f" is left out or {OWN}, not {quoted(config.training.loss)}: give a function to "
+            f"flamma.run(loss=...).",
         )
     known = [OWN, *metric_names()]
     if config.evaluation.metric and config.evaluation.metric not in known:
@@ -364,7 +374,9 @@ def _check_strategy(config: Config) -> None:
     if optimiser != TrainingConfig.optimiser and strategy.needs_sgd:
         raise ConfigError(
             f"{strategy.name} takes clients' updates for sums of gradients, which those "
-            f"of {optimiser.name} are not: use training.optimiser sgd."
+            f"of {optimiser.name} are not: use ",
+            Key("training.optimiser"),
+            " sgd.",
         )
     if strategy.pools_data and not config.engine.controls_clients:
         raise ConfigError(
@@ -521,8 +533,8 @@ def make_config(tables: Mapping[str, Any], needs_strategy: bool = True) -> Confi
     """
     for key in tables:
         if key not in (names := [f.name for f in fields(ConfigTables)]):
-            raise ConfigError(unknown("key", key, names, keys_of_tables()))
-    tables = with_dataset_defaults(in_our_spelling(tables))
+            raise _unknown_key(key, names)
+    tables = with_dataset_defaults(with_current_keys(tables))
     top = ConfigTables(**from_table(ConfigTables, tables))
     training = top.training
     plan = Plan(
@@ -583,7 +595,7 @@ def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dic
         for part in path:
             table = table.setdefault(part, {})
             if not isinstance(table, dict):
-                raise ConfigError(f"{name} cannot be set: {part} is not a table.")
+                raise ConfigError(Key(name), f" cannot be set: {part} is not a table.")
         table[last] = value
     return merged
 
@@ -624,11 +636,20 @@ def read_data_table(given: Any) -> DataConfig:
         If a key is unknown or a value of the wrong type.
     """
     if not isinstance(given, Mapping):
-        raise ConfigError(f"data must be a table, not {quoted(given)}.")
+        raise ConfigError(Key("data"), f" must be a table, not {quoted(given)}.")
     split, rest = choose_split(given, [f.name for f in fields(DataConfig) if f.name != "split"])
     data = DataConfig(split=split, **from_table(DataConfig, rest, "data."))
     check_folder_name(data.dataset, "data.dataset")
     return data
+
+
+def _unknown_key(key: str, known: Sequence[str]) -> ConfigError:
+    """Return what says that there is no such key outside of tables; it may be one of a table."""
+    called = keys_of_tables() | {name: name for name in known}
+    guess = called.get(nearest(key, called), "")
+    hint = (": did you mean ", Key(guess), "?") if guess else ()
+    known_keys = f" (known: {', '.join(known)})."
+    return ConfigError(f"unknown key {quoted(key)}", *hint, known_keys, nearest=guess)
 
 
 def _strategy(given: Any, plan: Plan, needs_strategy: bool) -> Strategy[Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from flamma.errors import ConfigError
+from flamma.errors import ConfigError, Key
 from flamma.experiments.callbacks import Callbacks
 from flamma.processes import MOST_PROCESSES
 from flamma.registry import Registry
@@ -106,11 +106,14 @@ class Engine(ABC):
     def __post_init__(self) -> None:
         if not 1 <= self.processes <= MOST_PROCESSES:
             raise ConfigError(
-                f"engine.processes must lie between 1 and {MOST_PROCESSES:,}, not "
-                f"{self.processes}: use about as many as there are cores."
+                Key("engine.processes"),
+                f" must lie between 1 and {MOST_PROCESSES:,}, not {self.processes}: use about as "
+                f"many as there are cores.",
             )
         if not self.time_limit >= 0:
-            raise ConfigError(f"engine.time_limit must be at least 0, not {self.time_limit:g}.")
+            raise ConfigError(
+                Key("engine.time_limit"), f" must be at least 0, not {self.time_limit:g}."
+            )
 
     @abstractmethod
     def execute(self, assignment: Assignment) -> None:
@@ -132,7 +135,7 @@ class NetworkEngine(Engine):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.wait > 0:
-            raise ConfigError("engine.wait must be a positive number of seconds.")
+            raise ConfigError(Key("engine.wait"), " must be a positive number of seconds.")
 
     def quorum(self, clients: int) -> int:
         """Return how many of the clients a run needs to go on, and to begin; 0 never waits.

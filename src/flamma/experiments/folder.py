@@ -204,8 +204,8 @@ class RunFolder:
         """
         if self.exists:
             raise RunError(
-                f"{self.path} already holds a run: flamma resume {self.path}, or name another "
-                f"--out."
+                f"{self.path} already holds a run: flamma resume {self.path}, or choose another "
+                f"directory."
             )
 
     def write(self, name: str, text: str) -> None:
@@ -421,7 +421,7 @@ def free_folder(parent: Path, name: str) -> Path:
 def _cannot_write(path: Path, error: OSError) -> RunError:
     return RunError(
         f"cannot write to {path}: {error.strerror}; what was written before is safe, "
-        f"name another --out or make room, then flamma resume."
+        f"choose another directory or make room, then flamma resume."
     )
 
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from flamma.clients.truth import NOTES
-from flamma.errors import ConfigError, DivergedError, EmptyRunError, FlammaError, RunError
+from flamma.errors import ConfigError, DivergedError, EmptyRunError, FlammaError, Key, RunError
 from flamma.experiments.callbacks import Callbacks
 from flamma.experiments.checkpoint import CHECKPOINT_FOLDER
 from flamma.experiments.config import Config
 from flamma.experiments.folder import CONFIG, POPULATION, RunFolder, free_folder
 from flamma.experiments.result import Run
 from flamma.experiments.run import go_on, run_config
-from flamma.experiments.user_objects import NOTHING_OWN, OwnParts, check_same_data
+from flamma.experiments.user_objects import NO_OBJECTS, UserObjects, check_same_data
 from flamma.processes import exit_with_parent
 from flamma.records import RoundRecord
 from flamma.registry import convert
@@ -58,10 +58,10 @@ class RunJob:
 
 
 _events: Any = None
-_own = NOTHING_OWN
+_own = NO_OBJECTS
 
 
-def begin_worker(events: Any, own: OwnParts) -> None:
+def begin_worker(events: Any, own: UserObjects) -> None:
     """Set up a worker process: keep the queue of events and what is given, end with the parent."""
     global _events, _own
     from flamma.simulation.executor import stay_on_one_thread
@@ -80,7 +80,7 @@ def _do_job(
     job: RunJob,
     path: Path,
     data_dir: Path | None,
-    own: OwnParts,
+    own: UserObjects,
     tell: Callable[[int], None],
 ) -> None:
     """Begin a run or go on with it, to its end; ``tell`` is called with every finished round."""
@@ -138,7 +138,7 @@ def do_jobs(
     processes: int | None = None,
     on_progress: OnProgress | None = None,
     data_dir: Path | None = None,
-    own: OwnParts = NOTHING_OWN,
+    own: UserObjects = NO_OBJECTS,
 ) -> dict[str, str]:
     """Do all runs that are not finished; return the folders of those that failed, and why.
 
@@ -178,10 +178,10 @@ def check_processes(processes: int | None) -> None:
     """
     whole = convert(processes, int | None, "processes")
     if whole is not None and whole < 1:
-        raise ConfigError(f"processes must be at least 1, not {whole}.")
+        raise ConfigError(Key("processes"), f" must be at least 1, not {whole}.")
 
 
-def _finished(path: Path, config: Config, own: OwnParts) -> bool:
+def _finished(path: Path, config: Config, own: UserObjects) -> bool:
     if not (path / CONFIG).exists():
         return False
     try:
@@ -191,7 +191,7 @@ def _finished(path: Path, config: Config, own: OwnParts) -> bool:
         return False
     if comparable(before.config) != comparable(config):
         raise RunError(
-            f"{path} was run with another configuration than it has now: name another --out."
+            f"{path} was run with another configuration than it has now: choose another directory."
         )
     if (data := own.federation(config)) is not None:
         check_same_data(RunFolder(path), data)
@@ -220,7 +220,7 @@ class _Jobs:
     todo: list[RunJob]
     folder: Path
     data_dir: Path | None
-    own: OwnParts
+    own: UserObjects
     tally: _Tally
 
     def run_here(self) -> dict[str, str]:

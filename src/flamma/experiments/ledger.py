@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO
 
-from flamma.errors import ConfigError, RunError
+from flamma.errors import ConfigError, Key, RunError
 from flamma.experiments.population import read_names
 from flamma.io import printable, quoted, write_atomically
 from flamma.records import RoundRecord
@@ -67,12 +67,13 @@ class LedgerConfig:
     def __post_init__(self) -> None:
         if not self.currency.strip() or self.currency != printable(self.currency, _MOST_CURRENCY):
             raise ConfigError(
-                f"ledger.currency must be a short word such as EUR, not {quoted(self.currency)}."
+                Key("ledger.currency"),
+                f" must be a short word such as EUR, not {quoted(self.currency)}.",
             )
         if not (self.factor > 0 and math.isfinite(self.factor)):
-            raise ConfigError(f"ledger.factor must be positive, not {self.factor:g}.")
+            raise ConfigError(Key("ledger.factor"), f" must be positive, not {self.factor:g}.")
         if self.budget is not None and not (self.budget >= 0 and math.isfinite(self.budget)):
-            raise ConfigError(f"ledger.budget must be at least 0, not {self.budget:g}.")
+            raise ConfigError(Key("ledger.budget"), f" must be at least 0, not {self.budget:g}.")
 
     @property
     def utility_budget(self) -> float | None:

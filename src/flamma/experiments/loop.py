@@ -19,7 +19,7 @@ from flamma.clients.behaviours import assign
 from flamma.clients.costs import SPEED_COLUMN, CostedClients, true_costs
 from flamma.clients.time import VirtualClock
 from flamma.clients.truth import TrueClients
-from flamma.errors import ConfigError, DivergedError, EmptyRunError, RunError
+from flamma.errors import ConfigError, DivergedError, EmptyRunError, Key, RunError
 from flamma.experiments.callbacks import Callback, Callbacks, RunStart, StopRun, record_callbacks
 from flamma.experiments.checkpoint import Checkpoints
 from flamma.experiments.config import OWN, Config, make_config, read_config
@@ -169,10 +169,10 @@ def check_validation(config: Config, samples: int) -> None:
     """Refuse a strategy that needs a validation set where the server has none."""
     who = config.strategy.in_need_of("needs_validation")
     if who and not samples:
-        how = "set data.validation_samples, or give the server a validation set"
+        how = ["set ", Key("data.validation_samples"), ", or give the server a validation set"]
         if config.data.dataset == OWN and config.engine.clients_hold_data:
-            how = "name a validation set in the server's host.toml, [validation] npz = ..."
-        raise ConfigError(f"{who} scores updates on the server's own data: {how}.")
+            how = ["name a validation set in the server's host.toml, [validation] npz = ..."]
+        raise ConfigError(f"{who} scores updates on the server's own data: ", *how, ".")
 
 
 def evaluated_clients(config: Config) -> Ints | None:
@@ -389,7 +389,9 @@ def _check_same(config: Config, folder: RunFolder) -> None:
     before = make_config(read_config(folder.path / CONFIG, regular=True))
     how = {"engine.processes": 1, "training.trainer": "auto", "engine.name": "local"}
     if before.with_settings(how) != config.with_settings(how):
-        raise RunError(f"{folder.path} holds a run of another configuration: name another --out.")
+        raise RunError(
+            f"{folder.path} holds a run of another configuration: choose another directory."
+        )
 
 
 def _last_round(folder: RunFolder) -> int:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flamma.aggregators import AGGREGATORS, weighted_mean
-from flamma.errors import ConfigError
+from flamma.errors import ConfigError, Key
 from flamma.experiments.folder import ABOUT, RunFolder
 from flamma.privacy import (
     PrivacyConfig,
@@ -44,8 +44,9 @@ def check_private(privacy: PrivacyConfig, strategy: Strategy[Any], clients: int)
         return
     if privacy.delta * clients >= 1:
         raise ConfigError(
-            f"privacy.delta is {privacy.delta:g}, with which publishing one of {clients} clients "
-            f"would count as private: set it below {1 / clients:g}."
+            Key("privacy.delta"),
+            f" is {privacy.delta:g}, with which publishing one of {clients} clients would count "
+            f"as private: set it below {1 / clients:g}.",
         )
     if strategy.wants_losses:
         raise ConfigError(losses_refused(strategy.name))
@@ -59,16 +60,20 @@ def check_private(privacy: PrivacyConfig, strategy: Strategy[Any], clients: int)
 
 
 def _check_mean_is_enough(strategy: Strategy[Any]) -> None:
-    remedy = 'set privacy.noise_on to "updates"'
+    remedy = ("set ", Key("privacy.noise_on"), ' to "updates"')
     if strategy.server_reads != "mean":
         raise ConfigError(
             f"{strategy.name} compares clients' updates, and noise on the mean shows it nothing "
-            f"but that: {remedy}, or choose a strategy that needs only the mean."
+            f"but that: ",
+            *remedy,
+            ", or choose a strategy that needs only the mean.",
         )
     if AGGREGATORS[strategy.aggregator.name] is not weighted_mean:
         raise ConfigError(
             f"the aggregator {strategy.aggregator.name} compares clients' updates, and noise on "
-            f"the mean shows it nothing but that: {remedy}, or leave the aggregator at mean."
+            f"the mean shows it nothing but that: ",
+            *remedy,
+            ", or leave the aggregator at mean.",
         )
 
 

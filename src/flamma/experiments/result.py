@@ -364,7 +364,7 @@ class ScratchFolder:
         self._finalizer = weakref.finalize(self, _remove, self.path, os.getpid())
 
 
-def place_for(out: str | Path | None, name: str) -> tuple[Path, ScratchFolder | None]:
+def output_directory(out: str | Path | None, name: str) -> tuple[Path, ScratchFolder | None]:
     """Return where to write: where it was asked for, or else in a scratch folder."""
     if out is not None:
         return Path(out), None

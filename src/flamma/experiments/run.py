@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,17 +16,14 @@ from flamma.clients.truth import TrueClients
 from flamma.data.build import build_federation, check_counts, check_sizes
 from flamma.data.datasets import DATASETS, check_fetched
 from flamma.data.federated import FederatedData
-from flamma.errors import ConfigError, FlammaError, RunError
+from flamma.errors import ConfigError, RunError, naming_settings
 from flamma.experiments.callbacks import Callback, Callbacks, OnRound, resumed_callbacks
 from flamma.experiments.checkpoint import Checkpoints
 from flamma.experiments.config import (
     OWN,
     Config,
-    ConfigTables,
     UnregisteredStrategy,
     check_installed,
-    keys_of_tables,
-    spelled_out,
 )
 from flamma.experiments.engine import Assignment
 from flamma.experiments.folder import FINITE, POPULATION, RunFolder, free_folder
@@ -36,22 +31,22 @@ from flamma.experiments.loop import check_trained, check_validation
 from flamma.experiments.population import read_columns
 from flamma.experiments.progress_bar import ProgressBar, wants_bar
 from flamma.experiments.result import Run as Run
-from flamma.experiments.result import place_for
+from flamma.experiments.result import output_directory
+from flamma.experiments.settings import keyword_of
 from flamma.experiments.user_objects import (
-    NOTHING_OWN,
+    NO_OBJECTS,
+    Asked,
     ConfigSource,
-    OwnParts,
-    configured,
+    UserObjects,
     gathered_for,
     given_model,
 )
-from flamma.io import nearest, quoted
 from flamma.models import build_model, check_model
 from flamma.records import RoundRecord
-from flamma.registry import Choice, options_of, read_options
+from flamma.registry import Choice, read_options
 from flamma.seeding import stream
 from flamma.tasks import DEFAULT_TASK, PLAIN_MEASURES, TASKS, Measures, measures_for
-from flamma.training.augmentations import OWN_AUGMENTATION, Augment, augmentation_of, augmented
+from flamma.training.augmentations import Augment, augmentation_of, augmented
 from flamma.types import Floats, Ints, LocalWork, Population, Terms
 
 if TYPE_CHECKING:
@@ -72,7 +67,7 @@ _MOST_CLASS_COUNTS = 10_000_000
 
 
 def check_runnable(
-    configs: Iterable[Config], own: OwnParts = NOTHING_OWN, data_dir: Path | None = None
+    configs: Iterable[Config], own: UserObjects = NO_OBJECTS, data_dir: Path | None = None
 ) -> None:
     """Refuse configurations with which no run can begin, before anything is read or written.
 
@@ -352,316 +347,22 @@ def virtual_clock(config: Config, truth: TrueClients, speeds: Floats) -> Virtual
     )
 
 
-# What is asked for from Python: keyword arguments as settings, and errors in the same words.
-
-COMMON_SETTINGS: Mapping[str, str] = {
-    "strategy": "strategy",
-    "dataset": "data.dataset",
-    "split": "data.split",
-    "clients": "data.clients",
-    "rounds": "rounds",
-    "per_round": "per_round",
-    "seed": "seed",
-    "epochs": "training.epochs",
-    "batch_size": "training.batch_size",
-    "learning_rate": "training.learning_rate",
-    "momentum": "training.momentum",
-    "device": "training.device",
-    "processes": "engine.processes",
-}
-"""Keyword arguments of :func:`flamma.run` and the like, and the settings that they stand for."""
-
-OF_DATA = {"target": "data.target", "group": "data.group", "task": "data.task"}
-"""The same for the columns of one's own data; ``group`` may also be an array, which is none."""
-
-_OF_OBJECTS = {
-    "start": "model.start",
-    "freeze": "model.freeze",
-    "loss": "training.loss",
-    "metric": "evaluation.metric",
-    "augment": "training.augmentation",
-}
-"""Arguments that also take an object of the user's, and the settings that name one."""
-
-_OTHER_ARGUMENTS = (
-    *("out", "data", "model", "seeds", "first_seed"),
-    *("strategies", "datasets", "splits", "trials"),
-)
-"""Further arguments that messages may name."""
-
-_FLAG = re.compile(r"--([a-z][a-z-]*)")
-SETTING = re.compile(r"\b([a-z]+\.[a-z_]+)\b(?:\.([a-z_]+)\b)?")
-_LEADING = re.compile(r"^(rounds|seed|seeds)(?= must)|\bper_round\b(?!=)")
-_UNKNOWN_KEY = re.compile(r"unknown key in (\w+) '(\w+)'(: did you mean (\w+)\?)?")
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_iterable(value: Any) -> bool:
-    try:
-        iter(value)
-    except TypeError:
-        return False
-    return True
-
-
-def _is_path(value: Any) -> bool:
-    return isinstance(value, str | Path) and str(value) != ""
-
-
-_WHOLE = (_is_whole, "a whole number")
-_TEXT = (lambda value: _is_text(value) and value != "", "a text")
-_PATH = (_is_path, "a path")
-_FUNCTION = (callable, "a function")
-
-_OBJECTIVES = ("fair", "mean", "accuracy")
-
-_ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "seeds": (_is_whole, "a whole number, how many seeds there are: each follows the last"),
-    "first_seed": _WHOLE,
-    "trials": _WHOLE,
-    "grid": (lambda value: isinstance(value, Mapping), "options, each with a list of values"),
-    "objective": (lambda value: value in _OBJECTIVES if _is_text(value) else False, "fair or mean"),
-    "target": (_is_text, "a text, the name of a column"),
-    "task": _TEXT,
-    "loss": _FUNCTION,
-    "metric": (
-        lambda value: callable(value) or isinstance(value, str),
-        "one function, or the name of one metric",
-    ),
-    "progress": (lambda value: isinstance(value, bool), "True or False"),
-    "callbacks": (
-        lambda value: (
-            _is_iterable(value) and not isinstance(value, str | bytes | Mapping | np.ndarray)
-        ),
-        "a list of callbacks",
-    ),
-    "augment": (
-        lambda value: callable(value) or isinstance(value, str | list | tuple | Mapping),
-        "a function, or names of augmentations",
-    ),
-    "on_round": _FUNCTION,
-    "on_progress": _FUNCTION,
-    "on_trial": _FUNCTION,
-    "out": _PATH,
-    "data_dir": _PATH,
-}
-"""What is accepted by arguments that no table of the configuration checks."""
-
-
-def check_arguments(given: Mapping[str, Any]) -> None:
-    """Refuse arguments of a wrong type, given the local variables of the function called.
-
-    Raises
-    ------
-    ConfigError
-        With the argument and what it accepts.
-    """
-    for name, value in given.items():
-        if value is None and name not in ("trials", "objective"):
-            continue
-        accepts, words = _ACCEPTED.get(name, (None, ""))
-        if accepts is not None and not accepts(value):
-            raise ConfigError(f"{name}= must be {words}, not {quoted(value)}.")
-
-
-def names_given(argument: str, value: Any, numbers: bool = False) -> list[Any] | None:
-    """Return the names that an argument lists; a text has commas between them.
-
-    Raises
-    ------
-    ConfigError
-        If it is something else; ``numbers`` is whether whole numbers are accepted beside names.
-
-    Examples
-    --------
-    >>> names_given("clients", "cheapest,3"), names_given("clients", [3], numbers=True)
-    (['cheapest', '3'], [3])
-    """
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return [name.strip() for name in value.split(",")]
-    listed = [] if isinstance(value, Mapping | bytes) or not _is_iterable(value) else list(value)
-    if listed and all(_is_text(name) or (numbers and _is_whole(name)) for name in listed):
-        return listed
-    kinds = "names and numbers" if numbers else "names"
-    raise ConfigError(f"{argument}= must be a list of {kinds}, or one text, not {quoted(value)}.")
-
-
-def asked_settings(given: Mapping[str, Any], leave_out: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the dotted settings that a function was called with, given its local variables.
-
-    Common settings are arguments of their own; the others are in ``settings``, with two
-    underscores for a dot. What is None was not given.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such setting; the nearest argument is named.
-
-    Examples
-    --------
-    >>> asked_settings({"learning_rate": 0.1, "rounds": None, "settings": {"strategy__mu": 1}})
-    {'training.learning_rate': 0.1, 'strategy.mu': 1}
-    """
-    common = {**COMMON_SETTINGS, **OF_DATA}
-    asked: dict[str, Any] = {}
-    for name, setting in common.items():
-        value = given.get(name)
-        if value is None or name in leave_out or (name in OF_DATA and not isinstance(value, str)):
-            continue
-        asked |= spelled_out({setting: plain_value(value)})
-    for name, value in given["settings"].items():
-        setting = setting_of(name)
-        if setting.partition(".")[0] not in options_of(ConfigTables):
-            raise ConfigError(_unknown_argument(name, [*given], leave_out))
-        asked |= spelled_out({setting: plain_value(value)})
-    return asked
-
-
-def plain_value(value: Any) -> Any:
-    """Return a value as configurations have it: nothing of numpy's, and tables of its own.
-
-    Examples
-    --------
-    >>> plain_value(np.int64(3)), plain_value(np.float64(0.5))
-    (3, 0.5)
-    """
-    if isinstance(value, Mapping):
-        return {key: plain_value(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(plain_value, value)) if type(value) in (list, tuple) else value
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-
-
-def argument_of(setting: str, taken: tuple[str, ...] = ()) -> str:
-    """Return what a dotted setting is called as a keyword argument.
-
-    Names that are ``taken`` mean something else to the function that was called.
-
-    Examples
-    --------
-    >>> argument_of("training.learning_rate"), argument_of("strategy.mu")
-    ('learning_rate=', 'strategy__mu=')
-    """
-    common = {**COMMON_SETTINGS, **OF_DATA}
-    named = {setting: name for name, setting in common.items() if name not in taken}
-    own = named.get(setting.removesuffix(".name"), setting.replace(".", "__"))
-    return f"{'model' if setting == 'model.name' else own}="
-
-
-def setting_of(argument: str) -> str:
-    """Return the dotted setting that an argument stands for, its own name where it is none.
-
-    Examples
-    --------
-    >>> setting_of("learning_rate"), setting_of("strategy__mu"), setting_of("costs.value")
-    ('training.learning_rate', 'strategy.mu', 'costs.value')
-    """
-    return COMMON_SETTINGS.get(argument, argument.replace("__", "."))
-
-
-@contextmanager
-def in_python_terms(*taken: str) -> Iterator[None]:
-    """Let errors name keyword arguments, not flags of the command line or keys of a file.
-
-    Names of common settings that are ``taken`` mean something else to the function.
-    """
-    try:
-        yield
-    except FlammaError as error:
-        error.args = (python_terms(str(error), taken), *error.args[1:])
-        raise
-
-
-def python_terms(text: str, taken: tuple[str, ...] = ()) -> str:
-    """Return a message in which flags and settings are called as Python calls them.
-
-    Examples
-    --------
-    >>> python_terms("lower per_round or raise data.clients, or name another --out.")
-    'lower per_round= or raise clients=, or name another out=.'
-    """
-    known = set(keys_of_tables().values()) | {"model.name", "strategy.name", "engine.name"}
-    arguments = {*COMMON_SETTINGS, *OF_DATA, *_OTHER_ARGUMENTS}
-
-    def flag(found: re.Match[str]) -> str:
-        name = found[1].replace("-", "_")
-        return f"{name}=" if name in arguments else found[0]
-
-    def setting(found: re.Match[str]) -> str:
-        if found[1] not in known:
-            return found[0]
-        called = argument_of(found[1], taken)
-        return f"{found[2]} in {called}" if found[2] else called
-
-    def key(found: re.Match[str]) -> str:
-        if found[1] not in options_of(ConfigTables):
-            return found[0]
-        guess = (
-            f": did you mean {argument_of(f'{found[1]}.{found[4]}', taken)}?" if found[4] else ""
-        )
-        return f"unknown argument {found[1]}__{found[2]}={guess}"
-
-    text = _UNKNOWN_KEY.sub(key, text)
-    return _LEADING.sub(r"\g<0>=", SETTING.sub(setting, _FLAG.sub(flag, text)))
-
-
-def _unknown_argument(name: str, arguments: Sequence[str], taken: tuple[str, ...]) -> str:
-    objects = {setting: f"{argument}=" for argument, setting in _OF_OBJECTS.items()}
-    called = {
-        key: objects.get(setting, argument_of(setting, taken))
-        for key, setting in keys_of_tables().items()
-    }
-    called |= {argument: f"{argument}=" for argument in arguments if argument != "settings"}
-    typed = name.rpartition("__")[2]
-    other_number = next((n for n in (f"{typed}s", typed.removesuffix("s")) if n in arguments), "")
-    guess = called.get(typed if typed in called else other_number or nearest(typed, called))
-    hint = f": did you mean {guess}?" if guess else ""
-    return (
-        f"unknown argument {name}={hint} (an option of a table has two underscores, such as "
-        f"strategy__mu=; docs/reference/configuration.md names all)."
-    )
+# One run, and going on with one.
 
 
 def run(
     config: ConfigSource = None,
     *,
     data: Any = None,
-    target: str | None = None,
-    group: Any = None,
-    task: str | None = None,
     model: Any = None,
-    start: Any = None,
-    freeze: str | Sequence[str] | None = None,
-    loss: OwnLoss | None = None,
-    metric: OwnMetric | str | None = None,
     strategy: str | Mapping[str, Any] | None = None,
     dataset: str | None = None,
-    split: str | None = None,
-    clients: int | None = None,
     rounds: int | None = None,
-    per_round: int | None = None,
     seed: int | None = None,
-    epochs: int | None = None,
-    batch_size: int | None = None,
-    learning_rate: float | None = None,
-    momentum: float | None = None,
-    device: str | None = None,
-    processes: int | None = None,
     out: str | Path | None = None,
     progress: bool | None = None,
     on_round: OnRound | None = None,
     callbacks: Iterable[Callback] = (),
-    data_dir: Path | None = None,
-    augment: Augment | str | Mapping[str, Any] | Sequence[Any] | None = None,
     **settings: Any,
 ) -> Run:
     """Run an experiment and return it.
@@ -673,39 +374,18 @@ def run(
     data : any, optional
         Your own data instead of a named dataset, in any form that
         :func:`~flamma.data.own.federated_from` takes: arrays, a frame, a torch ``Dataset``, a file.
-    target : str, optional
-        The column of your own table that is predicted.
-    group : str or array, optional
-        The column that names the client of each sample, or one value for each sample.
-    task : str, optional
-        What is learned of your own data: ``"regression"`` if not classification.
     model : torch.nn.Module, class, callable, str or mapping, optional
         Your own model: a module, which is copied and whose weights are the first ones; a class or
         a function that makes one, called with the shape of a sample and the number of classes if
         it takes them; or a model's name, or a table with its name and options.
-    start : path, mapping or Run, optional
-        Weights to begin with: a safetensors or npz file, a state dict, or a finished run.
-    freeze : str or sequence of str, optional
-        Parameters that are not trained, by name or by patterns such as ``features.*``.
-    loss : callable, optional
-        Your own ``(outputs, targets) -> losses``, tensors all: one loss per sample, at least 0.
-    metric : callable or str, optional
-        A metric's name, or your own ``(outputs, targets) -> number`` of the arrays of one client;
-        1 is told as 100%, and more is better.
     strategy : str or mapping, optional
         A strategy's name, or a table with its name and options; ``flamma`` if not given.
-    dataset, split : str, optional
-        Names of ``flamma list``: the data, and how they are dealt to clients.
-    clients, rounds, per_round : int, optional
-        How many clients and rounds there are, and how many clients are selected in a round.
+    dataset : str, optional
+        A name of ``flamma list``.
+    rounds : int, optional
+        How many rounds there are.
     seed : int, optional
         The seed of everything random.
-    epochs, batch_size, learning_rate, momentum
-        How a client trains; ``epochs`` of strategies that fix them.
-    device : str, optional
-        ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``.
-    processes : int, optional
-        Worker processes; the results do not depend on it.
     out : path, optional
         The run directory. If not given, the run is in a temporary directory that is removed with
         the object that is returned.
@@ -715,14 +395,24 @@ def run(
         Called with every finished round's record; it may raise ``flamma.StopRun``.
     callbacks : iterable of Callback
         What else hears of the run: ``flamma.EarlyStopping()``, trackers, or your own.
-    data_dir : Path, optional
-        Where datasets are kept.
-    augment : callable, str, mapping or list, optional
-        Your own ``(samples, rng) -> samples``, which changes the samples of a mini-batch at random
-        before clients train on them; or the names of registered augmentations.
     **settings
-        Any other option of a configuration, with two underscores for the dot:
-        ``strategy__mu=0.1``.
+        Any other setting: a common one by the name of its flag, such as ``learning_rate=0.1``,
+        ``clients=20`` or ``split="shards"``, and any option of a configuration with two
+        underscores for the dot, such as ``strategy__mu=0.1``. These also take what no file can
+        have:
+
+        - ``target``, ``group``, ``task``: the columns of your own table that are predicted and
+          that name the client of each sample (``group`` may be an array, a value for each sample),
+          and what is learned: ``"regression"`` if not classification.
+        - ``start``: a safetensors or npz file of weights to begin with, a state dict, or a
+          finished run. ``freeze``: parameters that are not trained, by name or by patterns such as
+          ``features.*``.
+        - ``loss``: your own ``(outputs, targets) -> losses``, tensors all: one loss per sample, at
+          least 0. ``metric``: a metric's name, or your own ``(outputs, targets) -> number`` of the
+          arrays of one client; 1 is told as 100%, and more is better.
+        - ``augment``: your own ``(samples, rng) -> samples``, which changes the samples of a
+          mini-batch at random before clients train on them; or names of augmentations.
+        - ``data_dir``: where datasets are kept.
 
     Raises
     ------
@@ -731,12 +421,11 @@ def run(
     DivergedError, EmptyRunError
         At the end, if the run diverged or nobody trained; its directory can be read all the same.
     """
-    asked = dict(locals())
-    with in_python_terms():
-        check_arguments(asked)
-        own, named = own_parts(model, start, freeze, loss, metric, augment)
-        chosen, own = configured(config, named | asked_settings(asked), data, group, own)
-        path, scratch = place_for(out, "run")
+    given = dict(locals())
+    with naming_settings(keyword_of):
+        asked = Asked.of(given, "data_dir")
+        chosen, objects = asked.configured(config)
+        path, scratch = output_directory(out, "run")
         with ProgressBar(wants_bar(progress), chosen.rounds, "rounds") as bar:
 
             def told(record: RoundRecord) -> None:
@@ -745,44 +434,20 @@ def run(
                     on_round(record)
 
             done = run_config(
-                chosen, path, own, on_round=told, callbacks=callbacks, data_dir=data_dir
+                chosen,
+                path,
+                objects,
+                on_round=told,
+                callbacks=callbacks,
+                data_dir=asked.further["data_dir"],
             )
     return replace(done, scratch=scratch)
-
-
-def own_parts(
-    model: Any,
-    start: Any = None,
-    freeze: Any = None,
-    loss: OwnLoss | None = None,
-    metric: OwnMetric | str | None = None,
-    augment: Augment | str | Mapping[str, Any] | Sequence[Any] | None = None,
-) -> tuple[OwnParts, dict[str, Any]]:
-    """Return what the user brings besides data, and the settings that name it."""
-    table = {"model": dict(model)} if isinstance(model, Mapping) else {}
-    given = given_model(None if table else model, start, freeze)
-    settings: dict[str, Any] = {}
-    if loss is not None:
-        settings["training.loss"] = OWN
-    if metric is not None:
-        settings["evaluation.metric"] = metric if isinstance(metric, str) else OWN
-    if augment is not None:
-        settings["training.augmentation"] = OWN_AUGMENTATION if callable(augment) else augment
-    own = OwnParts(
-        None,
-        given.make,
-        given.start,
-        loss,
-        None if isinstance(metric, str) else metric,
-        augment if callable(augment) else None,
-    )
-    return own, {**table, **given.settings, **settings}
 
 
 def run_config(
     config: Config,
     path: Path,
-    own: OwnParts = NOTHING_OWN,
+    own: UserObjects = NO_OBJECTS,
     *,
     on_round: OnRound | None = None,
     callbacks: Iterable[Callback] = (),
@@ -828,14 +493,14 @@ def resume(
     config = Run.load(path).config
     gathered = None if data is None else gathered_for(config.as_tables(), data, group)
     made = given_model(model).make
-    own = OwnParts(gathered, made, loss=loss, metric=metric, augment=augment)
+    own = UserObjects(gathered, made, loss=loss, metric=metric, augment=augment)
     heard = Callbacks(callbacks, on_round)
     return go_on(Path(path), own, heard, data_dir, processes, past_stop)
 
 
 def go_on(
     path: Path,
-    own: OwnParts = NOTHING_OWN,
+    own: UserObjects = NO_OBJECTS,
     heard: Callbacks | None = None,
     data_dir: Path | None = None,
     processes: int | None = None,
@@ -866,7 +531,7 @@ def go_on(
 def _assignment(
     config: Config,
     folder: RunFolder,
-    own: OwnParts,
+    own: UserObjects,
     told: Callbacks,
     data_dir: Path | None,
     begins: bool = False,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flamma.data.build import DEFAULT_SPLIT
 from flamma.data.federated import FederatedData
-from flamma.errors import ConfigError
+from flamma.errors import ConfigError, Key
 from flamma.experiments.config import (
     DEFAULT_ORIGIN,
     FLAG_ORIGIN,
@@ -38,7 +38,7 @@ from flamma.experiments.config import (
     with_dataset_defaults,
     with_settings,
 )
-from flamma.experiments.user_objects import NOTHING_OWN, OwnParts, gathered_for
+from flamma.experiments.user_objects import NO_OBJECTS, UserObjects, gathered_for
 from flamma.io import check_folder_name, parse_toml, quoted, read_text, unknown
 from flamma.registry import convert, from_table, to_toml, toml_value
 from flamma.strategies import FAMILIES, STRATEGIES, family_of, strategies_named, unknown_strategy
@@ -251,9 +251,9 @@ class Suite:
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
-            raise ConfigError(f"seeds must be at least 1, not {self.seeds}.")
+            raise ConfigError(Key("seeds"), f" must be at least 1, not {self.seeds}.")
         if self.first_seed < 0:
-            raise ConfigError(f"first_seed must be at least 0, not {self.first_seed}.")
+            raise ConfigError(Key("first_seed"), f" must be at least 0, not {self.first_seed}.")
         if self.settings:
             self._place_settings()
         named = strategies_named(self.strategies, variants(self.overrides))
@@ -568,9 +568,9 @@ def asked_suite(
     lists: Mapping[str, Sequence[str] | None] | None = None,
     data: Any = None,
     group: Any = None,
-    own: OwnParts = NOTHING_OWN,
+    own: UserObjects = NO_OBJECTS,
     first_seed: int | None = None,
-) -> tuple[Suite, OwnParts]:
+) -> tuple[Suite, UserObjects]:
     """Return the suite that is asked for, and what of it is the user's own.
 
     ``flags`` are dotted settings; those that name one strategy, dataset or split are lists of one.
@@ -587,8 +587,11 @@ def asked_suite(
             asked.setdefault(kind, [name])
     if "seed" in left:
         raise ConfigError(
-            "a suite has several seeds, not one: say how many by --seeds, and from which on by "
-            "--first-seed."
+            "a suite has several seeds, not one: say how many by ",
+            Key("seeds"),
+            ", and from which on by ",
+            Key("first_seed"),
+            ".",
         )
     if isinstance(data, str | Path):
         left["data.file"] = str(data)

@@ -12,26 +12,19 @@ from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from flamma.errors import ConfigError, DivergedError, EmptyRunError, RunError
+from flamma.errors import ConfigError, DivergedError, EmptyRunError, RunError, naming_settings
 from flamma.experiments.config import OWN, Config, make_config, with_settings
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.progress_bar import ProgressBar, wants_bar
-from flamma.experiments.result import PresentedResult, ScratchFolder, place_for
-from flamma.experiments.run import (
-    Run,
-    asked_settings,
-    check_arguments,
-    in_python_terms,
-    own_parts,
-    plain_value,
-    run_config,
-    setting_of,
-)
+from flamma.experiments.result import PresentedResult, ScratchFolder, output_directory
+from flamma.experiments.run import Run, run_config
+from flamma.experiments.settings import key_of, keyword_of
 from flamma.experiments.user_objects import (
-    NOTHING_OWN,
+    NO_OBJECTS,
+    Asked,
     ConfigSource,
-    OwnParts,
-    configured,
+    UserObjects,
+    plain_value,
     tables_of,
 )
 from flamma.extras import require
@@ -42,9 +35,6 @@ from flamma.types import ScoreKind
 if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.trial import FrozenTrial
-
-    from flamma.tasks import OwnLoss, OwnMetric
-    from flamma.training.augmentations import Augment
 
 
 # A search for options, trial by trial, in a directory.
@@ -116,7 +106,7 @@ class Tuned(PresentedResult):
 def tune_config(
     config: Config,
     folder: Path,
-    own: OwnParts = NOTHING_OWN,
+    own: UserObjects = NO_OBJECTS,
     trials: int = 30,
     grid: Mapping[str, Sequence[Any]] | None = None,
     objective: Objective = "fair",
@@ -259,7 +249,9 @@ def _study(
     if before is None:
         study.set_user_attr("asked", asked)
     elif before != asked:
-        raise RunError(f"{folder} holds another search, or one of other data: name another --out.")
+        raise RunError(
+            f"{folder} holds another search, or one of other data: choose another directory."
+        )
     for trial in study.trials:
         if not trial.state.is_finished():  # a search that was killed left it behind
             with suppress(Exception):
@@ -338,32 +330,12 @@ def tune(
     grid: Mapping[str, Sequence[Any]] | None = None,
     objective: Objective = "fair",
     data: Any = None,
-    target: str | None = None,
-    group: Any = None,
-    task: str | None = None,
     model: Any = None,
-    start: Any = None,
-    freeze: str | Sequence[str] | None = None,
-    loss: OwnLoss | None = None,
-    metric: OwnMetric | str | None = None,
-    augment: Augment | str | Mapping[str, Any] | Sequence[Any] | None = None,
     strategy: str | Mapping[str, Any] | None = None,
     dataset: str | None = None,
-    split: str | None = None,
-    clients: int | None = None,
     rounds: int | None = None,
-    per_round: int | None = None,
-    seed: int | None = None,
-    epochs: int | None = None,
-    batch_size: int | None = None,
-    learning_rate: float | None = None,
-    momentum: float | None = None,
-    device: str | None = None,
-    processes: int | None = None,
     out: str | Path | None = None,
     progress: bool | None = None,
-    on_trial: _OnTrial | None = None,
-    data_dir: Path | None = None,
     **settings: Any,
 ) -> Tuned:
     """Search for the options of a run that do best on held-back training data.
@@ -386,39 +358,34 @@ def tune(
         What is made large, over the last ten rounds: the clients' mean accuracy less their
         standard deviation, or the mean alone. Another ``evaluation.metric`` stands in the place of
         accuracy; one of which less is better counts negatively.
-    data, target, group, task, model, start, freeze, loss, metric, augment
+    data, model : any, optional
         Your own data and model, as of :func:`flamma.run`.
-    strategy, dataset, split, clients, rounds, per_round, seed
+    strategy, dataset, rounds : optional
         Settings of all trials, as of :func:`flamma.run`.
-    epochs, batch_size, learning_rate, momentum, device, processes
-        Further ones.
     out : path, optional
         Where trials are kept and ``best.toml`` is written; a temporary directory if not given, as
         of :func:`flamma.run`.
     progress : bool, optional
         Whether a progress bar is shown; by default in terminals and notebooks.
-    on_trial : callable, optional
-        Called after every trial.
-    data_dir : Path, optional
-        Where datasets are kept.
     **settings
-        Any other option of a configuration, with two underscores for the dot.
+        Any other setting of all trials, as of :func:`flamma.run`. ``on_trial`` is called after
+        every trial, with its number, its options and its score, and ``data_dir`` is where datasets
+        are kept.
 
     Raises
     ------
     MissingExtraError
         If optuna is not installed.
     """
-    asked = dict(locals())
-    with in_python_terms():
-        check_arguments(asked)
-        own, named = own_parts(model, start, freeze, loss, metric, augment)
-        tables = (
+    given = dict(locals())
+    with naming_settings(keyword_of):
+        asked = Asked.of(given, "on_trial", "data_dir")
+        chosen, objects = asked.configured(
             config if isinstance(config, Config) else {"seed": _TUNING_SEED, **tables_of(config)}
         )
-        chosen, own = configured(tables, named | asked_settings(asked), data, group, own)
         points = None if grid is None else _percentage_points(grid)
-        path, scratch = place_for(out, "search")
+        on_trial, data_dir = asked.further.values()
+        path, scratch = output_directory(out, "search")
         with ProgressBar(wants_bar(progress), _points_of(points, trials), "trials") as bar:
 
             def told(number: int, options: dict[str, Any], score: float | None) -> None:
@@ -426,7 +393,7 @@ def tune(
                 if on_trial is not None:
                     on_trial(number, options, score)
 
-            found = tune_config(chosen, path, own, trials, points, objective, told, data_dir)
+            found = tune_config(chosen, path, objects, trials, points, objective, told, data_dir)
     return replace(found, scratch=scratch)
 
 
@@ -445,5 +412,5 @@ def _percentage_points(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]
                 f"grid= must have a list of values for each option, not {quoted(values)} for "
                 f"{quoted(name)}."
             )
-        points[setting_of(name)] = [plain_value(value) for value in values]
+        points[key_of(name)] = [plain_value(value) for value in values]
     return points

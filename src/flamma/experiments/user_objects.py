@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
@@ -16,12 +16,13 @@ import numpy as np
 from flamma.data.build import VALIDATION_SAMPLES
 from flamma.data.federated import FederatedData
 from flamma.data.own import GatheredSamples, federated_from, gather
-from flamma.errors import ConfigError, RunError
+from flamma.errors import ConfigError, Key, RunError
 from flamma.experiments.config import (
     OWN,
     Config,
     ConfigTables,
     DataConfig,
+    keys_of_tables,
     make_config,
     read_config,
     read_data_table,
@@ -29,9 +30,12 @@ from flamma.experiments.config import (
     with_settings,
 )
 from flamma.experiments.folder import ABOUT, DATA_SHA256, RunFolder
-from flamma.io import quoted
+from flamma.experiments.settings import SETTINGS, key_of, keyword_of
+from flamma.io import nearest, quoted
 from flamma.models.zoo import LENET_SMALLEST_SIDE
+from flamma.registry import options_of
 from flamma.strategies import STRATEGIES
+from flamma.training.augmentations import OWN_AUGMENTATION
 
 if TYPE_CHECKING:
     from flamma.models.weights import StartWeights
@@ -215,7 +219,8 @@ def federation_of(config: Config, own: GatheredSamples | FederatedData) -> Feder
     )
     if built.clients != data.clients:
         raise ConfigError(
-            f"data.clients is {data.clients}, but your own data have {built.clients} clients."
+            Key("data.clients"),
+            f" is {data.clients}, but your own data have {built.clients} clients.",
         )
     takes_reals = config.model.name in (*OF_PICTURES, "mlp", "logistic")
     return _real_valued(built) if takes_reals else built
@@ -292,7 +297,7 @@ ConfigSource = Config | Mapping[str, Any] | str | Path | None
 
 
 @dataclass(frozen=True, eq=False)
-class OwnParts:
+class UserObjects:
     """Data, a model and first weights of the user's own; None where the configuration names them.
 
     Attributes
@@ -361,7 +366,7 @@ class OwnParts:
         return self.known[key]
 
 
-NOTHING_OWN = OwnParts()
+NO_OBJECTS = UserObjects()
 
 
 def content_sha256(data: FederatedData) -> str:
@@ -383,8 +388,8 @@ def configured(
     settings: Mapping[str, Any],
     data: Any = None,
     group: Any = None,
-    own: OwnParts = NOTHING_OWN,
-) -> tuple[Config, OwnParts]:
+    own: UserObjects = NO_OBJECTS,
+) -> tuple[Config, UserObjects]:
     """Return what to run, with settings put over it, and what of it is the user's own.
 
     ``data`` are in any form that :func:`~flamma.data.own.federated_from` takes, or the path of a
@@ -426,3 +431,217 @@ def tables_of(config: ConfigSource, has_data: bool = False) -> dict[str, Any]:
             f"{quoted(config)}."
         )
     return spelled_out(config or {})
+
+
+# The arguments of `flamma.run`, `compare`, `tune` and `audit`.
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_iterable(value: Any) -> bool:
+    try:
+        iter(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+_WHOLE = (_is_whole, "a whole number")
+_PATH = (lambda value: isinstance(value, str | Path) and str(value) != "", "a path")
+_FUNCTION = (callable, "a function")
+
+_ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "seeds": (_is_whole, "a whole number, how many seeds there are: each follows the last"),
+    "first_seed": _WHOLE,
+    "trials": _WHOLE,
+    "grid": (lambda value: isinstance(value, Mapping), "options, each with a list of values"),
+    "objective": (
+        lambda value: _is_text(value) and value in ("fair", "mean", "accuracy"),
+        "fair or mean",
+    ),
+    "target": (lambda value: isinstance(value, str), "a text, the name of a column"),
+    "task": (_is_text, "a text"),
+    "loss": _FUNCTION,
+    "metric": (
+        lambda value: callable(value) or isinstance(value, str),
+        "one function, or the name of one metric",
+    ),
+    "progress": (lambda value: isinstance(value, bool), "True or False"),
+    "callbacks": (
+        lambda value: (
+            _is_iterable(value) and not isinstance(value, str | bytes | Mapping | np.ndarray)
+        ),
+        "a list of callbacks",
+    ),
+    "augment": (
+        lambda value: callable(value) or isinstance(value, str | list | tuple | Mapping),
+        "a function, or names of augmentations",
+    ),
+    "on_round": _FUNCTION,
+    "on_progress": _FUNCTION,
+    "on_trial": _FUNCTION,
+    "out": _PATH,
+    "data_dir": _PATH,
+}
+"""What is accepted by arguments that no table of the configuration checks."""
+
+_OBJECTS = ("data", "model", "start", "freeze", "loss", "metric", "augment")
+"""Settings that also take an object from Python."""
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """The arguments that a function was called with.
+
+    Attributes
+    ----------
+    settings : mapping
+        Dotted settings of a configuration.
+    objects : UserObjects
+        What of it is the user's own, but for data.
+    data, group : any
+        Data, and the client of each sample.
+    further : mapping
+        Arguments of this function alone by name, None where they were not given.
+    """
+
+    settings: dict[str, Any]
+    objects: UserObjects
+    data: Any
+    group: Any
+    further: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], *further: str, taken: tuple[str, ...] = ()) -> Asked:
+        """Return what a function was called with, given its local variables.
+
+        Parameters
+        ----------
+        given : mapping
+            The arguments by name, and ``settings``, those beyond them. Common settings have short
+            names, others two underscores for a dot. What is None was not given.
+        *further : str
+            Names that this function takes beyond its parameters and the settings.
+        taken : tuple of str
+            Names of common settings that mean something else to this function.
+
+        Raises
+        ------
+        ConfigError
+            If a value is of a wrong type or there is no such setting; the nearest one is named.
+
+        Examples
+        --------
+        >>> given = {"learning_rate": 0.1, "rounds": None, "settings": {"strategy__mu": 1}}
+        >>> Asked.of(given).settings
+        {'training.learning_rate': 0.1, 'strategy.mu': 1}
+        """
+        parameters = {name: value for name, value in given.items() if name != "settings"}
+        values = parameters | given["settings"]
+        for name, value in values.items():
+            if value is None and name not in ("trials", "objective"):
+                continue
+            accepts, words = _ACCEPTED.get(name, (None, ""))
+            if accepts is not None and not accepts(value):
+                raise ConfigError(f"{name}= must be {words}, not {quoted(value)}.")
+        objects, settings = user_objects({name: values.get(name) for name in _OBJECTS})
+        others = {*parameters, *further}
+        for name in SETTINGS:
+            value, is_own = values.get(name), name in taken or name in (*_OBJECTS, *further)
+            if value is None or is_own or (name == "group" and not isinstance(value, str)):
+                continue
+            settings |= spelled_out({key_of(name): plain_value(value)})
+        for name, value in values.items():
+            if name in SETTINGS or name in others:
+                continue
+            key = key_of(name)
+            if key.partition(".")[0] not in options_of(ConfigTables):
+                raise _unknown_argument(name, {*others, *SETTINGS}, taken)
+            settings |= spelled_out({key: plain_value(value)})
+        rest = {name: values.get(name) for name in further}
+        return cls(settings, objects, values.get("data"), values.get("group"), rest)
+
+    def configured(self, config: ConfigSource) -> tuple[Config, UserObjects]:
+        """Return what to run: a configuration with the settings put over it."""
+        return configured(config, self.settings, self.data, self.group, self.objects)
+
+
+def _unknown_argument(name: str, known: Iterable[str], taken: tuple[str, ...]) -> ConfigError:
+    called = {key: keyword_of(setting, taken) for key, setting in keys_of_tables().items()}
+    called |= {argument: f"{argument}=" for argument in known}
+    typed = name.rpartition("__")[2]
+    other_number = next((n for n in (f"{typed}s", typed.removesuffix("s")) if n in known), "")
+    guess = called.get(typed if typed in called else other_number or nearest(typed, called), "")
+    hint = f": did you mean {guess}?" if guess else ""
+    return ConfigError(
+        f"unknown argument {name}={hint} (an option of a table has two underscores, such as "
+        f"strategy__mu=; docs/reference/configuration.md names all).",
+        nearest=guess.removesuffix("="),
+    )
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value as configurations have it: nothing of numpy's, and tables of its own.
+
+    Examples
+    --------
+    >>> plain_value(np.int64(3)), plain_value(np.float64(0.5))
+    (3, 0.5)
+    """
+    if isinstance(value, Mapping):
+        return {key: plain_value(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(plain_value, value)) if type(value) in (list, tuple) else value
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
+def names_given(argument: str, value: Any, numbers: bool = False) -> list[Any] | None:
+    """Return the names that an argument lists; a text has commas between them.
+
+    Raises
+    ------
+    ConfigError
+        If it is something else; ``numbers`` is whether whole numbers are accepted beside names.
+
+    Examples
+    --------
+    >>> names_given("clients", "cheapest,3"), names_given("clients", [3], numbers=True)
+    (['cheapest', '3'], [3])
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return [name.strip() for name in value.split(",")]
+    listed = [] if isinstance(value, Mapping | bytes) or not _is_iterable(value) else list(value)
+    if listed and all(isinstance(n, str) or (numbers and _is_whole(n)) for n in listed):
+        return listed
+    kinds = "names and numbers" if numbers else "names"
+    raise ConfigError(f"{argument}= must be a list of {kinds}, or one text, not {quoted(value)}.")
+
+
+def user_objects(given: Mapping[str, Any]) -> tuple[UserObjects, dict[str, Any]]:
+    """Return what the user brings besides data, and the settings that name it."""
+    model, loss, metric, augment = (given[n] for n in ("model", "loss", "metric", "augment"))
+    table = {"model": dict(model)} if isinstance(model, Mapping) else {}
+    named = given_model(None if table else model, given["start"], given["freeze"])
+    settings: dict[str, Any] = {}
+    if loss is not None:
+        settings["training.loss"] = OWN
+    if metric is not None:
+        settings["evaluation.metric"] = metric if isinstance(metric, str) else OWN
+    if augment is not None:
+        settings["training.augmentation"] = OWN_AUGMENTATION if callable(augment) else augment
+    objects = UserObjects(
+        model=named.make,
+        start=named.start,
+        loss=loss,
+        metric=None if isinstance(metric, str) else metric,
+        augment=augment if callable(augment) else None,
+    )
+    return objects, {**table, **named.settings, **settings}

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.errors import ConfigError, FlammaError, InputFileError
+from flamma.errors import ConfigError, FlammaError, InputFileError, Key
 from flamma.extras import require
 from flamma.io import DamagedTensorsError, open_regular, read_regular, read_tensors, unknown
 from flamma.models import MODELS, ModelFactory
@@ -200,7 +200,8 @@ def freeze(module: nn.Module, patterns: Sequence[str]) -> None:
     for pattern in patterns:
         fitting = [name for name in parameters if fnmatchcase(name, pattern)]
         if not fitting:
-            raise ConfigError(unknown("parameter in model.freeze", pattern, parameters))
+            why = unknown("parameter", pattern, parameters)
+            raise ConfigError(Key("model.freeze"), f" names an {why}")
         for name in fitting:
             parameters[name].requires_grad_(False)
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from flamma.errors import FlammaError
+from flamma.errors import FlammaError, Key
 from flamma.processes import exit_with_parent, shared_zeros
 from flamma.simulation.client_side import late, one_line
 from flamma.simulation.executor import (
@@ -458,7 +458,9 @@ def _worth_another(job: Job, lost: _Lost, losses: int) -> bool:
     if isinstance(job, Span):
         raise FlammaError(
             f"the model could not be evaluated in {_MOST_ATTEMPTS} attempts ({lost.reason}); "
-            "use fewer processes, or a longer engine.time_limit."
+            "use fewer processes, or a longer ",
+            Key("engine.time_limit"),
+            ".",
         )
     return False
 

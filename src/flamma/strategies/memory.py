@@ -26,7 +26,7 @@ import psutil
 from numpy.typing import NDArray
 
 from flamma.aggregators import AGGREGATORS, Reference, aggregated, weighted_mean
-from flamma.errors import StrategyError
+from flamma.errors import Key, StrategyError
 from flamma.numerics import dot, total, weighted_sum
 from flamma.strategies.base import Answers, Strategy, data_shares, model_of
 from flamma.strategies.fedavg import Averaging, GradientState, change, require_positive, stepped
@@ -212,11 +212,16 @@ def _check_reports(clients: int, size: int, warms_up: bool) -> None:
     free = int(psutil.virtual_memory().available)
     if needed > free:
         who = "the warm-up, which hears from all clients at once," if warms_up else "a round"
-        mend = "set strategy.warmup_iterations to 0" if warms_up else "lower per_round"
+        mend = (
+            ["set ", Key("strategy.warmup_iterations"), " to 0"]
+            if warms_up
+            else ["lower ", Key("per_round")]
+        )
         raise StrategyError(
             f"the weights of {clients:,} clients with {size:,} each, which {who} holds in memory, "
-            f"take {needed / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB are free: {mend}, or use a "
-            f"smaller model."
+            f"take {needed / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB are free: ",
+            *mend,
+            ", or use a smaller model.",
         )
 
 

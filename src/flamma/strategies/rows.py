@@ -127,9 +127,9 @@ class RowFile:
         if slots * self.slot_bytes > free:
             raise RunError(
                 f"{purpose} takes up to {slots * self.slot_bytes / 1e9:,.1f} GB on disk, but "
-                f"{free / 1e9:,.1f} GB are free in {folder}: make room, name another --out, or use "
-                f"fewer clients, a smaller model, or a strategy without a memory, such as flamma "
-                f"or fedavg."
+                f"{free / 1e9:,.1f} GB are free in {folder}: make room, choose another directory, "
+                f"or use fewer clients, a smaller model, or a strategy without a memory, such as "
+                f"flamma or fedavg."
             )
 
     def encode(self, row: Params) -> bytes:

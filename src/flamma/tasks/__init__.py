@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flamma.errors import ConfigError, FlammaError
+from flamma.errors import ConfigError, FlammaError, Key
 from flamma.registry import Registry
 from flamma.tasks.base import ClientMetric as ClientMetric
 from flamma.tasks.base import SampleMarks, part_means
@@ -214,8 +214,9 @@ def refuse_losses(metric: str, why: str) -> None:
     """
     if any(known.name == metric and known.less_is_better for known in _all_metrics()):
         raise ConfigError(
-            f"{why} of which more is better, which {metric} is not: choose another "
-            f"evaluation.metric."
+            f"{why} of which more is better, which {metric} is not: choose another ",
+            Key("evaluation.metric"),
+            ".",
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flamma.errors import ConfigError, FlammaError
+from flamma.errors import ConfigError, FlammaError, Key
 from flamma.registry import Choice, Registry
 from flamma.training import Floats32
 
@@ -138,8 +138,9 @@ def augmentation_of(chosen: Sequence[Choice], own: Augment | None = None) -> Aug
     if Choice(OWN_AUGMENTATION) in chosen:
         if own is None:
             raise ConfigError(
-                "training.augmentation is own, a function that was given from Python: give it "
-                "again, augment=..., on the local engine."
+                Key("training.augmentation"),
+                " is own, a function that was given from Python: give it again, augment=..., on "
+                "the local engine.",
             )
         return own
     parts = tuple(AUGMENTATIONS[one.name](**one.options) for one in chosen)

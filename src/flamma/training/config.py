@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
-from flamma.errors import ConfigError
+from flamma.errors import ConfigError, Key
 from flamma.io import unknown
 from flamma.registry import Choice, Registry
 from flamma.tasks import PLAIN_MEASURES, Measures
@@ -297,15 +297,16 @@ class TrainingConfig:
             Saying which.
         """
         if not self.learning_rate > 0:
-            raise ConfigError("training.learning_rate must be positive.")
+            raise ConfigError(Key("training.learning_rate"), " must be positive.")
         if not 0 <= self.momentum < 1:
-            raise ConfigError("training.momentum must lie in [0, 1).")
+            raise ConfigError(Key("training.momentum"), " must lie in [0, 1).")
         rule = self.rule
         rule.check_momentum(self.momentum)
         if rule.optimiser.decouples_decay and not rule.weight_decay:
             raise ConfigError(
-                f"{self.optimiser.name} without weight decay is adam: set training.weight_decay "
-                f"(0.01 is usual), or use adam."
+                f"{self.optimiser.name} without weight decay is adam: set ",
+                Key("training.weight_decay"),
+                " (0.01 is usual), or use adam.",
             )
         if not self.has_own_augmentation:
             augmentation_of(self.augmentation)

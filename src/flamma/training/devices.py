@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from flamma.errors import ConfigError
+from flamma.errors import ConfigError, Key
 from flamma.io import quoted, unknown
 from flamma.training import PrecisionName
 
@@ -54,8 +54,8 @@ def check_device(device: str) -> None:
 
 def _unusable(device: str) -> ConfigError:
     return ConfigError(
-        f"training.device {quoted(device)} cannot be used here ({_why_not(device)}); use auto or "
-        f"cpu."
+        Key("training.device"),
+        f" {quoted(device)} cannot be used here ({_why_not(device)}); use auto or cpu.",
     )
 
 
@@ -203,7 +203,9 @@ def pick_precision(name: str, device: str) -> Precision:
     if name == "bfloat16":
         return Precision(torch.bfloat16)
     if device != "cuda":
-        raise ConfigError(f"training.precision float16 needs CUDA; on {device} use bfloat16.")
+        raise ConfigError(
+            Key("training.precision"), f" float16 needs CUDA; on {device} use bfloat16."
+        )
     return Precision(torch.float16, _FLOAT16_LOSS_SCALE)
 
 
