@@ -81,6 +81,7 @@ def test_what_the_configuration_tells_is_checked_before_data_are_loaded(tmp_path
         raise AssertionError("data were loaded")
 
     monkeypatch.setattr("flamma.experiments.run.build_federation", load)
+    monkeypatch.setattr("flamma.experiments.run.check_fetched", lambda *_: None)
     monkeypatch.setattr(
         "flamma.strategies.rows.shutil.disk_usage", lambda _: SimpleNamespace(free=10**9)
     )
