@@ -17,7 +17,7 @@ from flamma.reports.comparison import (
     statistics_section,
 )
 from flamma.reports.document import as_json, read_document, write_report
-from flamma.reports.pictures import REFERENCES, draw_comparison, multiples
+from flamma.reports.pictures import _REFERENCES, draw_comparison, multiples
 from flamma.reports.reading import ComparisonView, pareto, read_comparison
 from flamma.reports.style import looks_of
 from flamma.strategies import FAMILIES, in_family, label_of
@@ -159,7 +159,7 @@ def test_every_family_has_its_picture_with_the_references(view, page):
             }
             thin = {name for name, width in drawn if width < 2}
             assert thin == {LABELS[name] for name in own.references}
-    assert {name for own in multiples(view) for name in own.references} == {*REFERENCES}
+    assert {name for own in multiples(view) for name in own.references} == {*_REFERENCES}
 
 
 def test_a_strategy_has_one_colour_everywhere_and_differs_from_others_of_its_family(view, page):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from flamma.data.build import build_federation
-from flamma.reports.pictures import MAX_CLIENT_ROWS, draw_holdings, holdings, save
+from flamma.reports.document import SHOWN_CLIENTS
+from flamma.reports.pictures import draw_holdings, holdings, save
 
 
 def test_the_data_of_the_picture():
@@ -20,7 +21,7 @@ def test_the_data_of_the_picture():
 
 def test_many_clients_are_shown_as_an_even_sample():
     held = holdings(build_federation("synthetic", "iid", 1001, 0))
-    assert held.clients.size == MAX_CLIENT_ROWS
+    assert held.clients.size == SHOWN_CLIENTS
     assert (held.clients[0], held.clients[-1]) == (0, 1000)
 
 
@@ -29,9 +30,9 @@ def test_it_draws_few_clients_and_many(tmp_path, clients):
     data = build_federation("synthetic", "iid", clients, 0)
     figure = draw_holdings(holdings(data, ("a", "b", "c", "a long name", "e"), "title"))
     left, right, bar = figure.axes
-    assert left.images[0].get_array().shape == (min(clients, MAX_CLIENT_ROWS), 5)
+    assert left.images[0].get_array().shape == (min(clients, SHOWN_CLIENTS), 5)
     assert [text.get_text() for text in left.get_xticklabels()][3] == "a long name"
-    assert len(right.patches) == min(clients, MAX_CLIENT_ROWS)
+    assert len(right.patches) == min(clients, SHOWN_CLIENTS)
     assert "share" in bar.get_ylabel()
     assert (len(left.texts) > 0) == (clients <= 20)
     save(figure, tmp_path / "who.png")

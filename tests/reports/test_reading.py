@@ -371,7 +371,7 @@ def test_without_the_extra_a_run_still_ends_well(tmp_path, capsys, monkeypatch):
 
 
 def test_long_runs_are_thinned_but_no_failure_is_lost(tmp_path, monkeypatch):
-    monkeypatch.setattr("flamma.reports.document.MAX_LINE_POINTS", 30)
+    monkeypatch.setattr("flamma.reports.document.MAX_POINTS", 30)
     monkeypatch.setattr("flamma.reports.run_charts.SHOWN_ROUNDS", 20)
     charts = charts_of(read_document(made_run(tmp_path / "run", made_config(rounds=50))))
     accuracy = charts["accuracy"].views[0].traces[-1]

@@ -9,7 +9,7 @@ import pytest
 
 from colours import contrast, linear
 from flamma.reports.pictures import line_style
-from flamma.reports.style import DASHES, SERIES, SHAPES, STRATEGY_LOOKS, looks_of
+from flamma.reports.style import _STRATEGY_LOOKS, DASHES, SERIES, SHAPES, looks_of
 from flamma.strategies import RETIRED, STRATEGIES
 
 PAPER = {"light": "#FFFFFF", "dark": "#1B1F25"}
@@ -49,47 +49,47 @@ def difference(one, other, vision):
 
 
 def test_every_built_in_strategy_has_a_look_of_its_own():
-    assert {*STRATEGY_LOOKS} == {*STRATEGIES, *RETIRED}
-    assert len({look.light for look in STRATEGY_LOOKS.values()}) == len(STRATEGY_LOOKS)
-    assert len({look.dark for look in STRATEGY_LOOKS.values()}) == len(STRATEGY_LOOKS)
+    assert {*_STRATEGY_LOOKS} == {*STRATEGIES, *RETIRED}
+    assert len({look.light for look in _STRATEGY_LOOKS.values()}) == len(_STRATEGY_LOOKS)
+    assert len({look.dark for look in _STRATEGY_LOOKS.values()}) == len(_STRATEGY_LOOKS)
     assert len(DASHES) == len(SHAPES) == len({*DASHES}) == len({*SHAPES})
 
 
 @pytest.mark.parametrize("theme", PAPER)
 def test_lines_stand_out_from_the_page(theme):
-    for look in (*SERIES, *STRATEGY_LOOKS.values()):
+    for look in (*SERIES, *_STRATEGY_LOOKS.values()):
         assert contrast(getattr(look, theme), PAPER[theme]) >= 3, look
 
 
 @pytest.mark.parametrize("theme", PAPER)
 @pytest.mark.parametrize("vision", VISIONS)
 def test_two_with_the_same_dash_differ_in_colour_for_every_reader(theme, vision):
-    for one, other in combinations(STRATEGY_LOOKS, 2):
-        looks = STRATEGY_LOOKS[one], STRATEGY_LOOKS[other]
+    for one, other in combinations(_STRATEGY_LOOKS, 2):
+        looks = _STRATEGY_LOOKS[one], _STRATEGY_LOOKS[other]
         if looks[0].dash == looks[1].dash:
             colours = [getattr(look, theme) for look in looks]
             assert difference(*colours, vision) > 0.07, (one, other)
 
 
 def test_those_of_the_default_comparison_differ_in_dash_too():
-    assert len({STRATEGY_LOOKS[name].dash for name in PAPERS_SIX}) == len(PAPERS_SIX)
+    assert len({_STRATEGY_LOOKS[name].dash for name in PAPERS_SIX}) == len(PAPERS_SIX)
 
 
 def test_a_look_does_not_depend_on_the_company():
     alone, beside = looks_of(["mine"]), looks_of(["mine", "flamma", "oort"])
     assert beside["mine"] == alone["mine"]
-    assert beside["flamma"] == looks_of(["flamma", "fedavg"])["flamma"] == STRATEGY_LOOKS["flamma"]
+    assert beside["flamma"] == looks_of(["flamma", "fedavg"])["flamma"] == _STRATEGY_LOOKS["flamma"]
 
 
 def test_strategies_of_others_are_told_apart():
     names = [f"variant-{k}" for k in range(40)]
-    found = looks_of([*names, *STRATEGY_LOOKS])
-    assert len({*found.values()}) == 40 + len(STRATEGY_LOOKS)
+    found = looks_of([*names, *_STRATEGY_LOOKS])
+    assert len({*found.values()}) == 40 + len(_STRATEGY_LOOKS)
     more = looks_of([f"variant-{k}" for k in range(200)])  # more than there are looks
     assert len(more) == 200
 
 
 def test_pictures_have_the_dashes_in_widths_of_the_line():
-    style = line_style(STRATEGY_LOOKS["fedavg"], 1.5)
+    style = line_style(_STRATEGY_LOOKS["fedavg"], 1.5)
     assert style == {"color": "#1A1D21", "linestyle": (0, (3.5, 1.5)), "linewidth": 1.5}
-    assert line_style(STRATEGY_LOOKS["flamma"], 0.9)["linestyle"] == "-"
+    assert line_style(_STRATEGY_LOOKS["flamma"], 0.9)["linestyle"] == "-"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from flamma.errors import FlammaError
 from flamma.experiments.findings import (
@@ -18,11 +17,13 @@ from flamma.experiments.findings import (
     read_audit,
 )
 from flamma.reports.document import (
+    MAX_FACTS,
     Chart,
     Charts,
     Code,
     Document,
     Facts,
+    Plotly,
     Section,
     Table,
     TableCell,
@@ -39,7 +40,7 @@ FULL_COLOUR = 1.0
 _SMALLEST_RANGE = 1.0
 """Changes of accuracy are coloured as if at least one of them was of this size."""
 
-ROW_PIXELS, CHART_PIXELS = 25, 110
+_ROW_PIXELS, _CHART_PIXELS = 25, 110
 """The height of a heat map: for each row, and for all that is around them."""
 
 _CHANGES = (
@@ -51,7 +52,7 @@ _CHANGES = (
 """What else changes: the attribute, what it is called, its unit, and whether more is good."""
 
 
-def gains_map(case: AuditedCase, name: str) -> Charts:
+def _gains_map(case: AuditedCase, name: str) -> Charts:
     """Return the heat map of gains, with the changes of accuracies as further views."""
     rows = [[case.of(subject, d) for subject in case.subjects] for d in case.deviations]
     views = [_view(case, rows, _gain, _gain_text, "gain, share of honest utility", "bad", "gain")]
@@ -68,12 +69,12 @@ def gains_map(case: AuditedCase, name: str) -> Charts:
         "What a client gains in utility at its true cost when it alone deviates, as a share of "
         f"its honest utility{over}. Red is a gain, or harm to others; blue the opposite."
     )
-    height = CHART_PIXELS + ROW_PIXELS * len(rows)
+    height = _CHART_PIXELS + _ROW_PIXELS * len(rows)
     chart = Chart(f"gains-{name}", "Gain by deviating", aid, views, wide=True, height=height)
     return Charts([chart])
 
 
-def gains_table(case: AuditedCase, name: str) -> Table:
+def _gains_table(case: AuditedCase, name: str) -> Table:
     """Return the gains as numbers, with what they did to the others and whether it was noticed."""
     header = ["Deviation", *(_client(subject) for subject in case.subjects)]
     header += ["Own accuracy", "Others", "Variance", "Worst", "Flagged"]
@@ -85,7 +86,9 @@ def gains_table(case: AuditedCase, name: str) -> Table:
         for attribute, *_ in _CHANGES:
             mean = _mean([getattr(finding, attribute) for finding in own])
             line.append(TableCell(_change_text(mean), mean))
-        rows.append([*line, _flag_cell(own)])
+        flagged = [finding for finding in own if finding.flagged]
+        text = f"{len(flagged)} of {len(own)}" if flagged else "no"
+        rows.append([*line, TableCell(text, note=flagged[0].flag if flagged else "")])
     notes = [
         "Gains are in utility, pay less true cost over all rounds, as a share of the honest "
         "utility (a multiple where it ends in x; in utility itself, in brackets, where the honest "
@@ -111,7 +114,7 @@ def _view(
     values = [[_mean([of(finding) for finding in cell]) for cell in row] for row in rows]
     sizes = [abs(value) for row in values for value in row if value is not None]
     most = FULL_COLOUR if of is _gain else max([_SMALLEST_RANGE, *sizes])
-    more: dict[str, Any] = {
+    more: Plotly = {
         "scale": "diverging",
         "reversescale": more_is == "bad",
         "zmin": -most,
@@ -159,12 +162,6 @@ def _gain_cell(findings: Sequence[Finding]) -> str | TableCell:
     return "not run" if absolute is None else TableCell(f"({absolute:+.3g})")
 
 
-def _flag_cell(findings: Sequence[Finding]) -> TableCell:
-    flagged = [finding for finding in findings if finding.flagged]
-    note = flagged[0].flag if flagged else ""
-    return TableCell(f"{len(flagged)} of {len(findings)}" if flagged else "no", note=note)
-
-
 def _client(subject: str) -> str:
     return f"client {subject}" if subject.isdigit() else subject
 
@@ -178,8 +175,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 _AUDIT_OF_RUN = "audit"
 """Where the audit of a run is, in its directory."""
-
-_MAX_AUDIT_FACTS = 8
 
 
 def is_audit(path: Path) -> bool:
@@ -227,7 +222,7 @@ def _facts(audit: Audit) -> Facts:
         each = ", ".join(percent(value) for value in case.epsilons.values())
         title = f"ε of {label_of(case.strategy)}: {case.dataset}, {case.split}"
         facts.append((title, percent(case.epsilon), f"{note}; by seed {each}"))
-    return Facts(facts[:_MAX_AUDIT_FACTS])
+    return Facts(facts[:MAX_FACTS])
 
 
 def _section(case: AuditedCase) -> Section:
@@ -241,7 +236,7 @@ def _section(case: AuditedCase) -> Section:
         f"audit-{name}",
         f"What deviating brings: {label_of(case.strategy)} on {case.dataset} ({case.split})",
         case.sentence + pay,
-        [gains_map(case, name), gains_table(case, name)],
+        [_gains_map(case, name), _gains_table(case, name)],
     )
 
 

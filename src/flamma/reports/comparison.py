@@ -49,12 +49,16 @@ from flamma.numerics import total
 from flamma.reports import run_charts
 from flamma.reports.document import (
     BETTER,
+    MAX_FACTS,
+    MAX_POINTS,
     Chart,
     Charts,
     Code,
     Document,
     Explorer,
     Facts,
+    Item,
+    Plotly,
     Section,
     Table,
     TableCell,
@@ -94,9 +98,6 @@ _WORK_AXES = {
 }
 """Metrics of what training took: the axis and the scale that they are drawn with, and in a word."""
 
-_MAX_BOX_POINTS = 2_000
-"""Clients' accuracies that a box is drawn from."""
-
 _GREY = 7
 """The series that is drawn in grey."""
 
@@ -113,15 +114,18 @@ _TAILS = (("worst 10%", "worst_10"), ("mean", "accuracy"), ("best 10%", "best_10
 _REFERENCES_AID = "Thin ones are the same in every family's picture, to compare with."
 
 
-def over_rounds(view: ComparisonView) -> list[Charts]:
+def _over_rounds(view: ComparisonView) -> list[Charts]:
     """Return every metric that is shown as a curve, over the rounds: the paper's Figs. 4 and 5."""
     found = []
+    lines = "Lines are means over seeds; bands reach from the lowest to the highest seed."
+    if view.families:
+        lines = f"Lines are means over seeds. {_REFERENCES_AID}"
     for dataset, split in view.panels:
         for name, metric in shown_in("curves", view.score_kind).items():
             drawn = curves(view, dataset, split, name)
             layout = axes("round", metric.title, y_rangemode="tozero", **_same_range(view, drawn))
             title = f"{capitalised(metric.label)}: {dataset}, {split}"
-            aid = f"{BETTER[metric.better]} {_curves_aid(view)}".lstrip()
+            aid = f"{BETTER[metric.better]} {lines}".lstrip()
             charts = [
                 Chart(
                     own.suffixed(f"curve-{dataset}-{split}-{name}"),
@@ -138,9 +142,7 @@ def over_rounds(view: ComparisonView) -> list[Charts]:
     return _joined(view, found)
 
 
-def _curve_traces(
-    view: ComparisonView, drawn: Sequence[Curve], own: Multiple
-) -> list[dict[str, Any]]:
+def _curve_traces(view: ComparisonView, drawn: Sequence[Curve], own: Multiple) -> list[Plotly]:
     """Return the lines of a family over thin ones of the references, or all lines with bands."""
     if not any(curve.strategy in own.members for curve in drawn):
         return []
@@ -157,17 +159,11 @@ def _curve_traces(
     return [*thin, *traces]
 
 
-def _curves_aid(view: ComparisonView) -> str:
-    if view.families:
-        return f"Lines are means over seeds. {_REFERENCES_AID}"
-    return "Lines are means over seeds; bands reach from the lowest to the highest seed."
-
-
 def _multiple_charts(view: ComparisonView, charts: Sequence[Chart], lead: str) -> Charts:
     return Charts(charts, small=True, lead=lead) if view.families else Charts(charts)
 
 
-def _same_range(view: ComparisonView, drawn: Sequence[Curve]) -> dict[str, Any]:
+def _same_range(view: ComparisonView, drawn: Sequence[Curve]) -> Plotly:
     """Return the range of the values' axis, the same in every family's picture."""
     if not view.families or not drawn:
         return {}
@@ -183,15 +179,15 @@ def _joined(view: ComparisonView, found: Sequence[Charts]) -> list[Charts]:
     return [Charts([chart for charts in found for chart in charts.charts])]
 
 
-def distribution(view: ComparisonView) -> list[Charts]:
+def _distribution(view: ComparisonView) -> list[Charts]:
     """Return how the clients' accuracies are distributed in the last evaluated round."""
     aid = (
         "One point per client and seed, in the last evaluated round; a short box that sits "
         f"{'low' if view.score_kind.less_is_better else 'high'} is both accurate and fair."
     )
     runs = [run for by_seed in view.runs.values() for run in by_seed.values()]
-    if sum(run.scores.clients.size for run in runs) > _MAX_BOX_POINTS:
-        aid += f" Of more than {_MAX_BOX_POINTS:,} points so many are drawn, evenly chosen by rank."
+    if sum(run.scores.clients.size for run in runs) > MAX_POINTS:
+        aid += f" Of more than {MAX_POINTS:,} points so many are drawn, evenly chosen by rank."
     found = []
     kind = view.score_kind
     ends = {} if kind.title else {"y_range": [-3, 103]}  # another metric may go below 0
@@ -218,7 +214,7 @@ def _of_clients(view: ComparisonView) -> str:
     return f"Clients' {view.score_kind.title or 'accuracies'}"
 
 
-def _box(view: ComparisonView, row: Row) -> dict[str, Any] | None:
+def _box(view: ComparisonView, row: Row) -> Plotly | None:
     """Return the box of a strategy's clients in their last evaluated round."""
     runs = view.longest_runs(row.dataset, row.split, row.strategy)
     last = [run.scores.rounds[max(run.scores.rounds)] for run in runs if run.scores.rounds]
@@ -229,13 +225,13 @@ def _box(view: ComparisonView, row: Row) -> dict[str, Any] | None:
     return {
         "type": "box",
         "name": label_of(row.strategy),
-        "y": short_numbers(values[even_sample(values.size, _MAX_BOX_POINTS)].tolist()),
+        "y": short_numbers(values[even_sample(values.size, MAX_POINTS)].tolist()),
         "series": row.strategy,
         "unlisted": bool(view.families),  # the axis names it
     }
 
 
-def tails(view: ComparisonView) -> Charts:
+def _tails(view: ComparisonView) -> Charts:
     """Return the worst and the best tenth of the clients, and the mean between them."""
     aid = (
         "The worst tenth of the clients, the mean and the best tenth: mean over "
@@ -260,7 +256,7 @@ def tails(view: ComparisonView) -> Charts:
     return Charts(charts)
 
 
-def _tails_of(rows: Sequence[Row], family: str) -> list[dict[str, Any]]:
+def _tails_of(rows: Sequence[Row], family: str) -> list[Plotly]:
     """Return the points of a family's rows, and the lines between them."""
     if not rows:
         return []
@@ -290,7 +286,7 @@ def _tails_of(rows: Sequence[Row], family: str) -> list[dict[str, Any]]:
     return [spans, *points]
 
 
-def by_work(view: ComparisonView) -> list[Charts]:
+def _by_work(view: ComparisonView) -> list[Charts]:
     """Return every metric that is shown as a curve, over the work spent so far."""
     aid = (
         "Each line follows a strategy through its rounds, mean over seeds, by the work spent so "
@@ -379,12 +375,6 @@ def paper_table() -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def table_metrics(rows: Sequence[Row]) -> dict[str, Metric]:
-    """Return the metrics of the main table: those of the page that terminals show too."""
-    wanted = told_by(rows, "table")
-    return {name: metric for name, metric in _page_metrics(rows).items() if name in wanted}
-
-
 def _page_metrics(rows: Sequence[Row]) -> dict[str, Metric]:
     """Return the metrics of the page; those at equal work have a table of their own."""
     found = told_by(rows, "page")
@@ -437,7 +427,7 @@ def _groups(view: ComparisonView, strategies: Iterable[str]) -> list[str]:
     return [view.family(strategy) for strategy in strategies] if view.families else []
 
 
-def further_table(view: ComparisonView, dataset: str) -> Table:
+def _further_table(view: ComparisonView, dataset: str) -> Table:
     """Return the other metrics of the page: one line per split and strategy."""
     comparison = view.comparison
     rows = view.by_family(row for row in comparison.rows if row.dataset == dataset)
@@ -463,11 +453,7 @@ def further_table(view: ComparisonView, dataset: str) -> Table:
     return Table(f"further-{dataset}", dataset, header, lines, [" ".join(notes)], groups)
 
 
-def _labelled(view: ComparisonView, name: str) -> str:
-    return METRICS[name].scored_by(view.score_kind).label
-
-
-def equal_work_tables(view: ComparisonView) -> list[Table]:
+def _equal_work_tables(view: ComparisonView) -> list[Table]:
     """Return the metrics at equal work, if the table tells them."""
     rows = view.comparison.rows
     equal = {
@@ -478,10 +464,8 @@ def equal_work_tables(view: ComparisonView) -> list[Table]:
         return []
     header = ["Algorithm"]
     for dataset, split in view.panels:
-        header += [
-            f"{capitalised(_labelled(view, metric.of))} ({dataset}, {split})"
-            for metric in metrics.values()
-        ]
+        of = (METRICS[metric.of].scored_by(view.score_kind) for metric in metrics.values())
+        header += [f"{capitalised(metric.label)} ({dataset}, {split})" for metric in of]
     lines: list[list[str | TableCell]] = []
     for strategy in view.strategies:
         cells: list[str | TableCell] = [label_of(strategy)]
@@ -498,7 +482,7 @@ def equal_work_tables(view: ComparisonView) -> list[Table]:
     return [Table("equal-work", "At equal work", header, lines, notes, groups)]
 
 
-def hashes_table(view: ComparisonView) -> Table:
+def _hashes_table(view: ComparisonView) -> Table:
     """Return the beginnings of the hashes of the final weights, one for each seed."""
     rows = [row for row in view.by_family(view.comparison.rows) if row.weights_sha256]
     lines: list[list[str | TableCell]] = [
@@ -527,7 +511,7 @@ def _cell(comparison: Comparison, row: Row | None, name: str, note: str = "") ->
     return TableCell(with_spread(row, *texts), mean, std, comparison.mark(row, name), note)
 
 
-def _table_notes(rows: Sequence[Row], printed: dict[str, Any]) -> list[str]:
+def _table_notes(rows: Sequence[Row], printed: Mapping[str, object]) -> list[str]:
     several = min(len(row.seeds) for row in rows) > 1
     notes = [explain_marks("Bold", "Underlined") if several else ONE_SEED]
     if printed:
@@ -538,7 +522,7 @@ def _table_notes(rows: Sequence[Row], printed: dict[str, Any]) -> list[str]:
 
 # Accuracy against variance: who is beaten in both, and who is not.
 
-X, Y = "accuracy", "accuracy_variance"
+_X, _Y = "accuracy", "accuracy_variance"
 
 _AID = (
     "Right is more accurate, down is fairer. Crosses are ± one standard deviation over seeds, "
@@ -550,27 +534,27 @@ _MANY_AID = (
     "beats in both (the Pareto front). Choose a family to see its names, and crosses of ± one "
     "standard deviation over seeds; shapes are families."
 )
-FRONT = "front"
+_FRONT = "front"
 """The label of the view that names the Pareto front only."""
 
-LABEL_WIDTH, LABEL_HEIGHT = 0.22, 0.06
+_LABEL_WIDTH, _LABEL_HEIGHT = 0.22, 0.06
 """About the size of a name on a phone, as shares of the picture."""
 
-MARGIN = 0.05
+_MARGIN = 0.05
 """How far the picture reaches beyond the first and the last point, as a share of it."""
 
 _SIDES = {
-    "top center": (0.0, LABEL_HEIGHT),
-    "bottom center": (0.0, -LABEL_HEIGHT),
-    "middle right": (0.6 * LABEL_WIDTH, 0.0),
-    "middle left": (-0.6 * LABEL_WIDTH, 0.0),
+    "top center": (0.0, _LABEL_HEIGHT),
+    "bottom center": (0.0, -_LABEL_HEIGHT),
+    "middle right": (0.6 * _LABEL_WIDTH, 0.0),
+    "middle left": (-0.6 * _LABEL_WIDTH, 0.0),
 }
 """Where a name may stand, and how far its middle is from its point."""
 
 _Point = tuple[float, float]
 
 
-def plane(view: ComparisonView) -> Charts:
+def _plane(view: ComparisonView) -> Charts:
     """Return accuracy against variance, with the strategies that no other beats in both.
 
     Of many strategies the first view names those on the front, and one for each family that
@@ -578,11 +562,12 @@ def plane(view: ComparisonView) -> Charts:
     """
     charts = []
     for dataset, split in view.panels:
-        rows = [row for row in view.rows(dataset, split) if X in row.mean and Y in row.mean]
-        across, up = (METRICS[name].scored_by(view.score_kind) for name in (X, Y))
+        rows = [row for row in view.rows(dataset, split) if _X in row.mean and _Y in row.mean]
+        across, up = (METRICS[name].scored_by(view.score_kind) for name in (_X, _Y))
         layout = axes(across.title, up.title, y_rangemode="tozero")
         if view.families:
-            chosen = [FRONT, *(f for f, names in view.families.items() if _of(rows, names))]
+            present = {view.family(row.strategy) for row in rows}
+            chosen = [_FRONT, *(family for family in view.families if family in present)]
             views = [View(_many(view, rows, f), layout, family_name(f)) for f in chosen]
         else:
             views = [View(_few(rows), layout)]
@@ -595,27 +580,25 @@ def plane(view: ComparisonView) -> Charts:
     return Charts(charts)
 
 
-def _of(rows: Iterable[Row], names: Sequence[str]) -> list[Row]:
-    return [row for row in rows if row.strategy in names]
-
-
-def _front(rows: list[Row]) -> dict[str, Any]:
+def _front(rows: list[Row]) -> Plotly:
     front = pareto(rows)
-    x, y = [row.mean[X] for row in front], [row.mean[Y] for row in front]
+    x, y = [row.mean[_X] for row in front], [row.mean[_Y] for row in front]
     return line("Pareto front", x, y, 7, mode="lines+markers", quiet=True)
 
 
-def _few(rows: list[Row]) -> list[dict[str, Any]]:
+def _few(rows: list[Row]) -> list[Plotly]:
     """Return all strategies with crosses and their single seeds."""
     traces = [_front(rows)] if rows else []
     for row in rows:
         if len(row.seeds) > 1:
-            traces.append(_seeds(row))
+            label, x, y = label_of(row.strategy), row.values[_X], row.values[_Y]
+            points = line(f"{label}, single seeds", x, y, row.strategy, mode="markers")
+            traces.append(points | {"of": label, "small": True})
         traces.append(_point(row) | _cross(row))
     return traces
 
 
-def _many(view: ComparisonView, rows: list[Row], family: str) -> list[dict[str, Any]]:
+def _many(view: ComparisonView, rows: list[Row], family: str) -> list[Plotly]:
     """Return all strategies as points; those of a family, or else of the front, with names."""
     front = [row.strategy for row in pareto(rows)]
     chosen = view.families.get(family, [])
@@ -630,24 +613,18 @@ def _many(view: ComparisonView, rows: list[Row], family: str) -> list[dict[str, 
         if row.strategy in places:
             text = {"text": [trace["name"]], "textposition": places[row.strategy]}
             trace |= {"mode": "markers+text", **text}
-        trace |= _cross(row) if row.strategy in chosen else {"faint": family != FRONT}
+        trace |= _cross(row) if row.strategy in chosen else {"faint": family != _FRONT}
         traces.append(trace)
     return traces
 
 
-def _point(row: Row) -> dict[str, Any]:
-    x, y = [row.mean[X]], [row.mean[Y]]
+def _point(row: Row) -> Plotly:
+    x, y = [row.mean[_X]], [row.mean[_Y]]
     return line(label_of(row.strategy), x, y, row.strategy, mode="markers")
 
 
-def _seeds(row: Row) -> dict[str, Any]:
-    label, x, y = label_of(row.strategy), row.values[X], row.values[Y]
-    points = line(f"{label}, single seeds", x, y, row.strategy, mode="markers")
-    return points | {"of": label, "small": True}
-
-
-def _cross(row: Row) -> dict[str, Any]:
-    spread = {"error_x": row.std[X], "error_y": row.std[Y]}
+def _cross(row: Row) -> Plotly:
+    spread = {"error_x": row.std[_X], "error_y": row.std[_Y]}
     return {side: {"array": short_numbers([size])} for side, size in spread.items()}
 
 
@@ -656,8 +633,9 @@ def label_places(rows: Sequence[Row], named: Sequence[Row]) -> dict[str, str]:
 
     Each name in turn takes the place beside its point that is least crowded.
     """
-    spans = [_span([row.mean[metric] for row in rows]) for metric in (X, Y)]
-    points = {row.strategy: (row.mean[X] / spans[0], row.mean[Y] / spans[1]) for row in rows}
+    values = ([row.mean[metric] for row in rows] for metric in (_X, _Y))
+    spans = [max(own) - min(own) or 1.0 for own in values]
+    points = {row.strategy: (row.mean[_X] / spans[0], row.mean[_Y] / spans[1]) for row in rows}
     edges = min(x for x, _ in points.values()), max(x for x, _ in points.values())
     names: list[_Point] = []
     found = {}
@@ -677,18 +655,14 @@ def label_places(rows: Sequence[Row], named: Sequence[Row]) -> dict[str, str]:
 
 def _leaves(x: float, y: float, edges: _Point) -> bool:
     """Return whether a name with its middle there would leave the picture, which starts at 0."""
-    half, low = LABEL_WIDTH / 2 - MARGIN, LABEL_HEIGHT / 2
+    half, low = _LABEL_WIDTH / 2 - _MARGIN, _LABEL_HEIGHT / 2
     return x - half < edges[0] or x + half > edges[1] or y < low
-
-
-def _span(values: Sequence[float]) -> float:
-    return max(values) - min(values) or 1.0
 
 
 def _near(place: _Point, others: Iterable[_Point], size: float) -> int:
     """Return how many others are within the size of a name."""
     x, y = place
-    width, height = size * LABEL_WIDTH, size * LABEL_HEIGHT
+    width, height = size * _LABEL_WIDTH, size * _LABEL_HEIGHT
     return sum(abs(x - a) < width and abs(y - b) < height for a, b in others)
 
 
@@ -696,7 +670,7 @@ def _near(place: _Point, others: Iterable[_Point], size: float) -> int:
 
 _MOST_WITH_SETTINGS = 8
 """Of more strategies than this, single settings are not drawn."""
-GAINED, RATIO = "accuracy gained, points", "variance ratio, log2"
+_GAINED, _RATIO = "accuracy gained, points", "variance ratio, log2"
 
 _RANKS_AID = (
     "Mean rank over settings, left is better. Bars are half the critical difference to each side: "
@@ -714,9 +688,9 @@ def statistics_section(view: ComparisonView) -> list[Section]:
     found = statistics_of(rows)
     if not found:
         return []
-    charts = [ranks_chart(own) for own in found]
+    charts = [_ranks_chart(own) for own in found]
     relative = relative_to(rows)
-    charts += [frontier_chart(relative)] if relative else []
+    charts += [_frontier_chart(relative)] if relative else []
     tables = []
     for own in found:
         caption, header, lines = statistics_table(own)
@@ -726,10 +700,10 @@ def statistics_section(view: ComparisonView) -> list[Section]:
     ]
 
 
-def ranks_chart(found: AcrossSettings) -> Chart:
+def _ranks_chart(found: AcrossSettings) -> Chart:
     """Return the mean ranks, each with half the critical difference to both sides."""
     half = short_numbers([found.critical_difference / 2])
-    traces: list[dict[str, Any]] = []
+    traces: list[Plotly] = []
     for strategy, rank in found.ranks.items():
         label = label_of(strategy)
         point = line(label, [rank], [0.0], strategy, mode="markers", unlisted=True)
@@ -740,9 +714,9 @@ def ranks_chart(found: AcrossSettings) -> Chart:
     return Chart(f"ranks-{found.metric}", title, _RANKS_AID, [View(traces, layout)], height=height)
 
 
-def frontier_chart(relative: Mapping[str, Mapping[DataPlace, tuple[float, float]]]) -> Chart:
+def _frontier_chart(relative: Mapping[str, Mapping[DataPlace, tuple[float, float]]]) -> Chart:
     """Return accuracy against variance relative to the reference, over all settings."""
-    traces: list[dict[str, Any]] = []
+    traces: list[Plotly] = []
     for strategy, places in relative.items():
         label = label_of(strategy)
         x, y = zip(*places.values(), strict=True)
@@ -751,7 +725,7 @@ def frontier_chart(relative: Mapping[str, Mapping[DataPlace, tuple[float, float]
             traces.append(points | {"of": label, "small": True})
         gained, ratio = ([total(list(own)) / len(own)] for own in (x, y))
         traces.append(line(label, gained, ratio, strategy, mode="markers"))
-    layout = axes(GAINED, RATIO)
+    layout = axes(_GAINED, _RATIO)
     return Chart(
         "frontier", "Accuracy and fairness", _FRONTIER_AID, [View(traces, layout)], height=460
     )
@@ -803,7 +777,8 @@ def _rank_axis(drawn: Axes, found: AcrossSettings, depth: float) -> None:
     drawn.set_ylim(depth + 0.5, -2.2)
     drawn.axis("off")
     drawn.plot([1, count], [0, 0], color="black", linewidth=1)
-    for rank in _ticks(count):
+    step = max(1, round(count / 10))  # about ten whole ranks are marked
+    for rank in sorted({1, *range(step, count + 1, step), count}):
         drawn.plot([rank, rank], [-0.25, 0], color="black", linewidth=1)
         drawn.text(rank, -0.35, str(rank), ha="center", va="bottom", fontsize="small")
     width = min(found.critical_difference, float(count - 1))
@@ -812,16 +787,9 @@ def _rank_axis(drawn: Axes, found: AcrossSettings, depth: float) -> None:
     drawn.text(1, -1.65, label, ha="left", va="bottom", fontsize="small")
 
 
-def _ticks(count: int) -> Sequence[int]:
-    """Return whole ranks to mark, at most about ten of them."""
-    step = max(1, round(count / 10))
-    return sorted({1, *range(step, count + 1, step), count})
-
-
 # The page of a comparison.
 
 _MAX_NOTICES = 12
-_MAX_FACTS = 8
 _MAX_NAMES = 6
 _VERSION_COLUMNS = ("flamma", "python", "numpy", "torch", "trainer")
 
@@ -842,11 +810,14 @@ def comparison_document(path: Path) -> Document:
         *(["some of clients' own models"] if any(r.personal for r in rows) else []),
     ]
     sections = [section for section in _sections(view) if section.items]
+    notices = [notice(text) for text in view.problems]  # drawing may have added some
+    if len(notices) > _MAX_NOTICES:
+        notices = [*notices[:_MAX_NOTICES], f"And {len(notices) - _MAX_NOTICES} more."]
     return Document(
         kind="comparison",
         title=f"Comparison: {comparison.name}",
         subtitle=", ".join(parts),
-        notices=_notices(view),  # drawing may have added some
+        notices=notices,
         facts=_facts(view),
         sections=sections,
         footer=f"Made by FLamma from {path.name or path}",
@@ -856,18 +827,14 @@ def comparison_document(path: Path) -> Document:
     )
 
 
-def _notices(view: ComparisonView) -> list[str]:
-    found = [notice(text) for text in view.problems]
-    if len(found) > _MAX_NOTICES:
-        found = [*found[:_MAX_NOTICES], f"And {len(found) - _MAX_NOTICES} more."]
-    return found
-
-
 def _facts(view: ComparisonView) -> Facts:
     """Return the best strategy of every panel, by each metric of the main table."""
     facts = []
+    rows = view.comparison.rows
+    in_terminals = told_by(rows, "table")
+    metrics = {n: metric for n, metric in _page_metrics(rows).items() if n in in_terminals}
     for dataset, split in view.panels:
-        for name, metric in table_metrics(view.comparison.rows).items():
+        for name, metric in metrics.items():
             best = view.comparison.best(dataset, split, name)
             extreme = "highest" if metric.better == "higher" else "lowest"
             title = f"{extreme} {metric.label}: {dataset}, {split}"
@@ -884,7 +851,7 @@ def _facts(view: ComparisonView) -> Facts:
                 which = f"{', '.join(names)}: " if len(names) <= _MAX_NAMES else ""
                 note = f"{which}{_NOT_SIGNIFICANT}"
                 facts.append((title, f"{len(names)} strategies tie", note))
-    return Facts(facts[:_MAX_FACTS])
+    return Facts(facts[:MAX_FACTS])
 
 
 def _sections(view: ComparisonView) -> list[Section]:
@@ -892,7 +859,7 @@ def _sections(view: ComparisonView) -> list[Section]:
     percent = "" if kind.less_is_better else " in percent"
     datasets = list(dict.fromkeys(dataset for dataset, _ in view.panels))
     main = [main_table(view, dataset) for dataset in datasets]
-    further = [further_table(view, dataset) for dataset in datasets]
+    further = [_further_table(view, dataset) for dataset in datasets]
     return [
         Section(
             "table",
@@ -921,27 +888,27 @@ def _chart_sections(view: ComparisonView) -> list[Section]:
             "rounds",
             "Over the rounds",
             "The paper's Figs. 4 and 5: metrics as training goes on.",
-            over_rounds(view),
+            _over_rounds(view),
         ),
         (
             "fairness",
             f"{capitalised(view.score_kind.name)} and fairness",
             f"Whether fairness costs {view.score_kind.name}, and how the worst clients fare.",
-            [plane(view), *distribution(view), tails(view)],
+            [_plane(view), *_distribution(view), _tails(view)],
         ),
         (
             "work",
             "Work and traffic",
             "Metrics by the local epochs and bytes that were spent.",
-            by_work(view),
+            _by_work(view),
         ),
     ]
     sections = []
     notes = view.comparison.evaluation_notes()
     for name, title, about, found in groups:
         lead = " ".join([about, *notes])
-        items: list[Any] = [group for group in found if group.charts]
-        items += equal_work_tables(view) if name == "work" else []
+        items: list[Item] = [group for group in found if group.charts]
+        items += _equal_work_tables(view) if name == "work" else []
         sections.append(Section(name, title, lead, items))
     return sections
 
@@ -955,7 +922,7 @@ def _explorer(view: ComparisonView) -> list[Section]:
     return [Section("explorer", "Game explorer", lead, [Explorer(games)])] if games else []
 
 
-def _games(view: ComparisonView) -> list[dict[str, Any]]:
+def _games(view: ComparisonView) -> list[Plotly]:
     """Return the games of three rounds of the first run of every panel that has any."""
     found = []
     for dataset, split in view.panels:
@@ -973,12 +940,12 @@ def _games(view: ComparisonView) -> list[dict[str, Any]]:
 def _reproduction(view: ComparisonView) -> Section:
     runs = [run for by_seed in view.runs.values() for run in by_seed.values()]
     commands = sorted({run.command for run in runs if run.command})
-    items: list[Any] = [Code("The command of these runs", text) for text in commands[:3]]
+    items: list[Item] = [Code("The command of these runs", text) for text in commands[:3]]
     versions = {tuple(str(run.about.get(key, "?")) for key in _VERSION_COLUMNS) for run in runs}
     if versions:
         rows = [list(row) for row in sorted(versions)]
         items.append(Table("versions", "Versions", _VERSION_COLUMNS, rows))
-    hashes = hashes_table(view)
+    hashes = _hashes_table(view)
     items += [hashes] if hashes.rows else []
     first = {key: next(iter(by_seed.values())) for key, by_seed in view.runs.items()}
     configs = [

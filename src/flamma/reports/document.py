@@ -25,9 +25,21 @@ from flamma.metrics import LAST_ROUNDS, Metric, ScoreMetric
 from flamma.reports.style import DASHES, SERIES, SHAPES, Look
 from flamma.types import Floats
 
-Numbers = Sequence[float | None] | Floats
-MAX_LINE_POINTS = 2000
-"""Points of a line; more would only make the page slow."""
+Plotly = dict[str, Any]
+"""A trace or a layout in the words of plotly.js."""
+
+Shown = float | str | None
+"""A number or a text in a trace; None leaves a gap."""
+
+_Numbers = Sequence[float | None] | Floats
+MAX_POINTS = 2000
+"""Points of a line or a box; more would only make the page slow."""
+
+MAX_FACTS = 8
+"""Numbers at the top of a page."""
+
+SHOWN_CLIENTS = 200
+"""Clients that have a row of their own in a chart."""
 
 _DRAWN_DIGITS = 8
 """Significant digits of what is drawn; the files of the run have all."""
@@ -45,8 +57,8 @@ class View:
     uses. One that belongs to a ``group`` is hidden with it.
     """
 
-    traces: Sequence[Mapping[str, Any]]
-    layout: Mapping[str, Any]
+    traces: Sequence[Plotly]
+    layout: Plotly
     label: str = ""
 
 
@@ -122,8 +134,11 @@ class Code:
 class Explorer:
     """The game explorer and the games it can start from."""
 
-    games: Sequence[Mapping[str, Any]]
+    games: Sequence[Plotly]
     kind: str = field(default="explorer", init=False)
+
+
+Item = Charts | Table | Facts | Code | Explorer
 
 
 @dataclass(frozen=True)
@@ -133,7 +148,7 @@ class Section:
     name: str
     title: str
     lead: str
-    items: Sequence[Charts | Table | Facts | Code | Explorer]
+    items: Sequence[Item]
 
 
 @dataclass(frozen=True)
@@ -172,7 +187,7 @@ class Document:
         return [*self.notices, *yet_to_come]
 
 
-def short_numbers(values: Iterable[Any]) -> list[Any]:
+def short_numbers(values: Iterable[Shown]) -> list[Shown]:
     """Return numbers rounded to be embedded; what is not finite is None, and texts stay.
 
     Examples
@@ -183,7 +198,7 @@ def short_numbers(values: Iterable[Any]) -> list[Any]:
     return [_short(value) for value in values]
 
 
-def _short(value: Any) -> float | int | str | None:
+def _short(value: Shown) -> Shown:
     if isinstance(value, str):
         return value
     if value is None or not math.isfinite(value):
@@ -193,11 +208,11 @@ def _short(value: Any) -> float | int | str | None:
 
 
 def line(
-    name: str, x: Iterable[Any], y: Iterable[Any], series: int | str = 0, **more: Any
-) -> dict[str, Any]:
+    name: str, x: Iterable[Shown], y: Iterable[Shown], series: int | str = 0, **more: object
+) -> Plotly:
     """Return a line of one series; of very many points an even sample."""
     points = list(zip(x, y, strict=True))
-    points = [points[k] for k in even_sample(len(points), MAX_LINE_POINTS)]
+    points = [points[k] for k in even_sample(len(points), MAX_POINTS)]
     return {
         "type": "scatter",
         "mode": "lines",
@@ -210,11 +225,11 @@ def line(
 
 
 def band(
-    name: str, x: Numbers, low: Numbers, high: Numbers, series: int | str, of: str
-) -> list[dict[str, Any]]:
+    name: str, x: _Numbers, low: _Numbers, high: _Numbers, series: int | str, of: str
+) -> list[Plotly]:
     """Return the two edges of a band that belongs to the line called ``of``."""
     lowest, highest = name.split("/")
-    shared: dict[str, Any] = {"series": series, "of": of, "band": True, "hoverinfo": "skip"}
+    shared: Plotly = {"series": series, "of": of, "band": True, "hoverinfo": "skip"}
     return [
         line(f"{of}, {lowest}", x, low, **shared),
         line(f"{of}, {highest}", x, high, **shared, fill="tonexty"),
@@ -222,8 +237,8 @@ def band(
 
 
 def heatmap(
-    x: Sequence[Any], y: Sequence[Any], z: Sequence[Numbers], unit: str, **more: Any
-) -> dict[str, Any]:
+    x: Sequence[Shown], y: Sequence[Shown], z: Sequence[_Numbers], unit: str, **more: object
+) -> Plotly:
     """Return a heat map; ``scale`` is ``sequential`` unless told otherwise."""
     return {
         "type": "heatmap",
@@ -236,9 +251,9 @@ def heatmap(
     }
 
 
-def axes(x: str, y: str, **more: Any) -> dict[str, Any]:
+def axes(x: str, y: str, **more: object) -> Plotly:
     """Return a layout with two titled axes; ``x_`` and ``y_`` begin further options of each."""
-    layout: dict[str, Any] = {"xaxis": {"title": x}, "yaxis": {"title": y}}
+    layout: Plotly = {"xaxis": {"title": x}, "yaxis": {"title": y}}
     for key, value in more.items():
         axis, _, option = key.partition("_")
         layout[f"{axis}axis"][option] = value

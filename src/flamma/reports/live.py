@@ -36,7 +36,7 @@ _FINAL_FETCH_SECONDS = 1.0
 """Time for readers to fetch the last version before the server ends."""
 
 _WATCHED = (CONFIG, ROUNDS, CLIENTS, ABOUT, POPULATION)
-HEADERS = {
+_HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -253,7 +253,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _begin(self, kind: str) -> None:
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        for name, value in HEADERS.items():
+        for name, value in _HEADERS.items():
             self.send_header(name, value)
 
     def _events(self) -> None:
@@ -268,8 +268,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(b"retry: 1000\n\n")
             for version in watch.versions():
-                event = ": still here\n\n" if version is None else _event("version", version)
-                self.wfile.write(event.encode())
+                event = ": still here" if version is None else f"event: version\ndata: {version}"
+                self.wfile.write(f"{event}\n\n".encode())
                 self.wfile.flush()
         except OSError:
             pass  # the reader has disconnected
@@ -279,7 +279,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Print nothing: the terminal belongs to the run."""
-
-
-def _event(name: str, data: str) -> str:
-    return f"event: {name}\ndata: {data}\n\n"

@@ -25,7 +25,7 @@ from flamma.game.equilibrium import utility_pieces
 from flamma.io import write_atomically
 from flamma.metrics import Metric, shown_in
 from flamma.reports.audit import FULL_COLOUR
-from flamma.reports.document import even_sample
+from flamma.reports.document import SHOWN_CLIENTS, even_sample
 from flamma.reports.reading import ComparisonView, RunView, read_comparison, read_run, read_runs
 from flamma.reports.style import DASHES, SERIES, Look, looks_of
 from flamma.strategies import FAMILIES, label_of
@@ -90,7 +90,7 @@ def save(figure: Figure, path: Path) -> None:
 
 # Small multiples: one picture per family, with the same two strategies in each to compare with.
 
-REFERENCES = ("fedavg", "flamma-plus")
+_REFERENCES = ("fedavg", "flamma-plus")
 """The strategies that are drawn in every family's picture."""
 
 
@@ -117,8 +117,9 @@ def multiples(view: ComparisonView) -> list[Multiple]:
     """Return one for every family; of few strategies one for all of them."""
     if not view.families:
         return [Multiple("", view.strategies, ())]
+    references = [name for name in _REFERENCES if name in view.strategies]
     return [
-        Multiple(family, members, [n for n in _references(view) if n not in members])
+        Multiple(family, members, [n for n in references if n not in members])
         for family, members in view.families.items()
     ]
 
@@ -126,10 +127,6 @@ def multiples(view: ComparisonView) -> list[Multiple]:
 def family_title(family: str) -> str:
     """Return how a family is headed."""
     return f"{family_name(family)}: {FAMILIES[family]}"
-
-
-def _references(view: ComparisonView) -> list[str]:
-    return [name for name in REFERENCES if name in view.strategies]
 
 
 # Metrics over the rounds, with a band over seeds: the paper's Figs. 4 and 5.
@@ -170,20 +167,18 @@ def curves(view: ComparisonView, dataset: str, split: str, metric: str) -> list[
     """
     found = []
     for strategy in view.strategies:
-        longest = view.longest_runs(dataset, split, strategy)
-        told = [(run, _by_round(run, metric)) for run in longest]
-        told = [(run, values) for run, values in told if values]
-        common = [n for n in told[0][1] if all(n in values for _, values in told)] if told else []
+        runs, known = [], []
+        for run in view.longest_runs(dataset, split, strategy):
+            # A damaged run may lack the record of a round.
+            values = zip(run.numbers, run.of_rounds(metric), strict=True)
+            if by_round := {number: value for number, value in values if value is not None}:
+                runs.append(run)
+                known.append(by_round)
+        common = [n for n in known[0] if all(n in values for values in known)] if known else []
         if common:
-            table = np.array([[values[n] for n in common] for _, values in told])
-            found.append(Curve(strategy, [run for run, _ in told], common, table))
+            table = np.array([[values[n] for n in common] for values in known])
+            found.append(Curve(strategy, runs, common, table))
     return found
-
-
-def _by_round(run: RunView, metric: str) -> dict[int, float]:
-    """Return the rounds that have a value of a metric; of a damaged run some may be lost."""
-    values = zip(run.numbers, run.of_rounds(metric), strict=True)
-    return {number: value for number, value in values if value is not None}
 
 
 def draw_comparison(view: ComparisonView, dataset: str) -> Figure:
@@ -282,7 +277,6 @@ def save_curves(folder: Path, comparison: Comparison) -> list[Path]:
 
 # The picture of a split: which client holds how many samples of which class.
 
-MAX_CLIENT_ROWS = 200
 _MAX_CLIENT_LABELS = 25
 _MAX_NUMBERED_CLIENTS = 20
 """Up to so many clients the number of samples is written into every cell."""
@@ -315,7 +309,7 @@ def holdings(
     data: FederatedData, class_names: Sequence[str] = (), title: str = ""
 ) -> _HoldingsFigure:
     """Return the training samples by client and class; of very many clients an even sample."""
-    shown = np.array(even_sample(data.clients, MAX_CLIENT_ROWS), dtype=np.int64)
+    shown = np.array(even_sample(data.clients, SHOWN_CLIENTS), dtype=np.int64)
     names = tuple(class_names) or tuple(str(label) for label in range(data.classes))
     counts = data.class_counts()[shown]
     if not counts.shape[1]:  # samples of a task without classes
@@ -337,10 +331,12 @@ def draw_holdings(held: _HoldingsFigure) -> Figure:
     image = left.imshow(
         held.shares, aspect="auto", cmap="Blues", vmin=0, vmax=1, interpolation="nearest"
     )
-    _label_axes(left, "class", "client", held.title + _of(held))
+    some = "" if rows == held.of_clients else f" ({rows} of {held.of_clients} clients)"
+    _label_axes(left, "class", "client", held.title + some)
     left.grid(visible=False)
     _name_classes(left, held)
-    _name_clients(left, held)
+    step = next(step for step in (1, 2, 5, 10, 20) if rows <= step * _MAX_CLIENT_LABELS)
+    left.set_yticks(range(0, rows, step), [str(client) for client in held.clients[::step]])
     if rows <= _MAX_NUMBERED_CLIENTS:
         _write_counts(left, held)
     right.barh(np.arange(rows), held.samples, color="#7F7F7F", height=0.8)
@@ -361,12 +357,6 @@ def _name_classes(axes: Axes, held: _HoldingsFigure) -> None:
     )
 
 
-def _name_clients(axes: Axes, held: _HoldingsFigure) -> None:
-    rows = len(held.clients)
-    step = next(step for step in (1, 2, 5, 10, 20) if rows <= step * _MAX_CLIENT_LABELS)
-    axes.set_yticks(range(0, rows, step), [str(client) for client in held.clients[::step]])
-
-
 def _write_counts(axes: Axes, held: _HoldingsFigure) -> None:
     for (row, column), count in np.ndenumerate(held.counts):
         if count:
@@ -376,46 +366,29 @@ def _write_counts(axes: Axes, held: _HoldingsFigure) -> None:
             )
 
 
-def _of(held: _HoldingsFigure) -> str:
-    shown = len(held.clients)
-    return "" if shown == held.of_clients else f" ({shown} of {held.of_clients} clients)"
-
-
 # Pictures of the game: data first, then a drawing of it.
-
-_MAX_LINES = len(SERIES)
-"""Clients that are drawn, each in a colour of its own."""
 
 _MAX_PIECES = 400
 _LINE_WIDTH = 1.8
 _GUIDE: dict[str, Any] = {"color": "#555555", "linewidth": 0.8, "linestyle": ":"}
 
 
-@dataclass(frozen=True, eq=False)
-class _LeaderCurve:
-    """The leader's utility over the decay factor: one pair of lines per piece."""
-
-    gamma: list[Floats]
-    utility: list[Floats]
-
-
-def leader_curve(game: Game) -> _LeaderCurve:
-    """Return the curve piece by piece; of very many pieces a sample."""
+def _leader_curve(game: Game) -> list[tuple[Floats, Floats]]:
+    """Return decay factors and the leader's utility for each piece; of very many a sample."""
     piece = utility_pieces(game)
     chosen = np.flatnonzero(piece.end > piece.start)
     if chosen.size > _MAX_PIECES:
         chosen = chosen[np.linspace(0, chosen.size - 1, _MAX_PIECES).astype(int)]
     gammas = [np.linspace(piece.start[k], piece.end[k], 24) for k in chosen]
-    utilities = [
-        gamma * (piece.linear[k] + piece.quadratic[k] * gamma)
+    return [
+        (gamma, gamma * (piece.linear[k] + piece.quadratic[k] * gamma))
         for k, gamma in zip(chosen, gammas, strict=True)
     ]
-    return _LeaderCurve(gammas, utilities)
 
 
 def _shown_clients(clients: int) -> NDArray[np.int64]:
-    """Return which clients a picture shows: all, or an even sample of many."""
-    return np.array(even_sample(clients, _MAX_LINES), dtype=np.int64)
+    """Return which clients a picture shows, each in a colour: all, or an even sample of many."""
+    return np.array(even_sample(clients, len(SERIES)), dtype=np.int64)
 
 
 def draw_equilibrium(game: Game, equilibrium: Equilibrium, names: Sequence[str]) -> Figure:
@@ -496,11 +469,11 @@ def _draw_statics(
 
 
 def _draw_leader(axes: Axes, game: Game, equilibrium: Equilibrium) -> None:
-    curve = leader_curve(game)
-    for k, (gamma, utility) in enumerate(zip(curve.gamma, curve.utility, strict=True)):
+    curve = _leader_curve(game)
+    for k, (gamma, utility) in enumerate(curve):
         axes.plot(gamma, utility, color=SERIES[(0, 6)[k % 2]].light, linewidth=2)
-    if len(curve.gamma) < _MAX_PIECES / 4:
-        for gamma, utility in zip(curve.gamma[1:], curve.utility[1:], strict=True):
+    if len(curve) < _MAX_PIECES / 4:
+        for gamma, utility in curve[1:]:
             axes.plot(gamma[0], utility[0], ".", color=SERIES[0].light, markersize=5)
     best = (equilibrium.decay_factor, equilibrium.server_utility)
     axes.plot(*best, "*", color=SERIES[5].light, markersize=15, zorder=3)
@@ -516,7 +489,7 @@ def _draw_leader(axes: Axes, game: Game, equilibrium: Equilibrium) -> None:
         ha="left" if right else "right",
         va="center",
     )
-    count = "1 piece" if len(curve.gamma) == 1 else f"{len(curve.gamma)} pieces"
+    count = "1 piece" if len(curve) == 1 else f"{len(curve)} pieces"
     _label_axes(axes, "", "server utility", f"The server's utility in round {game.round}, {count}")
 
 

@@ -101,7 +101,7 @@ _MAX_COUNT = 1 << 53
 
 
 @dataclass(frozen=True, eq=False)
-class PopulationTable:
+class _PopulationTable:
     """What ``population.csv`` tells of the clients' data; empty if it cannot be read.
 
     ``class_counts`` has a row per client, without columns where the server does not know the
@@ -142,7 +142,7 @@ class RunView:
     config_text: str
     rounds: list[RoundRecord]
     about: dict[str, Any]
-    population: PopulationTable
+    population: _PopulationTable
     scores: ScoreTable
     problems: list[str] = field(default_factory=list)
 
@@ -321,17 +321,17 @@ def _is_plausible(record: RoundRecord) -> bool:
     )
 
 
-def _read_population(folder: RunFolder, problems: list[str]) -> PopulationTable:
+def _read_population(folder: RunFolder, problems: list[str]) -> _PopulationTable:
     found = _population(folder.text(POPULATION))
     if found is None:
         problems.append(f"{POPULATION} is missing or damaged, so the clients' data are not known")
         nothing = np.zeros(0, dtype=np.int64)
-        return PopulationTable(nothing, nothing.reshape(0, 0))
+        return _PopulationTable(nothing, nothing.reshape(0, 0))
     return found
 
 
 @lru_cache(maxsize=1)  # a live page reads the same file again after every round
-def _population(text: str) -> PopulationTable | None:
+def _population(text: str) -> _PopulationTable | None:
     try:
         columns = read_columns(text)
         samples, clients = whole(columns["samples"]), whole(columns["client"])
@@ -341,7 +341,7 @@ def _population(text: str) -> PopulationTable | None:
     except (KeyError, ValueError):
         return None
     counts = np.array(classes, dtype=np.int64).reshape(len(classes), clients.size).T
-    return PopulationTable(samples, counts, read_names(text))
+    return _PopulationTable(samples, counts, read_names(text))
 
 
 def _changed_files(path: Path) -> list[str]:

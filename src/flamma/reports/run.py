@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,15 +18,17 @@ from flamma.io import folder_bytes
 from flamma.metrics import METRICS, ScoreMetric, shown_in
 from flamma.registry import from_table
 from flamma.reports import run_charts
-from flamma.reports import run_charts as game_charts
 from flamma.reports.audit import audit_sections
 from flamma.reports.document import (
+    SHOWN_CLIENTS,
     Chart,
     Charts,
     Code,
     Document,
     Explorer,
     Facts,
+    Item,
+    Plotly,
     Section,
     Table,
     View,
@@ -41,7 +42,7 @@ from flamma.reports.document import (
     short_numbers,
 )
 from flamma.reports.reading import ConfinedRunFolder, RunView, read_run, run_progress
-from flamma.reports.run_charts import RANKS, SHOWN_CLIENTS, is_crowd
+from flamma.reports.run_charts import RANKS, is_crowd
 from flamma.strategies import label_of
 
 _SHOWN_REASONS = 12
@@ -69,9 +70,12 @@ def ledger_section(run: RunView) -> list[Section]:
         return []
     if not ledger.lines:
         return []
-    payments = max(1, run.planned_rounds * _per_round(run))
+    per_round = run.config.get("per_round")
+    if not isinstance(per_round, int):
+        per_round = max(len(record.selected) for record in run.rounds)
+    payments = max(1, run.planned_rounds * per_round)
     accounts = accounts_of(ledger, run.rounds, payments)
-    items: list[Any] = [
+    items: list[Item] = [
         _ledger_facts(accounts),
         Charts([_clients(run, accounts), _rounds(run, ledger)]),
     ]
@@ -86,11 +90,6 @@ def ledger_section(run: RunView) -> list[Section]:
         f"checked; the last one is {accounts.last_hash}."
     )
     return [Section("ledger", "Ledger", lead, items)]
-
-
-def _per_round(run: RunView) -> int:
-    told = run.config.get("per_round")
-    return told if isinstance(told, int) else max(len(record.selected) for record in run.rounds)
 
 
 def _ledger_facts(accounts: Accounts) -> Facts:
@@ -128,7 +127,7 @@ def _clients(run: RunView, accounts: Accounts) -> Chart:
     rows = even_sample(run.clients, SHOWN_CLIENTS)
     names = [run.client_label(client) for client in rows]
 
-    def bars(name: str, values: Sequence[float | None], series: int) -> dict[str, Any]:
+    def bars(name: str, values: Sequence[float | None], series: int) -> Plotly:
         shown = short_numbers(values)
         return {"type": "bar", "name": name, "x": names, "y": shown, "series": series}
 
@@ -168,7 +167,7 @@ _SHOWN_CONFIG_CHARACTERS = 100_000
 """Characters of a configuration that are shown; a real one has a thousand."""
 
 _VERSIONS = ("flamma", "python", "numpy", "torch", "trainer", "machine", "started", "finished")
-EVENNESS = {
+_EVENNESS = {
     "selection_jain": "1 is even",
     "selection_gini": "0 is even",
     "selection_coverage": "share of all clients",
@@ -178,10 +177,10 @@ EVENNESS = {
 
 def run_document(path: Path) -> Document:
     """Return the page of a run directory, of what can be read of it."""
-    return document_of(read_run(path))
+    return _document_of(read_run(path))
 
 
-def document_of(run: RunView) -> Document:
+def _document_of(run: RunView) -> Document:
     """Return the page of a run."""
     data, model = run.table("data"), run.table("model")
     dataset, split = data.get("dataset", "unknown data"), data.get("split", "unknown split")
@@ -263,7 +262,7 @@ def _evaluated_on(run: RunView) -> str:
 
 
 def _game_sections(run: RunView) -> list[Section]:
-    if not game_charts.has_game(run):
+    if not run_charts.has_game(run):
         return []
     sections = [
         Section(
@@ -272,20 +271,20 @@ def _game_sections(run: RunView) -> list[Section]:
             "In each round the server announces γ, and every selected client answers with the "
             "number of epochs that is best for itself.",
             [
-                game_charts.decay(run),
-                game_charts.contributions(run),
-                game_charts.utilities(run),
-                game_charts.certificate(run),
+                run_charts.decay(run),
+                run_charts.contributions(run),
+                run_charts.utilities(run),
+                run_charts.certificate(run),
             ],
         )
     ]
-    offered = game_charts.explorer_games(run)
+    offered = run_charts.explorer_games(run)
     if offered:
         sections.append(
             Section(
                 "explorer",
                 "Game explorer",
-                game_charts.EXPLORER_LEAD,
+                run_charts.EXPLORER_LEAD,
                 [Explorer(offered)],
             )
         )
@@ -297,7 +296,7 @@ def _participation(run: RunView) -> Section:
     abstentions = sum(len(record.abstained) for record in run.rounds)
     facts = [
         (METRICS[name].label, number_text(run.of_run(name), 3), note)
-        for name, note in EVENNESS.items()
+        for name, note in _EVENNESS.items()
     ]
     facts += [
         ("failures", str(failures), "over all rounds"),
@@ -307,7 +306,7 @@ def _participation(run: RunView) -> Section:
         asked, sent = (sum(getattr(s, of) for s in surveys) for of in ("asked", "bytes_down"))
         note = f"before selections; {byte_size(sent)} of weights sent for it"
         facts.append(("losses asked for", f"{asked:,}", note))
-    items: list[Any] = [Facts(facts), run_charts.selections(run), run_charts.local_epochs(run)]
+    items: list[Item] = [Facts(facts), run_charts.selections(run), run_charts.local_epochs(run)]
     reasons = Counter(reason for record in run.rounds for reason in record.failed.values())
     for record in run.rounds:
         unscored = {} if record.evaluation is None else record.evaluation.unscored
@@ -320,7 +319,7 @@ def _participation(run: RunView) -> Section:
 
 
 def _reproduction(run: RunView) -> Section:
-    items: list[Any] = []
+    items: list[Item] = []
     if run.config_text:
         again = f"flamma run {shlex.quote(str(run.path / CONFIG))} --out runs/again"
         items.append(Code("Run it again, exactly", again))

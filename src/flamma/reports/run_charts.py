@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,10 @@ from flamma.metrics import UTILITY_ROUNDING, ir_ratio, shown_in
 from flamma.records import RoundRecord
 from flamma.reports.document import (
     BETTER,
+    SHOWN_CLIENTS,
     Chart,
     Charts,
+    Plotly,
     View,
     axes,
     band,
@@ -44,16 +45,13 @@ RANKS = 201
 _MAX_BARS = 60
 """Bars of a histogram."""
 
-_EXAMPLE_CLIENTS = 200
-"""Clients whose classes are shown."""
-
 
 def is_crowd(run: RunView) -> bool:
     """Return whether a run has too many clients for a row each."""
     return run.clients > _CROWD
 
 
-def quantile_traces(numbers: Sequence[int], values: Sequence[Floats]) -> list[dict[str, Any]]:
+def quantile_traces(numbers: Sequence[int], values: Sequence[Floats]) -> list[Plotly]:
     """Return the median of every round's values and the bands around it; NaN does not count."""
     known = [own[~np.isnan(own)] for own in values]
     x = [number for number, own in zip(numbers, known, strict=True) if own.size]
@@ -66,7 +64,7 @@ def quantile_traces(numbers: Sequence[int], values: Sequence[Floats]) -> list[di
     ]
 
 
-def took_part(run: RunView) -> dict[str, Floats]:
+def _took_part(run: RunView) -> dict[str, Floats]:
     """Return how often each client trained, abstained and failed, and the epochs it did."""
     counts = {name: np.zeros(run.clients) for name in ("trained", "abstained", "failed", "epochs")}
     for record in run.rounds:
@@ -80,7 +78,7 @@ def took_part(run: RunView) -> dict[str, Floats]:
     return counts
 
 
-def crowd_accuracy(run: RunView) -> Charts:
+def _crowd_accuracy(run: RunView) -> Charts:
     """Return the quantiles of the clients' accuracies over the rounds, and how they ended."""
     rounds, scored = run.scores.rounds, run.score_kind.name
     of = f"the {run.scores.clients.size:,} clients whose scores the run keeps, of {run.clients:,}"
@@ -118,7 +116,7 @@ def crowd_accuracy(run: RunView) -> Charts:
     )
 
 
-def crowd_selections(run: RunView, counts: Mapping[str, Floats]) -> Charts:
+def _crowd_selections(run: RunView, counts: Mapping[str, Floats]) -> Charts:
     """Return how many clients were selected how often, and how many epochs they did."""
     times = counts["trained"] + counts["abstained"] + counts["failed"]
     views = [
@@ -132,13 +130,13 @@ def crowd_selections(run: RunView, counts: Mapping[str, Floats]) -> Charts:
     return Charts([Chart("participation", "Selections of the clients", aid, views)])
 
 
-def crowd_data(run: RunView) -> Charts:
+def _crowd_data(run: RunView) -> Charts:
     """Return how many clients have how many samples, and the classes of a few."""
     population = run.population
     views = [View(*_histogram(population.samples, "training samples"), "samples")]
     aid = f"How many of all {run.clients:,} clients have how many samples, on a logarithmic scale."
     if population.class_counts.shape[1]:
-        rows = even_sample(population.samples.size, _EXAMPLE_CLIENTS)
+        rows = even_sample(population.samples.size, SHOWN_CLIENTS)
         counts = population.class_counts[rows].astype(float)
         shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
         classes = [str(k) for k in range(counts.shape[1])]
@@ -152,7 +150,7 @@ def crowd_data(run: RunView) -> Charts:
     return Charts([Chart("local-data", "Training samples of the clients", aid, views)])
 
 
-def _histogram(values: Floats | Ints, title: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _histogram(values: Floats | Ints, title: str) -> tuple[list[Plotly], Plotly]:
     """Return how many clients have each whole number, or one of a few ranges of them."""
     whole = values.astype(np.int64)
     low, high = int(whole.min(initial=0)), int(whole.max(initial=0))
@@ -172,7 +170,6 @@ def _histogram(values: Floats | Ints, title: str) -> tuple[list[dict[str, Any]],
     return [bars], axes(title, "clients", x_type="category", **decades)
 
 
-SHOWN_CLIENTS = 200
 SHOWN_ROUNDS = 1000
 _CURVE_AIDS = {
     "accuracy_variance": "The variance of the clients' accuracies in each round: at 0 the model "
@@ -181,12 +178,12 @@ _CURVE_AIDS = {
 """How to read the curves that have more to say than which direction is better."""
 
 
-def shown(run: RunView) -> tuple[list[int], list[int]]:
+def _shown_places(run: RunView) -> tuple[list[int], list[int]]:
     """Return which clients and which rounds (from 0) a heat map shows: all, or an even sample."""
     return even_sample(run.clients, SHOWN_CLIENTS), even_sample(len(run.rounds), SHOWN_ROUNDS)
 
 
-def of_selected(
+def _of_selected(
     run: RunView,
     told: Sequence[Sequence[float | None] | None],
     unit: str,
@@ -201,7 +198,7 @@ def of_selected(
     values = [np.array([] if v is None else v, dtype=np.float64) for v in told]  # None is NaN
     if is_crowd(run):
         return View(quantile_traces(run.numbers, values), axes("round", unit), label)
-    rows, columns = shown(run)
+    rows, columns = _shown_places(run)
     grid = np.full((run.clients, len(columns)), np.nan)
     for place, column in enumerate(columns):
         if values[column].size:
@@ -217,11 +214,11 @@ def of_selected(
     return View([trace], layout, label)
 
 
-def shown_note(run: RunView) -> str:
+def _shown_note(run: RunView) -> str:
     """Say that a chart shows quantiles, or only some clients or rounds, if so."""
     if is_crowd(run):
         return f" {_QUANTILES_AID} There are {run.clients:,} clients, too many for a row each."
-    rows, columns = shown(run)
+    rows, columns = _shown_places(run)
     return _evenly_chosen(run, len(rows), len(columns), len(run.rounds))
 
 
@@ -280,9 +277,7 @@ def _further_curves(run: RunView) -> list[Chart]:
     return charts
 
 
-def _by_round_or_time(
-    run: RunView, traces: Sequence[dict[str, Any]], layout: dict[str, Any]
-) -> list[View]:
+def _by_round_or_time(run: RunView, traces: Sequence[Plotly], layout: Plotly) -> list[View]:
     """Return curves over the rounds and, where the run has a virtual clock, over its time."""
     if run.times is None:
         return [View(traces, layout)]
@@ -296,7 +291,7 @@ def client_accuracy(run: RunView) -> Charts:
     """Return each client's accuracy over the rounds, and where each ended."""
     table = run.scores
     if is_crowd(run):
-        return crowd_accuracy(run)
+        return _crowd_accuracy(run)
     rounds = list(table.rounds)
     columns = [rounds[k] for k in even_sample(len(rounds), SHOWN_ROUNDS)]
     places = even_sample(table.clients.size, SHOWN_CLIENTS)
@@ -351,8 +346,8 @@ def local_epochs(run: RunView) -> Charts:
         Chart(
             "epochs",
             "Local epochs of the selected clients" if crowd else "Local epochs of every client",
-            aid + shown_note(run),
-            [of_selected(run, told, "epochs", zmin=0)],
+            aid + _shown_note(run),
+            [_of_selected(run, told, "epochs", zmin=0)],
         )
     ]
     together = -(-len(run.rounds) // SHOWN_ROUNDS)  # rounds that share a bar
@@ -360,7 +355,7 @@ def local_epochs(run: RunView) -> Charts:
         "failed": [len(record.failed) for record in run.rounds],
         "abstained": [len(record.abstained) for record in run.rounds],
     }
-    bars: list[dict[str, Any]] = [
+    bars: list[Plotly] = [
         {
             "type": "bar",
             "name": name,
@@ -391,13 +386,13 @@ def local_epochs(run: RunView) -> Charts:
 
 def selections(run: RunView) -> Charts:
     """Return how often each client was selected and what came of it."""
-    counts = took_part(run)
+    counts = _took_part(run)
     if is_crowd(run):
-        return crowd_selections(run, counts)
+        return _crowd_selections(run, counts)
     rows = even_sample(run.clients, SHOWN_CLIENTS)
     names = [run.client_label(client) for client in rows]
 
-    def bars(name: str, series: int) -> dict[str, object]:
+    def bars(name: str, series: int) -> Plotly:
         values = short_numbers(counts[name][rows].tolist())
         return {"type": "bar", "name": name, "x": names, "y": values, "series": series}
 
@@ -420,7 +415,7 @@ def selections(run: RunView) -> Charts:
         "participation",
         "Selections of every client",
         "Bars of equal height are an even share of the work, which the dashed line shows."
-        + shown_note(run),
+        + _shown_note(run),
         views,
     )
     return Charts([chart])
@@ -429,7 +424,7 @@ def selections(run: RunView) -> Charts:
 def local_data(run: RunView) -> Charts:
     """Return each client's samples by class, or in all where the classes are not known."""
     if is_crowd(run):
-        return crowd_data(run)
+        return _crowd_data(run)
     population = run.population
     rows = [k for k in even_sample(run.clients, SHOWN_CLIENTS) if k < population.samples.size]
     names = [run.client_label(client) for client in rows]
@@ -456,7 +451,7 @@ def local_data(run: RunView) -> Charts:
         "local-data",
         "Classes of every client",
         "Rows with one or two bright cells are clients that have only those classes; even rows "
-        "are an IID split." + shown_note(run),
+        "are an IID split." + _shown_note(run),
         views,
     )
     return Charts([chart])
@@ -486,7 +481,7 @@ def has_game(run: RunView) -> bool:
     return any(record.game is not None for record in run.rounds)
 
 
-def games(run: RunView) -> list[dict[str, Any]]:
+def games(run: RunView) -> list[Plotly]:
     """Return the games of the rounds, as the server took them, in the form of the explorer."""
     found = []
     for record in run.rounds:
@@ -497,7 +492,7 @@ def games(run: RunView) -> list[dict[str, Any]]:
     return found
 
 
-def explored(game: Game, names: Sequence[str], played: float) -> dict[str, Any]:
+def explored(game: Game, names: Sequence[str], played: float) -> Plotly:
     """Return a game in the form of the explorer, with the decay factor that was played."""
     low, high = game.epoch_bounds
     return {
@@ -538,7 +533,7 @@ def _game(run: RunView, record: RoundRecord) -> Game | None:
         return None
 
 
-def explorer_games(run: RunView) -> list[dict[str, Any]]:
+def explorer_games(run: RunView) -> list[Plotly]:
     """Return the games that the explorer offers: all, or an even sample of many.
 
     None are offered if they have too many clients to be solved anew at every move of a slider.
@@ -602,17 +597,17 @@ def contributions(run: RunView) -> Charts:
     measure = f" (measure: {', '.join(sorted(measures))})" if measures else ""
     aid = f"Measured contributions{measure} are what the game is played with."
     if any(values is not None for values in effective):
-        views.append(of_selected(run, effective, "effective ω", "effective"))
+        views.append(_of_selected(run, effective, "effective ω", "effective"))
         aid += (
             " Effective ones are what selection goes by: they shrink with every selection until "
             "the next refresh."
         )
     measured = [record.contributions for record in run.rounds]
-    views.append(of_selected(run, measured, "ω", "measured"))
+    views.append(_of_selected(run, measured, "ω", "measured"))
     if not is_crowd(run):
         aid += " Colours span what occurred, from the smallest to the largest."
     title = "Contributions of the selected clients"
-    return Charts([Chart("contributions", title, aid + shown_note(run), views)])
+    return Charts([Chart("contributions", title, aid + _shown_note(run), views)])
 
 
 def utilities(run: RunView) -> Charts:
@@ -636,8 +631,8 @@ def utilities(run: RunView) -> Charts:
                     else "Utility of every selected client: blue gains, yellow breaks even, red "
                     "works at a loss."
                 )
-                + shown_note(run),
-                [of_selected(run, told, "utility", scale="signed", zmid=0)],
+                + _shown_note(run),
+                [_of_selected(run, told, "utility", scale="signed", zmid=0)],
             ),
             Chart(
                 "rationality",

@@ -53,7 +53,7 @@ SERIES = (
 )
 """The looks of what is not a strategy, such as the clients' mean: after Okabe and Ito (2008)."""
 
-STRATEGY_LOOKS = {
+_STRATEGY_LOOKS = {
     # reference: black and grey
     "fedavg": Look("#1A1D21", "#F4F5F6", 1),
     "central": Look("#7A7A7A", "#9AA2AB", 7),
@@ -114,7 +114,7 @@ def looks_of(strategies: Iterable[str]) -> dict[str, Look]:
     the alphabet has taken it there.
     """
     names = sorted(set(strategies))
-    found = {name: STRATEGY_LOOKS[name] for name in names if name in STRATEGY_LOOKS}
+    found = {name: _STRATEGY_LOOKS[name] for name in names if name in _STRATEGY_LOOKS}
     for name in names:
         if name not in found:
             found[name] = _free_look(name, {*found.values()})
