@@ -33,7 +33,7 @@ def half(contents, push_object_fn, **options):
 
 if "flamma.deploy.proxy" in sys.orig_argv:
     from flamma.deploy import answers
-    answers.UPLOAD_IDLE_SECONDS = 5.0
+    answers._UPLOAD_IDLE_SECONDS = 5.0
 if "flamma.deploy.supernode" in sys.orig_argv and "site2" in " ".join(sys.orig_argv):
     from flwr.supernode import start_client_internal as supernode
     push = supernode.push_object_contents_from_iterable

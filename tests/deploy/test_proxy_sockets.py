@@ -33,8 +33,8 @@ import sys
 from flamma.deploy import admission, http_messages, proxy
 http_messages.BODY_GRACE_SECONDS = {BODY_SECONDS}
 http_messages.SLOWEST_BYTES_PER_SECOND = 2**20
-admission.STRANGER_SECONDS, admission.MAX_STRANGERS = {STRANGER_SECONDS}, {STRANGERS}
-proxy.TLS_HANDSHAKE_SECONDS = {STRANGER_SECONDS}
+admission._STRANGER_SECONDS, admission._MAX_STRANGERS = {STRANGER_SECONDS}, {STRANGERS}
+proxy._TLS_HANDSHAKE_SECONDS = {STRANGER_SECONDS}
 proxy.main()
 """
 START_WITH_FEW_FILES = """

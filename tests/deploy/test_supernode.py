@@ -296,7 +296,7 @@ def test_a_real_supernode_that_stands_still_is_restarted(fed, server):
 from flamma.deploy import supervisor
 from flamma.deploy.hosts import read_host
 from pathlib import Path
-supervisor.MAX_SILENCE_SECONDS = 40.0
+supervisor._MAX_SILENCE_SECONDS = 40.0
 supervisor.Supervisor(read_host(Path({str(folder)!r}))).run()
 """
     with subprocess.Popen([sys.executable, "-c", start]) as host:

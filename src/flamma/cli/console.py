@@ -116,7 +116,7 @@ def command(*words: str) -> str:
 
 # Progress: one live line on a terminal, plain lines elsewhere.
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 CLEAR = "\r\x1b[K"
 QUIET_SECONDS = 2.0
 """Seconds that pass before anything is shown of a short piece of work."""
@@ -279,8 +279,8 @@ def _columns(text: str) -> int:
 
 
 def progress(
-    items: Sequence[Item], doing: str, loudness: Loudness = Loudness.NORMAL
-) -> Iterator[Item]:
+    items: Sequence[_Item], doing: str, loudness: Loudness = Loudness.NORMAL
+) -> Iterator[_Item]:
     """Yield the items; after two seconds show how many are done and the time left."""
     with LiveLine(10.0, loudness) as line:
         for done, item in enumerate(items):
