@@ -16,9 +16,10 @@ from typing import Any
 
 import flamma
 from flamma.data.datasets import load_dataset
-from flamma.data.federated import FederatedData, federated_from_arrays
+from flamma.data.federated import FederatedData, from_arrays
 from flamma.data.fetch import data_folder
-from flamma.data.tables_bundled import FILE, GROUP_COLUMN, parse_numbers
+from flamma.data.tables_bundled import FILE, GROUP_COLUMN
+from flamma.io import csv_rows
 
 STRATEGIES: tuple[dict[str, Any], ...] = (
     {"name": "fedavg"},
@@ -54,13 +55,13 @@ def main() -> None:
 def federation() -> FederatedData:
     """Return two clients with their parts of the training set, and of the test set to score."""
     adult = load_dataset("adult")
-    names, _ = parse_numbers((data_folder() / "adult" / FILE.name).read_bytes(), FILE.name)
+    _, names = next(csv_rows((data_folder() / "adult" / FILE.name).read_bytes(), FILE.name))
     place = names.index(GROUP_COLUMN)  # of the features too, for what they leave out comes last
     parts = []
     for stored, labels in ((adult.train_x, adult.train_y), (adult.test_x, adult.test_y)):
         own = [stored[:, place] == doctorate for doctorate in (1, 0)]
         parts.append([(adult.standardised(stored[rows]), labels[rows]) for rows in own])
-    return federated_from_arrays(*parts)
+    return from_arrays(*parts)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 
 import flamma
+from flamma.data import from_arrays
 
 PROCESSES, SAMPLES, EPOCHS = 2, 50, 5
 
@@ -39,7 +40,7 @@ def main() -> None:
     x = rng.standard_normal((options.clients, SAMPLES, 1, 28, 28), dtype=np.float32)
     y = rng.integers(0, 10, (options.clients, SAMPLES))
     held_out = list(zip(x[:, :1], y[:, :1], strict=True))
-    data = flamma.federated_from_arrays(clients=list(zip(x, y, strict=True)), held_out=held_out)
+    data = from_arrays(clients=list(zip(x, y, strict=True)), held_out=held_out)
     del x, y
     workers: list[psutil.Process] = []
     seen: list[tuple[float, float, float]] = []

@@ -15,6 +15,7 @@ import numpy as np
 from torch import nn
 
 import flamma
+from flamma.data import from_arrays
 from flamma.strategies import STRATEGIES
 from flamma.strategies.base import Answers, State
 from flamma.strategies.fedavg import FedAvg
@@ -62,7 +63,7 @@ def main(out: Path) -> None:
     """Run three strategies on the same sites and print one line for each."""
     STRATEGIES.add("tilted", Tilted)
     sites = range(8)
-    data = flamma.federated_from_arrays(
+    data = from_arrays(
         clients=[site(k, 60 + 10 * k) for k in sites],
         held_out=[site(k, 40) for k in sites],
     )

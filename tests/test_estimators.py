@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from flamma import EarlyStopping, FederatedClassifier, FederatedRegressor
-from flamma.data.federated import federated_from_arrays
+from flamma.data.federated import from_arrays
 from flamma.errors import ConfigError
 from flamma.experiments.run import run
 
@@ -54,7 +54,7 @@ def test_it_is_a_run_on_the_same_data(iris, tmp_path):
             "strategy": "qffl",
             "training": {"learning_rate": 0.1, "epochs": 3},
         },
-        data=federated_from_arrays(parts, parts),
+        data=from_arrays(parts, parts),
         model="logistic",
         out=tmp_path / "run",
     )

@@ -22,6 +22,7 @@ import numpy as np
 from torch import nn
 
 import flamma
+from flamma.data import from_arrays
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).with_suffix(".json")
@@ -76,7 +77,7 @@ def on_digits(path: Path, own: Row, **given: Any) -> Row:
 
 
 def on_arrays(path: Path, task: str, model: Any, clients: list[Any], held_out: list[Any]) -> Row:
-    data = flamma.federated_from_arrays(clients, held_out, task=task)
+    data = from_arrays(clients, held_out, task=task)
     table = {key: COMMON[key] for key in ("rounds", "seed", "training", "engine", "strategy")}
     table["training"] = table["training"] | {"epochs": 3}
     run = flamma.run(table, data=data, model=model, per_round=2, out=path, progress=False)

@@ -8,6 +8,7 @@ from safetensors.numpy import load_file
 from workload import started
 
 import flamma
+from flamma.data import from_arrays
 
 if __name__ == "__main__":
     work, record, rounds = started()
@@ -19,7 +20,7 @@ if __name__ == "__main__":
         selected.append(list(finished.selected))
 
     pairs = [work.client(client) for client in range(settings.clients)]
-    data = flamma.federated_from_arrays(clients=pairs, held_out=[(x[:1], y[:1]) for x, y in pairs])
+    data = from_arrays(clients=pairs, held_out=[(x[:1], y[:1]) for x, y in pairs])
     del pairs
     run = flamma.run(
         out=Path(record.out) / "run",

@@ -13,7 +13,6 @@ from flamma import _renamed as _renamed
 from flamma.errors import FlammaError as FlammaError
 
 if TYPE_CHECKING:
-    from flamma.data.federated import federated_from_arrays as federated_from_arrays
     from flamma.estimators import FederatedClassifier as FederatedClassifier
     from flamma.estimators import FederatedRegressor as FederatedRegressor
     from flamma.experiments.audit import audit as audit
@@ -45,7 +44,6 @@ _LATE = {
     "StopRun": "flamma.experiments.callbacks",
     "audit": "flamma.experiments.audit",
     "compare": "flamma.experiments.comparison",
-    "federated_from_arrays": "flamma.data.federated",
     "resume": "flamma.experiments.run",
     "run": "flamma.experiments.run",
     "tune": "flamma.experiments.tune",
@@ -60,7 +58,7 @@ __all__ = ["FlammaError", "__version__", *sorted(_LATE.keys() - _OPTIONAL)]
 def __getattr__(name: str) -> Any:
     if name in _LATE:
         return getattr(import_module(_LATE[name]), name)
-    raise AttributeError(f"module 'flamma' has no attribute {name!r}")
+    return _renamed.renamed(__name__, stacklevel=3)(name)
 
 
 def __dir__() -> list[str]:

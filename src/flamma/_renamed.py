@@ -13,9 +13,12 @@ from types import ModuleType
 from typing import Any
 
 RENAMED = {
+    "flamma.data.federated.federated_from_arrays": "flamma.data.from_arrays",
+    "flamma.data.own.federated_from": "flamma.data.from_data",
     "flamma.experiments.auditing.audit_files.read_audit": "flamma.experiments.findings.read_audit",
     "flamma.experiments.callbacks.Tracker": "flamma.experiments.trackers.Tracker",
     "flamma.experiments.callbacks.tensorboard_tracker": "flamma.experiments.trackers",
+    "flamma.federated_from_arrays": "flamma.data.from_arrays",
     "flamma.game.budget.affordable": "flamma.game.pricing.affordable",
     "flamma.game.contracts": "flamma.game.mechanisms",
     "flamma.game.deterrence.free_riding": "flamma.game.costs.free_riding",
@@ -35,12 +38,12 @@ A module stands for all of its names.
 """
 
 
-def renamed(module: str) -> Callable[[str], Any]:
+def renamed(module: str, stacklevel: int = 2) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a module that had some of the old names."""
-    return partial(_look_up, module)
+    return partial(_look_up, module, stacklevel)
 
 
-def _look_up(module: str, name: str) -> Any:
+def _look_up(module: str, stacklevel: int, name: str) -> Any:
     old = f"{module}.{name}"
     if name == "__path__" and old.removesuffix(name) in _PACKAGES:
         return []  # Python imports a module within another one only if that has a path
@@ -50,7 +53,7 @@ def _look_up(module: str, name: str) -> Any:
     home, _, attribute = new.rpartition(".")
     found = getattr(import_module(home), attribute)
     message = f"{old} is now {new}; the old name goes with version 0.4"
-    warnings.warn(message, DeprecationWarning, stacklevel=2)
+    warnings.warn(message, DeprecationWarning, stacklevel)
     return found
 
 

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from flamma.data.federated import FederatedData, federated_from_arrays
+from flamma.data.federated import FederatedData, from_arrays
 from flamma.experiments.callbacks import Callback
 from flamma.experiments.run import Run, run
 from flamma.models.weights import outputs_of
@@ -250,4 +250,4 @@ def _federation(x: NDArray[Any], y: NDArray[Any], owners: Ints, task: str) -> Fe
     order = np.argsort(owners, kind="stable")
     cuts = np.flatnonzero(np.diff(owners[order])) + 1
     parts = [(x[rows], y[rows]) for rows in np.split(order, cuts)]
-    return federated_from_arrays(parts, parts, name="samples", task=task)
+    return from_arrays(parts, parts, name="samples", task=task)

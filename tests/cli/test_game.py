@@ -132,11 +132,11 @@ def test_bad_input_is_one_sentence_and_exit_2(capsys, case):
         ("contribution\n0.5\n", "columns contribution and cost"),
         ("", "nothing"),
         ("contribution,cost\n0.5,0.1\n0.5,x\n", "line 3: the cost 'x'"),
-        ("contribution,cost\n0.5\n", "line 2: the cost is missing"),
+        ("contribution,cost\n0.5,\n", "line 2: the cost is missing"),
         ("contribution,cost\n2,0.1\n", "line 2: the contribution must lie in [0, 1]"),
         ("contribution,cost\n0.5,-1\n", "line 2: the cost must be positive"),
         ("contribution,cost\n0.5,nan\n", "line 2"),
-        ("contribution,cost\n", "at least one client"),
+        ("contribution,cost\n", "has a header, but no rows"),
         ('contribution,cost\n"0.5\n', "line 2"),
     ],
 )

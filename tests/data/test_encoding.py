@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flamma.data.encoding import SampleEncoding, as_given
-from flamma.data.own import MOST_CATEGORIES, federated_from
+from flamma.data.own import MOST_CATEGORIES, from_data
 from flamma.errors import DataError
 
 ROWS = 12
@@ -25,7 +25,7 @@ def table(**columns):
 
 
 def federation(columns, **options):
-    return federated_from(columns, target="label", group="hospital", **options)
+    return from_data(columns, target="label", group="hospital", **options)
 
 
 def test_numbers_are_standardised_and_texts_become_indicators():
@@ -127,19 +127,19 @@ def test_columns_can_be_left_out():
 )
 def test_a_table_that_cannot_be_used_is_refused_with_a_sentence(columns, options, sentence):
     with pytest.raises(DataError, match=sentence):
-        federated_from(columns, **({"target": "label", "group": "hospital"} | options))
+        from_data(columns, **({"target": "label", "group": "hospital"} | options))
 
 
 def test_a_text_of_too_many_kinds_is_no_category():
     rows = MOST_CATEGORIES + 1
     columns = {"name": [f"p{k}" for k in range(rows)], "y": [0, 1] * (rows // 2) + [0]}
     with pytest.raises(DataError, match="'name' has 101 different texts, and at most 100"):
-        federated_from(columns, target="y", clients=2)
+        from_data(columns, target="y", clients=2)
     columns["name"][0] = "p1"
-    assert federated_from(columns, target="y", clients=2).shape == (MOST_CATEGORIES,)
+    assert from_data(columns, target="y", clients=2).shape == (MOST_CATEGORIES,)
 
 
 def test_whole_floats_of_many_kinds_are_quantities():
     columns = {"x": np.arange(60.0), "y": np.arange(60.0)}
     with pytest.raises(DataError, match="60 different values"):
-        federated_from(columns, target="y", clients=2)
+        from_data(columns, target="y", clients=2)

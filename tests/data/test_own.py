@@ -17,8 +17,8 @@ from pyarrow import parquet
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from flamma.data import own
-from flamma.data.federated import FederatedData, federated_from_arrays
-from flamma.data.own import federated_from
+from flamma.data.federated import FederatedData, from_arrays
+from flamma.data.own import from_data
 from flamma.errors import DataError, FlammaError
 from flamma.registry import Choice
 
@@ -33,7 +33,7 @@ def clients_of(data, part="train"):
 
 
 def test_samples_go_to_the_client_that_group_names_and_none_is_lost():
-    data = federated_from((X, Y), group=SITES)
+    data = from_data((X, Y), group=SITES)
     assert data.client_names == ("north", "south")
     assert data.samples.tolist() == [3, 6]  # a fifth of 4 and of 8, rounded, is held out
     own = zip(clients_of(data), clients_of(data, "held"), strict=True)
@@ -44,14 +44,14 @@ def test_samples_go_to_the_client_that_group_names_and_none_is_lost():
 
 
 def test_the_seed_decides_what_is_held_out_and_the_same_seed_the_same():
-    first, again, other = (federated_from((X, Y), group=SITES, seed=s) for s in (1, 1, 2))
+    first, again, other = (from_data((X, Y), group=SITES, seed=s) for s in (1, 1, 2))
     assert (first.held_x == again.held_x).all()
     assert not (first.held_x == other.held_x).all()
 
 
 def test_labels_of_a_sample_stay_its_labels():
     labels = np.array(["well", "ill", "unclear"] * 4)
-    data = federated_from((X, labels), group=SITES)
+    data = from_data((X, labels), group=SITES)
     assert data.labels == ("ill", "unclear", "well")
     assert data.classes == 3
     for x, y in zip(data.train_x, data.train_y, strict=True):
@@ -69,40 +69,40 @@ def test_labels_of_a_sample_stay_its_labels():
     ],
 )
 def test_classes_are_numbered_in_sorted_order(targets, labels):
-    data = federated_from((X, targets), group=SITES)
+    data = from_data((X, targets), group=SITES)
     assert data.labels == labels
     assert [type(label) for label in data.labels] == [type(label) for label in labels]
     assert set(data.train_y.tolist()) == {0, 1}
 
 
 def test_a_list_has_one_part_for_each_client_in_its_order():
-    data = federated_from([(X[:4], Y[:4]), (X[4:], Y[4:])])
+    data = from_data([(X[:4], Y[:4]), (X[4:], Y[4:])])
     assert data.client_names == ()
     assert [sorted(part[:, 0] < 8)[0] for part in clients_of(data)] == [True, False]
 
 
 def test_a_mapping_names_the_clients_in_its_order():
-    data = federated_from({"south": (X[4:], Y[4:]), "north": (X[:4], Y[:4])})
+    data = from_data({"south": (X[4:], Y[4:]), "north": (X[:4], Y[:4])})
     assert data.client_names == ("south", "north")
     assert data.samples.tolist() == [6, 3]
 
 
 def test_two_clients_in_a_tuple_are_no_samples_and_labels():
-    assert federated_from(((X[:4], Y[:4]), (X[4:], Y[4:]))).clients == 2
+    assert from_data(((X[:4], Y[:4]), (X[4:], Y[4:]))).clients == 2
 
 
 def test_without_groups_samples_are_dealt_by_a_split():
-    data = federated_from((X, Y), clients=3)
+    data = from_data((X, Y), clients=3)
     assert data.clients == 3
     assert data.samples.sum() + data.held_y.size == 12
     shards = Choice("shards", {"shards_per_client": 1, "uneven": 0.0})
-    data = federated_from((X, Y), clients=2, split=shards)
+    data = from_data((X, Y), clients=2, split=shards)
     assert (data.class_counts() > 0).sum(axis=1).tolist() == [1, 1]
 
 
 def test_fewer_clients_than_groups_get_whole_groups():
     group = np.repeat(["a", "b", "c"], 4)
-    data = federated_from((X, Y), group=group, clients=2)
+    data = from_data((X, Y), group=group, clients=2)
     held = {tuple(row) for row in X[:4]}
     owners = [held & {tuple(row) for row in part} for part in clients_of(data)]
     assert sum(map(bool, owners)) == 1
@@ -110,16 +110,16 @@ def test_fewer_clients_than_groups_get_whole_groups():
 
 
 def test_whole_numbers_stay_whole_and_bytes_of_pictures_become_shares():
-    tokens = federated_from((X.astype(np.int32), Y), group=SITES)
+    tokens = from_data((X.astype(np.int32), Y), group=SITES)
     assert tokens.train_x.dtype == np.int64
     pixels = np.full((12, 1, 2, 2), 51, dtype=np.uint8)
-    pictures = federated_from((pixels, Y), group=SITES, standardise=False)
+    pictures = from_data((pixels, Y), group=SITES, standardise=False)
     assert pictures.train_x.dtype == np.float32
     assert np.unique(pictures.train_x) == np.float32(0.2)
 
 
 def test_arrays_are_standardised_only_if_asked_and_by_the_training_samples():
-    plain, scaled = (federated_from((X, Y), group=SITES, standardise=s) for s in (None, True))
+    plain, scaled = (from_data((X, Y), group=SITES, standardise=s) for s in (None, True))
     assert set(plain.train_x.ravel()) <= set(X.ravel().tolist())
     by_hand = (plain.held_x - plain.train_x.mean(0)) / plain.train_x.std(0)
     np.testing.assert_allclose(scaled.held_x, by_hand, rtol=1e-6)
@@ -127,19 +127,19 @@ def test_arrays_are_standardised_only_if_asked_and_by_the_training_samples():
 
 
 def test_a_test_set_is_encoded_as_the_samples_are():
-    data = federated_from((X, Y), group=SITES, test=(X[:3], Y[:3]), standardise=True)
+    data = from_data((X, Y), group=SITES, test=(X[:3], Y[:3]), standardise=True)
     np.testing.assert_array_equal(data.test_x, data.encode(X[:3]))
     assert data.test_y.tolist() == [0, 1, 0]
 
 
 def test_a_validation_set_is_cut_off_first():
-    data = federated_from((X, Y), group=SITES, validation_samples=2)
+    data = from_data((X, Y), group=SITES, validation_samples=2)
     assert data.validation_y.size == 2
     assert data.samples.sum() + data.held_y.size == 10
 
 
 def test_regression_keeps_quantities():
-    data = federated_from((X, X[:, 0] / 7), group=SITES, task="regression")
+    data = from_data((X, X[:, 0] / 7), group=SITES, task="regression")
     assert data.task == "regression"
     assert data.train_y.dtype == np.float32
     np.testing.assert_array_equal(data.train_y, (data.train_x[:, 0] / 7).astype(np.float32))
@@ -147,17 +147,17 @@ def test_regression_keeps_quantities():
 
 def test_next_token_keeps_rows_of_ids():
     ids = np.arange(48).reshape(12, 4) % 9
-    data = federated_from((ids, (ids + 1) % 9), group=SITES, task="next-token")
+    data = from_data((ids, (ids + 1) % 9), group=SITES, task="next-token")
     assert data.train_y.shape == (9, 4)
     assert (data.train_y == (data.train_x + 1) % 9).all()
     assert data.classes == 9
 
 
 def test_a_federation_passes_through():
-    data = federated_from_arrays([(X, Y)] * 2, [(X, Y)] * 2)
-    assert federated_from(data) is data
+    data = from_arrays([(X, Y)] * 2, [(X, Y)] * 2)
+    assert from_data(data) is data
     with pytest.raises(DataError, match="group has no effect"):
-        federated_from(data, group="hospital")
+        from_data(data, group="hospital")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_federation_passes_through():
 )
 def test_what_cannot_be_used_is_refused_with_a_sentence(given, options, sentence):
     with pytest.raises(FlammaError, match=sentence) as caught:
-        federated_from(given, **options)
+        from_data(given, **options)
     assert str(caught.value).endswith(".")
 
 
@@ -220,9 +220,9 @@ def test_every_sample_is_at_its_client_once_or_the_data_are_refused(group, share
     sizes = np.unique(group, return_counts=True)[1]
     if sizes.size == 1 or sizes.min() < 2:
         with pytest.raises(DataError):
-            federated_from((x, y), group=group, held_out=share, seed=seed)
+            from_data((x, y), group=group, held_out=share, seed=seed)
         return
-    data = federated_from((x, y), group=group, held_out=share, seed=seed)
+    data = from_data((x, y), group=group, held_out=share, seed=seed)
     assert isinstance(data, FederatedData)
     for client, name in enumerate(data.client_names):
         own = [*clients_of(data)[client].ravel(), *clients_of(data, "held")[client].ravel()]
@@ -255,11 +255,11 @@ def pictures(folder, names, count=4, size=(14, 12), mode="L"):
 
 
 def test_a_csv_file_is_its_table_and_has_its_checksum(table):
-    data = federated_from(table, target="label", group="site")
+    data = from_data(table, target="label", group="site")
     assert (data.name, data.client_names, data.labels) == ("wards", ("n", "s"), ("ill", "well"))
     assert data.encoding.features == ("age", "ward=a", "ward=b")
     assert data.sha256 == hashlib.sha256(CSV.encode()).hexdigest()
-    named = federated_from(str(table), target="label", group="site")
+    named = from_data(str(table), target="label", group="site")
     np.testing.assert_array_equal(named.train_x, data.train_x)
 
 
@@ -272,8 +272,8 @@ def test_a_parquet_file_is_the_same_as_its_csv(table, tmp_path):
     }
     path = tmp_path / "wards.parquet"
     parquet.write_table(arrow.table(columns), path)
-    data = federated_from(path, target="label", group="site")
-    expected = federated_from(table, target="label", group="site")
+    data = from_data(path, target="label", group="site")
+    expected = from_data(table, target="label", group="site")
     np.testing.assert_array_equal(data.train_x, expected.train_x)
     assert data.encoding == expected.encoding
     assert data.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -286,7 +286,7 @@ def test_a_parquet_file_may_hold_pictures(tmp_path):
     parquet.write_table(
         arrow.table({"image": cells, "label": [0, 1] * 4, "site": ["n", "s"] * 4}), path
     )
-    data = federated_from(path, group="site")
+    data = from_data(path, group="site")
     assert data.shape == (1, 14, 12)
     assert data.client_names == ("n", "s")
 
@@ -294,9 +294,9 @@ def test_a_parquet_file_may_hold_pictures(tmp_path):
 def test_folders_of_classes_are_dealt_and_folders_of_clients_are_clients(tmp_path):
     pictures(tmp_path / "n", ["cat", "dog"])
     pictures(tmp_path / "s", ["dog", "emu"])
-    dealt = federated_from(tmp_path / "n", clients=2)
+    dealt = from_data(tmp_path / "n", clients=2)
     assert (dealt.clients, dealt.labels, dealt.client_names) == (2, ("cat", "dog"), ())
-    data = federated_from(tmp_path)
+    data = from_data(tmp_path)
     assert (data.labels, data.client_names) == (("cat", "dog", "emu"), ("n", "s"))
     assert (data.class_counts() > 0).tolist() == [[True, True, False], [False, True, True]]
     assert data.shape == (1, 14, 12)
@@ -305,9 +305,9 @@ def test_folders_of_classes_are_dealt_and_folders_of_clients_are_clients(tmp_pat
 
 def test_the_checksum_of_a_folder_is_of_names_and_contents(tmp_path):
     pictures(tmp_path / "a", ["cat", "dog"])
-    before = federated_from(tmp_path / "a", clients=2).sha256
+    before = from_data(tmp_path / "a", clients=2).sha256
     (tmp_path / "a" / "cat" / "0.png").rename(tmp_path / "a" / "cat" / "9.png")
-    assert federated_from(tmp_path / "a", clients=2).sha256 != before
+    assert from_data(tmp_path / "a", clients=2).sha256 != before
 
 
 @pytest.mark.parametrize(
@@ -325,13 +325,13 @@ def test_what_is_no_file_of_data_is_refused(tmp_path, name, sentence):
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=sentence):
-        federated_from(tmp_path / name, target=None if name == "empty" else "label")
+        from_data(tmp_path / name, target=None if name == "empty" else "label")
 
 
 def test_a_folder_has_no_columns(tmp_path):
     pictures(tmp_path, ["cat", "dog"])
     with pytest.raises(DataError, match="has no columns: leave out target"):
-        federated_from(tmp_path, target="label")
+        from_data(tmp_path, target="label")
 
 
 def test_parquet_columns_of_one_name_are_refused(tmp_path):
@@ -339,7 +339,7 @@ def test_parquet_columns_of_one_name_are_refused(tmp_path):
     twice = arrow.Table.from_arrays([arrow.array([1]), arrow.array([2])], names=["a", "a"])
     parquet.write_table(twice, path)
     with pytest.raises(DataError, match="more than one column 'a'"):
-        federated_from(path, target="a")
+        from_data(path, target="a")
 
 
 # Frames of pandas, of whatever types its columns are.
@@ -358,7 +358,7 @@ def frame(**columns):
 
 
 def federation(table):
-    return federated_from(table, target="label", group="hospital")
+    return from_data(table, target="label", group="hospital")
 
 
 def test_a_frame_is_the_mapping_of_its_columns():
@@ -410,59 +410,59 @@ def test_times_are_refused():
 def test_a_list_of_frames_has_a_client_each_and_one_encoding():
     parts = [part.drop(columns="hospital") for _, part in frame().groupby("hospital")]
     parts[0]["ward"] = "a"
-    data = federated_from(parts, target="label")
+    data = from_data(parts, target="label")
     assert data.clients == 2
     assert data.shape == (4,)
 
 
 def test_a_mapping_of_frames_names_the_clients():
     parts = {name: part.drop(columns="hospital") for name, part in frame().groupby("hospital")}
-    assert federated_from(parts, target="label").client_names == ("n", "s")
+    assert from_data(parts, target="label").client_names == ("n", "s")
 
 
 def test_frames_of_clients_must_have_the_same_columns():
     parts = [frame().drop(columns="hospital"), frame().drop(columns=["hospital", "ward"])]
     with pytest.raises(DataError, match="client 1 has other columns"):
-        federated_from(parts, target="label")
+        from_data(parts, target="label")
 
 
 def test_a_frame_and_its_labels_are_features_and_labels():
     """The labels may be a series, an array or a list, and be called like a feature."""
     features, labels = frame().drop(columns="label"), frame()["label"]
-    whole = federated_from(frame(), target="label", group="hospital")
+    whole = from_data(frame(), target="label", group="hospital")
     for y in (labels, labels.to_numpy(), labels.tolist(), labels.rename("ward")):
-        found = federated_from((features, y), group="hospital")
+        found = from_data((features, y), group="hospital")
         assert np.array_equal(found.train_x, whole.train_x)
         assert np.array_equal(found.train_y, whole.train_y)
         assert found.encoding == whole.encoding
     with pytest.raises(DataError, match="leave out target"):
-        federated_from((features, labels), target="ward", group="hospital")
+        from_data((features, labels), target="ward", group="hospital")
     with pytest.raises(DataError, match="columns must have the same length, but 'age' has 12 rows"):
-        federated_from((features, labels[:5]), group="hospital")
+        from_data((features, labels[:5]), group="hospital")
     with pytest.raises(DataError, match="targets must be one for each sample, not None"):
-        federated_from((features, None), group="hospital")
+        from_data((features, None), group="hospital")
 
 
 def test_a_message_about_a_column_has_the_name_of_that_column():
     table = frame(h=[np.nan, *[1.0] * 11])
     with pytest.raises(DataError, match="column 'h' has 1 missing values"):
-        federated_from(table, target="label", group="h")
+        from_data(table, target="label", group="h")
     with pytest.raises(DataError, match="column 'h' has 1 missing values"):
-        federated_from(table.drop(columns="h"), target="label", group=table["h"])
+        from_data(table.drop(columns="h"), target="label", group=table["h"])
     state = pandas.Series([None, *frame()["label"][1:]], name="state")
     with pytest.raises(DataError, match="column 'state' has 1 missing values"):
-        federated_from((table, state), group="hospital")
+        from_data((table, state), group="hospital")
 
 
 @pytest.mark.parametrize("group", [3, 0.5, {"a": 1}, {1, 2}, object(), len])
 def test_a_group_that_is_no_column_is_refused(group):
     with pytest.raises(DataError, match="group must be the name of a column, or one value for"):
-        federated_from(frame(), target="label", group=group)
+        from_data(frame(), target="label", group=group)
 
 
 def test_a_table_without_a_target_says_so_once():
     with pytest.raises(DataError, match=r"name the column to predict, as target\.$"):
-        federated_from(frame(), group="hospital")
+        from_data(frame(), group="hospital")
 
 
 @pytest.mark.parametrize("form", [tuple, list, lambda parts: dict(zip("abc", parts, strict=False))])
@@ -472,7 +472,7 @@ def test_labels_and_clients_beside_a_frame_in_another_form_are_refused(form, cou
     if isinstance(parts, tuple) and count == 2:
         return  # a table and its labels
     with pytest.raises(DataError, match=r"are a (DataFrame|Series) without item 0: give .x, y.,"):
-        federated_from(parts)
+        from_data(parts)
 
 
 # Datasets of Hugging Face, and Flower's partitioners by the protocol that they have.
@@ -505,8 +505,8 @@ class Partitioner:
 
 @pytest.mark.usefixtures("_no_progress_bars")
 def test_a_dataset_is_the_mapping_of_its_columns():
-    data = federated_from(datasets.Dataset.from_dict(COLUMNS), target="label", group="site")
-    plain = federated_from(COLUMNS, target="label", group="site")
+    data = from_data(datasets.Dataset.from_dict(COLUMNS), target="label", group="site")
+    plain = from_data(COLUMNS, target="label", group="site")
     np.testing.assert_array_equal(data.train_x, plain.train_x)
     assert (data.labels, data.client_names) == ((1, 2), ("n", "s"))
     assert data.encoding == plain.encoding
@@ -517,13 +517,13 @@ def test_a_dataset_is_the_mapping_of_its_columns():
 @pytest.mark.usefixtures("_no_progress_bars")
 def test_a_dataset_dict_brings_its_test_set():
     whole = datasets.Dataset.from_dict(COLUMNS)
-    data = federated_from(
+    data = from_data(
         datasets.DatasetDict(train=whole, test=whole.select(range(5))), target="label", group="site"
     )
     assert data.test_y.tolist() == [0, 1, 0, 1, 0]
     np.testing.assert_array_equal(data.test_x, data.encode({k: v[:5] for k, v in COLUMNS.items()}))
     with pytest.raises(DataError, match="needs a part 'train', but has 'all'"):
-        federated_from(datasets.DatasetDict(all=whole), target="label", group="site")
+        from_data(datasets.DatasetDict(all=whole), target="label", group="site")
 
 
 @pytest.mark.usefixtures("_no_progress_bars")
@@ -532,11 +532,11 @@ def test_lists_of_token_ids_stay_whole():
     source = datasets.Dataset.from_dict(
         {"ids": ids.tolist(), "label": [0, 1] * 6, "more": [1] * 12}
     )
-    data = federated_from(source, target="label", drop=["more"], clients=2)
+    data = from_data(source, target="label", drop=["more"], clients=2)
     assert data.train_x.dtype == np.int64
     assert data.shape == (5,)
     with pytest.raises(DataError, match=r"'ids' has an array in each cell.*'more'"):
-        federated_from(source, target="label", clients=2)
+        from_data(source, target="label", clients=2)
 
 
 @pytest.mark.usefixtures("_no_progress_bars")
@@ -546,7 +546,7 @@ def test_pictures_are_arrays_of_channels_first():
         {"image": [Image.fromarray(p) for p in pixels], "label": [0, 1] * 6},
         features=datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")}),
     )
-    data = federated_from(source, target="label", clients=2, standardise=False)
+    data = from_data(source, target="label", clients=2, standardise=False)
     assert data.shape == (3, 5, 4)
     first = (pixels.transpose(0, 3, 1, 2) / np.float32(255)).astype(np.float32)
     assert data.train_x[0].tolist() in first.tolist()
@@ -556,17 +556,17 @@ def test_pictures_are_arrays_of_channels_first():
 def test_missing_values_are_refused():
     source = datasets.Dataset.from_dict(COLUMNS | {"age": [None, *COLUMNS["age"][1:]]})
     with pytest.raises(DataError, match="column 'age' has 1 missing values"):
-        federated_from(source, target="label", group="site")
+        from_data(source, target="label", group="site")
 
 
 @pytest.mark.usefixtures("_no_progress_bars")
 def test_partitions_are_clients_with_their_natural_names():
     whole = datasets.Dataset.from_dict(COLUMNS).remove_columns("site")
     parts = [whole.select(range(4)), whole.select(range(4, 12))]
-    data = federated_from(Partitioner(parts, {0: "n", 1: "s"}), target="label")
+    data = from_data(Partitioner(parts, {0: "n", 1: "s"}), target="label")
     assert data.client_names == ("n", "s")
     assert data.samples.tolist() == [3, 6]
-    assert federated_from(Partitioner(parts), target="label").client_names == ()
+    assert from_data(Partitioner(parts), target="label").client_names == ()
 
 
 @pytest.mark.usefixtures("_no_progress_bars")
@@ -575,14 +575,14 @@ def test_a_federated_dataset_is_asked_by_its_partitioner():
     source = Partitioner([whole.select(range(4)), whole.select(range(4, 12))])
     del source.num_partitions
     source.partitioners = {"train": Partitioner([None, None])}
-    assert federated_from(source, target="label").clients == 2
+    assert from_data(source, target="label").clients == 2
 
 
 @pytest.mark.usefixtures("_no_progress_bars")
 def test_a_partitioner_must_tell_how_many_there_are():
     source = Partitioner([])
     with pytest.raises(DataError, match="num_partitions"):
-        federated_from(source, target="label")
+        from_data(source, target="label")
 
 
 # Datasets of torch as data of one's own, whole or one for each client.
@@ -616,7 +616,7 @@ class Doubled(TensorDataset):
 
 def test_subsets_of_tensors_are_clients():
     whole = TensorDataset(X_TORCH_SETS, Y_TORCH_SETS)
-    data = federated_from([Subset(whole, range(8)), Subset(whole, torch.arange(8, 20))])
+    data = from_data([Subset(whole, range(8)), Subset(whole, torch.arange(8, 20))])
     assert data.samples.tolist() == [6, 10]
     assert data.labels == (3, 5)
     assert data.train_x[: data.samples[0], 0].max() < 16 <= data.train_x[data.samples[0] :, 0].min()
@@ -624,25 +624,25 @@ def test_subsets_of_tensors_are_clients():
 
 def test_items_of_a_dataset_are_read_once_each_and_grouped_by_an_array():
     source = Items([(X_TORCH_SETS[k], int(Y_TORCH_SETS[k])) for k in range(20)])
-    data = federated_from(source, group=["b", "a"] * 10)
+    data = from_data(source, group=["b", "a"] * 10)
     assert source.asked == 20
     assert data.client_names == ("a", "b")
-    direct = federated_from((X_TORCH_SETS, Y_TORCH_SETS), group=["b", "a"] * 10)
+    direct = from_data((X_TORCH_SETS, Y_TORCH_SETS), group=["b", "a"] * 10)
     np.testing.assert_array_equal(data.train_x, direct.train_x)
     np.testing.assert_array_equal(data.train_y, direct.train_y)
 
 
 def test_a_dataset_that_transforms_its_items_is_asked_for_them():
-    data = federated_from(Doubled(X_TORCH_SETS, Y_TORCH_SETS), group=[0, 1] * 10)
-    plain = federated_from(TensorDataset(X_TORCH_SETS, Y_TORCH_SETS), group=[0, 1] * 10)
+    data = from_data(Doubled(X_TORCH_SETS, Y_TORCH_SETS), group=[0, 1] * 10)
+    plain = from_data(TensorDataset(X_TORCH_SETS, Y_TORCH_SETS), group=[0, 1] * 10)
     np.testing.assert_array_equal(data.train_x, 2 * plain.train_x)
-    part = federated_from(Subset(Doubled(X_TORCH_SETS, Y_TORCH_SETS), range(20)), group=[0, 1] * 10)
+    part = from_data(Subset(Doubled(X_TORCH_SETS, Y_TORCH_SETS), range(20)), group=[0, 1] * 10)
     np.testing.assert_array_equal(part.train_x, data.train_x)
 
 
 def test_token_ids_stay_whole_and_targets_may_be_texts():
     ids = torch.arange(40).reshape(20, 2)
-    data = federated_from(Items([(ids[k], "ab"[k % 2]) for k in range(20)]), group=[0, 1] * 10)
+    data = from_data(Items([(ids[k], "ab"[k % 2]) for k in range(20)]), group=[0, 1] * 10)
     assert data.train_x.dtype == np.int64
     assert data.labels == ("a", "b")
 
@@ -666,23 +666,23 @@ class Endless(IterableDataset):
 )
 def test_what_is_no_dataset_of_samples_and_targets_is_refused(source, sentence):
     with pytest.raises(DataError, match=sentence):
-        federated_from(source, clients=2)
+        from_data(source, clients=2)
 
 
 def test_a_dataset_that_is_too_large_is_refused_at_its_first_item(monkeypatch):
     monkeypatch.setattr(own, "LARGEST_TABLE_BYTES", 100)
     source = Items([(X_TORCH_SETS[k], int(Y_TORCH_SETS[k])) for k in range(20)])
     with pytest.raises(DataError, match="20 samples of 8 bytes take more than"):
-        federated_from(source, clients=2)
+        from_data(source, clients=2)
     assert source.asked == 1
 
 
 def test_a_slow_dataset_says_how_far_it_is(monkeypatch, capsys):
     monkeypatch.setattr(own, "SECONDS_UNTOLD", 0.0)
-    federated_from(Items([(X_TORCH_SETS[k], int(Y_TORCH_SETS[k])) for k in range(20)]), clients=2)
+    from_data(Items([(X_TORCH_SETS[k], int(Y_TORCH_SETS[k])) for k in range(20)]), clients=2)
     assert "read 20 of 20 samples" in capsys.readouterr().err
 
 
 def test_a_quick_dataset_says_nothing(capsys):
-    federated_from(Items([(X_TORCH_SETS[k], int(Y_TORCH_SETS[k])) for k in range(20)]), clients=2)
+    from_data(Items([(X_TORCH_SETS[k], int(Y_TORCH_SETS[k])) for k in range(20)]), clients=2)
     assert capsys.readouterr().err == ""

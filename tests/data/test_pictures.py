@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flamma.data.own import federated_from
+from flamma.data.own import from_data
 from flamma.data.pictures import PictureOptions, decode, stacked
 from flamma.data.sites import load_site
 from flamma.errors import DataError
@@ -49,7 +49,7 @@ def test_sixteen_bits_are_kept_and_become_shares_of_the_largest(tmp_path):
 
 def test_sixteen_bits_of_ones_own_pictures_on_one_machine(tmp_path):
     folder = pictures(tmp_path, each=8)
-    data = federated_from(folder, clients=2, standardise=False)
+    data = from_data(folder, clients=2, standardise=False)
     expected = DEPTHS.astype(np.float32) / np.float32(65535)
     np.testing.assert_allclose(data.train_x[0, 0], expected, rtol=1e-7)
     assert data.encoding.scale == 65535
@@ -96,7 +96,7 @@ def test_what_programs_leave_behind_is_no_class(tmp_path):
     assert found.labels == ("cat", "dog")
     assert found.classes == 2
     assert len(found.y) + len(found.held_y) == 8
-    assert set(federated_from(folder, clients=2).labels) == {"cat", "dog"}
+    assert set(from_data(folder, clients=2).labels) == {"cat", "dog"}
 
 
 def test_a_class_may_have_such_a_name_if_it_is_declared(tmp_path):

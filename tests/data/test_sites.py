@@ -223,7 +223,7 @@ def test_a_changed_header_in_an_npz_is_noticed(tmp_path):
     path = npz(tmp_path, x=x, y=y)
     file = tmp_path / "own.npz"
     file.write_bytes(file.read_bytes().replace(b"(40, 1, 6, 6)", b"(40, 1, 6, 4)"))
-    with pytest.raises(DataError, match="the array x is longer than its header says"):
+    with pytest.raises(DataError, match=r"the checksum of x\.npy is wrong"):
         load_site(path)
 
 
@@ -233,24 +233,12 @@ def test_an_npz_of_which_a_part_is_missing_is_called_damaged(tmp_path, cut):
     path = npz(tmp_path, x=x, y=y)
     content = (tmp_path / "own.npz").read_bytes()
     (tmp_path / "own.npz").write_bytes(content[cut])
-    with pytest.raises(DataError, match=r"a part of the file is missing|not a zip") as found:
+    with pytest.raises(DataError, match=r"own\.npz is damaged") as found:
         load_site(path)
     assert "Errno" not in str(found.value)
     (tmp_path / "own.npz").unlink()
     (tmp_path / "own.npz").mkdir()
     with pytest.raises(DataError, match=r"cannot read .*own\.npz: Is a directory"):
-        load_site(path)
-
-
-def test_a_directory_that_hides_the_held_out_arrays_is_noticed(tmp_path):
-    x, y = arrays()
-    path = npz(tmp_path, x=x, y=y, held_x=x[:8], held_y=y[:8])
-    file = tmp_path / "own.npz"
-    content = bytearray(file.read_bytes())
-    entry = content.rindex(b"y.npy", 0, content.rindex(b"held_x.npy")) - 46
-    content[entry + 33] = 128  # the comment of this entry swallows those after it
-    file.write_bytes(content)
-    with pytest.raises(DataError, match="does not list all of its arrays"):
         load_site(path)
 
 
@@ -334,20 +322,20 @@ def test_a_parquet_file_of_pictures(tmp_path):
 X, Y = arrays()
 BAD_ARRAYS = {
     "no labels": ({"x": X}, "no array y"),
-    "other length": ({"x": X, "y": Y[:-1]}, "as many samples as labels"),
+    "other length": ({"x": X, "y": Y[:-1]}, "samples must be as many as their targets"),
     "not finite": ({"x": np.where(X > 2, np.nan, X), "y": Y}, "not finite"),
     "negative": ({"x": X, "y": Y - 1}, "whole numbers from 0"),
     "too large a label": ({"x": X, "y": Y + 9}, "classes"),
     "a huge label": ({"x": X, "y": Y + 10**6}, "labels must be below 100000, but one is 1000003"),
     "fractions": ({"x": X, "y": Y / 2}, "whole numbers"),
     "held-out fractions": ({"x": X, "y": Y, "held_x": X, "held_y": Y / 2}, "held-out labels must"),
-    "not a number": ({"x": X, "y": np.where(Y == 1, np.nan, Y)}, "whole numbers"),
+    "not a number": ({"x": X, "y": np.where(Y == 1, np.nan, Y)}, "has 10 missing values"),
     "texts": ({"x": np.array(["a"] * 40).reshape(-1, 1), "y": Y}, "must be numbers"),
     "pickled": ({"x": np.array([{}] * 40, dtype=object), "y": Y}, "without pickles"),
     "half held out": ({"x": X, "y": Y, "held_x": X}, "both held_x and held_y"),
     "other shape": ({"x": X, "y": Y, "held_x": X[:, :, :3], "held_y": Y}, "held-out samples"),
     "one sample": ({"x": X[:1], "y": Y[:1]}, "at least two"),
-    "flat": ({"x": X.ravel()[:40], "y": Y}, "samples, features"),
+    "flat": ({"x": X.ravel()[:40], "y": Y}, "samples must have features"),
 }
 
 
@@ -539,9 +527,9 @@ BAD_DATA = {
     "folder = 'a'\nclass_names = ['cat', 2]": "data.class_names must be a text, not 2",
     "dataset = 'digits'": "data.partition is the number of this client, counted from 0",
     "dataset = 'digits'\npartition = 3\npartitions = 3": "must be below data.partitions",
-    f"{SLICE}split = 'shrads'": r"unknown split 'shrads': did you mean shards\?",
-    f"{SLICE}partion = 1": r"unknown key in data 'partion': did you mean partition\?",
-    f"{SLICE}shards_per_client = 'two'": "data.shards_per_client must be a whole number",
+    f"{SLICE_SITE_FILES}split = 'shrads'": r"unknown split 'shrads': did you mean shards\?",
+    f"{SLICE_SITE_FILES}partion = 1": r"unknown key in data 'partion': did you mean partition\?",
+    f"{SLICE_SITE_FILES}shards_per_client = 'two'": "data.shards_per_client must be a whole number",
 }
 
 
@@ -669,7 +657,11 @@ def test_changed_code_is_not_taken_out_of_the_cache(tmp_path, installed):
         (CODE, 'prepare = {name = "window", center = 2}', "did you mean centre"),
         ("def window(x, y):\n    raise OSError('no\\nPACS')", 'prepare = "window"', "failed: no."),
         ("def window(x, y):\n    return x", 'prepare = "window"', "the preparation window failed"),
-        ("def window(x, y):\n    return x[1:], y", 'prepare = "window"', "as many samples as lab"),
+        (
+            "def window(x, y):\n    return x[1:], y",
+            'prepare = "window"',
+            "must be as many as",
+        ),
     ],
 )
 def test_a_preparation_that_cannot_be_used_is_one_sentence(tmp_path, installed, code, line, reason):
@@ -765,8 +757,12 @@ REFUSED = {
     "a class": ([*ROWS, (1, "1", "dead")], COLUMNS, "column 'outcome' has 'dead', but declared"),
     "a float label": ([(1, "1", 0.5)] * 4, COLUMNS.replace('"ill"', '"0"'), "has '0.5', but decl"),
     "no numbers": ([*ROWS, ("old", "1", "ill")], COLUMNS, "column 'age' must be numbers"),
-    "a gap": ([*ROWS, (1, "", "ill")], COLUMNS, "1 missing values, the first on line 14"),
-    "no column": (ROWS, COLUMNS.replace('"age"', '"ages"'), "no column 'ages', which is declared"),
+    "a gap": (
+        [*ROWS, (1, "", "ill")],
+        COLUMNS,
+        "line 14: column 'ward' has 1 missing",
+    ),
+    "no column": (ROWS, COLUMNS.replace('"age"', '"ages"'), "no column 'ages': did you mean 'age'"),
     "no target": (ROWS, COLUMNS.replace('target = "outcome"', ""), "a target and at least one"),
     "a key": (ROWS, COLUMNS.replace("std = 10", "sdt = 10"), "did you mean std"),
     "a scale": (ROWS, COLUMNS.replace("std = 10", "std = 0"), "must be positive, not 0"),

@@ -37,10 +37,9 @@ from flamma.data.tables_bundled import (
     adult_from_table,
     flights_from_table,
     insteval_from_table,
-    parse_numbers,
     weekdays,
 )
-from flamma.errors import DataError
+from flamma.errors import DataError, InputFileError
 from flamma.experiments.config import make_config
 
 COLUMNS = (*SCALES, "sex_Male", "education_Doctorate", "education_HS-grad")
@@ -93,22 +92,22 @@ def test_the_entry_names_a_file_that_pip_fetches():
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"", "no table of 1 columns"),
-        (b"a,b\n1\n", "no table of 2 columns"),
-        (b"a,b\n1,-1\n", "no whole number"),
-        (b"a,b\n1,12345678\n", "no whole number"),
-        (b"a,b\n1,nan\n", "no whole number"),
-        (b"a,b\n1,2\n", "no column age"),
+        (b"", "its first line has nothing"),
+        (table().replace(b"\n20,9", b"\n20"), r"adult_old\.csv, line 2: there are 9 cells"),
+        (table().replace(b"\n20,", b"\nx,"), "line 2: age must be a whole number, not 'x'"),
+        (table().replace(b"\n20,", b"\nnan,"), "line 2: age must be a whole number"),
+        (b"a,b\n1,2\n", "needs the columns .*, but its first line has a, b"),
     ],
 )
 def test_another_table_is_refused(content, what):
-    with pytest.raises(DataError, match=what) as caught:
+    with pytest.raises(InputFileError, match=what) as caught:
         adult_from_table(content, 1)
     assert "\n" not in str(caught.value)
 
 
 def test_windows_line_ends_are_read_too():
-    assert parse_numbers(b"a,b\r\n1,2\r\n", "t")[1].tolist() == [[1.0, 2.0]]
+    data, windows = adult_from_table(table(), 60), table().replace(b"\n", b"\r\n")
+    np.testing.assert_array_equal(adult_from_table(windows, 60).train_x, data.train_x)
 
 
 def test_a_wheel_in_a_folder_will_do(tmp_path, small):
@@ -247,7 +246,7 @@ def test_weekdays_are_those_of_the_calendar():
 
 @pytest.mark.parametrize("wrong", [{"carrier": "XX"}, {"dest": "XXX"}, {"delay": "soon"}])
 def test_another_table_is_refused_flights(wrong):
-    with pytest.raises(DataError, match=r"^flights\.csv has "):
+    with pytest.raises(InputFileError, match=r"^flights\.csv, line 2: (carrier|dest|arr_delay) "):
         flights_from_table(table_flights([flight(**wrong)] * 10))
 
 

@@ -12,7 +12,7 @@ import pytest
 import flamma
 from flamma.data import text as bible
 from flamma.data.build import build_federation
-from flamma.data.federated import federated_from_arrays
+from flamma.data.federated import from_arrays
 from flamma.data.fetch import fetch
 from flamma.data.text import (
     BIBLE,
@@ -146,7 +146,7 @@ def test_a_run_of_it_has_a_recurrent_model_and_the_books():
 def test_both_models_of_text_learn_it(tmp_path, model, options):
     small = bible_from_text(TEXT.encode())
     parts = [(small.train_x[small.groups == k], small.train_y[small.groups == k]) for k in range(3)]
-    data = federated_from_arrays(
+    data = from_arrays(
         [(x[:20], y[:20]) for x, y in parts],
         [(x[20:], y[20:]) for x, y in parts],
         task="next-token",

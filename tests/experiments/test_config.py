@@ -13,7 +13,7 @@ import pytest
 import flamma
 from flamma.clients.costs import COSTS
 from flamma.contributions import CONTRIBUTIONS
-from flamma.data.federated import federated_from_arrays
+from flamma.data.federated import from_arrays
 from flamma.data.splits import SPLITS
 from flamma.errors import ConfigError, RunError, naming_settings
 from flamma.experiments.config import (
@@ -350,7 +350,7 @@ def test_a_function_augments_and_is_needed_again(tmp_path):
 
 def test_one_that_does_not_fit_the_samples_is_refused_before_the_first_round(tmp_path):
     one = np.zeros((8, 3)), np.arange(8) % 2
-    data = federated_from_arrays(clients=[one, one], held_out=[one, one])
+    data = from_arrays(clients=[one, one], held_out=[one, one])
     with pytest.raises(ConfigError, match="is for pictures"):
         run(small(augmentation="flip"), out=tmp_path / "run", data=data)
 

@@ -16,7 +16,7 @@ import pytest
 
 import flamma
 from flamma.contributions import CONTRIBUTIONS
-from flamma.data.federated import federated_from_arrays
+from flamma.data.federated import from_arrays
 from flamma.errors import EmptyRunError, FlammaError, RunError
 from flamma.experiments import checkpoint
 from flamma.experiments.config import make_config
@@ -250,9 +250,7 @@ def own_data():
     for _ in range(4):
         x = rng.normal(size=(40, 5)).astype(np.float32)
         parts.append((x, (x[:, 0] > 0).astype(int)))
-    return federated_from_arrays(
-        [(x[:30], y[:30]) for x, y in parts], [(x[30:], y[30:]) for x, y in parts]
-    )
+    return from_arrays([(x[:30], y[:30]) for x, y in parts], [(x[30:], y[30:]) for x, y in parts])
 
 
 def test_own_arrays_and_own_model(tmp_path):

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from torch import nn
 
 from flamma.cli import main
-from flamma.data.federated import federated_from_arrays
+from flamma.data.federated import from_arrays
 from flamma.errors import ConfigError, DataError, FlammaError, MissingExtraError, RunError
 from flamma.experiments.run import Run, resume, run
 from flamma.models import weights
@@ -33,7 +33,7 @@ def federation(labels=LABELS):
     rng = np.random.default_rng(0)
     parts = [samples(rng, 40, site / 4) for site in range(SITES)]
     held = [samples(rng, 15, site / 4) for site in range(SITES)]
-    data = federated_from_arrays(parts, held, validation=samples(rng, 20, 0.3))
+    data = from_arrays(parts, held, validation=samples(rng, 20, 0.3))
     return replace(data, labels=labels)
 
 
@@ -296,7 +296,7 @@ def test_a_frozen_run_is_that_of_a_server_that_puts_the_parts_back(tmp_path):
     """FedAvg with one client and frozen parts is plain SGD on the others."""
     rng = np.random.default_rng(1)
     part = samples(rng, 8, 0)
-    data = federated_from_arrays([part] * 2, [part] * 2)
+    data = from_arrays([part] * 2, [part] * 2)
     options = {"strategy": "fedavg", "rounds": 1, "per_round": 2, "training__epochs": 1}
     steps = {"training__batch_size": 8, "training__learning_rate": 0.5}
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flamma.cli import main
-from flamma.data.federated import federated_from_arrays, without_held_out
+from flamma.data.federated import from_arrays, without_held_out
 from flamma.errors import ConfigError, FlammaError, RunError
 from flamma.experiments.config import make_config, read_config
 from flamma.experiments.run import Run
@@ -29,7 +29,7 @@ def numbered(clients=3, each=20):
     total = clients * each
     parts = np.split(np.arange(2.0 * total).reshape(total, 2), clients)
     held = [(np.full((5, 2), -1.0 - k), np.zeros(5)) for k in range(clients)]
-    return federated_from_arrays([(x, np.arange(each) % 2) for x in parts], held)
+    return from_arrays([(x, np.arange(each) % 2) for x in parts], held)
 
 
 def test_the_view_holds_nothing_of_the_held_out_data_and_loses_nothing_of_the_rest():

@@ -13,6 +13,7 @@ from torch import nn
 
 import flamma
 from flamma.cli import main
+from flamma.data import from_arrays
 from flamma.data.own import gather
 from flamma.errors import ConfigError, DataError, FlammaError, RunError
 from flamma.experiments.audit import audit
@@ -127,7 +128,7 @@ def test_the_default_model_takes_the_samples():
 
 def test_a_federation_with_a_table_gets_a_model_for_tables(tmp_path):
     site = (np.eye(6, 4), [0, 1] * 3)
-    data = flamma.federated_from_arrays([site] * 2, [site] * 2)
+    data = from_arrays([site] * 2, [site] * 2)
     run = flamma.run(data=data, **BRIEF, out=tmp_path / "run")
     assert (run.config.model.name, run.config.per_round) == ("mlp", 2)
 

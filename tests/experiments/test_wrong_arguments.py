@@ -11,6 +11,7 @@ import pytest
 
 import flamma
 from flamma.cli import main
+from flamma.data import from_arrays
 from flamma.errors import ConfigError, FlammaError
 from flamma.experiments.settings import SETTINGS
 
@@ -204,7 +205,7 @@ def test_a_run_is_named_by_its_path(read, path):
 @pytest.mark.parametrize("parts", [3, None, "ab", {"a": 1}, np.ones(3), Thing()])
 def test_a_federation_of_arrays_is_made_of_lists(parts):
     with pytest.raises(FlammaError, match=r"^clients must be a list of .x, y., one for"):
-        flamma.federated_from_arrays(parts, parts)
+        from_arrays(parts, parts)
 
 
 @pytest.mark.parametrize("model", [dict, int, type, print])

@@ -9,7 +9,7 @@ import time
 import numpy as np
 from torch import nn
 
-from flamma.data.federated import FederatedData, federated_from_arrays
+from flamma.data.federated import FederatedData, from_arrays
 from flamma.models import build_model
 from flamma.types import LocalWork
 
@@ -28,7 +28,7 @@ def federation(sizes, held=5, shape=(FEATURES,), test=None, validation=None) -> 
     """Return random data of clients with as many training (and held-out) samples as given."""
     rng = np.random.default_rng(7)
     held = [held] * len(sizes) if isinstance(held, int) else held
-    data = federated_from_arrays(
+    data = from_arrays(
         clients=[part(rng, size, shape) for size in sizes],
         held_out=[part(rng, size, shape) for size in held],
         test=None if test is None else part(rng, test, shape),

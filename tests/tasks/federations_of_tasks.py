@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from flamma.data.federated import FederatedData, federated_from_arrays
+from flamma.data.federated import FederatedData, from_arrays
 
 CLIENTS, LENGTH, TOKENS = 4, 5, 7
 
@@ -53,4 +53,4 @@ def embedding_model(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def _held_out(parts: list[tuple[Any, Any]], task: str) -> FederatedData:
     train = [(x[:30], y[:30]) for x, y in parts]
-    return federated_from_arrays(train, [(x[30:], y[30:]) for x, y in parts], task=task)
+    return from_arrays(train, [(x[30:], y[30:]) for x, y in parts], task=task)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flamma.data.federated import federated_from_arrays
+from flamma.data.federated import from_arrays
 from flamma.data.records import Dataset
 from flamma.errors import DataError
 from flamma.tasks.base import MOST_CLASSES, whole_labels
@@ -47,13 +47,13 @@ def test_a_federation_of_arrays_refuses_them_everywhere(case, place):
     given = {"clients": [good], "held_out": [good], "test": good, "validation": good}
     given[place] = bad if place in ("test", "validation") else [bad]
     with pytest.raises(DataError, match=reason):
-        federated_from_arrays(**given)
+        from_arrays(**given)
 
 
 def test_a_federation_without_samples_is_one_sentence():
     nothing = [(X[:0], [])]
     with pytest.raises(DataError, match="no samples"):
-        federated_from_arrays(nothing, nothing)
+        from_arrays(nothing, nothing)
 
 
 @pytest.mark.parametrize(

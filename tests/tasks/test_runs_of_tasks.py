@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import flamma
+from flamma.data import from_arrays
 from flamma.errors import ConfigError, DataError, RunError
 from flamma.experiments.callbacks import BestCheckpoint, EarlyStopping, best_round
 from flamma.experiments.run import Run
@@ -111,8 +112,8 @@ def test_next_tokens_reach_the_model_as_whole_numbers(tmp_path):
 def test_whole_numbers_become_real_for_a_model_that_cannot_take_them(tmp_path):
     rng = np.random.default_rng(0)
     parts = [(rng.integers(0, 9, (20, 3)), rng.integers(0, 2, 20)) for _ in range(CLIENTS)]
-    whole = flamma.federated_from_arrays(parts, parts)
-    real = flamma.federated_from_arrays([(x.astype(float), y) for x, y in parts], parts)
+    whole = from_arrays(parts, parts)
+    real = from_arrays([(x.astype(float), y) for x, y in parts], parts)
     assert whole.train_x.dtype == np.int64
     assert real.train_x.dtype == real.held_x.dtype == np.float32
     hashes = {
@@ -300,10 +301,10 @@ def test_fractions_as_labels_are_refused_and_regression_is_named():
     with pytest.raises(
         DataError, match="has a fraction or is not finite; for numbers to be predicted the task is"
     ):
-        flamma.federated_from_arrays(parts, parts)
-    assert flamma.federated_from_arrays(parts, parts, task="regression").classes == 1
+        from_arrays(parts, parts)
+    assert from_arrays(parts, parts, task="regression").classes == 1
     whole = [(np.zeros((4, 2)), np.array([0.0, 1.0, 1.0, 2.0]))]
-    assert flamma.federated_from_arrays(whole, whole).train_y.dtype == np.int64
+    assert from_arrays(whole, whole).train_y.dtype == np.int64
 
 
 @pytest.mark.parametrize("behaviour", ["label-flip", "free-rider"])

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from flamma.data.build import build_federation
+from flamma.data import build_federation
 
 torch.set_num_threads(1)  # clients share the cores of a simulation
 

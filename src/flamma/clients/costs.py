@@ -7,8 +7,6 @@ one by an entry point of the group ``flamma.costs``.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from flamma.errors import ConfigError, InputFileError
+from flamma.errors import ConfigError
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
-from flamma.io import printable, quoted, read_text
+from flamma.io import CsvTable, printable, quoted, read_csv, read_text
 from flamma.numerics import exp, normal
 from flamma.registry import Choice, Registry
 from flamma.seeding import stream
@@ -26,14 +24,8 @@ from flamma.types import Floats, Ints
 
 # Clients from a CSV file: what each contributes, what it costs and, optionally, its name.
 
-MOST_NAME = 60
-"""The most characters of a client's name, and of a cell in a message."""
-
-MOST_HEADER = 200
-"""The most characters of a header in a message."""
-
-MOST_CSV_BYTES = 1 << 28
-"""The largest file of clients that is read: enough for millions."""
+_LONGEST_NAME = 60
+"""The most characters of a client's name."""
 
 
 def read_clients(path: Path) -> tuple[list[str], list[float], list[float]]:
@@ -45,69 +37,34 @@ def read_clients(path: Path) -> tuple[list[str], list[float], list[float]]:
         If the file cannot be read, lacks a column, or has a cell that is not a number; the
         message names the line.
     """
-    names, values = _read_columns(path, ("contribution", "cost"))
-    return names, values["contribution"], values["cost"]
+    table = read_csv(read_text(path), str(path), ("contribution", "cost"))
+    given = table.columns.get("name", [""] * len(table.lines))
+    names = [
+        printable(name, _LONGEST_NAME) or f"client {client}" for client, name in enumerate(given)
+    ]
+    contributions = _numbers(table, "contribution", 0, 1, "lie in [0, 1]")
+    return names, contributions, _numbers(table, "cost")
 
 
-def read_costs(path: Path) -> tuple[list[str], list[float]]:
-    """Return names and costs of the clients in a CSV file; other columns do not matter.
-
-    Raises
-    ------
-    InputFileError
-        As :func:`read_clients`.
-    """
-    names, values = _read_columns(path, ("cost",))
-    return names, values["cost"]
-
-
-def read_column(path: Path, column: str) -> list[float]:
-    """Return one column of positive numbers of a CSV file; others do not matter.
-
-    Raises
-    ------
-    InputFileError
-        As :func:`read_clients`.
-    """
-    return _read_columns(path, (column,))[1][column]
-
-
-def _read_columns(path: Path, needed: tuple[str, ...]) -> tuple[list[str], dict[str, list[float]]]:
-    reader = csv.DictReader(io.StringIO(read_text(path, MOST_CSV_BYTES)), skipinitialspace=True)
-    try:
-        columns = [column.strip() for column in reader.fieldnames or []]
-        reader.fieldnames = columns
-        if not set(needed) <= set(columns):
-            wants = f"column{'s' * (len(needed) > 1)} {' and '.join(needed)}"
-            has = printable(", ".join(columns), MOST_HEADER) or "nothing"
-            raise InputFileError(f"{path} needs the {wants}, but its first line has {has}.")
-        names: list[str] = []
-        values: dict[str, list[float]] = {column: [] for column in needed}
-        for row in reader:
-            for column in needed:
-                values[column].append(_cell(path, reader.line_num, column, row[column]))
-            names.append(printable(row.get("name") or "", MOST_NAME) or f"client {len(names)}")
-    except csv.Error as error:
-        raise InputFileError(f"{path}, line {reader.line_num}: {error}.") from error
-    return names, values
-
-
-def _cell(path: Path, line: int, column: str, text: str | None) -> float:
-    if text is None or not text.strip():
-        raise InputFileError(f"{path}, line {line}: the {column} is missing.")
-    try:
-        value = float(text)
-    except ValueError:
-        raise InputFileError(
-            f"{path}, line {line}: the {column} {quoted(text.strip())} is not a number."
-        ) from None
-    low, high = (0, 1) if column == "contribution" else (SMALLEST_COST, LARGEST_COST)
-    if not low <= value <= high:
-        rule = "lie in [0, 1]" if column == "contribution" else "be positive and finite"
-        raise InputFileError(
-            f"{path}, line {line}: the {column} must {rule}, not {printable(text, MOST_NAME)}."
-        )
-    return value
+def _numbers(
+    table: CsvTable,
+    column: str,
+    low: float = SMALLEST_COST,
+    high: float = LARGEST_COST,
+    rule: str = "be positive and finite",
+) -> list[float]:
+    """Return a column of numbers between two bounds, both included."""
+    numbers = []
+    for row, cell in enumerate(table.columns[column]):
+        if not cell:
+            raise table.error(row, f"the {column} is missing")
+        try:
+            numbers.append(float(cell))
+        except ValueError:
+            raise table.error(row, f"the {column} {quoted(cell)} is not a number") from None
+        if not low <= numbers[-1] <= high:
+            raise table.error(row, f"the {column} must {rule}, not {numbers[-1]:g}")
+    return numbers
 
 
 DEFAULT_VALUE = 0.1
@@ -225,7 +182,7 @@ def from_csv(clients: CostedClients, *, file: str = "") -> Floats:
     """
     if not file:
         raise ConfigError("csv costs need the path of a file with the column cost: costs.file.")
-    _, costs = read_costs(Path(file))
+    costs = _numbers(read_csv(read_text(Path(file)), file, ["cost"]), "cost")
     return one_for_each(file, "costs", costs, clients.count)
 
 
@@ -381,7 +338,8 @@ def speed_from_csv(clients: PacedClients, *, file: str = "") -> Floats:
         raise ConfigError(
             f"csv speeds need the path of a file with the column {SPEED_COLUMN}: clock.speeds.file."
         )
-    return one_for_each(file, "speeds", read_column(Path(file), SPEED_COLUMN), clients.samples.size)
+    table = read_csv(read_text(Path(file)), file, [SPEED_COLUMN])
+    return one_for_each(file, "speeds", _numbers(table, SPEED_COLUMN), clients.samples.size)
 
 
 def measured_speed(clients: PacedClients, *, slowdown: float = 1.0) -> Floats:

@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flamma._renamed import renamed
 from flamma.data.encoding import SampleEncoding
 from flamma.errors import DataError
 from flamma.seeding import stream
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
 from flamma.types import Inputs, Ints, Targets
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +101,7 @@ class FederatedData:
         return self.held_x[rows], self.held_y[rows], offsets
 
 
-def federated_from_arrays(
+def from_arrays(
     clients: Sequence[tuple[Any, Any]],
     held_out: Sequence[tuple[Any, Any]],
     test: tuple[Any, Any] | None = None,

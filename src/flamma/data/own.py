@@ -1,14 +1,14 @@
-"""One's own data in any form: arrays, torch datasets, tables, files, Hugging Face, Flower.
+"""Data of users and of sites in any form: arrays, torch datasets, tables, files, Hugging Face.
 
-Each kind has a module of its own, chosen by what the data can do, so that no optional package is
-imported. All of them gather samples, targets and clients, from which one federation is made.
+The form is recognised by what the data can do, so that no optional package is imported. Everything
+becomes :class:`GatheredSamples`, from which :func:`from_data` makes a federation.
 
 Examples
 --------
 >>> import numpy as np
->>> from flamma.data.own import federated_from
+>>> from flamma.data import from_data
 >>> x, y = np.eye(6, 2), ["ill", "well", "ill", "well", "ill", "well"]
->>> data = federated_from((x, y), group=["north"] * 3 + ["south"] * 3)
+>>> data = from_data((x, y), group=["north"] * 3 + ["south"] * 3)
 >>> data.client_names, data.labels
 (('north', 'south'), ('ill', 'well'))
 """
@@ -18,14 +18,15 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flamma._renamed import renamed
 from flamma.data.encoding import (
     BYTE_SCALE,
     SIXTEEN_BIT_SCALE,
@@ -35,89 +36,39 @@ from flamma.data.encoding import (
     joined_features,
 )
 from flamma.data.federated import FederatedData
-from flamma.data.pictures import (
-    IMAGE_COLUMN,
-    LABEL_COLUMN,
-    PictureOptions,
-    class_folders,
-    is_picture,
-    read_folder,
-    read_parquet,
-)
+from flamma.data.pictures import PictureOptions, class_folders, is_picture, read_folder, stacked
 from flamma.data.splits import HELD_OUT, MIN_SAMPLES, Pool, partition, pool_size
-from flamma.data.tables import LARGEST_TABLE_BYTES, Label, column_array, parse_csv, shown_names
+from flamma.data.tables import (
+    LARGEST_TABLE_BYTES,
+    Label,
+    column_array,
+    csv_columns,
+    no_column,
+    shown_names,
+)
 from flamma.errors import DataError
 from flamma.extras import require
-from flamma.io import nearest, printable, quoted
+from flamma.io import MOST_TABLE_FILE_BYTES, printable, quoted, read_regular
 from flamma.registry import Choice
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
 from flamma.tasks.base import MOST_CLASSES
 from flamma.types import Ints, Targets
 
-# Targets of one's own data: classes of any name become numbers, quantities stay what they are.
+if TYPE_CHECKING:
+    import pyarrow
+else:
+    __getattr__ = renamed(__name__)
 
-_MOST_FLOAT_CLASSES = 50
-"""Different whole numbers, kept as floating-point ones, up to which they are taken for classes."""
-
-
-def class_numbers(y: NDArray[Any]) -> tuple[Ints, tuple[Label, ...]]:
-    """Return the class of each sample, numbered in sorted order, and what classes are called.
-
-    Raises
-    ------
-    DataError
-        If targets are quantities, there is one class only, or there are too many.
-
-    Examples
-    --------
-    >>> class_numbers(np.array([7, 3, 7]))
-    (array([1, 0, 1]), (3, 7))
-    """
-    if y.ndim != 1:
-        raise DataError(f"a class is one value for each sample, but targets have shape {y.shape}.")
-    if y.dtype.kind == "f" and not (y == np.rint(y)).all():
-        raise DataError(_quantities("have fractions"))
-    numbers, labels = numbered(y)
-    if y.dtype.kind == "f" and len(labels) > _MOST_FLOAT_CLASSES:
-        raise DataError(_quantities(f"have {len(labels):,} different values"))
-    if len(labels) < 2:
-        raise DataError(f"all targets are {labels[0]!r}: a classifier needs at least two classes.")
-    if len(labels) > MOST_CLASSES:
-        raise DataError(
-            f"targets have {len(labels):,} different values, but there may be {MOST_CLASSES:,} "
-            f'classes: for quantities say task="regression".'
-        )
-    return numbers, labels
-
-
-def numbered(values: NDArray[Any]) -> tuple[Ints, tuple[Any, ...]]:
-    """Return the number of each value in sorted order, and the different values.
-
-    Examples
-    --------
-    >>> numbered(np.array(["b", "a", "b"], dtype=object))
-    (array([1, 0, 1]), ('a', 'b'))
-    """
-    found, numbers = np.unique(values, return_inverse=True)
-    return numbers.reshape(-1).astype(np.int64), tuple(found.tolist())
-
-
-def _quantities(why: str) -> str:
-    return (
-        f'targets {why}, so they are no classes: say task="regression", or turn them into whole '
-        f"numbers or texts."
-    )
+Columns = Mapping[str, Any]
+"""The columns of a table by name: arrays, lists, series or tensors."""
 
 
 # What every adapter returns: samples, their targets, and the client of each sample.
 
-_MOST_NAME_CHARACTERS = 100
-"""Characters of a client's name that are kept."""
-
 
 @dataclass(frozen=True, eq=False)
 class GatheredSamples:
-    """Samples of one's own before they are dealt to clients.
+    """Samples before they are dealt to clients.
 
     Attributes
     ----------
@@ -165,16 +116,22 @@ class GatheredSamples:
                 f"group must name a client for each of {len(self.x)} samples, but has "
                 f"{clients.size}."
             )
-        numbers, names = numbered(clients)
-        return self.owned_by(numbers, names)
+        return self.owned_by(*_numbered(clients))
 
-    def owned_by(self, groups: Ints, names: Sequence[Any] = ()) -> GatheredSamples:
+    def owned_by(self, groups: Ints, names: Sequence[object] = ()) -> GatheredSamples:
         """Return the samples with the numbers of their clients, and what clients are called."""
-        return replace(self, groups=groups, client_names=_client_names(names))
+        texts = (f"{name:g}" if isinstance(name, float) else str(name) for name in names)
+        return replace(self, groups=groups, client_names=tuple(printable(t, 100) for t in texts))
 
 
-def _gathered_arrays(x: Any, y: Any, what: str = "samples") -> GatheredSamples:
-    """Return samples and targets of arrays, of which there must be equally many."""
+def gathered_arrays(x: Any, y: Any, what: str = "samples") -> GatheredSamples:
+    """Return samples and targets of arrays, of which there must be equally many.
+
+    Raises
+    ------
+    DataError
+        If they are not, or cannot be used.
+    """
     raw = as_numbers(x, what)
     targets = _target_array(y, f"targets of {what}" if what != "samples" else "targets")
     if raw.ndim < 1 or len(raw) != len(targets):
@@ -186,60 +143,30 @@ def _gathered_arrays(x: Any, y: Any, what: str = "samples") -> GatheredSamples:
         raise DataError(f"{what} must have features: make x of shape (samples, 1) of one feature.")
     if raw.nbytes > LARGEST_TABLE_BYTES:
         raise DataError(f"{what} take more than {LARGEST_TABLE_BYTES // 1024**3} GiB: take fewer.")
-    scale = _picture_scale(x, raw)
-    whole = raw.dtype.kind in "iu" and scale is None
-    encoding = SampleEncoding(
-        tuple(raw.shape[1:]), "int64" if whole else "float32", scale=scale or 1.0
-    )
-    return GatheredSamples(raw, targets, encoding)
-
-
-def _picture_scale(x: Any, raw: NDArray[Any]) -> float | None:
-    """Return what pictures are divided by, None for samples that are none."""
-    if raw.ndim <= 2:
-        return None
-    if raw.dtype == np.uint8:
-        return BYTE_SCALE
-    return SIXTEEN_BIT_SCALE if isinstance(x, np.ndarray) and x.dtype == np.uint16 else None
+    scale = None  # what pictures are divided by
+    if raw.ndim > 2 and raw.dtype == np.uint8:
+        scale = BYTE_SCALE
+    elif raw.ndim > 2 and isinstance(x, np.ndarray) and x.dtype == np.uint16:
+        scale = SIXTEEN_BIT_SCALE
+    dtype = "int64" if raw.dtype.kind in "iu" and scale is None else "float32"
+    return GatheredSamples(raw, targets, SampleEncoding(raw.shape[1:], dtype, scale=scale or 1.0))
 
 
 def _gathered_table(
-    columns: Mapping[str, Any],
+    columns: Columns,
     target: str | None,
     group: Any = None,
     drop: Sequence[str] = (),
-    name: str = "own",
     encoding: SampleEncoding | None = None,
 ) -> GatheredSamples:
-    """Return the samples of a table by the names of its columns.
-
-    Parameters
-    ----------
-    columns : mapping of name to values
-        All columns.
-    target : str
-        The column to predict.
-    group : str or array, optional
-        The column that names the client of each row, or one value for each row.
-    drop : sequence of str
-        Columns to leave out.
-    name : str
-        What the data are called.
-    encoding : SampleEncoding, optional
-        That of a table before, which this one is encoded like.
-
-    Raises
-    ------
-    DataError
-        If a column is missing or cannot be used.
-    """
+    """Return the samples of a table, of which ``target`` is the column to predict."""
     if target is None:
         raise DataError("a table needs a target: name the column to predict, as target.")
-    by_name = isinstance(group, str)
-    for wanted in (target, *([group] if by_name else []), *drop):
+    aside = [target, *([group] if isinstance(group, str) else []), *drop]
+    for wanted in aside:
         if wanted not in columns:
-            raise DataError(_no_column(wanted, list(columns)))
-    if by_name and group == target:
+            raise DataError(no_column(wanted, list(columns)))
+    if isinstance(group, str) and group == target:
         raise DataError(f"column {quoted(target)} cannot be both target and group.")
     y = column_array(columns[target], target)
     if not y.size:
@@ -250,61 +177,25 @@ def _gathered_table(
                 f"columns must have the same length, but {quoted(column)} has {len(values)} rows "
                 f"and {quoted(target)} has {y.size}."
             )
-    aside = {target, *([group] if by_name else []), *drop}
-    features = {column: values for column, values in columns.items() if column not in aside}
-    samples = replace(_features(features, y, encoding), name=name)
-    if group is None:
-        return samples
-    return samples.grouped_by(columns[group], group) if by_name else samples.grouped_by(group)
+    samples = _features({c: v for c, v in columns.items() if c not in aside}, y, encoding)
+    if isinstance(group, str):
+        return samples.grouped_by(columns[group], group)
+    return samples if group is None else samples.grouped_by(group)
 
 
-def joined(parts: Sequence[GatheredSamples], names: Sequence[Any] = ()) -> GatheredSamples:
-    """Return the samples of several clients, one after the other."""
-    if not parts:
-        raise DataError("there are no clients.")
-    shapes = {part.x.shape[1:] for part in parts}
-    kinds = {part.encoding.dtype for part in parts}
-    if len(shapes) > 1 or len(kinds) > 1:
-        told = " and ".join(map(str, sorted(shapes) if len(shapes) > 1 else sorted(kinds)))
-        raise DataError(f"samples of all clients must be alike, but are {told}.")
-    for place, part in enumerate(parts):
-        if not len(part.x):
-            raise DataError(f"client {quoted(names[place]) if names else place} has no samples.")
-    whole = GatheredSamples(
-        np.concatenate([part.x for part in parts]),
-        np.concatenate([part.y for part in parts]),
-        parts[0].encoding,
-    )
-    owners = np.repeat(np.arange(len(parts)), [len(part.x) for part in parts])
-    return whole.owned_by(owners, names)
-
-
-def _target_array(y: Any, what: str = "targets") -> NDArray[Any]:
-    """Return targets as an array: numbers of any shape, or a column of texts or truth values."""
-    if hasattr(y, "detach"):
-        y = y.detach().cpu().numpy()
-    array = np.asarray(y) if isinstance(y, np.ndarray) else None
-    if array is not None and array.ndim > 1 and array.dtype.kind in "iuf":
-        return as_numbers(array, what)
-    _check_column(y, f"{what} must be one for each sample")
-    return column_array(y, _name_of(y, "target"))
-
-
-def _features(
-    given: dict[str, Any], y: NDArray[Any], encoding: SampleEncoding | None
-) -> GatheredSamples:
+def _features(given: Columns, y: NDArray[Any], encoding: SampleEncoding | None) -> GatheredSamples:
     """Return the samples that columns make up: one feature after the other, or one array."""
     if not given:
         raise DataError("the table has no column left for features.")
     arrays = [name for name, values in given.items() if getattr(values, "ndim", 1) > 1]
+    if arrays and len(given) > 1:
+        others = [name for name in given if name != arrays[0]]
+        raise DataError(
+            f"column {quoted(arrays[0])} has an array in each cell, which cannot go along with "
+            f"other columns: leave out (drop) {shown_names(others)}."
+        )
     if arrays:
-        if len(given) > 1:
-            others = [name for name in given if name != arrays[0]]
-            raise DataError(
-                f"column {quoted(arrays[0])} has an array in each cell, which cannot go along with "
-                f"other columns: leave out (drop) {shown_names(others)}."
-            )
-        return _gathered_arrays(given[arrays[0]], y)
+        return gathered_arrays(given[arrays[0]], y)
     if encoding is not None:
         return GatheredSamples(encoding.matrix(given), y, encoding)
     kept = {name: column_array(values, name) for name, values in given.items()}
@@ -329,6 +220,35 @@ def _feature_column(name: str, values: NDArray[Any]) -> FeatureColumn:
     return FeatureColumn(name, categories)
 
 
+def _joined(parts: Sequence[GatheredSamples], names: Sequence[object] = ()) -> GatheredSamples:
+    """Return the samples of several clients, one after the other."""
+    shapes = {part.x.shape[1:] for part in parts}
+    kinds = {part.encoding.dtype for part in parts}
+    if len(shapes) > 1 or len(kinds) > 1:
+        found = map(str, sorted(shapes) if len(shapes) > 1 else sorted(kinds))
+        raise DataError(f"samples of all clients must be alike, but are {' and '.join(found)}.")
+    for place, part in enumerate(parts):
+        if not len(part.x):
+            raise DataError(f"client {quoted(names[place]) if names else place} has no samples.")
+    whole = GatheredSamples(
+        np.concatenate([part.x for part in parts]),
+        np.concatenate([part.y for part in parts]),
+        parts[0].encoding,
+    )
+    owners = np.repeat(np.arange(len(parts)), [len(part.x) for part in parts])
+    return whole.owned_by(owners, names)
+
+
+def _target_array(y: Any, what: str = "targets") -> NDArray[Any]:
+    """Return targets as an array: numbers of any shape, or a column of texts or truth values."""
+    if hasattr(y, "detach"):
+        y = y.detach().cpu().numpy()
+    if isinstance(y, np.ndarray) and y.ndim > 1 and y.dtype.kind in "iuf":
+        return as_numbers(y, what)
+    _check_column(y, f"{what} must be one for each sample")
+    return column_array(y, _name_of(y, "target"))
+
+
 def _check_column(values: Any, wanted: str) -> None:
     """Refuse what is no list or array, or has no order."""
     unordered = isinstance(values, str | bytes | Mapping | set | frozenset | type)
@@ -342,54 +262,91 @@ def _name_of(values: Any, name: str) -> str:
     return own if isinstance(own, str) and own else name
 
 
-def _client_names(names: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(printable(_text(name), _MOST_NAME_CHARACTERS) for name in names)
+def _numbered(values: NDArray[Any]) -> tuple[Ints, tuple[Label, ...]]:
+    """Return the number of each value in sorted order, and the different values.
+
+    Examples
+    --------
+    >>> _numbered(np.array(["b", "a", "b"], dtype=object))
+    (array([1, 0, 1]), ('a', 'b'))
+    """
+    found, numbers = np.unique(values, return_inverse=True)
+    return numbers.reshape(-1).astype(np.int64), tuple(found.tolist())
 
 
-def _text(name: Any) -> str:
-    return f"{name:g}" if isinstance(name, float) else str(name)
-
-
-def _no_column(wanted: Any, known: list[str]) -> str:
-
-    guess = nearest(str(wanted), known)
-    hint = f": did you mean {quoted(guess)}?" if guess else ""
-    return f"there is no column {quoted(wanted)}{hint} (columns: {shown_names(known)})."
-
-
-# Frames of pandas, without importing it.
+# Tables of pandas and of Hugging Face, and Flower's partitioners, without importing them.
 
 
 def _is_frame(data: Any) -> bool:
-    """Return whether data are a table of pandas."""
     return hasattr(data, "columns") and hasattr(data, "iloc") and hasattr(data, "dtypes")
 
 
-def frame_columns(frame: Any) -> dict[str, Any]:
-    """Return the columns of a frame by name; the index is not one of them.
+def _is_hugging_face(data: Any) -> bool:
+    return isinstance(getattr(data, "column_names", None), list) and hasattr(data, "features")
 
-    Raises
-    ------
-    DataError
-        If two columns have one name.
-    """
-    names = [str(name) for name in frame.columns]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+
+def _is_table(data: Any) -> bool:
+    return _is_frame(data) or _is_hugging_face(data)
+
+
+def _columns(data: Any) -> Columns:
+    """Return the columns of a frame (not its index), a ``datasets.Dataset`` or a mapping."""
+    if _is_hugging_face(data):
+        plain = data.with_format("numpy")
+        return {
+            name: _pictures(data[name], name)
+            if type(data.features[name]).__name__ == "Image"
+            else np.asarray(plain[name][:])
+            for name in data.column_names
+        }
+    if not _is_frame(data):
+        columns: Columns = data
+        return columns
+    names = [str(name) for name in data.columns]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(
             f"columns must have different names, but these are there twice: {shown_names(twice)}."
         )
-    return {name: _values(frame.iloc[:, place]) for place, name in enumerate(names)}
+    return {name: _cells_of_series(data.iloc[:, place]) for place, name in enumerate(names)}
 
 
-def _values(series: Any) -> Any:
+def _cells_of_series(series: Any) -> NDArray[Any]:
     """Return a column as numpy has it; one with missing values or categories as objects."""
-    kind = getattr(series.dtype, "kind", "O")
-    if str(series.dtype) == "category" or kind not in "biufmM":
-        return series.astype(object).to_numpy()
-    if series.isna().any():
-        return series.astype(object).to_numpy()
-    return series.to_numpy(dtype=getattr(series.dtype, "numpy_dtype", None))
+    plain = str(series.dtype) != "category" and getattr(series.dtype, "kind", "O") in "biufmM"
+    if not plain or series.isna().any():
+        series, kind = series.astype(object), None
+    else:
+        kind = getattr(series.dtype, "numpy_dtype", None)
+    cells: NDArray[Any] = series.to_numpy(dtype=kind)
+    return cells
+
+
+def _pictures(cells: Collection[Any], name: str) -> NDArray[Any]:
+    """Return a column of pictures as (samples, channels, height, width) of bytes."""
+    found: list[NDArray[Any]] = []
+    for cell in cells:
+        pixels = np.asarray(cell)
+        found.append(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+        if found[-1].shape != found[0].shape:
+            raise DataError(
+                f"pictures of the column {name!r} must have one shape, but are {found[0].shape} "
+                f"and {found[-1].shape}: resize them first (map)."
+            )
+    return np.stack(found)
+
+
+def _partitions(data: Any) -> tuple[list[Any], tuple[str, ...]]:
+    """Return the datasets of a partitioner's clients, and the clients' names if it has any."""
+    partitioner = data
+    if hasattr(data, "partitioners"):  # a FederatedDataset has one for each of its parts
+        partitioner = data.partitioners.get("train") or next(iter(data.partitioners.values()))
+    count = getattr(partitioner, "num_partitions", None)
+    if not isinstance(count, int) or not 1 <= count <= 1_000_000:
+        raise DataError("the partitioner must tell num_partitions, how many clients there are.")
+    found = [data.load_partition(k) for k in range(count)]
+    natural = getattr(partitioner, "partition_id_to_natural_id", None) or {}
+    names = tuple(str(natural[k]) for k in range(count)) if len(natural) == count else ()
+    return found, names
 
 
 # Datasets of torch, without importing it: anything with a length and numbered items (x, y).
@@ -398,33 +355,27 @@ SECONDS_UNTOLD = 2.0
 """Seconds between two lines on how far the reading of a dataset is."""
 
 
-def is_torch_set(data: Any) -> bool:
-    """Return whether data have a length and numbered items, and are no array, list or mapping."""
-    plain = isinstance(data, list | tuple | dict | str | bytes | np.ndarray)
-    return hasattr(data, "__len__") and hasattr(data, "__getitem__") and not plain
-
-
-def gathered_items(data: Any, what: str = "samples") -> GatheredSamples:
-    """Return the samples and targets of a dataset whose items are (x, y).
-
-    Raises
-    ------
-    DataError
-        If an item is something else, samples differ in shape, or there are none or too many.
-    """
+def _gathered_items(data: Any, what: str) -> GatheredSamples:
+    """Return the samples and targets of a dataset whose items are (x, y)."""
     tensors = _tensors(data)
     if tensors is not None:
-        return _gathered_arrays(tensors[0], tensors[1], what)
+        return gathered_arrays(*tensors, what)
     count = len(data)
     if not count:
         raise DataError(f"{what}: the dataset is empty.")
     targets: list[Any] = []
     x: NDArray[Any] | None = None
-    told = time.monotonic()
+    reported = time.monotonic()
     for place in range(count):
         sample, target = _item(data, place, what)
         if x is None:
-            x = _room(sample, count, what)
+            if count * sample.nbytes > LARGEST_TABLE_BYTES:
+                raise DataError(
+                    f"{what}: {count:,} samples of {sample.nbytes:,} bytes take more than "
+                    f"{LARGEST_TABLE_BYTES // 1024**3} GiB: make them smaller or fewer (torch's "
+                    f"Subset)."
+                )
+            x = np.empty((count, *sample.shape), dtype=sample.dtype)
         if sample.shape != x.shape[1:]:
             raise DataError(
                 f"{what} must have one shape, but item {place} has {sample.shape} and those before "
@@ -432,8 +383,12 @@ def gathered_items(data: Any, what: str = "samples") -> GatheredSamples:
             )
         x[place] = sample
         targets.append(target)
-        told = _tell(told, place + 1, count)
-    return _gathered_arrays(x, _targets(targets), what)
+        if time.monotonic() - reported >= SECONDS_UNTOLD:
+            reported = time.monotonic()
+            print(f"flamma: read {place + 1:,} of {count:,} samples", file=sys.stderr, flush=True)
+    if hasattr(targets[0], "shape"):  # tensors and numpy's numbers
+        return gathered_arrays(x, np.stack([np.asarray(target) for target in targets]), what)
+    return gathered_arrays(x, targets, what)
 
 
 def _tensors(data: Any) -> tuple[Any, Any] | None:
@@ -466,151 +421,16 @@ def _item(data: Any, place: int, what: str) -> tuple[NDArray[Any], Any]:
     return as_numbers(item[0], f"{what}, item {place},"), item[1]
 
 
-def _room(first: NDArray[Any], count: int, what: str) -> NDArray[Any]:
-    if count * first.nbytes > LARGEST_TABLE_BYTES:
-        raise DataError(
-            f"{what}: {count:,} samples of {first.nbytes:,} bytes take more than "
-            f"{LARGEST_TABLE_BYTES // 1024**3} GiB: make them smaller or fewer (torch's Subset)."
-        )
-    return np.empty((count, *first.shape), dtype=first.dtype)
+# Files: tables as CSV or parquet, arrays of numpy, and folders of pictures.
 
-
-def _targets(targets: list[Any]) -> Any:
-    if hasattr(targets[0], "shape"):  # tensors and numpy's numbers
-        return np.stack([np.asarray(target) for target in targets])
-    return targets
-
-
-def _tell(told: float, done: int, count: int) -> float:
-    now = time.monotonic()
-    if now - told < SECONDS_UNTOLD:
-        return told
-    print(f"flamma: read {done:,} of {count:,} samples", file=sys.stderr, flush=True)
-    return now
-
-
-# Datasets of Hugging Face, and those that Flower's partitioners make of them.
-#
-# Neither package is imported: a dataset has ``column_names``, and a partitioner
-# ``load_partition``.
-
-_MOST_PARTITIONS = 1_000_000
-"""The most clients that a partitioner may have."""
-
-
-def _is_hugging_face(data: Any) -> bool:
-    """Return whether data are a ``datasets.Dataset``."""
-    return isinstance(getattr(data, "column_names", None), list) and hasattr(data, "features")
-
-
-def is_dataset_dict(data: Any) -> bool:
-    """Return whether data are a ``datasets.DatasetDict``."""
-    return isinstance(data, Mapping) and bool(data) and all(map(_is_hugging_face, data.values()))
-
-
-def is_partitioner(data: Any) -> bool:
-    """Return whether data are a partitioner of Flower's, or its ``FederatedDataset``."""
-    return hasattr(data, "load_partition")
-
-
-def train_and_test(data: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the part to train on and the test part, None if there is none.
-
-    Raises
-    ------
-    DataError
-        If no part is called ``train``.
-    """
-    if "train" not in data:
-        raise DataError(
-            f"a DatasetDict needs a part 'train', but has {shown_names(list(data))}: give one of "
-            f"its parts, such as data[{next(iter(data))!r}]."
-        )
-    return data["train"], data.get("test")
-
-
-def dataset_columns(data: Any) -> dict[str, Any]:
-    """Return the columns of a ``datasets.Dataset`` as numpy has them; pictures as one array."""
-    plain = data.with_format("numpy")
-    return {name: _column(data, plain, name) for name in data.column_names}
-
-
-def partitions(data: Any) -> tuple[list[Any], tuple[str, ...]]:
-    """Return the datasets of all clients of a partitioner, and the clients' names if it has any.
-
-    Raises
-    ------
-    DataError
-        If it does not tell how many there are.
-    """
-    partitioner = data
-    if hasattr(data, "partitioners"):  # a FederatedDataset has one for each of its parts
-        partitioner = data.partitioners.get("train") or next(iter(data.partitioners.values()))
-    count = getattr(partitioner, "num_partitions", None)
-    if not isinstance(count, int) or not 1 <= count <= _MOST_PARTITIONS:
-        raise DataError("the partitioner must tell num_partitions, how many clients there are.")
-    found = [data.load_partition(k) for k in range(count)]
-    natural = getattr(partitioner, "partition_id_to_natural_id", None) or {}
-    names = tuple(str(natural[k]) for k in range(count)) if len(natural) == count else ()
-    return found, names
-
-
-def _column(data: Any, plain: Any, name: str) -> Any:
-    if type(data.features[name]).__name__ == "Image":
-        return _pictures(data, name)
-    return np.asarray(plain[name][:])
-
-
-def _pictures(data: Any, name: str) -> NDArray[Any]:
-    """Return a column of pictures as (samples, channels, height, width) of bytes."""
-    found = []
-    for cell in data[name]:
-        pixels = np.asarray(cell)
-        found.append(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
-        if found[-1].shape != found[0].shape:
-            raise DataError(
-                f"pictures of the column {name!r} must have one shape, but are {found[0].shape} "
-                f"and {found[-1].shape}: resize them first (map)."
-            )
-    return np.stack(found)
-
-
-# Data of one's own in files: tables as CSV or parquet, and folders of pictures.
-
-_LARGEST_FILE_BYTES = 4 * 1024**3
-_BYTES_AT_ONCE = 2**20
+IMAGE_COLUMN, LABEL_COLUMN = "image", "label"
 _CSV_SUFFIXES = (".csv", ".tsv", ".txt")
 _PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
-def gathered_file(
-    path: Path,
-    target: str | None,
-    group: Any,
-    drop: Sequence[str] = (),
-    pictures: PictureOptions | None = None,
-    encoding: SampleEncoding | None = None,
-) -> GatheredSamples:
-    """Return the samples of a CSV or parquet file, or of a folder of pictures.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, is of another kind, or has no such table.
-    """
-    options = pictures or PictureOptions()
-    if path.is_dir():
-        _refuse(target, group, f"{path} is a folder of pictures, which has no columns")
-        return replace(gathered_pictures(path, options), name=path.name)
-    columns, digest = table_columns(path, options)
-    aim = LABEL_COLUMN if target is None and IMAGE_COLUMN in columns else target
-    found = _gathered_table(columns, aim, group, drop, path.stem, encoding)
-    return replace(found, sha256=digest)
-
-
 def table_columns(
     path: Path, options: PictureOptions | None = None, texts: Collection[str] = ()
-) -> tuple[dict[str, Any], str]:
+) -> tuple[Columns, str]:
     """Return the columns of a CSV or parquet file by name, and the file's SHA-256.
 
     In a CSV file, columns in ``texts`` are texts whatever they hold.
@@ -619,13 +439,18 @@ def table_columns(
     ------
     DataError
         If the file cannot be read, or is of another kind.
+    InputFileError
+        If it is no such table; the message has the line.
     """
     kind = path.suffix.lower()
     if kind in _CSV_SUFFIXES:
-        content = _content(path)
-        return dict(parse_csv(content, path.name, texts)), hashlib.sha256(content).hexdigest()
+        try:
+            content = read_regular(path, MOST_TABLE_FILE_BYTES)
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror}.") from error
+        return csv_columns(content, path.name, texts), hashlib.sha256(content).hexdigest()
     if kind in _PARQUET_SUFFIXES:
-        digest = _digest([path], path.parent)
+        digest = _sha256_of([path], path.parent)
         return parquet_columns(path, options or PictureOptions()), digest
     raise DataError(
         f"{path} is {'no' if path.exists() else 'not there; data are a'} CSV or parquet file "
@@ -633,48 +458,43 @@ def table_columns(
     )
 
 
-def gathered_pictures(folder: Path, options: PictureOptions) -> GatheredSamples:
-    """Return the pictures of a folder with a folder for each class, or client and class in it."""
-    inside = class_folders(folder)
-    if not inside:
-        raise DataError(f"{folder} has no folders of classes with pictures in them.")
-    by_client = {client: class_folders(folder / client) for client in inside}
-    if any(_has_pictures(folder / name) for name in inside):
-        samples = _classes(folder, inside, options)
-    else:
-        classes = sorted({name for found in by_client.values() for name in found})
-        parts = [_classes(folder / client, classes, options) for client in inside]
-        samples = joined(parts, inside)
-    files = [p for p in sorted(folder.rglob("*")) if is_picture(p)]
-    return replace(samples, sha256=_digest(files, folder))
+def parquet_columns(
+    path: Path, options: PictureOptions, needed: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the columns of a parquet file, or the needed ones; pictures are decoded.
 
+    Where there are columns ``image`` and ``label``, the first has encoded pictures: bytes, or a
+    struct with the field ``bytes``.
 
-def parquet_columns(path: Path, options: PictureOptions) -> dict[str, Any]:
-    """Return the columns of a parquet file; encoded pictures in ``image`` are decoded."""
+    Raises
+    ------
+    DataError
+        If the file is damaged, or a column is missing or there twice.
+    """
     require("reading parquet files", "pyarrow")
     import pyarrow.parquet as parquet
 
     try:
         with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             names = file.schema_arrow.names
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
+            if missing := sorted(set(needed) - set(names)):
+                raise DataError(f"{path} has no column {missing[0]}.")
+            if twice := sorted({name for name in names if names.count(name) > 1}):
                 raise DataError(f"{path} has more than one column {shown_names(twice)}.")
-            has_pictures = {IMAGE_COLUMN, LABEL_COLUMN} <= set(names)
-            kept = [n for n in names if not (has_pictures and n in (IMAGE_COLUMN, LABEL_COLUMN))]
-            table = file.read(columns=kept)
-            columns = {name: _cells(table.column(name)) for name in kept}
+            pictures = {IMAGE_COLUMN} if {IMAGE_COLUMN, LABEL_COLUMN} <= set(names) else set()
+            plain = [name for name in needed or names if name not in pictures]
+            table = file.read(columns=plain)
+            columns = {name: _cells(table.column(name)) for name in plain}
+            for name in pictures:
+                columns[name] = stacked(_encoded_pictures(file, path), len(table), options)
+            return columns
     except DataError:
         raise
     except Exception as error:  # damage makes pyarrow raise many kinds of errors
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise DataError(f"{path} cannot be read as parquet: {reason}.") from error
-    if has_pictures:
-        columns[IMAGE_COLUMN], columns[LABEL_COLUMN] = read_parquet(path, options)
-    return columns
+        raise DataError(f"{path} cannot be read as parquet: {_first_line(error)}.") from error
 
 
-def _cells(column: Any) -> Any:
+def _cells(column: pyarrow.ChunkedArray) -> Any:
     """Return a column of pyarrow's as numpy has it, or as Python's values."""
     from pyarrow import types
 
@@ -683,33 +503,66 @@ def _cells(column: Any) -> Any:
     return column.to_numpy() if plain else column.to_pylist()
 
 
-def _classes(folder: Path, names: Sequence[str], options: PictureOptions) -> GatheredSamples:
-    pixels, numbers, _ = read_folder(folder, names, options)
-    return _gathered_arrays(pixels, np.asarray(names, dtype=object)[numbers])
+def _encoded_pictures(file: pyarrow.parquet.ParquetFile, path: Path) -> Iterator[tuple[str, bytes]]:
+    row = 0
+    for batch in file.iter_batches(batch_size=256, columns=[IMAGE_COLUMN]):
+        for cell in batch.column(0).to_pylist():
+            content = cell.get("bytes") if isinstance(cell, dict) else cell
+            if not isinstance(content, bytes):
+                raise DataError(f"row {row} of {path} holds no encoded picture.")
+            yield f"row {row} of {path.name}", content
+            row += 1
 
 
-def _has_pictures(folder: Path) -> bool:
-    return any(map(is_picture, folder.iterdir()))
+def gathered_npz(path: Path) -> GatheredSamples:
+    """Return the arrays ``x`` and ``y`` of a file of numpy; ``held_x`` and ``held_y`` as test set.
 
-
-def _refuse(target: Any, group: Any, why: str) -> None:
-    for key, value in (("target", target), ("group", group)):
-        if value is not None:
-            raise DataError(f"{why}: leave out {key}.")
-
-
-def _content(path: Path) -> bytes:
+    Raises
+    ------
+    DataError
+        If the file is damaged, or has no such arrays without pickles.
+    """
     try:
-        if path.stat().st_size > _LARGEST_FILE_BYTES:
-            raise DataError(
-                f"{path} has more than {_LARGEST_FILE_BYTES // 1024**3} GiB: use a parquet file."
-            )
-        return path.read_bytes()
+        with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
+            if damaged := file.zip.testzip():  # reads everything: numpy may not get to a checksum
+                raise DataError(f"{path} is damaged: the checksum of {damaged} is wrong.")
+            found = {name: file[name] for name in ("x", "y", "held_x", "held_y") if name in file}
+    except DataError:
+        raise
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}.") from error
+        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
+    except Exception as error:  # zipfile, zlib and numpy's parser have errors of many kinds
+        raise DataError(f"{path} is damaged, or no npz file without pickles.") from error
+    if missing := [name for name in ("x", "y") if name not in found]:
+        raise DataError(f"{path} has no array {missing[0]}.")
+    if len(found) == 3:
+        raise DataError(f"{path} needs both held_x and held_y, or neither.")
+    test = None
+    if len(found) == 4:
+        test = gathered_arrays(found["held_x"], found["held_y"], "held-out samples")
+    return replace(gathered_arrays(found["x"], found["y"]), name=path.stem, test=test)
 
 
-def _digest(files: Sequence[Path], root: Path) -> str:
+def _gathered_folder(folder: Path, options: PictureOptions) -> GatheredSamples:
+    """Return the pictures of a folder with a folder for each class, or client and class in it."""
+    inside = class_folders(folder)
+    if not inside:
+        raise DataError(f"{folder} has no folders of classes with pictures in them.")
+
+    def classes(place: Path, names: Sequence[str]) -> GatheredSamples:
+        pixels, numbers, _ = read_folder(place, names, options)
+        return gathered_arrays(pixels, np.asarray(names, dtype=object)[numbers])
+
+    if any(is_picture(file) for name in inside for file in (folder / name).iterdir()):
+        samples = classes(folder, inside)
+    else:
+        names = sorted({name for client in inside for name in class_folders(folder / client)})
+        samples = _joined([classes(folder / client, names) for client in inside], inside)
+    files = [path for path in sorted(folder.rglob("*")) if is_picture(path)]
+    return replace(samples, name=folder.name, sha256=_sha256_of(files, folder))
+
+
+def _sha256_of(files: Sequence[Path], root: Path) -> str:
     """Return the SHA-256 of a file, or of the names and contents of several."""
     digest = hashlib.sha256()
     try:
@@ -717,14 +570,18 @@ def _digest(files: Sequence[Path], root: Path) -> str:
             if len(files) > 1:
                 digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
             with path.open("rb") as file:
-                while part := file.read(_BYTES_AT_ONCE):
+                while part := file.read(1 << 20):
                     digest.update(part)
     except OSError as error:
         raise DataError(f"cannot read {quoted(str(error.filename))}: {error.strerror}.") from error
     return digest.hexdigest()
 
 
-# Chooses the adapter of one's own data by what they can do, not by their type.
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+# Chooses the adapter by what the data can do, not by their type.
 
 
 def gather(
@@ -771,33 +628,55 @@ class _Form:
 
     def gathered(self, data: Any) -> GatheredSamples:
         if isinstance(data, str | Path):
-            return gathered_file(
-                Path(data), self.target, self.group, self.drop, self.pictures, self.encoding
-            )
-        if is_dataset_dict(data):
-            train, test = train_and_test(data)
-            found = self.table(train)
-            rest = replace(self, group=None, encoding=found.encoding)
-            return replace(found, test=None if test is None else rest.table(test))
-        if is_partitioner(data):
-            return self.of_clients(*partitions(data))
+            return self.file(Path(data))
         is_mapping = isinstance(data, Mapping)
+        if is_mapping and data and all(map(_is_hugging_face, data.values())):
+            return self.train_and_test(data)
+        if hasattr(data, "load_partition"):  # a partitioner of Flower's, or its FederatedDataset
+            return self.of_clients(*_partitions(data))
         of_tables = is_mapping and all(map(_is_table, data.values()))
         if _is_table(data) or (is_mapping and isinstance(self.target, str) and not of_tables):
-            return self.table(data)
+            return self.table(_columns(data))
         if is_mapping:
             return self.of_clients(list(data.values()), list(data))
-        if _is_frame_and_labels(data):
+        is_two = isinstance(data, tuple) and len(data) == 2
+        if is_two and _is_table(data[0]) and not _is_table(data[1]):
             return self.features_and_labels(*data)
         if isinstance(data, list | tuple) and not _is_pair(data):
             return self.of_clients(data)
-        return self.by_array(self.part(data, "samples"))
+        return self.arrays(self.part(data, "samples"))
 
-    def table(self, data: Any) -> GatheredSamples:
+    def file(self, path: Path) -> GatheredSamples:
+        """Return the samples of a CSV, parquet or npz file, or of a folder of pictures."""
+        if path.is_dir():
+            for key in ("target", "group"):
+                if getattr(self, key) is not None:
+                    raise DataError(
+                        f"{path} is a folder of pictures, which has no columns: leave out {key}."
+                    )
+            return _gathered_folder(path, self.pictures)
+        if path.suffix.lower() == ".npz":
+            return replace(self.arrays(gathered_npz(path)), sha256=_sha256_of([path], path.parent))
+        columns, digest = table_columns(path, self.pictures)
+        aim = LABEL_COLUMN if self.target is None and IMAGE_COLUMN in columns else self.target
+        return replace(replace(self, target=aim).table(columns), name=path.stem, sha256=digest)
+
+    def train_and_test(self, data: Mapping[str, Any]) -> GatheredSamples:
+        """Return the samples of a ``datasets.DatasetDict``."""
+        if "train" not in data:
+            raise DataError(
+                f"a DatasetDict needs a part 'train', but has {shown_names(list(data))}: give one "
+                f"of its parts, such as data[{next(iter(data))!r}]."
+            )
+        found = self.table(_columns(data["train"]))
+        if "test" not in data:
+            return found
+        form = replace(self, group=None, encoding=found.encoding)
+        return replace(found, test=form.table(_columns(data["test"])))
+
+    def table(self, columns: Columns) -> GatheredSamples:
         """Return the samples of one table."""
-        return _gathered_table(
-            _columns(data), self.target, self.group, self.drop, encoding=self.encoding
-        )
+        return _gathered_table(columns, self.target, self.group, self.drop, self.encoding)
 
     def features_and_labels(self, features: Any, labels: Any) -> GatheredSamples:
         """Return the samples of a table and of labels that are not one of its columns."""
@@ -807,26 +686,26 @@ class _Form:
         target = str(getattr(labels, "name", None) or "target")
         while target in columns:
             target += "_"
-        y = _target_array(labels)
-        return replace(self, target=target).table({**columns, target: y})
+        return replace(self, target=target).table({**columns, target: _target_array(labels)})
 
     def part(self, data: Any, what: str) -> GatheredSamples:
         """Return the samples of arrays (x, y), or of a dataset of torch."""
         if _is_pair(data):
             x, y = data
-            return _gathered_arrays(x, y, what)
+            return gathered_arrays(x, y, what)
         if hasattr(data, "batch_size") and hasattr(data, "dataset"):
             raise DataError("a DataLoader makes batches of its own: give its dataset instead.")
-        if is_torch_set(data):
-            return gathered_items(data, what)
+        plain = isinstance(data, list | tuple | dict | str | bytes | np.ndarray)
+        if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not plain:
+            return _gathered_items(data, what)
         raise DataError(
             f"{what} are a {type(data).__name__}, which is no form of data that is known: give "
             f"(x, y), a frame or a torch Dataset with a length, or a list of them, one for each "
             f"client."
         )
 
-    def by_array(self, samples: GatheredSamples) -> GatheredSamples:
-        """Return samples with their clients, if an array names them."""
+    def arrays(self, samples: GatheredSamples) -> GatheredSamples:
+        """Return samples without columns with their clients, if an array names them."""
         for key in ("target", "group"):
             if isinstance(getattr(self, key), str):
                 raise DataError(
@@ -835,7 +714,7 @@ class _Form:
                 )
         return samples if self.group is None else samples.grouped_by(self.group)
 
-    def of_clients(self, parts: Sequence[Any], names: Sequence[Any] = ()) -> GatheredSamples:
+    def of_clients(self, parts: Sequence[Any], names: Sequence[object] = ()) -> GatheredSamples:
         """Return the samples of clients that each have their own part."""
         if self.group is not None:
             raise DataError("group has no effect where every client has its own part of the data.")
@@ -846,11 +725,9 @@ class _Form:
         called = [
             f"samples of client {quoted(n) if names else n}" for n in names or range(len(parts))
         ]
-        return joined([self.part(p, w) for p, w in zip(parts, called, strict=True)], names)
+        return _joined([self.part(p, w) for p, w in zip(parts, called, strict=True)], names)
 
-    def of_tables(
-        self, tables: Sequence[Mapping[str, Any]], names: Sequence[Any]
-    ) -> GatheredSamples:
+    def of_tables(self, tables: Sequence[Columns], names: Sequence[object]) -> GatheredSamples:
         """Return the rows of several tables, encoded as those of one."""
         sizes = [len(next(iter(table.values()), ())) for table in tables]
         for place, table in enumerate(tables):
@@ -863,44 +740,59 @@ class _Form:
             name: np.concatenate([np.asarray(table[name]) for table in tables])
             for name in tables[0]
         }
-        owners = np.repeat(np.arange(len(tables)), sizes)
-        return self.table(whole).owned_by(owners, names)
-
-
-def _is_table(data: Any) -> bool:
-    return _is_frame(data) or _is_hugging_face(data)
-
-
-def _columns(data: Any) -> Mapping[str, Any]:
-    if _is_frame(data):
-        return frame_columns(data)
-    if _is_hugging_face(data):
-        return dataset_columns(data)
-    columns: Mapping[str, Any] = data
-    return columns
-
-
-def _is_frame_and_labels(data: Any) -> bool:
-    """Return whether data are (table, labels), and not the tables of two clients."""
-    is_two = isinstance(data, tuple) and len(data) == 2
-    return is_two and _is_table(data[0]) and not _is_table(data[1])
+        return self.table(whole).owned_by(np.repeat(np.arange(len(tables)), sizes), names)
 
 
 def _is_pair(data: Any) -> bool:
     """Return whether data are (x, y), and not a tuple of two clients."""
     if not isinstance(data, tuple) or len(data) != 2:
         return False
-    return not any(isinstance(part, tuple) or _is_table(part) for part in data[:1])
+    return not (isinstance(data[0], tuple) or _is_table(data[0]))
 
 
-# From one's own data to a federation: classes numbered, clients dealt, samples held out.
+# From samples to a federation: classes numbered, clients dealt, samples held out.
 
-_BY_GROUPS = Choice("groups")
-_AT_RANDOM = Choice("iid", {"uneven": 0.0})
-"""How samples are dealt that have no natural clients, if nothing else is asked for."""
+_MOST_FLOAT_CLASSES = 50
+"""Different whole numbers, kept as floating-point ones, up to which they are taken for classes."""
 
 
-def federated_from(
+def class_numbers(y: NDArray[Any]) -> tuple[Ints, tuple[Label, ...]]:
+    """Return the class of each sample, numbered in sorted order, and what classes are called.
+
+    Raises
+    ------
+    DataError
+        If targets are quantities, there is one class only, or there are too many.
+
+    Examples
+    --------
+    >>> class_numbers(np.array([7, 3, 7]))
+    (array([1, 0, 1]), (3, 7))
+    """
+    if y.ndim != 1:
+        raise DataError(f"a class is one value for each sample, but targets have shape {y.shape}.")
+    numbers, labels = _numbered(y)
+    why = ""
+    if y.dtype.kind == "f" and not (y == np.rint(y)).all():
+        why = "have fractions"
+    elif y.dtype.kind == "f" and len(labels) > _MOST_FLOAT_CLASSES:
+        why = f"have {len(labels):,} different values"
+    if why:
+        raise DataError(
+            f'targets {why}, so they are no classes: say task="regression", or turn them into '
+            f"whole numbers or texts."
+        )
+    if len(labels) < 2:
+        raise DataError(f"all targets are {labels[0]!r}: a classifier needs at least two classes.")
+    if len(labels) > MOST_CLASSES:
+        raise DataError(
+            f"targets have {len(labels):,} different values, but there may be {MOST_CLASSES:,} "
+            f'classes: for quantities say task="regression".'
+        )
+    return numbers, labels
+
+
+def from_data(
     data: Any,
     *,
     target: Any = None,
@@ -916,15 +808,15 @@ def federated_from(
     validation_samples: int = 0,
     seed: int = 0,
 ) -> FederatedData:
-    """Return a federation of one's own data, in whatever form they are.
+    """Return a federation of data in whatever form they are.
 
     Parameters
     ----------
     data : any
         Arrays ``(x, y)``; a torch ``Dataset``; a pandas frame, a ``datasets.Dataset`` or a mapping
-        of columns; a frame and its labels ``(frame, y)``; the path of a CSV or parquet file or of a
-        folder of pictures; a partitioner of Flower's; or a list of these, or a mapping by name,
-        with one for each client.
+        of columns; a frame and its labels ``(frame, y)``; the path of a CSV, parquet or npz file or
+        of a folder of pictures; a partitioner of Flower's; or a list of these, or a mapping by
+        name, with one for each client.
     target : str, optional
         The column to predict, of tables.
     group : str or array, optional
@@ -945,7 +837,7 @@ def federated_from(
     held_out : float
         The share of each client's samples that is held out.
     train_samples : int, optional
-        Train on about so many samples in all; all of them if not given.
+        How many samples to train on in all, about; all of them if not given.
     validation_samples : int
         The size of the server's own validation set, cut off first.
     seed : int
@@ -957,51 +849,44 @@ def federated_from(
         With one sentence on what is wrong with the data and what to do.
     """
     if isinstance(data, FederatedData):
-        return _as_it_is(data, target=target, group=group, test=test)
+        for name, value in (("target", target), ("group", group), ("test", test)):
+            if value is not None:
+                raise DataError(f"{name} has no effect on a federation that is made already.")
+        return data
+    if not 0 < held_out < 1:
+        raise DataError(f"held_out must lie between 0 and 1, not {held_out:g}.")
     kind = TASKS[task or DEFAULT_TASK]
-    _check_share(held_out)
     own = gather(data, target=target, group=group, drop=drop)
     given_test = own.test if test is None else gather(test, target=target, drop=drop, like=own)
     y, labels, classes = _numbered_targets(own, given_test, kind)
     train_y, test_y = np.split(y, [len(own.x)])
     strata = train_y if kind.labels_samples else np.zeros(len(own.x), dtype=np.int64)
     pool = _pool(own, strata, classes if kind.labels_samples else 1, clients, seed)
-    chosen = split or (_AT_RANDOM if own.groups is None else _BY_GROUPS)
+    # Whole groups where there are groups, else at random and of equal sizes.
+    usual = Choice("iid", {"uneven": 0.0}) if own.groups is None else Choice("groups")
     wanted = None if train_samples is None else pool_size(train_samples, held_out)
-    part = partition(pool, chosen, wanted, validation_samples, held_out, own.name)
-    own = _standardised(own, standardise, part.train)
-    held_x, held_y = own.encoding.applied(own.x[part.held]), train_y[part.held]
+    part = partition(pool, split or usual, wanted, validation_samples, held_out, own.name)
+    encoding = _fitted_encoding(own, standardise, part.train)
+    held_x, held_y = encoding.applied(own.x[part.held]), train_y[part.held]
     return FederatedData(
-        own.encoding.applied(own.x[part.train]),
+        encoding.applied(own.x[part.train]),
         train_y[part.train],
         part.train_offsets,
         held_x,
         held_y,
         part.held_offsets,
-        held_x if given_test is None else own.encoding.applied(given_test.x),
+        held_x if given_test is None else encoding.applied(given_test.x),
         held_y if given_test is None else test_y,
-        own.encoding.applied(own.x[part.validation]),
+        encoding.applied(own.x[part.validation]),
         train_y[part.validation],
         classes=classes,
         name=own.name,
         labels=labels,
         client_names=_names(own, pool, part.train, part.train_offsets),
         task=kind.name,
-        encoding=own.encoding,
+        encoding=encoding,
         sha256=own.sha256,
     )
-
-
-def _as_it_is(data: FederatedData, **given: Any) -> FederatedData:
-    for name, value in given.items():
-        if value is not None:
-            raise DataError(f"{name} has no effect on a federation that is made already.")
-    return data
-
-
-def _check_share(held_out: float) -> None:
-    if not 0 < held_out < 1:
-        raise DataError(f"held_out must lie between 0 and 1, not {held_out:g}.")
 
 
 def _numbered_targets(
@@ -1046,13 +931,13 @@ def _pool(own: GatheredSamples, strata: Ints, classes: int, clients: int | None,
     return Pool(strata, classes, clients or natural, seed, own.groups)
 
 
-def _standardised(own: GatheredSamples, wanted: bool | None, train: Ints) -> GatheredSamples:
-    usual = bool(own.encoding.columns) or own.encoding.scale != 1
+def _fitted_encoding(own: GatheredSamples, wanted: bool | None, train: Ints) -> SampleEncoding:
+    """Return the encoding with the moments of the training samples, where they are standardised."""
+    encoding = own.encoding
+    usual = bool(encoding.columns) or encoding.scale != 1
     if not (usual if wanted is None else wanted):
-        return own
-    if own.encoding.dtype == "int64":
-        own = replace(own, encoding=replace(own.encoding, dtype="float32"))
-    return replace(own, encoding=own.encoding.fitted(own.x[train]))
+        return encoding
+    return replace(encoding, dtype="float32").fitted(own.x[train])
 
 
 def _names(own: GatheredSamples, pool: Pool, train: Ints, offsets: Ints) -> tuple[str, ...]:

@@ -20,13 +20,21 @@ import flamma
 from flamma.clients.behaviours import BEHAVIOURS, Behaviour, make_behaviour
 from flamma.data.build import DEFAULT_SPLIT, VALIDATION_SAMPLES, build_federation, choose_split
 from flamma.data.datasets import DATASETS
-from flamma.data.encoding import BYTE_SCALE, SIXTEEN_BIT_SCALE, FeatureColumn, SampleEncoding
-from flamma.data.own import table_columns
-from flamma.data.pictures import PictureOptions, read_folder, read_npz, read_parquet
-from flamma.data.splits import HELD_OUT, held_out_mask
-from flamma.data.tables import column_array, shown_names
-from flamma.errors import ConfigError, DataError, FlammaError
-from flamma.io import SITE_NAME, nearest, quoted, read_toml, unknown, write_atomically
+from flamma.data.encoding import BYTE_SCALE, FeatureColumn, SampleEncoding
+from flamma.data.own import (
+    IMAGE_COLUMN,
+    LABEL_COLUMN,
+    GatheredSamples,
+    gathered_arrays,
+    gathered_npz,
+    parquet_columns,
+    table_columns,
+)
+from flamma.data.pictures import PictureOptions, read_folder
+from flamma.data.splits import HELD_OUT, MIN_SAMPLES, held_out_mask
+from flamma.data.tables import column_array, no_column, object_array, shown_names
+from flamma.errors import DataError, FlammaError
+from flamma.io import SITE_NAME, quoted, read_toml, unknown, write_atomically
 from flamma.registry import Choice, Registry, from_table
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
 from flamma.tasks.base import MOST_CLASSES
@@ -138,42 +146,16 @@ SITE_PREPARATIONS: Registry[_Preparation] = Registry("preparation", "flamma.site
 """All preparations that are installed, by name."""
 
 
-def prepared(
-    choice: Choice | None, x: NDArray[Any], y: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return samples and labels as the chosen preparation makes them.
-
-    Raises
-    ------
-    DataError
-        If it raises, or returns anything but as many samples as labels.
-    """
-    if choice is None:
-        return x, y
+def _prepared(choice: Choice, samples: GatheredSamples) -> GatheredSamples:
+    """Return samples and labels as the chosen preparation makes them."""
     called = f"the preparation {choice.name}"
     try:
-        new_x, new_y = SITE_PREPARATIONS.bind(choice)(x, y)
-        samples, labels = np.asarray(new_x), np.asarray(new_y)
+        x, y = SITE_PREPARATIONS.bind(choice)(samples.x, samples.y)
+        x, y = np.asarray(x), np.asarray(y)
     except Exception as error:  # whatever a site's own code may do
         lines = str(error).splitlines() or [type(error).__name__]
         raise DataError(f"{called} failed: {lines[0].rstrip('.')}.") from error
-    if samples.shape[:1] != labels.shape[:1]:
-        raise DataError(
-            f"{called} must return as many samples as labels, but their shapes are "
-            f"{samples.shape} and {labels.shape}."
-        )
-    return samples, labels
-
-
-def source_state(choice: Choice | None) -> list[Any]:
-    """Return what changes when the code of a preparation does, for the key of a cache."""
-    if choice is None:
-        return []
-    file = getattr(inspect.getmodule(SITE_PREPARATIONS[choice.name]), "__file__", None)
-    if file is None or not Path(file).exists():
-        return []
-    about = Path(file).stat()
-    return [file, about.st_size, about.st_mtime_ns]
+    return gathered_arrays(x, y, f"samples of {called}")
 
 
 # A site's ``site.toml``: its name, its cost, its behaviour, and where its data are.
@@ -400,7 +382,7 @@ def read_site(path: Path) -> _SiteFile:
             raise DataError(f"cost must be positive, not {top.cost:g}.")
         behaviour = make_behaviour(BEHAVIOURS.choose(top.behaviour, "behaviour"), "behaviour")
         kind, source = _read_site_source(top.data)
-    except (ConfigError, DataError) as error:
+    except FlammaError as error:
         raise DataError(f"{path}: {error}") from error
     own = (path.resolve(), top.name, top.cost, top.tell_cost)
     return _SiteFile(*own, kind, source, behaviour, top.limits)
@@ -530,39 +512,25 @@ def read_declared(path: Path) -> DeclaredTable:
     """
     try:
         return DeclaredTable(**from_table(DeclaredTable, read_toml(path)))
-    except (ConfigError, DataError) as error:
+    except FlammaError as error:
         raise DataError(f"{path.name}: {error}") from error
 
 
-def read_table(path: Path, declared: DeclaredTable) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the samples of a table, encoded as declared, and the numbers of their classes.
-
-    Where no classes are declared, the second is the target's numbers.
-
-    Raises
-    ------
-    DataError
-        If the table cannot be read, lacks a column, or has what is not declared.
-    """
+def _read_table(path: Path, declared: DeclaredTable) -> GatheredSamples:
+    """Return the samples of a table, encoded as declared; targets are numbered if classes are."""
     columns, _ = table_columns(path, texts=declared.texts)
-    wanted = [declared.target, *(column.name for column in declared.columns)]
-    for name in wanted:
+    used = {}
+    for name in (declared.target, *(column.name for column in declared.columns)):
         if name not in columns:
-            guess = nearest(name, list(columns))
-            hint = f": did you mean {quoted(guess)}?" if guess else "."
-            raise DataError(f"{path.name} has no column {quoted(name)}, which is declared{hint}")
-    used = {
-        name: _texts(columns[name], name) if name in declared.texts else columns[name]
-        for name in wanted
-    }
+            raise DataError(f"{path.name}: {no_column(name, list(columns))}")
+        used[name] = _texts(columns[name], name) if name in declared.texts else columns[name]
     for column in declared.columns:
         if column.categories:
             _places(used[column.name], column.name, column.categories)
-    target = used.pop(declared.target)
-    x = declared.encoding.encode(used)
+    y = column_array(used.pop(declared.target), declared.target)
     if declared.classes:
-        return x, _places(target, declared.target, declared.labels)
-    return x, column_array(target, declared.target)
+        y = _places(y, declared.target, declared.labels)
+    return GatheredSamples(declared.encoding.encode(used), y, declared.encoding)
 
 
 def _texts(values: Any, name: str) -> NDArray[Any]:
@@ -573,10 +541,8 @@ def _texts(values: Any, name: str) -> NDArray[Any]:
             f"column {quoted(name)} has floating-point numbers, but is declared as one of "
             f"categories: make them whole numbers or texts."
         )
-    texts = np.empty(array.size, dtype=object)
     written = [str(value) for value in array.tolist()]
-    texts[:] = [text.lower() for text in written] if array.dtype.kind == "b" else written
-    return texts
+    return object_array([t.lower() for t in written] if array.dtype.kind == "b" else written)
 
 
 def _places(values: NDArray[Any], name: str, declared: tuple[str, ...]) -> Ints:
@@ -596,24 +562,30 @@ def _places(values: NDArray[Any], name: str, declared: tuple[str, ...]) -> Ints:
 # The record of a cache has the SHA-256, type and shape of every array, and a checksum of its own.
 # All are verified when the arrays are loaded, so a damaged cache is never taken for the data.
 
-CACHE_RECORD = "about.json"
+CACHE_FOLDER, CACHE_RECORD = ".arrays", "about.json"
+_CACHE_FORM = 3
+"""What tells a cache of today from those with other values beside the arrays."""
+CACHED_ARRAYS = ("x", "y", "held_x", "held_y")
+
+Parts = tuple[Inputs, Targets, Inputs, Targets]
+"""Training samples and targets, held-out samples and targets."""
 
 _log = logging.getLogger(__name__)
 
 
-def store_arrays(folder: Path, key: str, arrays: Mapping[str, NDArray[Any]], about: Any) -> None:
-    """Store arrays and a small JSON value under a key, in place of what is there.
+def _store_arrays(folder: Path, key: str, parts: Parts, about: dict[str, Any]) -> None:
+    """Store a site's arrays and a small JSON value under a key, in place of what is there.
 
     If the folder cannot be written, nothing is cached and no error is raised.
     """
     try:
         described = {}
-        for name, array in arrays.items():
+        for name, array in zip(CACHED_ARRAYS, parts, strict=True):
             buffer = io.BytesIO()
             np.save(buffer, array, allow_pickle=False)
             content = buffer.getbuffer()
             described[name] = {**_form(array), "sha256": hashlib.sha256(content).hexdigest()}
-            write_atomically(folder / _file(key, name), content, durable=False)
+            write_atomically(folder / f"{key[:16]}-{name}.npy", content, durable=False)
         record = {"key": key, "about": about, "arrays": described}
         record["sha256"] = _checksum(record)
         write_atomically(folder / CACHE_RECORD, json.dumps(record).encode(), durable=False)
@@ -624,17 +596,14 @@ def store_arrays(folder: Path, key: str, arrays: Mapping[str, NDArray[Any]], abo
         return
 
 
-def cached_arrays(
-    folder: Path, key: str, names: tuple[str, ...]
-) -> tuple[list[NDArray[Any]], Any] | None:
+def _cached_arrays(folder: Path, key: str) -> tuple[Parts, dict[str, Any]] | None:
     """Return the arrays and the value stored under this key, None if they are not usable.
 
     The arrays are mapped copy-on-write: changing them does not change the files. If the cache is
     damaged, a warning is logged.
     """
-    path = folder / CACHE_RECORD
     try:
-        content = path.read_bytes()
+        content = (folder / CACHE_RECORD).read_bytes()
     except OSError:
         return None  # nothing was cached
     try:
@@ -643,8 +612,11 @@ def cached_arrays(
             raise ValueError("the checksum of its record is another")
         if record["key"] != key:
             return None  # the cache of other data or options
-        arrays = [_load(folder / _file(key, name), record["arrays"][name]) for name in names]
-        return arrays, record["about"]
+        x, y, held_x, held_y = (
+            _load(folder / f"{key[:16]}-{name}.npy", record["arrays"][name])
+            for name in CACHED_ARRAYS
+        )
+        return (x, y, held_x, held_y), record["about"]
     except Exception as error:  # whatever the damage is, the data themselves are read again
         reason = str(error) or type(error).__name__
         _log.warning("the cache %s is damaged (%s): the data are read again", folder, reason)
@@ -670,23 +642,10 @@ def _checksum(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
-def _file(key: str, name: str) -> str:
-    return f"{key[:16]}-{name}.npy"
-
-
 # Loads a site's data as its ``site.toml`` says: arrays, pictures, a table, part of a dataset.
 #
 # The data stay on the site. They are cached beside the file as plain arrays, which the next
 # process maps into memory instead of decoding everything again.
-
-CACHE_FOLDER = ".arrays"
-_CACHE_FORM = 2
-"""What tells a cache of today from those with other values beside the arrays."""
-CACHED_ARRAYS = ("x", "y", "held_x", "held_y")
-_LARGEST_ARRAY_BYTES = 32 * 1024**3
-
-Parts = tuple[Inputs, Targets, Inputs, Targets]
-"""Training samples and targets, held-out samples and targets."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -730,14 +689,32 @@ def load_site(path: str | Path) -> SiteData:
         If the file or the data it names cannot be used; one sentence names the file and why.
     """
     site = read_site(Path(path))
+    folder = site.path.parent / CACHE_FOLDER
+    source = site.source
     try:
-        parts, about = _load_site(site)
-    except (ConfigError, DataError) as error:
+        task = DATASETS[source.dataset].task if isinstance(source, DatasetSlice) else source.task
+        key = _cache_key(site)
+        found = _cached_arrays(folder, key)
+        if found is None:
+            found = _read(site, task)
+            _store_arrays(folder, key, *found)
+    except FlammaError as error:
         raise DataError(f"{site.path}: {error}") from error
-    told = (site.tells_cost, site.behaviour, _task_of(site.source))
-    labels, digest = tuple(about["labels"]), about["columns_sha256"]
+    (x, y, held_x, held_y), about = found
     return SiteData(
-        site.name, site.cost, *parts, about["classes"], *told, labels, digest, site.limits
+        site.name,
+        site.cost,
+        x,
+        y,
+        held_x,
+        held_y,
+        about["classes"],
+        site.tells_cost,
+        site.behaviour,
+        task,
+        tuple(about["labels"]),
+        about["columns_sha256"],
+        site.limits,
     )
 
 
@@ -759,81 +736,115 @@ def all_samples(path: Path, table: Mapping[str, Any], where: str) -> tuple[Input
         If the table or the data it names cannot be used.
     """
     try:
-        if "dataset" in table:
-            raise DataError(f"[{where}] names data of one's own, by npz, parquet or folder.")
         kind, source = _read_site_source(table, where)
-        site = _SiteFile(path.resolve(), "", None, False, kind, source)
-        assert not isinstance(source, DatasetSlice)  # a table that names a dataset is refused above
-        parts, classes = _own_parts(_read(site, source), source)
-        _check(parts, classes, TASKS[_task_of(source)])
-    except (ConfigError, DataError) as error:
+        if isinstance(source, DatasetSlice):
+            raise DataError(f"[{where}] names data by npz, parquet, folder or table.")
+        parts, _ = _read(_SiteFile(path.resolve(), "", None, False, kind, source), source.task)
+    except FlammaError as error:
         raise DataError(f"{path}: {error}") from error
     return np.concatenate([parts[0], parts[2]]), np.concatenate([parts[1], parts[3]])
 
 
-def _load_site(site: _SiteFile) -> tuple[Parts, dict[str, Any]]:
-    folder, key = site.path.parent / CACHE_FOLDER, _cache_key(site)
-    found = cached_arrays(folder, key, CACHED_ARRAYS)
-    if found is not None:
-        (x, y, held_x, held_y), about = found
-        return (x, y, held_x, held_y), about
-    about = {"labels": (), "columns_sha256": ""}
-    if isinstance(site.source, DatasetSlice):
-        parts, about["classes"] = _slice(site.source)
+def _read(site: _SiteFile, task_name: str) -> tuple[Parts, dict[str, Any]]:
+    """Return what a site trains on and holds out, and the values that are cached beside them."""
+    source, task = site.source, TASKS[task_name]
+    about: dict[str, Any] = {"labels": (), "columns_sha256": ""}
+    if isinstance(source, DatasetSlice):
+        parts, about["classes"] = _slice(source)
     else:
-        samples = _read(site, site.source)
-        parts, about["classes"] = _own_parts(samples, site.source)
-        about |= {"labels": samples.labels, "columns_sha256": samples.columns_sha256}
-    _check(parts, about["classes"], TASKS[_task_of(site.source)])
-    store_arrays(folder, key, dict(zip(CACHED_ARRAYS, parts, strict=True)), about)
+        samples, about["labels"], about["columns_sha256"] = _own_samples(site, source)
+        parts = _own_parts(samples, source, task)
+        found = max(task.outputs(x, y) for x, y in (parts[:2], parts[2:]))
+        about["classes"] = source.classes or len(about["labels"]) or found
+    for x, y, what in ((*parts[:2], "x and y"), (*parts[2:], "held_x and held_y")):
+        if not 2 <= x.ndim <= 4 or (task.labels_samples and y.ndim != 1):
+            raise DataError(
+                f"{what} must be (samples, features) or (samples, channels, height, width) and as "
+                f"many labels, but have the shapes {x.shape} and {y.shape}."
+            )
+        if not len(y):
+            raise DataError(f"{what} have no samples.")
+        predicted = y[y != task.ignored] if y.dtype.kind == "i" else y[:0]
+        if predicted.size and (predicted.min() < 0 or predicted.max() >= about["classes"]):
+            raise DataError(
+                f"labels must lie from 0 to {about['classes'] - 1}, but {what} have "
+                f"{predicted.min()} to {predicted.max()}."
+            )
+    if parts[0].shape[1:] != parts[2].shape[1:]:
+        raise DataError(
+            f"training samples have the shape {parts[0].shape[1:]}, held-out samples "
+            f"{parts[2].shape[1:]}."
+        )
     return parts, about
 
 
-@dataclass(frozen=True, eq=False)
-class _SamplesRead:
-    """A site's own samples as they were read, before any are held out."""
-
-    x: NDArray[Any]
-    y: NDArray[Any]
-    held: tuple[NDArray[Any], NDArray[Any]] | None = None
-    labels: tuple[str, ...] = ()
-    columns_sha256: str = ""
-
-
-def _read(site: _SiteFile, source: _OwnSamples) -> _SamplesRead:
+def _own_samples(
+    site: _SiteFile, source: _OwnSamples
+) -> tuple[GatheredSamples, tuple[str, ...], str]:
+    """Return a site's samples, what classes are called, and the checksum of declared columns."""
     path, names = site.data_path(), source.class_names
     if isinstance(source, NpzFile):
-        return _SamplesRead(*read_npz(path), labels=names)
+        return gathered_npz(path), names, ""
     if isinstance(source, ParquetFile):
-        return _SamplesRead(*read_parquet(path, source), labels=names)
-    if isinstance(source, _TableFile):
-        declared = read_declared(site.data_path("columns"))
-        if bool(declared.classes) != TASKS[source.task].labels_samples:
+        columns = parquet_columns(path, source, (IMAGE_COLUMN, LABEL_COLUMN))
+        return gathered_arrays(columns[IMAGE_COLUMN], columns[LABEL_COLUMN]), names, ""
+    if isinstance(source, PictureFolder):
+        x, y, names = read_folder(path, names, source)
+        return gathered_arrays(x, y), names, ""
+    assert isinstance(source, _TableFile)
+    declared = read_declared(site.data_path("columns"))
+    if bool(declared.classes) != TASKS[source.task].labels_samples:
+        raise DataError(
+            f"{source.columns} {'has' if declared.classes else 'needs'} classes, but the task is "
+            f"{source.task}: change data.task or the file."
+        )
+    return _read_table(path, declared), declared.labels, declared.sha256
+
+
+def _own_parts(samples: GatheredSamples, source: _OwnSamples, task: Task) -> Parts:
+    """Return the samples to train on and those that are held out, prepared and scaled."""
+    test = samples.test
+    if source.prepare is not None:
+        samples = _prepared(source.prepare, samples)
+        test = None if test is None else _prepared(source.prepare, test)
+    y = task.targets(samples.y, "labels")
+    if test is not None:
+        held_y = task.targets(test.y, "held-out labels")
+        return _scaled(samples, source, task), y, _scaled(test, source, task), held_y
+    if (task.labels_samples and y.ndim != 1) or len(y) < MIN_SAMPLES:
+        raise DataError(
+            f"there must be a label for each sample, and at least two of them, but their shapes "
+            f"are {samples.x.shape} and {y.shape}."
+        )
+    owners = np.zeros(len(y), dtype=np.int64)
+    classes = y if task.labels_samples else owners
+    held = held_out_mask(owners, classes, 1, source.seed, source.held_out)
+    x = _scaled(samples, source, task)
+    return x[~held], y[~held], x[held], y[held]
+
+
+def _scaled(samples: GatheredSamples, source: _OwnSamples, task: Task) -> Inputs:
+    """Return samples as float32: pictures from 0 to 1, then standardised by mean and std.
+
+    Whole numbers that may be token ids stay what they are, unless they are standardised.
+    """
+    x, encoding = samples.x, samples.encoding
+    channels = x.shape[1]
+    for key in ("mean", "std"):
+        if len(values := getattr(source, key)) not in (0, 1, channels):
             raise DataError(
-                f"{source.columns} {'has' if declared.classes else 'needs'} classes, but the task "
-                f"is {source.task}: change data.task or the file."
+                f"data.{key} must be one number, or one for each of {channels} channels, not "
+                f"{len(values)}."
             )
-        samples = read_table(path, declared)
-        return _SamplesRead(*samples, labels=declared.labels, columns_sha256=declared.sha256)
-    assert isinstance(source, PictureFolder)
-    x, y, names = read_folder(path, names, source)
-    return _SamplesRead(x, y, labels=names)
-
-
-def _own_parts(samples: _SamplesRead, source: _OwnSamples) -> tuple[Parts, int]:
-    """Return what a site trains on and what it holds out, and the number of classes."""
-    task = TASKS[source.task]
-    x, y = prepared(source.prepare, samples.x, samples.y)
-    labels = task.targets(y, "labels")
-    if samples.held is None:
-        x, labels, held_x, held_labels = _hold_out(x, labels, source)
-    else:
-        held_x, held_y = prepared(source.prepare, *samples.held)
-        held_labels = task.targets(held_y, "held-out labels")
-    parts = (_scaled(x, source), labels, _scaled(held_x, source), held_labels)
-    pairs = ((parts[0], labels), (parts[2], held_labels))
-    found = max((task.outputs(x, y) for x, y in pairs if len(y)), default=1)
-    return parts, source.classes or len(samples.labels) or found
+    if task.takes_tokens or isinstance(source, _TableFile):
+        return np.ascontiguousarray(task.inputs(x))
+    if x.dtype == np.uint8:
+        encoding = replace(encoding, dtype="float32", scale=BYTE_SCALE)
+    if source.mean or source.std:
+        mean, std = np.resize(source.mean or 0.0, channels), np.resize(source.std or 1.0, channels)
+        moments = (tuple(mean.tolist()), tuple(std.tolist()))
+        encoding = replace(encoding, dtype="float32", mean=moments[0], std=moments[1])
+    return np.ascontiguousarray(encoding.applied(x))
 
 
 def _slice(source: DatasetSlice) -> tuple[Parts, int]:
@@ -854,97 +865,18 @@ def _slice(source: DatasetSlice) -> tuple[Parts, int]:
     return parts, data.classes
 
 
-def _hold_out(
-    x: NDArray[Any], y: Targets, source: _OwnSamples
-) -> tuple[NDArray[Any], Targets, NDArray[Any], Targets]:
-    labelled = TASKS[source.task].labels_samples
-    if (labelled and y.ndim != 1) or x.shape[:1] != y.shape[:1] or len(y) < 2:
-        raise DataError(
-            f"there must be as many samples as labels, and at least two, but their shapes are "
-            f"{x.shape} and {y.shape}."
-        )
-    owners = np.zeros(len(y), dtype=np.int64)
-    classes = y if labelled else owners
-    held = held_out_mask(owners, classes, 1, source.seed, source.held_out)
-    return x[~held], y[~held], x[held], y[held]
-
-
-def _scaled(x: NDArray[Any], source: _OwnSamples) -> Inputs:
-    """Return samples as float32: pictures from 0 to 1, then standardised by mean and std.
-
-    Whole numbers that may be token ids stay what they are, unless they are standardised.
-    """
-    task = TASKS[source.task]
-    if x.dtype == np.uint16 and isinstance(source, _OwnPictures):
-        x = x.astype(np.float32) / np.float32(SIXTEEN_BIT_SCALE)
-    tokens = x.dtype.kind in "iu" and not (source.mean or source.std)
-    if task.takes_tokens or (tokens and x.dtype != np.uint8):
-        return np.ascontiguousarray(task.inputs(x))
-    if x.dtype == np.uint8:
-        scaled: Inputs = x.astype(np.float32) / np.float32(BYTE_SCALE)
-    elif np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer):
-        scaled = np.asarray(x, dtype=np.float32)
-    else:
-        raise DataError(f"samples must be numbers, not {x.dtype}.")
-    channels = x.shape[1] if x.ndim > 1 else 1
-    for key, apply in (("mean", np.subtract), ("std", np.divide)):
-        values = getattr(source, key)
-        if not values:
-            continue
-        if len(values) not in (1, channels):
-            raise DataError(
-                f"data.{key} must be one number, or one for each of {channels} channels, not "
-                f"{len(values)}."
-            )
-        column = np.array(values, dtype=np.float32).reshape(1, -1, *[1] * (x.ndim - 2))
-        scaled = apply(scaled, column)
-    return np.ascontiguousarray(scaled)
-
-
-def _check(parts: Parts, classes: int, task: Task) -> None:
-    x, y, held_x, held_y = parts
-    for images, labels, what in ((x, y, "x and y"), (held_x, held_y, "held_x and held_y")):
-        wrong_labels = task.labels_samples and labels.ndim != 1
-        if not 2 <= images.ndim <= 4 or wrong_labels or len(images) != len(labels):
-            raise DataError(
-                f"{what} must be (samples, features) or (samples, channels, height, width) and as "
-                f"many labels, but have the shapes {images.shape} and {labels.shape}."
-            )
-        if not len(labels):
-            raise DataError(f"{what} have no samples.")
-        if images.nbytes > _LARGEST_ARRAY_BYTES:
-            raise DataError(f"{what} have more than {_LARGEST_ARRAY_BYTES // 1024**3} GiB.")
-        predicted = labels[labels != task.ignored] if labels.dtype.kind == "i" else labels[:0]
-        if predicted.size and (predicted.min() < 0 or predicted.max() >= classes):
-            raise DataError(
-                f"labels must lie from 0 to {classes - 1}, but {what} have {predicted.min()} "
-                f"to {predicted.max()}."
-            )
-        if not np.isfinite(images).all():
-            raise DataError(f"{what} have a value that is not finite.")
-    if x.shape[1:] != held_x.shape[1:]:
-        raise DataError(
-            f"training samples have the shape {x.shape[1:]}, held-out samples {held_x.shape[1:]}."
-        )
-
-
-def _task_of(source: _OwnSamples | DatasetSlice) -> str:
-    """Return the task of a site's data: what its file says, or that of the dataset."""
-    if isinstance(source, DatasetSlice):
-        return DATASETS[source.dataset].task
-    return source.task
-
-
 def _cache_key(site: _SiteFile) -> str:
-    """Return a key that changes with the options, the data files and the versions."""
-    versions = (flamma.__version__, np.__version__, _CACHE_FORM)
-    parts: list[Any] = [*versions, site.kind, asdict(site.source)]
-    if not isinstance(site.source, DatasetSlice):
+    """Return a key that changes with the options, the data files, the code and the versions."""
+    source = site.source
+    parts: list[Any] = [flamma.__version__, np.__version__, _CACHE_FORM, site.kind, asdict(source)]
+    if not isinstance(source, DatasetSlice):
         path = site.data_path()
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
-        if isinstance(site.source, _TableFile):
+        if isinstance(source, _TableFile):
             files.append(site.data_path("columns"))
-        parts += source_state(site.source.prepare)
+        if source.prepare is not None:
+            code = inspect.getmodule(SITE_PREPARATIONS[source.prepare.name])
+            files.append(Path(getattr(code, "__file__", None) or ""))
         stats = [(str(file), file.stat()) for file in files if file.is_file()]
         parts += [(name, about.st_size, about.st_mtime_ns) for name, about in stats]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -16,9 +16,45 @@ from numpy.typing import NDArray
 
 from flamma.data.fetch import PythonArchive, PythonPackage, packed_file, read_verified
 from flamma.data.records import DataFile, Dataset, DatasetEntry, Recipe
-from flamma.data.tables import Texts, is_tested, one_hot, places_of, text_columns, whole_numbers
+from flamma.data.tables import WHOLE, every_tenth
 from flamma.errors import DataError
+from flamma.io import CsvTable, quoted, read_csv
 from flamma.types import Ints
+
+
+def _whole_numbers(table: CsvTable, column: str) -> Ints:
+    r"""Return a column of a CSV file as whole numbers.
+
+    Examples
+    --------
+    >>> _whole_numbers(read_csv("age\n39\n50\n", "people.csv"), "age")
+    array([39, 50])
+    """
+    cells = table.columns[column]
+    try:
+        return np.array(cells).astype(np.int64)
+    except (ValueError, OverflowError):
+        row = next(k for k, cell in enumerate(cells) if not WHOLE.fullmatch(cell) or len(cell) > 18)
+        problem = f"{column} must be a whole number, not {quoted(cells[row])}"
+        raise table.error(row, problem) from None
+
+
+def _places_of(table: CsvTable, column: str, known: Sequence[str]) -> Ints:
+    r"""Return the place of each cell among those that are known, which are sorted.
+
+    Examples
+    --------
+    >>> _places_of(read_csv("origin\nJFK\nEWR\n", "flights.csv"), "origin", ("EWR", "JFK", "LGA"))
+    array([1, 0])
+    """
+    cells, names = np.array(table.columns[column]), np.array(known)
+    places = np.minimum(np.searchsorted(names, cells), names.size - 1)
+    unknown = np.flatnonzero(names[places] != cells)
+    if unknown.size:
+        row = int(unknown[0])
+        raise table.error(row, f"{column} {quoted(str(cells[row]))} is none of those known")
+    return places
+
 
 GROUP_COLUMN = "education_Doctorate"
 _INCOME_COLUMNS = ("salary_<=50K", "salary_>50K")
@@ -51,10 +87,9 @@ def adult_from_table(content: bytes, training_rows: int) -> Dataset:
 
     The natural groups are people with a doctorate (0) and without (1).
     """
-    names, rows = parse_numbers(content, FILE.name)
-    missing = {GROUP_COLUMN, *_INCOME_COLUMNS, *SCALES}.difference(names)
-    if missing:
-        raise DataError(f"{FILE.name} has no column {min(missing)}.")
+    table = read_csv(content, FILE.name, (GROUP_COLUMN, *_INCOME_COLUMNS, *SCALES))
+    names = list(table.columns)
+    rows = np.stack([_whole_numbers(table, name) for name in names], axis=1).astype(np.float32)
     labels: Ints = rows[:, names.index(_INCOME_COLUMNS[1])].astype(np.int64)
     groups: Ints = 1 - rows[:, names.index(GROUP_COLUMN)].astype(np.int64)
     features = [place for place, name in enumerate(names) if name not in _INCOME_COLUMNS]
@@ -71,26 +106,6 @@ def adult_from_table(content: bytes, training_rows: int) -> Dataset:
         std=tuple(std for _, std in scales),
         groups=groups[:training_rows],
     )
-
-
-def parse_numbers(content: bytes, name: str) -> tuple[Sequence[str], NDArray[np.float32]]:
-    r"""Return the names of a table's columns and its rows of whole numbers below 2^24.
-
-    Examples
-    --------
-    >>> names, rows = parse_numbers(b"age,sex\n39,1\n50,0\n", "people.csv")
-    >>> names, rows.tolist()
-    (['age', 'sex'], [[39.0, 1.0], [50.0, 0.0]])
-    """
-    header, _, body = content.partition(b"\n")
-    names = header.decode(errors="replace").rstrip("\r").split(",")
-    lines = body.split()
-    if not lines or any(line.count(b",") != len(names) - 1 for line in lines):
-        raise DataError(f"{name} is no table of {len(names)} columns.")
-    fields = b",".join(lines).split(b",")
-    if not all(field.isdigit() and len(field) < 8 for field in set(fields)):
-        raise DataError(f"{name} has a field that is no whole number of at most seven digits.")
-    return names, np.array(fields, dtype=np.int64).astype(np.float32).reshape(len(lines), -1)
 
 
 ADULT = DatasetEntry(
@@ -172,19 +187,16 @@ def flights_from_table(content: bytes) -> Dataset:
     Nothing that is known only after departure is among the features, and the airline, which is the
     client, is not either.
     """
-    names = ("year", "month", "day", "sched_dep_time", "sched_arr_time", "distance")
-    texts = text_columns(
-        content, (*names, "origin", "dest", "carrier", "arr_delay"), FLIGHTS_FILE.name
+    names = ("year", "month", "day", "sched_dep_time", "sched_arr_time", "distance", "arr_delay")
+    every = read_csv(
+        content, FLIGHTS_FILE.name, (*names, "origin", "dest", "carrier"), others=False
     )
-    arrived = ~np.isin(texts["arr_delay"], ("", "NA"))
-    texts = {name: column[arrived] for name, column in texts.items()}
-    numbers = {
-        name: whole_numbers(texts[name], name, FLIGHTS_FILE.name) for name in (*names, "arr_delay")
-    }
-    samples = np.hstack((_measures(numbers), _categories(texts, numbers)))
+    table = every.where([delay not in ("", "NA") for delay in every.columns["arr_delay"]])
+    numbers = {name: _whole_numbers(table, name) for name in names}
+    samples = np.hstack((_measures(numbers), _categories(table, numbers)))
     late: Ints = (numbers["arr_delay"] >= _LATE_MINUTES).astype(np.int64)
-    groups = places_of(texts["carrier"], tuple(AIRLINES), "airline", FLIGHTS_FILE.name)
-    test = is_tested(len(late))
+    groups = _places_of(table, "carrier", tuple(AIRLINES))
+    test = every_tenth(len(late))
     return Dataset(
         "flights",
         samples[~test],
@@ -217,18 +229,17 @@ def _minutes(clock: Ints) -> Ints:
     return 60 * (clock // 100) + clock % 100
 
 
-def _categories(texts: dict[str, Texts], numbers: dict[str, Ints]) -> NDArray[np.float32]:
-    return np.hstack(
-        (
-            one_hot(numbers["month"] - 1, 12),
-            one_hot(weekdays(numbers["year"], numbers["month"], numbers["day"]), 7),
-            one_hot(places_of(texts["origin"], ORIGINS, "origin", FLIGHTS_FILE.name), len(ORIGINS)),
-            one_hot(
-                places_of(texts["dest"], DESTINATIONS, "destination", FLIGHTS_FILE.name),
-                len(DESTINATIONS),
-            ),
-        )
+def _categories(table: CsvTable, numbers: dict[str, Ints]) -> NDArray[np.float32]:
+    days = weekdays(numbers["year"], numbers["month"], numbers["day"])
+    columns = (
+        (numbers["month"] - 1, 12),
+        (days, 7),
+        (_places_of(table, "origin", ORIGINS), len(ORIGINS)),
+        (_places_of(table, "dest", DESTINATIONS), len(DESTINATIONS)),
     )
+    # A column for each category, which is 1 where it is the sample's.
+    hot = [places[:, None] == np.arange(count) for places, count in columns]
+    return np.hstack(hot).astype(np.float32)
 
 
 def weekdays(year: Ints, month: Ints, day: Ints) -> Ints:
@@ -297,8 +308,8 @@ def _load_insteval(folder: Path, _samples: int) -> Dataset:
 def insteval_from_table(content: bytes) -> Dataset:
     """Return the dataset of a table of ratings, whose features are token ids for embeddings."""
     names = (*_INSTEVAL_COLUMNS, "dept", "y")
-    texts = text_columns(content, names, INSTEVAL_FILE.name)
-    numbers = {name: whole_numbers(texts[name], name, INSTEVAL_FILE.name) for name in names}
+    table = read_csv(content, INSTEVAL_FILE.name, names, others=False)
+    numbers = {name: _whole_numbers(table, name) for name in names}
     ratings = numbers["y"]
     if ratings.min() < LOWEST or ratings.max() > HIGHEST:
         raise DataError(
@@ -307,7 +318,7 @@ def insteval_from_table(content: bytes) -> Dataset:
     if not np.isin(numbers["dept"], DEPARTMENTS).all():
         raise DataError(f"{INSTEVAL_FILE.name} has an unknown department.")
     groups = np.searchsorted(DEPARTMENTS, numbers["dept"])
-    samples, test = category_tokens(numbers), is_tested(ratings.size)
+    samples, test = category_tokens(numbers), every_tenth(ratings.size)
     targets = ratings.astype(np.float32)
     return Dataset(
         "insteval",

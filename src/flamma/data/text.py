@@ -18,7 +18,7 @@ import numpy as np
 
 from flamma.data.fetch import DebianPackage, read_verified
 from flamma.data.records import DataFile, Dataset, DatasetEntry, Recipe
-from flamma.data.tables import is_tested
+from flamma.data.tables import every_tenth
 from flamma.errors import DataError
 from flamma.types import Ints
 
@@ -134,7 +134,7 @@ def bible_from_text(content: bytes) -> Dataset:
     x, y = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     counts = [len(own) for own, _ in pieces]
     groups = np.repeat(np.arange(len(books)), counts)
-    test = np.concatenate([is_tested(count) for count in counts])
+    test = np.concatenate([every_tenth(count) for count in counts])
     return Dataset(
         "bible",
         x[~test],

@@ -381,7 +381,7 @@ def ledger_writer(config: LedgerConfig, run_id: str, population: str) -> LedgerW
     """Return the writer of a run's ledger, given the text of its ``population.csv``."""
     try:
         names = read_names(population)
-    except (IndexError, csv.Error):  # a damaged file, which the manifest tells of
+    except ValueError:  # a damaged file, which the manifest tells of
         names = ()
     return LedgerWriter(config, run_id, names)
 

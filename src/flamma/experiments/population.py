@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
+from itertools import islice
 
 import numpy as np
 
+from flamma.io import csv_rows
 from flamma.types import Floats, Ints
 
 CLIENTS_AT_ONCE = 50_000
-"""Lines that are read or written at a time."""
+"""Lines that are written at a time."""
 
-_NAME_COLUMN = "name"
+_ROWS_AT_ONCE = 1024
+"""Lines that are read at a time: more would take far more memory than the numbers in them."""
+
+_FILE, _NAME_COLUMN = "population.csv", "name"
 _MOST_COUNT = 2**53
 """A number of samples from here on is taken for damage."""
 
@@ -30,29 +33,32 @@ def read_columns(text: str) -> dict[str, Floats]:
     >>> read_columns("client,samples\n0,12\n1,7\n")["samples"]
     array([12.,  7.])
     """
-    columns, body = _parts(text)
-    wanted = [k for k, column in enumerate(columns) if column != _NAME_COLUMN]
-    if not body.strip():
-        return {columns[k]: np.zeros(0) for k in wanted}
-    if _NAME_COLUMN in columns:  # a name may have quoted commas, which only csv reads
-        rows = list(csv.reader(io.StringIO(body)))
-        if any(len(row) != len(columns) for row in rows):
-            raise ValueError("a line has another number of cells")
-        table = np.array([[float(row[k]) for k in wanted] for row in rows])
-    else:
-        table = np.loadtxt(io.StringIO(body), delimiter=",", comments=None, ndmin=2)
-        if table.shape[1] != len(columns):
-            raise ValueError("a line has another number of cells")
-    return {columns[k]: table[:, place] for place, k in enumerate(wanted)}
+    rows = csv_rows(text, _FILE)
+    _, header = next(rows, (0, []))
+    wanted = [place for place, column in enumerate(header) if column != _NAME_COLUMN]
+    parts = [np.zeros((0, len(wanted)))]
+    while some := [
+        [float(row[place]) for place in wanted] for _, row in islice(rows, _ROWS_AT_ONCE)
+    ]:
+        parts.append(np.array(some))
+    table = np.concatenate(parts)
+    return {header[place]: table[:, k] for k, place in enumerate(wanted)}
 
 
 def read_names(text: str) -> tuple[str, ...]:
-    """Return the clients' names, empty where they have none."""
-    columns, body = _parts(text)
-    if _NAME_COLUMN not in columns:
+    """Return the clients' names, empty where they have none.
+
+    Raises
+    ------
+    ValueError
+        If a line has another number of cells than the first.
+    """
+    rows = csv_rows(text, _FILE)
+    _, header = next(rows, (0, []))
+    if _NAME_COLUMN not in header:
         return ()
-    place = columns.index(_NAME_COLUMN)
-    return tuple(row[place] for row in csv.reader(io.StringIO(body)))
+    place = header.index(_NAME_COLUMN)
+    return tuple(row[place] for _, row in rows)
 
 
 def csv_cell(text: str) -> str:
@@ -78,8 +84,3 @@ def whole(column: Floats) -> Ints:
     if not (np.abs(column) < _MOST_COUNT).all():  # false for NaN
         raise ValueError("a count is not a number, or too large")
     return column.astype(np.int64)
-
-
-def _parts(text: str) -> tuple[list[str], str]:
-    header, _, body = text.partition("\n")
-    return header.rstrip("\r").split(","), body

@@ -373,7 +373,7 @@ def run(
         What to run; the rest is at its defaults.
     data : any, optional
         Your own data instead of a named dataset, in any form that
-        :func:`~flamma.data.own.federated_from` takes: arrays, a frame, a torch ``Dataset``, a file.
+        :func:`~flamma.data.from_data` takes: arrays, a frame, a torch ``Dataset``, a file.
     model : torch.nn.Module, class, callable, str or mapping, optional
         Your own model: a module, which is copied and whose weights are the first ones; a class or
         a function that makes one, called with the shape of a sample and the number of classes if

@@ -15,7 +15,7 @@ import numpy as np
 
 from flamma.data.build import VALIDATION_SAMPLES
 from flamma.data.federated import FederatedData
-from flamma.data.own import GatheredSamples, federated_from, gather
+from flamma.data.own import GatheredSamples, from_data, gather
 from flamma.errors import ConfigError, Key, RunError
 from flamma.experiments.config import (
     OWN,
@@ -206,7 +206,7 @@ def asked_for(config: Config) -> dict[str, Any]:
 def federation_of(config: Config, own: GatheredSamples | FederatedData) -> FederatedData:
     """Return the federation of a run's own data, in numbers that its model takes."""
     data = config.data
-    built = federated_from(
+    built = from_data(
         own,
         task=None if isinstance(own, FederatedData) else data.task,
         standardise=data.standardise,
@@ -392,7 +392,7 @@ def configured(
 ) -> tuple[Config, UserObjects]:
     """Return what to run, with settings put over it, and what of it is the user's own.
 
-    ``data`` are in any form that :func:`~flamma.data.own.federated_from` takes, or the path of a
+    ``data`` are in any form that :func:`~flamma.data.own.from_data` takes, or the path of a
     file; ``group`` may be an array with the client of each sample.
     """
     dotted = dict(settings)

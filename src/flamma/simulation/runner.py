@@ -206,11 +206,11 @@ class ClientRunner:
     Examples
     --------
     >>> import numpy as np
-    >>> from flamma.data.federated import federated_from_arrays
+    >>> from flamma.data.federated import from_arrays
     >>> from flamma.models import build_model
     >>> rng = np.random.default_rng(0)
     >>> parts = [(rng.normal(size=(20, 4)), rng.integers(0, 2, 20)) for _ in range(3)]
-    >>> data = federated_from_arrays(clients=parts, held_out=parts)
+    >>> data = from_arrays(clients=parts, held_out=parts)
     >>> def make_model():
     ...     return build_model("logistic", data.shape, data.classes, seed=0)
     >>> with ClientRunner(data, make_model, seed=0) as runner:

@@ -6,13 +6,13 @@ from dataclasses import fields
 
 import numpy as np
 
-from flamma.data.own import federated_from
+from flamma.data.own import from_data
 from flamma.engines.flower.handover import hand_over, take_over
 
 
 def test_labels_names_encoding_and_task_are_handed_over(tmp_path):
     table = {"age": np.arange(12.0), "ward": ["a", "b"] * 6, "label": ["ill", "well"] * 6}
-    data = federated_from(table, target="label", group=["north", "south"] * 6)
+    data = from_data(table, target="label", group=["north", "south"] * 6)
     hand_over(data, tmp_path)
     taken = take_over(tmp_path)
     for field in fields(data):

@@ -15,7 +15,7 @@ from engines.flower.loopback import OVER_MESSAGES, LoopGrid, partitions
 from engines.flower.misbehaving import MISCHIEF, spoil
 from flamma.clients.costs import CostedClients, true_costs
 from flamma.data import sites as site_data
-from flamma.data.federated import federated_from_arrays
+from flamma.data.federated import from_arrays
 from flamma.engines.flower import client_app, codec, roster, server_app
 from flamma.engines.flower.messages import Order
 from flamma.engines.flower.server_app import serve
@@ -348,7 +348,7 @@ def test_sites_are_known_by_name_whatever_their_nodes(tmp_path, sites):
     assert first.history[0].metric("test_accuracy") is None  # the server has no data
     population = (tmp_path / "one" / "population.csv").read_text().splitlines()
     assert population[1] == "0,30,10,0.07,a"
-    data = federated_from_arrays(
+    data = from_arrays(
         [(p.x, p.y) for p in sites.values()], [(p.held_x, p.held_y) for p in sites.values()]
     )
     here = {**SITES, "data": {}, "engine": "local", "costs": {"value": 0.07}}
