@@ -45,13 +45,13 @@ import os
 from pathlib import Path
 
 from flamma.engines.flower.client_app import app as honest
-from flamma.engines.flower.final_messages import FILE_RECORD
+from flamma.engines.flower.final_messages import _FILE_RECORD
 from flwr.app import ConfigRecord
 
 def app(message, context):
     mischief = Path(os.environ["BAD_SITE"]).read_text()
-    if mischief == "damaged" and FILE_RECORD in message.content:
-        file = message.content[FILE_RECORD]["file"]
+    if mischief == "damaged" and _FILE_RECORD in message.content:
+        file = message.content[_FILE_RECORD]["file"]
         file.data = file.data[:-1] + bytes([file.data[-1] ^ 1])
     reply = honest(message=message, context=context)
     if mischief == "large":

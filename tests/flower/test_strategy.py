@@ -31,7 +31,7 @@ from flamma.errors import EmptyRunError, FlammaError, MissingExtraError
 from flamma.flower import FlammaStrategy, FlowerStrategy, MessageError, respond
 from flamma.flower.client import EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC
 from flamma.flower.refusals import needs_our_clients
-from flamma.flower.strategy import NO_EPOCHS
+from flamma.flower.strategy import _NO_EPOCHS
 from flamma.records import RoundRecord
 from flamma.strategies import STRATEGIES
 from flamma.types import Terms
@@ -390,7 +390,7 @@ def test_clients_that_know_nothing_of_us_can_play_what_has_no_game():
     with pytest.raises(EmptyRunError, match=r'untrained: .*"refused: .* call respond and reply of'):
         game.start(grid=grid, initial_arrays=initial, num_rounds=1)
     reasons = set(game.history[0].failed.values())
-    assert reasons == {f"refused: {NO_EPOCHS}"}
+    assert reasons == {f"refused: {_NO_EPOCHS}"}
 
 
 def test_what_cannot_work_is_one_sentence(app):

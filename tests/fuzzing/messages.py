@@ -118,7 +118,7 @@ def valid_profile(profile):
     assert 1 <= profile.samples <= codec.MOST_SAMPLES
     assert 0 <= profile.held_out <= codec.MOST_SAMPLES
     assert 1 <= profile.classes <= MOST_CLASSES
-    assert 1 <= math.prod(profile.shape) <= codec.MOST_FEATURES
+    assert 1 <= math.prod(profile.shape) <= codec._MAX_FEATURES
     assert math.isnan(profile.cost) or 0 < profile.cost < math.inf
     assert len(profile.name) <= 200
     assert all(type(name) is str and len(name) <= 200 for name in profile.labels)

@@ -13,7 +13,7 @@ from flamma.clients.truth import KEPT, NotesInFiles
 from flamma.data import sites as site_data
 from flamma.engines.flower import codec, keeping
 from flamma.engines.flower.environment import KEPT_VARIABLE
-from flamma.engines.flower.final_model import RUNS_AT_SITE
+from flamma.engines.flower.final_model import _RUNS_AT_SITE
 from flamma.experiments import checkpoint
 from flamma.experiments.run import resume, run
 from flamma.seeding import stream
@@ -236,11 +236,11 @@ def test_a_run_that_goes_on_finds_what_its_sites_kept(tmp_path, sites, every_rou
 
 
 def test_a_site_keeps_a_few_rounds_of_a_few_runs(tmp_path, sites, every_round, monkeypatch):
-    monkeypatch.setattr(keeping, "VERSIONS_AT_SITE", 3)
+    monkeypatch.setattr(keeping, "_VERSIONS_AT_SITE", 3)
     for number in range(6):
         deployed(tmp_path / f"run-{number}", sites, rounds=6)
     runs = list(sites[0].iterdir())
-    assert len(runs) == RUNS_AT_SITE
+    assert len(runs) == _RUNS_AT_SITE
     latest = (tmp_path / "run-5" / "run.json").read_text()
     assert any(path.name in latest for path in runs)
     monkeypatch.setattr(checkpoint, "SHARE_OF_TIME", 1e-9)  # the server would go back to round 1

@@ -4,6 +4,13 @@ On the server, :class:`FlammaStrategy`, or :class:`FlowerStrategy` with the name
 strategy, takes the place of Flower's. On a client, :func:`respond`, :func:`batches`,
 :func:`reply` and :func:`introduce` add the best response to an existing ``@app.train()``. See
 ``docs/how-to/flower.md``.
+
+Examples
+--------
+>>> from flamma.flower import FlowerStrategy
+>>> strategy = FlowerStrategy("fedprox", per_round=3, learning_rate=0.1, mu=0.01)
+
+The ServerApp then calls ``strategy.start(grid=grid, initial_arrays=arrays, num_rounds=10)``.
 """
 
 from __future__ import annotations
@@ -21,6 +28,16 @@ if TYPE_CHECKING:
     from flamma.flower.client import respond as respond
     from flamma.flower.strategy import FlammaStrategy as FlammaStrategy
     from flamma.flower.strategy import FlowerStrategy as FlowerStrategy
+
+__all__ = [
+    "FlammaStrategy",
+    "FlowerStrategy",
+    "MessageError",
+    "batches",
+    "introduce",
+    "reply",
+    "respond",
+]
 
 _LATE = {
     "FlammaStrategy": "flamma.flower.strategy",

@@ -23,13 +23,16 @@ from flamma.errors import FlammaError
 from flamma.records import RoundRecord
 from flamma.types import Broadcast, Params, Update
 
+Whole = Mapping[str, NDArray[Any]]
+"""Integer arrays of a model by name, which no vector of float32 numbers holds."""
+
 _MAGIC = b"\x93NUMPY\x01\x00"
 """The beginning of a file of version 1.0."""
 
 _LONGEST_HEADER = 512
 """Bytes of a header; numpy writes 118 for all but very many dimensions."""
 
-HEADER = re.compile(
+_HEADER = re.compile(
     rb"\{'descr': '([<>|][a-z]\d{1,2})', 'fortran_order': (True|False), "
     rb"'shape': \(((?:\d{1,18},|\d{1,18}(?:, \d{1,18}){1,31})?)\), \} *\n"
 )
@@ -48,7 +51,7 @@ def read_npy(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...], what: s
     content = memoryview(array.data)
     start = len(_MAGIC) + 2
     length = int.from_bytes(content[len(_MAGIC) : start], "little")
-    header = HEADER.fullmatch(content[start : start + min(length, _LONGEST_HEADER)])
+    header = _HEADER.fullmatch(content[start : start + min(length, _LONGEST_HEADER)])
     if content[: len(_MAGIC)] != _MAGIC or length > _LONGEST_HEADER or header is None:
         raise MessageError(f"{what} cannot be read")
     kind, fortran, sizes = header.groups()
@@ -127,7 +130,7 @@ class NamedArrays:
         """How many numbers of the vector are trained."""
         return sum(self.trainable_sizes)
 
-    def flatten(self, record: ArrayRecord) -> tuple[Params, dict[str, NDArray[Any]]]:
+    def flatten(self, record: ArrayRecord) -> tuple[Params, Whole]:
         """Return the vector of a model that arrived, and its integer arrays.
 
         Raises
@@ -148,7 +151,7 @@ class NamedArrays:
             ]
         return np.concatenate(real), {name: arrays[name] for name in self.whole}
 
-    def restore(self, params: Params, whole: Mapping[str, NDArray[Any]]) -> ArrayRecord:
+    def restore(self, params: Params, whole: Whole) -> ArrayRecord:
         """Return a vector and integer arrays as the model's named arrays, in their own types."""
         arrays, start = dict(whole), 0
         for name in self.trainable + self.carried:
@@ -159,9 +162,7 @@ class NamedArrays:
         return ArrayRecord({name: Array(arrays[name]) for name in self.names})
 
 
-def mean_of_whole(
-    parts: Sequence[Mapping[str, NDArray[Any]]], weights: Sequence[float]
-) -> dict[str, NDArray[Any]]:
+def mean_of_whole(parts: Sequence[Whole], weights: Sequence[float]) -> Whole:
     """Return the weighted means of integer arrays, rounded to integers of the same type."""
     total = math.fsum(weights)
     means = {}
@@ -182,7 +183,7 @@ class ModelArrays:
     """The form of the model, and its integer arrays, of which strategies know nothing."""
 
     form: NamedArrays
-    whole: Mapping[str, NDArray[Any]]
+    whole: Whole
 
     def arrays(self, params: Params) -> ArrayRecord:
         """Return a flat vector of weights as named arrays."""
@@ -198,7 +199,7 @@ class ModelArrays:
         self,
         record: RoundRecord,
         reports: Iterable[Update],
-        whole: Mapping[int, Mapping[str, NDArray[Any]]],
+        whole: Mapping[int, Whole],
     ) -> Self:
         """Return the model with integer arrays averaged over the accepted updates of a round."""
         used = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
@@ -110,7 +110,7 @@ def introduce(
     Its name is ``name`` of the node's configuration or else its ``partition-id``, so that runs do
     not depend on Flower's random node ids. The server is told a cost only if it is given here.
     """
-    node: Any = context.node_config
+    node = context.node_config
     name = str(node.get("name", node.get("partition-id", "")))
     record = ConfigRecord({"name": name, "samples": samples})
     if cost is not None:

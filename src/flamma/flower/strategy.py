@@ -15,7 +15,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
-from numpy.typing import NDArray
 
 from flamma.clients.trust import Trust, TrustLimits
 from flamma.engines.flower.codec import LARGEST_LOSS
@@ -33,7 +32,7 @@ from flamma.errors import FlammaError
 from flamma.experiments.config import make_config
 from flamma.experiments.loop import check_trained, why_empty
 from flamma.federation import certified
-from flamma.flower.arrays import ModelArrays, NamedArrays
+from flamma.flower.arrays import ModelArrays, NamedArrays, Whole
 from flamma.flower.client import (
     EPOCHS_METRIC,
     INTRODUCTION_RECORD,
@@ -47,7 +46,7 @@ from flamma.metrics import evaluate, shown_in
 from flamma.records import RoundRecord
 from flamma.seeding import stream
 from flamma.strategies.base import Offer, State
-from flamma.types import MOST_SAMPLES, Broadcast, Floats, Ints, Params, Population, Scores, Update
+from flamma.types import MOST_SAMPLES, Broadcast, Floats, Ints, Population, Scores, Update
 
 _NODE_POLL_SECONDS = 0.5
 """Seconds between two checks for nodes before the first round."""
@@ -72,7 +71,7 @@ class _ConnectedClients:
         return self.nodes.index(node) if node in self.nodes else -1
 
 
-def wait_for_nodes(grid: Grid, expected: int, timeout: float) -> list[int]:
+def _wait_for_nodes(grid: Grid, expected: int, timeout: float) -> list[int]:
     """Return the connected nodes in order once there are as many as expected.
 
     Raises
@@ -88,7 +87,7 @@ def wait_for_nodes(grid: Grid, expected: int, timeout: float) -> list[int]:
     return nodes
 
 
-def shake_hands(grid: Grid, nodes: list[int], timeout: float) -> _ConnectedClients:
+def _shake_hands(grid: Grid, nodes: list[int], timeout: float) -> _ConnectedClients:
     """Ask all nodes who they are.
 
     If some do not answer, or two give the same name, the clients are taken in the order of
@@ -116,7 +115,7 @@ def shake_hands(grid: Grid, nodes: list[int], timeout: float) -> _ConnectedClien
     )
 
 
-def believed(clients: _ConnectedClients, limits: TrustLimits) -> tuple[_ConnectedClients, Trust]:
+def _believed(clients: _ConnectedClients, limits: TrustLimits) -> tuple[_ConnectedClients, Trust]:
     """Return the clients with the samples that they count for, and what looks at their answers."""
     if not clients.introduced:
         return clients, Trust(limits)
@@ -153,9 +152,9 @@ def read_introduction(content: RecordDict) -> tuple[str, int, float]:
 
 # Reading the answers of clients in a Flower app: updates and scores, checked before use.
 
-Record = TypeVar("Record", ArrayRecord, MetricRecord)
+_Record = TypeVar("_Record", ArrayRecord, MetricRecord)
 
-NO_EPOCHS = (
+_NO_EPOCHS = (
     f"{EPOCHS_METRIC} is missing: let @app.train() of the clients call respond and reply of "
     f"flamma.flower"
 )
@@ -164,7 +163,7 @@ NO_EPOCHS = (
 
 def read_update(
     client: int, content: RecordDict, form: NamedArrays, epoch_range: tuple[int, int]
-) -> tuple[Update, dict[str, NDArray[Any]]]:
+) -> tuple[Update, Whole]:
     """Return a client's answer to its terms, and the arrays of it that are not averaged as floats.
 
     Raises
@@ -206,7 +205,7 @@ def read_metrics(content: RecordDict, accuracy: str, loss: str) -> tuple[float, 
     return 100.0 * share, lost, _whole_number(told, SAMPLES_METRIC)
 
 
-def read_scores(
+def _read_scores(
     replies: Iterable[Message], clients: _ConnectedClients, accuracy: str, loss: str
 ) -> Scores:
     """Return the scores of all clients; of those without a usable answer, the reason."""
@@ -227,7 +226,7 @@ def read_scores(
     return Scores(share, losses, samples, math.nan, math.nan, missing)
 
 
-def round_metrics(record: RoundRecord) -> MetricRecord:
+def _round_metrics(record: RoundRecord) -> MetricRecord:
     """Return what Flower is told of a round."""
     told: dict[str, int | float] = {
         "decay_factor": record.decay_factor,
@@ -246,11 +245,11 @@ def _epochs(told: MetricRecord, fewest: int, most: int) -> int:
     if EPOCHS_METRIC in told:
         return _whole_number(told, EPOCHS_METRIC)
     if fewest != most:
-        raise MessageError(NO_EPOCHS)
+        raise MessageError(_NO_EPOCHS)
     return fewest
 
 
-def _only(content: RecordDict, kind: type[Record]) -> Record:
+def _only(content: RecordDict, kind: type[_Record]) -> _Record:
     found = [record for record in content.values() if isinstance(record, kind)]
     if len(found) != 1:
         raise MessageError(
@@ -421,7 +420,10 @@ class FlowerStrategy(Strategy):
         rng = stream(self._config.seed, "select", self._state.round + 1)
         self._offer = self._config.strategy.offer(self._state, present, rng)
         how = ConfigRecord({"config": self._config.as_toml()})
-        own = self._model.sender(self._broadcast, self._trained(arrays))
+        state = self._state
+        if state.served is not state.params:  # clients train another model than is served
+            arrays = self._model.arrays(state.params)
+        own = self._model.sender(self._broadcast, arrays)
         messages = []
         for terms in self._offer.terms:
             content = RecordDict({"arrays": own(terms.client), "config": config})
@@ -434,7 +436,7 @@ class FlowerStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate the usable answers in the order of the clients, and record the round."""
         reports: list[Update] = []
-        whole: dict[int, dict[str, NDArray[Any]]] = {}
+        whole: dict[int, Whole] = {}
         for reply in replies:
             client = self._clients.client(reply.metadata.src_node_id)
             try:
@@ -443,7 +445,8 @@ class FlowerStrategy(Strategy):
                 report = Update(client, None, 0, 0, failure=error.reason)
             reports.append(report)
         reports = self._trust.screened(reports, self._offer.terms, self._broadcast.model)
-        validate = None if self._validate is None else self._validate_params
+        score = self._validate
+        validate = None if score is None else lambda params: score(self._model.arrays(params))
         self._state, record = self._config.strategy.aggregate(
             self._state, self._offer, reports, validate
         )
@@ -455,7 +458,7 @@ class FlowerStrategy(Strategy):
             log(WARNING, "client %s of round %s: %s", name, record.round, reason)
         if not record.used:
             log(ERROR, "round %s is empty: %s", record.round, why_empty([record]))
-        return self._model.arrays(self._state.served), round_metrics(record)
+        return self._model.arrays(self._state.served), _round_metrics(record)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -474,7 +477,7 @@ class FlowerStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Return accuracy and fairness over the clients, and how many of them were scored."""
-        scores = read_scores(replies, self._clients, self._accuracy, self._loss)
+        scores = _read_scores(replies, self._clients, self._accuracy, self._loss)
         for client, reason in scores.missing.items():
             log(WARNING, "client %s gave no score: %s", self._clients.names[client], reason)
         evaluation = evaluate(replace(scores, personal=self._broadcast.per_client is not None))
@@ -497,15 +500,15 @@ class FlowerStrategy(Strategy):
         return self._known
 
     def _prepare(self, grid: Grid, arrays: ArrayRecord, rounds: int) -> None:
-        nodes = wait_for_nodes(grid, self._expected, self._timeout)
-        self._known = shake_hands(grid, nodes, self._timeout)
+        nodes = _wait_for_nodes(grid, self._expected, self._timeout)
+        self._known = _shake_hands(grid, nodes, self._timeout)
         self._config = self._config.with_settings({"rounds": rounds, "data.clients": len(nodes)})
         if self._config.strategy.wants_validation and self._validate is None:
             raise FlammaError(f"{self.name} needs validate=..., which scores arrays.")
         form = NamedArrays.of(arrays, self._trainable)
         params, whole = form.flatten(arrays)
         self._model = ModelArrays(form, whole)
-        self._known, self._trust = believed(self._known, self._limits)
+        self._known, self._trust = _believed(self._known, self._limits)
         population = Population(
             self._known.samples,
             self._known.costs,
@@ -520,16 +523,7 @@ class FlowerStrategy(Strategy):
     def _broadcast(self) -> Broadcast:
         return self._config.strategy.broadcast(self._state)
 
-    def _trained(self, served: ArrayRecord) -> ArrayRecord:
-        """Return the arrays that clients train, which need not be those that are served."""
-        state = self._state
-        return served if state.served is state.params else self._model.arrays(state.params)
-
-    def _validate_params(self, params: Params) -> tuple[float, float]:
-        assert self._validate is not None
-        return self._validate(self._model.arrays(params))
-
-    def _read(self, client: int, reply: Message) -> tuple[Update, dict[str, NDArray[Any]]]:
+    def _read(self, client: int, reply: Message) -> tuple[Update, Whole]:
         terms = next((terms for terms in self._offer.terms if terms.client == client), None)
         if terms is None:
             raise MessageError("it was not asked")

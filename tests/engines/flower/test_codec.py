@@ -191,7 +191,7 @@ def test_terms_out_of_range_are_refused_by_the_client(bad):
 
 def test_an_order_of_another_version_is_refused():
     content = codec.pack_order(OrderContent(Order("")))
-    content[codec.ORDER_RECORD]["version"] = codec.PROTOCOL_VERSION - 1
+    content[codec.ORDER_RECORD]["version"] = codec._PROTOCOL_VERSION - 1
     with pytest.raises(MessageError, match="different versions"):
         codec.read_order(content)
 
@@ -206,7 +206,7 @@ def test_a_text_of_absurd_length_is_refused():
 RAW = PARAMS.tobytes()
 
 
-def as_array(data, shape=(7,), dtype="float32", stype=codec.RAW_FLOAT32):
+def as_array(data, shape=(7,), dtype="float32", stype=codec._RAW_FLOAT32):
     return Array(dtype, shape, stype, data)
 
 

@@ -17,12 +17,12 @@ from flamma.data.sites import read_declared
 from flamma.deploy.hosts import ServerHost
 from flamma.deploy.runs import agreed_file
 from flamma.engines.flower import server_app
-from flamma.engines.flower.final_messages import FILE_RECORD, pack_final, read_final
+from flamma.engines.flower.final_messages import _FILE_RECORD, pack_final, read_final
 from flamma.engines.flower.final_model import (
-    FINAL_ABOUT,
-    FINAL_FILE,
-    FINAL_MODELS,
-    RUNS_AT_SITE,
+    _FINAL_ABOUT,
+    _FINAL_FILE,
+    _FINAL_MODELS,
+    _RUNS_AT_SITE,
     FinalModel,
     fetch_final_model,
     keep_final_model,
@@ -113,7 +113,7 @@ def test_who_does_not_get_the_model_is_recorded_and_the_run_is_over_all_the_same
 
 
 def test_a_site_with_other_classes_is_refused_by_name(tmp_path, places, monkeypatch):
-    monkeypatch.setattr(server_app, "GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(server_app, "_GATHER_SECONDS", 0.0)
     written(places["c"], ["well", "ill"])
     expected = (
         r"did not come: c; c: its classes are 'well', 'ill', but those of a 'ill', 'well': give "
@@ -124,7 +124,7 @@ def test_a_site_with_other_classes_is_refused_by_name(tmp_path, places, monkeypa
 
 
 def test_the_deployment_decides_if_it_names_the_classes(tmp_path, places, monkeypatch):
-    monkeypatch.setattr(server_app, "GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(server_app, "_GATHER_SECONDS", 0.0)
     written(places["a"], ["well", "ill"])
     agreed = Agreement(("ill", "well"), "this federation")
     with pytest.raises(RunError, match=r"did not come: a; a: its classes .* those of this fed"):
@@ -202,7 +202,7 @@ def test_a_message_that_brings_no_model_is_refused(message, reason):
 
 def test_a_message_without_its_file_is_refused():
     message = delivery()
-    message[FILE_RECORD] = ArrayRecord({"other": Array("uint8", (1,), "raw", b"1")})
+    message[_FILE_RECORD] = ArrayRecord({"other": Array("uint8", (1,), "raw", b"1")})
     with pytest.raises(MessageError, match="no file of weights"):
         read_final(message)
 
@@ -213,12 +213,12 @@ def kept(state, instance, content=b"model", run="ab"):
 
 
 def test_the_last_model_or_that_of_a_run_is_fetched(tmp_path):
-    for number in range(RUNS_AT_SITE + 2):
+    for number in range(_RUNS_AT_SITE + 2):
         kept(tmp_path, f"{number:x}", f"model {number}".encode(), run=f"{number}a")
-    assert fetch_final_model(tmp_path, tmp_path / "out").run == f"{RUNS_AT_SITE + 1}a"
+    assert fetch_final_model(tmp_path, tmp_path / "out").run == f"{_RUNS_AT_SITE + 1}a"
     assert fetch_final_model(tmp_path, tmp_path / "out", "3a").round == 3
     assert (tmp_path / "out").read_bytes() == b"model 3"
-    assert len(list((tmp_path / FINAL_MODELS).iterdir())) == RUNS_AT_SITE
+    assert len(list((tmp_path / _FINAL_MODELS).iterdir())) == _RUNS_AT_SITE
     with pytest.raises(DeployError, match="no model of the run 0a"):
         fetch_final_model(tmp_path, tmp_path / "out", "0a")
 
@@ -228,10 +228,10 @@ def test_a_model_that_is_damaged_or_not_there_is_not_copied(tmp_path):
     with pytest.raises(DeployError, match="no model yet"):
         fetch_final_model(tmp_path, out)
     kept(tmp_path, "ab")
-    (tmp_path / FINAL_MODELS / "ab" / FINAL_FILE).write_bytes(b"modem")
+    (tmp_path / _FINAL_MODELS / "ab" / _FINAL_FILE).write_bytes(b"modem")
     with pytest.raises(DeployError, match="is not what the server sent"):
         fetch_final_model(tmp_path, out)
-    (tmp_path / FINAL_MODELS / "ab" / FINAL_ABOUT).write_text("{}")
+    (tmp_path / _FINAL_MODELS / "ab" / _FINAL_ABOUT).write_text("{}")
     with pytest.raises(DeployError, match=r"about\.json is damaged"):
         fetch_final_model(tmp_path, out)
     assert not out.exists()

@@ -63,7 +63,7 @@ class Flaky(LoopGrid):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(quorum, "NODE_CHECK_SECONDS", 0.01)
-    monkeypatch.setattr(server_app, "BEGIN_SECONDS", 0.0)
+    monkeypatch.setattr(server_app, "_BEGIN_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_a_late_site_with_other_samples_is_refused(tmp_path, sites):
 
 
 def test_too_many_sites_that_refuse_end_a_run_at_once(tmp_path, sites, monkeypatch):
-    monkeypatch.setattr(roster, "PROFILE_ATTEMPTS", 1)
+    monkeypatch.setattr(roster, "_PROFILE_ATTEMPTS", 1)
     sites["b"] = replace(sites["b"], labels=("x", "y", "z"))
     sites["c"] = replace(sites["c"], labels=("z", "y", "x"))
     served(tmp_path / "run", config(), Flaky(), names=NAMES)  # one of three does not matter

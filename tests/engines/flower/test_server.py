@@ -282,8 +282,8 @@ def test_who_is_away_is_said_and_comes_back(tmp_path):
 
 
 def test_a_run_begins_with_all_clients_only_but_goes_on_without_some(tmp_path, monkeypatch):
-    monkeypatch.setattr(server_app, "GATHER_SECONDS", 0.1)
-    monkeypatch.setattr(server_app, "REJOIN_SECONDS", 0.1)
+    monkeypatch.setattr(server_app, "_GATHER_SECONDS", 0.1)
+    monkeypatch.setattr(server_app, "_REJOIN_SECONDS", 0.1)
     monkeypatch.setattr(roster, "NODE_CHECK_SECONDS", 0.05)
     monkeypatch.setattr(checkpoint, "SHARE_OF_TIME", 1e9)
     grid = LoopGrid(partitions(CLIENTS))
@@ -518,7 +518,7 @@ def test_torch_is_needed_once_a_run_where_clients_train_in_lanes(tmp_path, monke
     if done.about["trainer"] != "lanes":
         pytest.skip("the lanes were not compiled here")
     assert len(made) == CLIENTS  # one for each client, whatever the rounds
-    assert all(client_app.MEMORY_RECORD in context.state for context in grid.nodes.values())
+    assert all(client_app._MEMORY_RECORD in context.state for context in grid.nodes.values())
 
 
 def test_the_server_needs_to_be_told_where(monkeypatch):

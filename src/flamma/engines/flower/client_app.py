@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 from flamma.clients.behaviours import Notes
 from flamma.engines.flower.client_data import ClientData, SimulatedClientData
 from flamma.engines.flower.codec import pack_answer, pack_profile, read_order
-from flamma.engines.flower.conduct import simulated_conduct, site_conduct
+from flamma.engines.flower.conduct import Memory, simulated_conduct, site_conduct
 from flamma.engines.flower.final_messages import is_delivery, receive
 from flamma.engines.flower.keeping import pruned, simulated_kept, site_kept, strategy_keeps
 from flamma.engines.flower.messages import MessageError, Order, OrderContent
@@ -27,26 +27,29 @@ from flamma.engines.flower.told_events import tell_order, tell_refusal
 from flamma.simulation.client_side import one_line
 from flamma.types import Inputs, Params, Targets
 
-MEMORY_RECORD = "flamma.memory"
+if TYPE_CHECKING:
+    from flamma.data.federated import FederatedData
+
+_MEMORY_RECORD = "flamma.memory"
 """The record of the context that lasts from one message of a run to the next."""
 
 app = ClientApp()
 
 
 @app.query()
-def on_query(message: Message, context: Context) -> Message:
+def _on_query(message: Message, context: Context) -> Message:
     """Say who this client is."""
     return Message(answer(message.content, context), reply_to=message)
 
 
 @app.train()
-def on_train(message: Message, context: Context) -> Message:
+def _on_train(message: Message, context: Context) -> Message:
     """Respond to the terms and train; evaluate the received weights too if asked."""
     return Message(answer(message.content, context), reply_to=message)
 
 
 @app.evaluate()
-def on_evaluate(message: Message, context: Context) -> Message:
+def _on_evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received weights."""
     return Message(answer(message.content, context), reply_to=message)
 
@@ -55,7 +58,7 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
     """Return the answer to an order; an exception is reported in one line."""
     try:
         asked = read_order(content)
-        site, number = find_site(asked.order, context)
+        site, number = _find_site(asked.order, context)
         check_address(asked.order, site.data.name, number)
         if is_delivery(content):
             where = context.node_config.get("site")
@@ -66,16 +69,16 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
         if asked.params is None:
             reply = pack_profile(site.profile(asked.order))
         else:
-            reply = carry_out_order(site, asked, asked.params)
+            reply = _carry_out_order(site, asked, asked.params)
         if site.memory:
-            context.state[MEMORY_RECORD] = ConfigRecord(dict(site.memory))
+            context.state[_MEMORY_RECORD] = ConfigRecord(dict(site.memory))
     except Exception as error:
         tell_refusal(error)
         return pack_answer("", failure=one_line(error))
     return reply
 
 
-def carry_out_order(site: Site, asked: OrderContent, params: Params) -> RecordDict:
+def _carry_out_order(site: Site, asked: OrderContent, params: Params) -> RecordDict:
     """Return a report on the training, a score of the received or kept weights, or both.
 
     The weights are evaluated first, and if that fails, the client still trains.
@@ -95,9 +98,10 @@ def carry_out_order(site: Site, asked: OrderContent, params: Params) -> RecordDi
     return pack_answer(site.data.name, report, score, failure)
 
 
-def find_site(order: Order, context: Context) -> tuple[Site, int | None]:
+def _find_site(order: Order, context: Context) -> tuple[Site, int | None]:
     """Return the client that this process is, and its number if it is one of a simulation."""
-    where, memory = context.node_config.get("site"), load_memory(context)
+    where, left = context.node_config.get("site"), context.state.get(_MEMORY_RECORD)
+    memory: Memory = dict(left) if isinstance(left, ConfigRecord) else {}
     keeps = order.client >= 0 and strategy_keeps(order)
     if where is not None:
         from flamma.data.sites import load_site
@@ -119,12 +123,6 @@ def find_site(order: Order, context: Context) -> tuple[Site, int | None]:
     return Site(own, order.config, memory, conduct, kept), number
 
 
-def load_memory(context: Context) -> dict[str, Any]:
-    """Return what earlier messages of this run left in the context."""
-    record = context.state.get(MEMORY_RECORD)
-    return dict(record) if isinstance(record, ConfigRecord) else {}
-
-
 def _partition(text: str, number: int) -> ClientData:
     data = _federation(text)
     if not 0 <= number < data.clients:
@@ -143,7 +141,7 @@ def _partition(text: str, number: int) -> ClientData:
 
 
 @lru_cache(maxsize=1)
-def _federation(text: str) -> Any:
+def _federation(text: str) -> FederatedData:
     """Return the whole federation: from the simulation's files, else built as configured."""
     import os
 

@@ -33,7 +33,7 @@ from flamma.types import (
 )
 
 Inspector = Callable[[Params, Sequence[LocalWork]], list[Update]]
-Found = TypeVar("Found", Update, Score)
+_Found = TypeVar("_Found", Update, Score)
 
 
 @dataclass(eq=False)
@@ -207,8 +207,8 @@ class GridClients:
         return f"refused: a loss of {found.loss:g}"
 
     def _read(
-        self, answer: Message | str | None, read: Callable[[RecordDict], Found]
-    ) -> Found | str:
+        self, answer: Message | str | None, read: Callable[[RecordDict], _Found]
+    ) -> _Found | str:
         """Return what an answer says, or the reason why it cannot be used."""
         if answer is None:
             return f"no answer in {self.wait:g} s"

@@ -38,37 +38,37 @@ from flamma.tasks.base import MOST_CLASSES, ClientMetric
 from flamma.tasks.supervised import ACCURACY
 from flamma.types import MOST_SAMPLES, Params, Terms, Update
 
-PROTOCOL_VERSION = 6
-ORDER_RECORD, WEIGHTS_RECORD, EXTRA_RECORD = "flamma.order", "flamma.weights", "flamma.extra"
+_PROTOCOL_VERSION = 6
+ORDER_RECORD, WEIGHTS_RECORD, _EXTRA_RECORD = "flamma.order", "flamma.weights", "flamma.extra"
 PROFILE_RECORD, REPORT_RECORD, SCORE_RECORD = "flamma.profile", "flamma.report", "flamma.score"
-FAILURE_RECORD = "flamma.failure"
+_FAILURE_RECORD = "flamma.failure"
 
-MAX_CONFIG_LENGTH = 100_000
+_MAX_CONFIG_LENGTH = 100_000
 """Characters of a configuration that are read."""
 
-RUN_DIGITS = re.compile(r"[0-9a-f]{0,64}")
+_RUN_DIGITS = re.compile(r"[0-9a-f]{0,64}")
 """What a run can be called, so that a folder can have the name."""
 
-MOST_FEATURES = 2**26
+_MAX_FEATURES = 2**26
 """Numbers of one sample: a picture of three channels with sides of 4096 has fewer."""
 
 LARGEST_LOSS = 1e12
 """A loss above this is refused, unless it is infinite: powers of it would overflow."""
 
-FLOAT32 = np.dtype("<f4")
-RAW_FLOAT32 = "flamma.float32"
+_FLOAT32 = np.dtype("<f4")
+_RAW_FLOAT32 = "flamma.float32"
 """How weights are written: little-endian float32 numbers, one after the other."""
 
 
 def pack_order(asked: OrderContent) -> RecordDict:
     """Return the content of a message to a client."""
-    content = RecordDict({ORDER_RECORD: as_record(asked.order, version=PROTOCOL_VERSION)})
+    content = RecordDict({ORDER_RECORD: as_record(asked.order, version=_PROTOCOL_VERSION)})
     if asked.terms is not None:
         content[TERMS_RECORD] = pack_terms(asked.terms)
     if asked.params is not None:
         content[WEIGHTS_RECORD] = pack_params(asked.params)
     if asked.extra is not None:
-        content[EXTRA_RECORD] = pack_params(asked.extra)
+        content[_EXTRA_RECORD] = pack_params(asked.extra)
     return content
 
 
@@ -81,10 +81,10 @@ def read_order(content: RecordDict) -> OrderContent:
         If it is not a valid order.
     """
     record = config_record(content, ORDER_RECORD)
-    if take(record, "version", int) != PROTOCOL_VERSION:
+    if take(record, "version", int) != _PROTOCOL_VERSION:
         raise MessageError("server and client have different versions of flamma: install the same.")
     order = Order(
-        config=take(record, "config", str, MAX_CONFIG_LENGTH),
+        config=take(record, "config", str, _MAX_CONFIG_LENGTH),
         client=take(record, "client", int),
         name=take(record, "name", str),
         trainer=take(record, "trainer", str),
@@ -106,15 +106,15 @@ def read_order(content: RecordDict) -> OrderContent:
             f"the order is for {order.trainable_size} trained weights of {params.size}"
         )
     extra = None
-    if EXTRA_RECORD in content:
-        extra = read_params(content, order.trainable_size, EXTRA_RECORD)
+    if _EXTRA_RECORD in content:
+        extra = read_params(content, order.trainable_size, _EXTRA_RECORD)
     return OrderContent(order, terms, params, extra)
 
 
 def _check_order(order: Order) -> None:
     if not 0 <= order.classes <= MOST_CLASSES:
         raise MessageError(f"the order is for {order.classes} classes")
-    if not RUN_DIGITS.fullmatch(order.run):
+    if not _RUN_DIGITS.fullmatch(order.run):
         raise MessageError("the order is of a run that is not named by hexadecimal digits")
     if not -1 <= order.earliest <= order.round <= MAX_EPOCHS:
         raise MessageError(
@@ -172,7 +172,7 @@ def pack_answer(
     """Return a client's answer to an order; ``failure`` says why a part of it is missing."""
     content = RecordDict()
     if failure:
-        content[FAILURE_RECORD] = ConfigRecord({"reason": failure[:MAX_TEXT_LENGTH]})
+        content[_FAILURE_RECORD] = ConfigRecord({"reason": failure[:MAX_TEXT_LENGTH]})
     if report is not None:
         numbers = {f.name: getattr(report, f.name) for f in fields(report) if f.name != "params"}
         content[REPORT_RECORD] = ConfigRecord(numbers | {"name": name})
@@ -258,8 +258,8 @@ def read_score(
 
 def pack_params(params: Params) -> ArrayRecord:
     """Return the record of a flat vector of weights."""
-    data = np.ascontiguousarray(params, dtype=FLOAT32).tobytes()
-    return ArrayRecord({"params": Array("float32", (params.size,), RAW_FLOAT32, data)})
+    data = np.ascontiguousarray(params, dtype=_FLOAT32).tobytes()
+    return ArrayRecord({"params": Array("float32", (params.size,), _RAW_FLOAT32, data)})
 
 
 def read_params(content: RecordDict, size: int | None = None, name: str = WEIGHTS_RECORD) -> Params:
@@ -276,22 +276,22 @@ def read_params(content: RecordDict, size: int | None = None, name: str = WEIGHT
     if not isinstance(record, ArrayRecord) or list(record) != ["params"]:
         raise MessageError("the weights are not one array named params")
     array = record["params"]
-    if not isinstance(array, Array) or array.stype != RAW_FLOAT32:
+    if not isinstance(array, Array) or array.stype != _RAW_FLOAT32:
         raise MessageError("the weights are not written as float32 numbers")
     length = len(array.data)
     if size is None:
-        size = length // FLOAT32.itemsize
-    if length != size * FLOAT32.itemsize:
-        raise MessageError(f"the weights take {length} bytes instead of {size * FLOAT32.itemsize}")
+        size = length // _FLOAT32.itemsize
+    if length != size * _FLOAT32.itemsize:
+        raise MessageError(f"the weights take {length} bytes instead of {size * _FLOAT32.itemsize}")
     if array.dtype != "float32" or array.shape != (size,):
         raise MessageError("the weights are not one vector of float32 numbers")
-    return np.frombuffer(array.data, dtype=FLOAT32).astype(np.float32)
+    return np.frombuffer(array.data, dtype=_FLOAT32).astype(np.float32)
 
 
 def _is_sample_shape(shape: list[Any]) -> bool:
     if not 1 <= len(shape) <= 3 or not all(type(n) is int and n > 0 for n in shape):
         return False
-    return bool(math.prod(shape) <= MOST_FEATURES)
+    return bool(math.prod(shape) <= _MAX_FEATURES)
 
 
 def _check_sender(record: ConfigRecord, name: str, client: int | None = None) -> None:
@@ -311,7 +311,7 @@ def config_record(content: RecordDict, name: str) -> ConfigRecord:
     record = content.get(name)
     if isinstance(record, ConfigRecord):
         return record
-    failure = content.get(FAILURE_RECORD)
+    failure = content.get(_FAILURE_RECORD)
     if isinstance(failure, ConfigRecord):
         raise MessageError(one_line_of(take(failure, "reason", str)), from_client=True)
     raise MessageError(f"there is no {name.rpartition('.')[2]} in it")

@@ -21,7 +21,7 @@ from flamma.types import Inputs, Params, Targets
 Memory = MutableMapping[str, Any]
 """What a client keeps from one message to the next: a measured cost, a lanes plan, a note."""
 
-Samples = Callable[[int], tuple[Inputs, Targets]]
+_Samples = Callable[[int], tuple[Inputs, Targets]]
 """Returns another client's training samples and targets."""
 
 
@@ -48,7 +48,7 @@ class NotesInMemory(Notes):
         return np.frombuffer(self.memory[self.name], dtype="<f4").astype(np.float32)
 
 
-def no_others(client: int) -> tuple[Inputs, Targets]:
+def _no_others(client: int) -> tuple[Inputs, Targets]:
     """Refuse to look for another client's data: a site has none."""
     raise ConfigError(f"a site has no data of client {client}.")
 
@@ -76,7 +76,7 @@ class ClientConduct:
     notes: Notes = field(default_factory=Notes)
     group: tuple[int, ...] = ()
     introduces: bool = False
-    samples_of: Samples = no_others
+    samples_of: _Samples = _no_others
 
 
 def site_conduct(behaviour: Behaviour, memory: Memory) -> ClientConduct:
@@ -86,7 +86,9 @@ def site_conduct(behaviour: Behaviour, memory: Memory) -> ClientConduct:
     )
 
 
-def simulated_conduct(text: str, client: int, samples_of: Samples, memory: Memory) -> ClientConduct:
+def simulated_conduct(
+    text: str, client: int, samples_of: _Samples, memory: Memory
+) -> ClientConduct:
     """Return how a client of a simulation behaves, as the configuration says."""
     behaviours, groups = _assigned(text)
     if client not in behaviours:

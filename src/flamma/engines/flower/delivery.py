@@ -20,7 +20,7 @@ from flamma.experiments.folder import RunFolder
 from flamma.experiments.result import Run
 from flamma.simulation.client_side import one_line
 
-DELIVERY_SECONDS = 300.0
+_DELIVERY_SECONDS = 300.0
 """Seconds that a site has to say that it got the model."""
 
 
@@ -30,12 +30,12 @@ def deliver(roster: Roster, order: Order, run: Run, wait: float) -> dict[str, st
     The run is over and recorded, so whatever happens here is a reason and no error.
     """
     try:
-        return _delivered(roster, order, run, min(wait, DELIVERY_SECONDS))
+        return _delivered(roster, order, run, min(wait, _DELIVERY_SECONDS))
     except Exception as error:
         return dict.fromkeys(roster.names, one_line(error))
 
 
-def final_model(run: Run) -> tuple[FinalModel, bytes]:
+def _final_model(run: Run) -> tuple[FinalModel, bytes]:
     """Return the model of a run that is over: what is known of it, and the file."""
     from flamma.experiments.trained import packed_weights
 
@@ -46,7 +46,7 @@ def final_model(run: Run) -> tuple[FinalModel, bytes]:
 
 
 def _delivered(roster: Roster, order: Order, run: Run, wait: float) -> dict[str, str]:
-    final, content = final_model(run)
+    final, content = _final_model(run)
     roster.refresh()
     nodes = {client: roster.node(client) for client in range(len(roster.names))}
     order = replace(order, round=final.round, earliest=-1)

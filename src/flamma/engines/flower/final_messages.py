@@ -15,21 +15,21 @@ from flamma.engines.flower.messages import MessageError, Order, OrderContent
 from flamma.engines.flower.payload import as_record, take
 from flamma.game.model import MAX_EPOCHS
 
-FINAL_RECORD, FILE_RECORD = "flamma.final", "flamma.file"
-RECEIVED_RECORD = "flamma.received"
-RAW_BYTES = "flamma.bytes"
+_FINAL_RECORD, _FILE_RECORD = "flamma.final", "flamma.file"
+_RECEIVED_RECORD = "flamma.received"
+_RAW_BYTES = "flamma.bytes"
 """How a file is written: byte after byte."""
 
-SHA256_DIGITS = re.compile(r"[0-9a-f]{64}")
-RUN_MARK = re.compile(r"[0-9a-f]{1,64}")
+_SHA256_DIGITS = re.compile(r"[0-9a-f]{64}")
+_RUN_MARK = re.compile(r"[0-9a-f]{1,64}")
 
 
 def pack_final(order: Order, final: FinalModel, content: bytes) -> RecordDict:
     """Return the content of a message that brings a site a model."""
     message = pack_order(OrderContent(order))
-    message[FINAL_RECORD] = as_record(final)
-    file = Array("uint8", (len(content),), RAW_BYTES, content)
-    message[FILE_RECORD] = ArrayRecord({"file": file})
+    message[_FINAL_RECORD] = as_record(final)
+    file = Array("uint8", (len(content),), _RAW_BYTES, content)
+    message[_FILE_RECORD] = ArrayRecord({"file": file})
     return message
 
 
@@ -41,12 +41,12 @@ def read_received(content: RecordDict) -> str:
     MessageError
         If it got none; the text is the site's own reason if it gave one.
     """
-    return take(config_record(content, RECEIVED_RECORD), "sha256", str)
+    return take(config_record(content, _RECEIVED_RECORD), "sha256", str)
 
 
 def is_delivery(content: RecordDict) -> bool:
     """Return whether a message brings the model of a run that is over."""
-    return FINAL_RECORD in content
+    return _FINAL_RECORD in content
 
 
 def receive(content: RecordDict, order: Order, site: Path) -> RecordDict:
@@ -70,7 +70,7 @@ def receive(content: RecordDict, order: Order, site: Path) -> RecordDict:
     if not order.run:
         raise MessageError("the order does not say of which run it is")
     keep_final_model(site.parent / SITE_STATE, order.run, final, file)
-    return RecordDict({RECEIVED_RECORD: ConfigRecord({"sha256": final.sha256})})
+    return RecordDict({_RECEIVED_RECORD: ConfigRecord({"sha256": final.sha256})})
 
 
 def read_final(content: RecordDict) -> tuple[FinalModel, bytes]:
@@ -81,7 +81,7 @@ def read_final(content: RecordDict) -> tuple[FinalModel, bytes]:
     MessageError
         If it is not what its checksum says, or no file of weights.
     """
-    record, files = content.get(FINAL_RECORD), content.get(FILE_RECORD)
+    record, files = content.get(_FINAL_RECORD), content.get(_FILE_RECORD)
     if not isinstance(record, ConfigRecord):
         raise MessageError("there is no description of a model in it")
     final = FinalModel(
@@ -90,9 +90,9 @@ def read_final(content: RecordDict) -> tuple[FinalModel, bytes]:
         sha256=take(record, "sha256", str),
         params_sha256=take(record, "params_sha256", str),
     )
-    if not (RUN_MARK.fullmatch(final.run) and 0 < final.round <= MAX_EPOCHS):
+    if not (_RUN_MARK.fullmatch(final.run) and 0 < final.round <= MAX_EPOCHS):
         raise MessageError("it describes the model of no run")
-    if not all(SHA256_DIGITS.fullmatch(d) for d in (final.sha256, final.params_sha256)):
+    if not all(_SHA256_DIGITS.fullmatch(d) for d in (final.sha256, final.params_sha256)):
         raise MessageError("a checksum of the model is no SHA-256")
     if not isinstance(files, ArrayRecord) or list(files) != ["file"]:
         raise MessageError("there is no file of weights in it")

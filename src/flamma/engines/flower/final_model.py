@@ -18,13 +18,13 @@ from flamma.errors import DeployError
 from flamma.experiments.folder import signed, verified
 from flamma.io import read_text, write_atomically
 
-FINAL_MODELS = "final"
+_FINAL_MODELS = "final"
 """The folder in a site's state with the models that its runs ended with, one for each run."""
 
-FINAL_FILE, FINAL_ABOUT = "model.safetensors", "about.json"
-MOST_ABOUT_BYTES = 10_000
+_FINAL_FILE, _FINAL_ABOUT = "model.safetensors", "about.json"
+_MAX_ABOUT_BYTES = 10_000
 
-RUNS_AT_SITE = 4
+_RUNS_AT_SITE = 4
 """Runs of which a site keeps anything: those that it heard from last."""
 
 
@@ -60,10 +60,10 @@ def keep_final_model(state: Path, instance: str, final: FinalModel, content: byt
     final, content : FinalModel, bytes
         The model's description, and the file, which has been checked.
     """
-    own = state / FINAL_MODELS / instance
-    write_atomically(own / FINAL_FILE, content)
+    own = state / _FINAL_MODELS / instance
+    write_atomically(own / _FINAL_FILE, content)
     about = {**asdict(final), "received": datetime.now(UTC).isoformat(timespec="microseconds")}
-    write_atomically(own / FINAL_ABOUT, signed(about).encode())
+    write_atomically(own / _FINAL_ABOUT, signed(about).encode())
     os.utime(own)
     remove_old_runs(own)
 
@@ -76,7 +76,7 @@ def fetch_final_model(state: Path, out: Path, run: str = "") -> FinalModel:
     DeployError
         If there is none, or it is damaged.
     """
-    found = sorted(_kept(state / FINAL_MODELS))
+    found = sorted(_kept(state / _FINAL_MODELS))
     if run:
         found = [entry for entry in found if entry[1].run == run]
     if not found:
@@ -87,12 +87,12 @@ def fetch_final_model(state: Path, out: Path, run: str = "") -> FinalModel:
         )
     _, final, folder = found[-1]
     with contextlib.suppress(OSError):
-        content = (folder / FINAL_FILE).read_bytes()
+        content = (folder / _FINAL_FILE).read_bytes()
         if hashlib.sha256(content).hexdigest() == final.sha256:
             write_atomically(out, content)
             return final
     raise DeployError(
-        f"{folder / FINAL_FILE} is not what the server sent: copy the model from the server "
+        f"{folder / _FINAL_FILE} is not what the server sent: copy the model from the server "
         f"(flamma export), whose SHA-256 is {final.sha256}."
     )
 
@@ -104,14 +104,14 @@ def remove_old_runs(own: Path) -> None:
         with contextlib.suppress(OSError):  # another process may remove it meanwhile
             if path != own and path.is_dir() and not path.is_symlink():
                 heard.append((path.stat().st_mtime, path))
-    for _, path in sorted(heard, reverse=True)[RUNS_AT_SITE - 1 :]:
+    for _, path in sorted(heard, reverse=True)[_RUNS_AT_SITE - 1 :]:
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _kept(place: Path) -> Iterator[tuple[str, FinalModel, Path]]:
     """Yield the models at a site, each with the time at which it came."""
-    for path in sorted(place.glob(f"*/{FINAL_ABOUT}")):
-        table = verified(read_text(path, MOST_ABOUT_BYTES))
+    for path in sorted(place.glob(f"*/{_FINAL_ABOUT}")):
+        table = verified(read_text(path, _MAX_ABOUT_BYTES))
         if table is None:
             raise DeployError(
                 f"{path} is damaged: remove {path.parent}, and copy the model from the server "

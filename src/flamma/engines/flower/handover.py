@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,14 +20,14 @@ from flamma.errors import RunError
 from flamma.tasks import DEFAULT_TASK, TASKS
 from flamma.types import Inputs, Targets
 
-DATA_DESCRIPTION = "data.json"
+_DATA_DESCRIPTION = "data.json"
 DATA_VARIABLE = "FLAMMA_FLOWER_DATA"
 """The environment variable that tells the processes of a simulation where the folder is."""
 
-DESCRIBED = ("classes", "name", "labels", "client_names", "task", "sha256")
+_DESCRIBED = ("classes", "name", "labels", "client_names", "task", "sha256")
 """What of a federation is no array, but for the encoding of its samples."""
 
-MAPPED_BYTES = 2**12
+_MAPPED_BYTES = 2**12
 """Smaller files are read instead of mapped."""
 
 
@@ -36,15 +36,19 @@ def hand_over(data: FederatedData, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in _arrays():
         np.save(folder / f"{name}.npy", getattr(data, name), allow_pickle=False)
-    about = {name: getattr(data, name) for name in DESCRIBED}
+    about = {name: getattr(data, name) for name in _DESCRIBED}
     about["encoding"] = None if data.encoding is None else data.encoding.as_json()
-    (folder / DATA_DESCRIPTION).write_text(json.dumps(about), encoding="utf-8")
+    (folder / _DATA_DESCRIPTION).write_text(json.dumps(about), encoding="utf-8")
 
 
 def take_over(folder: Path) -> FederatedData:
     """Return the federation that was written into a folder, mapped instead of read."""
-    about = json.loads((folder / DATA_DESCRIPTION).read_text(encoding="utf-8"))
-    arrays: dict[str, Any] = {name: _load(folder / f"{name}.npy") for name in _arrays()}
+    about = json.loads((folder / _DATA_DESCRIPTION).read_text(encoding="utf-8"))
+    arrays: dict[str, Any] = {}
+    for name in _arrays():
+        path = folder / f"{name}.npy"
+        mode: Literal["r"] | None = "r" if path.stat().st_size > _MAPPED_BYTES else None
+        arrays[name] = np.asarray(np.load(path, mmap_mode=mode))
     encoding = about.pop("encoding")
     if encoding is not None:
         encoding = SampleEncoding.from_json(encoding)
@@ -93,9 +97,4 @@ def with_validation(data: FederatedData, x: Inputs, y: Targets) -> FederatedData
 
 
 def _arrays() -> list[str]:
-    return [f.name for f in fields(FederatedData) if f.name not in (*DESCRIBED, "encoding")]
-
-
-def _load(path: Path) -> np.ndarray:
-    array = np.load(path, mmap_mode="r" if path.stat().st_size > MAPPED_BYTES else None)
-    return np.asarray(array)
+    return [f.name for f in fields(FederatedData) if f.name not in (*_DESCRIBED, "encoding")]

@@ -25,8 +25,6 @@ from flwr.superlink.grid import http_grid
 from flamma.engines.flower.error_replies import error_reply
 from flamma.engines.flower.messages import MessageError
 
-Inflate = Callable[[str, dict[str, bytes]], Any]
-
 SMALL_REPLY_BYTES = 2**20
 """Bytes of a reply without its weights."""
 
@@ -44,7 +42,10 @@ def guarded(most_bytes: int) -> Iterator[None]:
 
 
 def inflate_reply(
-    inflate: Inflate, most_bytes: int, number: str, contents: dict[str, bytes]
+    inflate: Callable[[str, dict[str, bytes]], object],
+    most_bytes: int,
+    number: str,
+    contents: dict[str, bytes],
 ) -> Message:
     """Return the reply of this number, or an error reply if it cannot be put together."""
     head = contents.get(number, b"")

@@ -20,7 +20,7 @@ from flamma.engines.flower.payload import read_configuration
 SITE_STATE = "state"
 """The folder beside ``site.toml`` with what outlives a restart of the site."""
 
-VERSIONS_AT_SITE = 16
+_VERSIONS_AT_SITE = 16
 """Rounds of a run whose vectors a site keeps, however far back the server may want to go."""
 
 
@@ -60,8 +60,8 @@ def site_kept(site: Path, order: Order) -> Notes:
     remove_old_runs(own)
     kept = NotesInFiles(own)
     rounds = kept.prune_client(order.client, order.earliest, order.round)
-    if len(rounds) > VERSIONS_AT_SITE:
-        kept.prune_client(order.client, rounds[-VERSIONS_AT_SITE])
+    if len(rounds) > _VERSIONS_AT_SITE:
+        kept.prune_client(order.client, rounds[-_VERSIONS_AT_SITE])
     return kept
 
 

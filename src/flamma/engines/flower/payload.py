@@ -26,11 +26,11 @@ TERMS_RECORD = "flamma.terms"
 MAX_TEXT_LENGTH = 200
 """Characters of a name or a reason that are read."""
 
-PROCESS_DIED, NODE_IS_GONE, NODE_UNAVAILABLE = 8, 5, (3, 4, 5)
+_PROCESS_DIED, NODE_IS_GONE, NODE_UNAVAILABLE = 8, 5, (3, 4, 5)
 """Flower's error codes: the client's process died; its node is offline; that, or it is too late."""
 
-Plain = TypeVar("Plain", int, float, str, bool)
-ReadValue = TypeVar("ReadValue")
+_Plain = TypeVar("_Plain", int, float, str, bool)
+_ReadValue = TypeVar("_ReadValue")
 
 
 def pack_terms(terms: Terms) -> ConfigRecord:
@@ -86,7 +86,7 @@ def read_configuration(text: str) -> Config:
     return make_config(parse_toml(text, "the configuration that was sent"))
 
 
-def read_reply(reply: Message, read: Callable[[RecordDict], ReadValue]) -> ReadValue:
+def read_reply(reply: Message, read: Callable[[RecordDict], _ReadValue]) -> _ReadValue:
     """Return what ``read`` makes of a reply's content.
 
     Nothing that a client sends may end the server's run, so every exception is a MessageError.
@@ -99,7 +99,7 @@ def read_reply(reply: Message, read: Callable[[RecordDict], ReadValue]) -> ReadV
     try:
         if reply.has_error():
             refused = reply.error.code == REPLY_REFUSED
-            raise MessageError(why_failed(reply), from_client=not refused)
+            raise MessageError(_why_failed(reply), from_client=not refused)
         return read(reply.content)
     except MessageError:
         raise
@@ -107,10 +107,10 @@ def read_reply(reply: Message, read: Callable[[RecordDict], ReadValue]) -> ReadV
         raise MessageError(f"it cannot be read ({type(error).__name__})") from error
 
 
-def why_failed(reply: Message) -> str:
+def _why_failed(reply: Message) -> str:
     """Return, in one line, why Flower replies with an error."""
     code, reason = reply.error.code, reply.error.reason or ""
-    if code == PROCESS_DIED or "ActorDied" in reason or "ActorUnavailable" in reason:
+    if code == _PROCESS_DIED or "ActorDied" in reason or "ActorUnavailable" in reason:
         return "the client's process died"
     if code in NODE_UNAVAILABLE:
         return "the client is not there"
@@ -143,8 +143,8 @@ def real_number(value: Any) -> Any:
 
 
 def take(
-    record: ConfigRecord, key: str, kind: type[Plain], longest: int = MAX_TEXT_LENGTH
-) -> Plain:
+    record: ConfigRecord, key: str, kind: type[_Plain], longest: int = MAX_TEXT_LENGTH
+) -> _Plain:
     """Return a value of exactly this type; an int will do for a float.
 
     Raises

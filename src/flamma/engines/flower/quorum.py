@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Message
 
@@ -27,9 +26,12 @@ from flamma.engines.flower.told_events import tell_waiting
 from flamma.errors import RunError
 from flamma.experiments.folder import ABOUT, RunFolder, SiteStates
 
-NOT_CONNECTED, NEVER_CONNECTED = "not connected", "it has not connected yet"
-MOST_RECORDED_WAITS = 100
+NOT_CONNECTED, _NEVER_CONNECTED = "not connected", "it has not connected yet"
+_MAX_RECORDED_WAITS = 100
 """The waits of a run that its record tells; the last ones."""
+
+_Wait = dict[str, float | Mapping[str, str]]
+"""The round, the seconds and the missing sites of a wait."""
 
 AnswerOrReason = Message | str | None
 """What a client answered: text is a reason why it was not asked, None no answer in time."""
@@ -66,7 +68,7 @@ class Quorum:
         self.needed = needed
         self.longest_wait = longest_wait
         self.folder = folder
-        self.waits: list[dict[str, Any]] = []
+        self.waits: list[_Wait] = []
         self.on_wait_end: Callable[[], None] = lambda: None
         self._told: SiteStates | None = None
 
@@ -77,7 +79,7 @@ class Quorum:
         """
         self.wait(0)
         end = time.monotonic() + extra_seconds
-        while self._awaited() and time.monotonic() < end:
+        while self.missing().keys() - self.roster.refusing().keys() and time.monotonic() < end:
             time.sleep(NODE_CHECK_SECONDS)
             self.roster.refresh()
         self._tell(0)
@@ -105,8 +107,9 @@ class Quorum:
             time.sleep(NODE_CHECK_SECONDS)
             self.roster.refresh()
         if waited and self._told is not None:
-            told = {"round": number, "seconds": round(waited, 1), "missing": self._told.missing}
-            self.waits = [*self.waits, told][-MOST_RECORDED_WAITS:]
+            missing = self._told.missing
+            wait: _Wait = {"round": number, "seconds": round(waited, 1), "missing": missing}
+            self.waits = [*self.waits, wait][-_MAX_RECORDED_WAITS:]
             self.on_wait_end()
         self._tell(number)
 
@@ -118,13 +121,13 @@ class Quorum:
         answers : mapping
             The answers of a round so far, by client.
         """
-        if not self.needed or not any(is_outage(answer) for answer in answers.values()):
+        if not self.needed or not any(_is_outage(answer) for answer in answers.values()):
             return []
         self.roster.refresh()
         lost = [
             client
             for client, answer in answers.items()
-            if is_outage(answer) and (_is_certain(answer) or self.roster.node(client) is None)
+            if _is_outage(answer) and (_is_certain(answer) or self.roster.node(client) is None)
         ]
         away = set(lost) | {c for c in self._everybody() if self.roster.node(c) is None}
         return lost if len(self.roster.names) - len(away) < self.needed else []
@@ -134,13 +137,13 @@ class Quorum:
 
         Answers can be lost with a connection though their sites are back by the end of the round.
         """
-        return self.needed > 0 and all(is_outage(answer) for answer in answers.values())
+        return self.needed > 0 and all(_is_outage(answer) for answer in answers.values())
 
     def missing(self) -> dict[str, str]:
         """Return why sites are not there, by name."""
         refusing, roster = self.roster.refusing(), self.roster
         return {
-            name: refusing.get(name, NOT_CONNECTED if k in roster.profiles else NEVER_CONNECTED)
+            name: refusing.get(name, NOT_CONNECTED if k in roster.profiles else _NEVER_CONNECTED)
             for k, name in enumerate(roster.names)
             if roster.node(k) is None
         }
@@ -151,10 +154,6 @@ class Quorum:
     def _short_of_sites(self) -> bool:
         connected = sum(self.roster.node(client) is not None for client in self._everybody())
         return connected < self.needed
-
-    def _awaited(self) -> bool:
-        """Whether a site may still come."""
-        return bool(self.missing().keys() - self.roster.refusing().keys())
 
     def _check_refusing(self) -> None:
         refusing = self.roster.refusing()
@@ -182,7 +181,7 @@ class Quorum:
         self._told = states
 
 
-def is_outage(answer: AnswerOrReason) -> bool:
+def _is_outage(answer: AnswerOrReason) -> bool:
     """Return whether nobody was there to answer, as far as the answer itself tells."""
     if answer is None or isinstance(answer, str):
         return True

@@ -21,19 +21,19 @@ from flamma.errors import RunError
 NODE_CHECK_SECONDS = 1.0
 """Seconds between two checks for new nodes while a run waits for its clients."""
 
-FASTEST_POLL_SECONDS, SLOWEST_POLL_SECONDS = 0.2, 1.0
+_FASTEST_POLL_SECONDS, _SLOWEST_POLL_SECONDS = 0.2, 1.0
 """Seconds between two requests for replies: the first ones, and those after a long wait."""
 
-EXTRA_LIFETIME_SECONDS = 10.0
+_EXTRA_LIFETIME_SECONDS = 10.0
 """Seconds that a message outlives the wait for its reply, so that it is late and not lost."""
 
-PROFILE_SECONDS = 60.0
+_PROFILE_SECONDS = 60.0
 """Seconds that a node has to say who it is."""
 
-PROFILE_ATTEMPTS = 3
+_PROFILE_ATTEMPTS = 3
 """How often a node is asked who it is; anew if it was away in between."""
 
-SILENT = "it does not say who it is"
+_SILENT = "it does not say who it is"
 
 
 class Request(NamedTuple):
@@ -54,7 +54,7 @@ def exchange(
     comes from the node that was asked.
     """
     messages = [
-        Message(request.content, request.node, request.kind, ttl=wait + EXTRA_LIFETIME_SECONDS)
+        Message(request.content, request.node, request.kind, ttl=wait + _EXTRA_LIFETIME_SECONDS)
         for request in requests
     ]
     replies: dict[int, Message] = {}
@@ -81,7 +81,7 @@ def _pull(grid: Grid, waiting: set[str], wait: float) -> Iterator[Message]:
         if waited > wait:
             return
         if waiting:  # polling is work for the SuperLink: the longer it takes, the less often
-            time.sleep(min(max(FASTEST_POLL_SECONDS, waited / 10), SLOWEST_POLL_SECONDS))
+            time.sleep(min(max(_FASTEST_POLL_SECONDS, waited / 10), _SLOWEST_POLL_SECONDS))
 
 
 class Roster:
@@ -141,12 +141,12 @@ class Roster:
         self._asked = Counter({n: k for n, k in self._asked.items() if n in registered})
         known = set(self._nodes.values())
         new = [
-            n for n in sorted(registered) if n not in known and self._asked[n] < PROFILE_ATTEMPTS
+            n for n in sorted(registered) if n not in known and self._asked[n] < _PROFILE_ATTEMPTS
         ]
         self._asked.update(new)
         content = pack_order(OrderContent(self.query))
         requests = [Request(node, MessageType.QUERY, content) for node in new]
-        replies = exchange(self.grid, requests, min(self.wait, PROFILE_SECONDS))
+        replies = exchange(self.grid, requests, min(self.wait, _PROFILE_SECONDS))
         # By name, since node numbers are random: the first one is what others must agree with.
         for node in sorted(replies, key=lambda node: (registered[node], node)):
             try:
@@ -154,7 +154,7 @@ class Roster:
             except MessageError as error:
                 self.refused[registered[node] or f"node {node}"] = str(error)
                 if not error.from_client:
-                    self._asked[node] = PROFILE_ATTEMPTS
+                    self._asked[node] = _PROFILE_ATTEMPTS
         self._attendance = self._attendance.updated(self)
 
     def gather(self, needed: Iterable[int], limit: float) -> None:
@@ -173,9 +173,9 @@ class Roster:
         names = (
             name or f"node {node}"
             for node, name in self._present.items()
-            if node not in known and self._asked[node] >= PROFILE_ATTEMPTS
+            if node not in known and self._asked[node] >= _PROFILE_ATTEMPTS
         )
-        return {name: self.refused.get(name, SILENT) for name in names}
+        return {name: self.refused.get(name, _SILENT) for name in names}
 
     def missing(self) -> list[str]:
         """Return the names of the clients that have not been seen yet."""

@@ -45,13 +45,13 @@ from flamma.experiments.trained import ModelCard, start_of
 from flamma.simulation.runner import ClientRunner
 from flamma.types import Population
 
-GATHER_SECONDS = 300.0
+_GATHER_SECONDS = 300.0
 """Seconds that a run waits for all clients before its first round."""
 
-REJOIN_SECONDS = 60.0
+_REJOIN_SECONDS = 60.0
 """Seconds that a resumed run waits for clients before it goes on without the missing ones."""
 
-BEGIN_SECONDS = 20.0
+_BEGIN_SECONDS = 20.0
 """Seconds that a run waits for the rest of the sites once its quorum is there, before it begins."""
 
 app = ServerApp()
@@ -234,14 +234,16 @@ class _Server:
         query = Order(_for_clients(config), wants_cost=asks)
         names = self.names or tuple(str(k) for k in range(clients))
         resumed = read_population(self.folder) is not None
-        agreed = self.agreed or (_agreed_before(self.folder) if resumed else None)
+        agreed = self.agreed
+        if agreed is None and resumed and (card := ModelCard.read(self.folder.path)):
+            agreed = Agreement(tuple(str(label) for label in card.labels))
         roster = Roster(self.grid, names, query, self.wait, agreed)
         needed = engine.quorum(clients)
         quorum = Quorum(roster, needed, engine.quorum_seconds(), self.folder.path)
         if needed:
-            quorum.gather(BEGIN_SECONDS)
+            quorum.gather(_BEGIN_SECONDS)
             return quorum
-        roster.gather(range(clients), REJOIN_SECONDS if resumed else GATHER_SECONDS)
+        roster.gather(range(clients), _REJOIN_SECONDS if resumed else _GATHER_SECONDS)
         if not resumed or not roster.profiles:
             roster.check_all()
         return quorum
@@ -263,12 +265,6 @@ def _with_late(
 ) -> dict[str, str]:
     told = ",".join(names[client] for client in sorted(late))
     return {**measured, **({LATE_SITES: told} if told else {})}
-
-
-def _agreed_before(folder: RunFolder) -> Agreement | None:
-    """Return the classes that the sites of a run agreed on before it was interrupted."""
-    card = ModelCard.read(folder.path)
-    return None if card is None else Agreement(tuple(str(label) for label in card.labels))
 
 
 def _inspector(config: Config, data: FederatedData) -> Inspector:

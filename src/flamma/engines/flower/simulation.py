@@ -32,16 +32,16 @@ from flamma.experiments.engine import Assignment, NetworkEngine
 from flamma.experiments.folder import Follower, RunFolder
 from flamma.experiments.run import build_data
 
-FLOWER_LOG = "flower.log"
+_FLOWER_LOG = "flower.log"
 """The file of a run directory that has the output of Flower and Ray."""
 
-FOLLOW_SECONDS = 0.05
+_FOLLOW_SECONDS = 0.05
 """Seconds between two checks for finished rounds."""
 
-TERMINATION_SECONDS = 15.0
+_TERMINATION_SECONDS = 15.0
 """Seconds that the child has to end when it is asked to, before it is killed."""
 
-CLIENT_APP = "flamma.engines.flower.client_app:app"
+_CLIENT_APP = "flamma.engines.flower.client_app:app"
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class FlowerSimulation(NetworkEngine):
         simulate(assignment)
 
 
-def simulate(assignment: Assignment, client_app: str = CLIENT_APP) -> None:
+def simulate(assignment: Assignment, client_app: str = _CLIENT_APP) -> None:
     """Do what ``FlowerSimulation.execute`` does, with any ClientApp that takes our messages."""
     if assignment.model is not None:
         raise ConfigError(
@@ -83,27 +83,20 @@ def simulate(assignment: Assignment, client_app: str = CLIENT_APP) -> None:
         )
     config, data = assignment.config, assignment.data
     data = build_data(config, assignment.data_dir) if data is None else data
-    with _temporary() as home:
+    with tempfile.TemporaryDirectory(prefix="flamma-", ignore_cleanup_errors=True) as temporary:
+        home = Path(temporary)
         hand_over(data, home / "data")
         (home / "config.toml").write_text(config.as_toml(), encoding="utf-8")
         record_callbacks(home, assignment.callbacks.hand_over())
-        log, folder = home / FLOWER_LOG, assignment.folder
+        log, folder = home / _FLOWER_LOG, assignment.folder
         follower, told = Follower(folder.path), assignment.callbacks.following(config, folder)
         try:
             with open(log, "wb") as output, _child(home, folder, client_app, output) as child:
                 _follow(child, follower, told)
             _check(child, home, folder)
         finally:
-            _keep_log(log, folder)
-
-
-@contextmanager
-def _temporary() -> Iterator[Path]:
-    home = Path(tempfile.mkdtemp(prefix="flamma-"))
-    try:
-        yield home
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+            if folder.path.is_dir() and log.exists():
+                shutil.copyfile(log, folder.path / _FLOWER_LOG)
 
 
 @contextmanager
@@ -134,7 +127,7 @@ def _child(
         if child.poll() is None:
             child.terminate()
             try:
-                child.wait(TERMINATION_SECONDS)
+                child.wait(_TERMINATION_SECONDS)
             except subprocess.TimeoutExpired:
                 child.kill()
         child.wait()
@@ -157,7 +150,7 @@ def _follow(child: subprocess.Popen[bytes], follower: Follower, on_round: OnRoun
             on_round(record)
         if ended:
             return
-        time.sleep(FOLLOW_SECONDS)
+        time.sleep(_FOLLOW_SECONDS)
 
 
 def _check(child: subprocess.Popen[bytes], home: Path, folder: RunFolder) -> None:
@@ -172,10 +165,5 @@ def _check(child: subprocess.Popen[bytes], home: Path, folder: RunFolder) -> Non
         again = f": flamma resume {folder.path}" if folder.exists else ""
         raise RunError(
             f"Flower's simulation ended with exit code {child.returncode}, see "
-            f"{folder.path / FLOWER_LOG}; what was recorded is safe{again}."
+            f"{folder.path / _FLOWER_LOG}; what was recorded is safe{again}."
         )
-
-
-def _keep_log(log: Path, folder: RunFolder) -> None:
-    if folder.path.is_dir() and log.exists():
-        shutil.copyfile(log, folder.path / FLOWER_LOG)

@@ -19,10 +19,10 @@ from pathlib import Path
 from flamma.errors import FlammaError
 from flamma.processes import exit_with_parent
 
-HANGING_CLIENT_SECONDS = 3.0
+_HANGING_CLIENT_SECONDS = 3.0
 """Seconds after the end of the run in which clients that hang may still finish."""
 
-LONGEST_RAY_HOME = 60
+_LONGEST_RAY_HOME = 60
 """Characters of the home's path beyond which the names of Ray's sockets would be too long."""
 
 
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
         "include_dashboard": False,
         "log_to_driver": False,
     }
-    if len(home) < LONGEST_RAY_HOME:
+    if len(home) < _LONGEST_RAY_HOME:
         options["_temp_dir"] = f"{home}/ray"
     run_simulation(
         app,
@@ -98,7 +98,7 @@ def _exit_code(outcome: list[BaseException | None], home: str) -> int:
 
 def _exit_soon(outcome: list[BaseException | None], home: str) -> None:
     """End the process though clients hang, which Flower would wait for."""
-    time.sleep(HANGING_CLIENT_SECONDS)
+    time.sleep(_HANGING_CLIENT_SECONDS)
     os._exit(_exit_code(outcome, home))
 
 

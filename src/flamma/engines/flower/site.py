@@ -41,10 +41,10 @@ from flamma.types import (
     Update,
 )
 
-MEASURED = "measured"
+_MEASURED = "measured"
 """The kind of costs that every client finds out by itself."""
 
-SHORTEST_EPOCH_SECONDS = 1e-9
+_SHORTEST_EPOCH_SECONDS = 1e-9
 """What an epoch takes at least, so that a measured cost is positive on any clock."""
 
 
@@ -84,7 +84,7 @@ class Site:
     def profile(self, order: Order) -> SiteProfile:
         """Describe itself; with a cost of its own only if the server asks and may know it."""
         own = self.data
-        has_cost = own.cost is not None or self.config.costs.name == MEASURED
+        has_cost = own.cost is not None or self.config.costs.name == _MEASURED
         tells = has_cost and own.tells_cost and order.wants_cost
         said = Profile(order.client, self.cost(order) if tells else math.nan, len(own.y))
         if self.conduct.introduces:
@@ -147,7 +147,7 @@ class Site:
         """
         if self.data.cost is not None:
             return self.data.cost
-        measured = self.config.costs.name == MEASURED
+        measured = self.config.costs.name == _MEASURED
         if math.isfinite(order.cost) and not (measured and self.conduct.introduces):
             return order.cost
         if not measured:
@@ -166,7 +166,7 @@ class Site:
         task = LocalWork(0, round=0, epochs=1, learning_rate=1e-3)
         for _ in range(2):  # the first also warms the machine up
             seconds = self._train(order, task, params).seconds
-        return np.array([max(seconds, SHORTEST_EPOCH_SECONDS)])
+        return np.array([max(seconds, _SHORTEST_EPOCH_SECONDS)])
 
     def _profile(self, order: Order, terms: Terms) -> Profile:
         return Profile(terms.client, self.cost(order), len(self.data.y))

@@ -20,10 +20,10 @@ from flamma.errors import RunError
 from flamma.experiments.folder import verified
 from flamma.io import read_text
 
-MOST_TOLD_LABELS = 1000
+_MAX_TOLD_LABELS = 1000
 """Names of classes that an introduction has; of more it has the SHA-256."""
 
-MOST_AGREEMENT_BYTES = 2**24
+_MAX_AGREEMENT_BYTES = 2**24
 
 
 def told_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ def told_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
     >>> told_labels(("ill", "well"))
     ('ill', 'well')
     """
-    if len(labels) <= MOST_TOLD_LABELS and all(len(name) <= MAX_TEXT_LENGTH for name in labels):
+    if len(labels) <= _MAX_TOLD_LABELS and all(len(name) <= MAX_TEXT_LENGTH for name in labels):
         return labels
     digest = hashlib.sha256(json.dumps(labels).encode()).hexdigest()
     return (f"{len(labels)} classes with names of SHA-256 {digest}",)
@@ -49,7 +49,7 @@ def read_labels(record: ConfigRecord) -> tuple[str, ...]:
         If they are no short texts, or too many.
     """
     labels = record.get("labels")
-    if not isinstance(labels, list) or len(labels) > MOST_TOLD_LABELS:
+    if not isinstance(labels, list) or len(labels) > _MAX_TOLD_LABELS:
         raise MessageError("its classes have no usable names")
     if not all(type(text) is str and len(text) <= MAX_TEXT_LENGTH for text in labels):
         raise MessageError("its classes have names that are no short texts")
@@ -104,7 +104,7 @@ def read_agreement(path: str) -> Agreement | None:
     """
     if not path:
         return None
-    table = verified(read_text(Path(path), MOST_AGREEMENT_BYTES))
+    table = verified(read_text(Path(path), _MAX_AGREEMENT_BYTES))
     if table is None:
         raise RunError(f"{path} is damaged: submit the run again.")
     declared, by = tuple(map(str, table["labels"])), "this federation"

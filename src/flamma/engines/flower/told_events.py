@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flamma.engines.flower.roster import Roster
     from flamma.experiments.run import Run
 
-SERVER_PART, CLIENT_PART = "server app", "client app"
+_SERVER_PART, _CLIENT_PART = "server app", "client app"
 
 
 class RunEvents(Callback):
@@ -31,7 +31,7 @@ class RunEvents(Callback):
     essential = False
 
     def __init__(self) -> None:
-        self.journal = journal(SERVER_PART)
+        self.journal = journal(_SERVER_PART)
         self.run = ""
 
     def on_start(self, start: RunStart) -> None:
@@ -85,7 +85,7 @@ def telling_failure(path: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        journal(SERVER_PART).tell("run failed", f"{path}: {one_line(error)}", "error")
+        journal(_SERVER_PART).tell("run failed", f"{path}: {one_line(error)}", "error")
         raise
 
 
@@ -100,7 +100,7 @@ class Attendance:
         """Return who is connected and refused now, and tell what has changed."""
         names = roster.names
         now = frozenset(n for k, n in enumerate(names) if roster.node(k) is not None)
-        told = journal(SERVER_PART)
+        told = journal(_SERVER_PART)
         for name in sorted(now - self.connected):
             told.tell("site joined", f"{name} takes part", site=name)
         for name in sorted(self.connected - now):
@@ -117,13 +117,13 @@ def tell_orders(run: str, terms: Sequence[Terms]) -> None:
     asked = [offer for offer in terms if not offer.evaluates]
     if asked:
         number, kind = asked[0].round, "warm-up began" if asked[0].round == 0 else "round began"
-        journal(SERVER_PART).tell(kind, f"{len(asked)} clients are asked", run=run, round=number)
+        journal(_SERVER_PART).tell(kind, f"{len(asked)} clients are asked", run=run, round=number)
 
 
 def tell_waiting(sentence: str, number: int, waits: bool, run: str = "") -> None:
     """Tell that a run waits for sites, or goes on, with a sentence on who is there."""
     event, level = ("run waits", EVENT_LEVELS[1]) if waits else ("run goes on", EVENT_LEVELS[0])
-    journal(SERVER_PART).tell(event, sentence, level, run, number)
+    journal(_SERVER_PART).tell(event, sentence, level, run, number)
 
 
 def tell_order(asked: OrderContent, report: Update | None, seconds: float) -> None:
@@ -132,7 +132,7 @@ def tell_order(asked: OrderContent, report: Update | None, seconds: float) -> No
     epochs = 0 if report is None else report.epochs
     what = "evaluated" if report is None else "abstained" if report.abstained else "trained"
     message = failure or (f"trained {epochs} epochs" if epochs else what)
-    journal(CLIENT_PART).tell(
+    journal(_CLIENT_PART).tell(
         "order failed" if failure else "order done",
         f"{message} in {seconds:.1f} s",
         "warning" if failure else "info",
@@ -147,4 +147,4 @@ def tell_order(asked: OrderContent, report: Update | None, seconds: float) -> No
 
 def tell_refusal(error: Exception) -> None:
     """Tell, at a client, why an order was not carried out."""
-    journal(CLIENT_PART).tell("order refused", one_line(error), "warning")
+    journal(_CLIENT_PART).tell("order refused", one_line(error), "warning")
