@@ -13,7 +13,7 @@ import termios
 
 import pytest
 
-from flamma.cli.console import Loudness, ManyRunsDisplay
+from flamma.cli.console import ManyRunsDisplay, Verbosity
 from flamma.experiments.jobs import Progress
 
 SHOW_ROUNDS = """
@@ -78,10 +78,11 @@ def test_no_line_is_as_wide_as_the_terminal(columns, environment, width):
         assert rounds == ["round 3/3  0 s left"]
 
 
-def test_loudness_decides_what_is_said(capsys):
-    for loudness in Loudness:
-        with ManyRunsDisplay(loudness) as display:
+def test_verbosity_decides_what_is_said(capsys):
+    for verbosity in Verbosity:
+        with ManyRunsDisplay(verbosity) as display:
             for done in range(4):
                 display(Progress(done, 4, 0, 2, f"round {done}"))
         told = capsys.readouterr().err.splitlines()
-        assert len(told) == {Loudness.QUIET: 0, Loudness.NORMAL: 1, Loudness.VERBOSE: 4}[loudness]
+        lines = {Verbosity.QUIET: 0, Verbosity.NORMAL: 1, Verbosity.VERBOSE: 4}
+        assert len(told) == lines[verbosity]

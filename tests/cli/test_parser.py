@@ -12,7 +12,7 @@ import pytest
 import flamma
 from flamma.cli import main
 from flamma.cli.info import source_of
-from flamma.cli.parser import NAMED_BY, SOURCES, command_line, names_for, registered_names
+from flamma.cli.parser import _NAMED_BY, _SOURCES, command_line, names_for, registered_names
 from flamma.experiments.parts import PARTS
 
 
@@ -50,13 +50,13 @@ def test_a_mistyped_word_names_the_nearest_of_its_command(capsys, words, expecte
     assert expected in refused(capsys, *words)
 
 
-@pytest.mark.parametrize("part", [p for p in PARTS if p.name in SOURCES], ids=lambda p: p.name)
+@pytest.mark.parametrize("part", [p for p in PARTS if p.name in _SOURCES], ids=lambda p: p.name)
 def test_names_read_from_the_source_are_those_of_the_registry(part):
     assert registered_names(part.name) == tuple(part.registry)
 
 
 def test_every_kind_of_name_can_be_listed():
-    for key in NAMED_BY:
+    for key in _NAMED_BY:
         names = [key] if key.startswith("-") else []
         assert names_for(argparse.Action(names, key)), key
 

@@ -17,7 +17,7 @@ from flamma.experiments.settings import flag_of
 from flamma.extras import extra_of, missing_extra, require
 from flamma.io import printable
 
-MOST_MESSAGE = 2000
+_MAX_MESSAGE = 2000
 """The most characters of a message on the terminal."""
 
 
@@ -54,7 +54,10 @@ def _call(given: list[str]) -> int:
             traceback.print_exc()
         # Settings of a file are named by its keys, and others by their flags.
         naming = None if getattr(options, "config", None) else flag_of
-        return _failed(*_explained(error, naming))
+        code, sentence = _explained(error, naming)
+        with contextlib.suppress(OSError):  # standard error may be closed
+            print(f"flamma: {printable(sentence, _MAX_MESSAGE)}", file=sys.stderr, flush=True)
+        return code
 
 
 def _explained(error: BaseException, name_of: Callable[[str], str] | None) -> tuple[int, str]:
@@ -83,12 +86,6 @@ def _explained(error: BaseException, name_of: Callable[[str], str] | None) -> tu
     raise error
 
 
-def _failed(code: int, sentence: str) -> int:
-    with contextlib.suppress(OSError):  # standard error may be closed
-        print(f"flamma: {printable(sentence, MOST_MESSAGE)}", file=sys.stderr, flush=True)
-    return code
-
-
 def _show_warning(
     message: Warning | str,
     category: type[Warning],
@@ -98,4 +95,4 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Show a warning as one line, without the place in the code that a user has no use for."""
-    print(f"flamma: {printable(str(message), MOST_MESSAGE)}", file=file or sys.stderr)
+    print(f"flamma: {printable(str(message), _MAX_MESSAGE)}", file=file or sys.stderr)

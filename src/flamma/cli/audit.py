@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.console import Loudness, ManyRunsDisplay, loudness, resume_hint, same_command
+from flamma.cli.console import ManyRunsDisplay, Verbosity, resume_hint, same_command, verbosity
 from flamma.cli.parser import Parser, add_settings, listed, settings
 from flamma.cli.report import report_at_end
 from flamma.errors import RunError
@@ -16,7 +16,7 @@ from flamma.io import read_text
 if TYPE_CHECKING:
     from flamma.experiments.findings import Audit
 
-EXAMPLES = """\
+_EXAMPLES = """\
 examples:
   flamma audit                                   digits, FLamma, 17 deviations of 3 clients
   flamma audit                                   again: goes on, or prints what was found
@@ -42,7 +42,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "audit",
         help="what clients gain by lying, free-riding and other deviations",
         description="Repeat a run with one client that deviates, and tell what it gains by that.",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
     )
     parser.add_argument(
         "source",
@@ -72,10 +72,10 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "--processes", type=int, help="runs at the same time (default as many as there are cores)"
     )
     add_settings(parser, leave_out=("seed", "processes", "clients"))
-    parser.set_defaults(run=run_audit)
+    parser.set_defaults(run=_run_audit)
 
 
-def run_audit(options: argparse.Namespace) -> None:
+def _run_audit(options: argparse.Namespace) -> None:
     """Run ``flamma audit``."""
     from flamma.experiments.audit import audit_source, read_source
     from flamma.experiments.findings import AUDIT_FILE, FINDINGS_FILE
@@ -84,7 +84,7 @@ def run_audit(options: argparse.Namespace) -> None:
         options.source, settings(options), options.seeds, listed(options.strategies)
     )
     out = options.out or source.out
-    with resume_hint(same_command(options)), ManyRunsDisplay(loudness(options)) as display:
+    with resume_hint(same_command(options)), ManyRunsDisplay(verbosity(options)) as display:
         found = audit_source(
             source,
             out,
@@ -96,7 +96,7 @@ def run_audit(options: argparse.Namespace) -> None:
         )
     if not options.json:
         _print(found)
-        if loudness(options) > Loudness.QUIET:
+        if verbosity(options) > Verbosity.QUIET:
             print(f"Tables: {out / AUDIT_FILE}, {out / FINDINGS_FILE}")
     report_at_end(out, options)
     if options.json:

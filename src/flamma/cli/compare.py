@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from flamma.cli.console import (
     LiveLine,
-    Loudness,
     ManyRunsDisplay,
-    loudness,
+    Verbosity,
     resume_hint,
     same_command,
+    verbosity,
 )
 from flamma.cli.parser import Parser, add_settings, listed, settings
 from flamma.cli.report import add_watch, report_at_end, watched
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flamma.experiments.suite import Suite
 
 
-EXAMPLES = """\
+_EXAMPLES = """\
 examples:
   flamma compare --out out/quick                      the default suite, about a minute
   flamma compare --out out/quick                      again: goes on, or prints the table
@@ -54,7 +54,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "compare",
         help="compare strategies on the same splits and seeds (the main job)",
         description="Run all strategies x datasets x splits x seeds, and print the paper's table.",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
     )
     parser.add_argument(
         "suite", nargs="?", metavar="SUITE", help="a suite's name or TOML file (default quick)"
@@ -87,10 +87,10 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     add_watch(parser)
     add_settings(parser, leave_out=("seed", "processes"))
-    parser.set_defaults(run=run_compare)
+    parser.set_defaults(run=_run_compare)
 
 
-def run_compare(options: argparse.Namespace) -> int:
+def _run_compare(options: argparse.Namespace) -> int:
     """Run ``flamma compare``; the exit code is 1 if it was checked and is not the same."""
     from flamma.experiments.comparison import check_overlap, compare_suite, repetition, suite_of
     from flamma.experiments.suite import asked_suite, read_suite, suite_text
@@ -119,7 +119,7 @@ def run_compare(options: argparse.Namespace) -> int:
     with (
         resume_hint(same_command(options)),
         watched(out, options),
-        ManyRunsDisplay(loudness(options)) as display,
+        ManyRunsDisplay(verbosity(options)) as display,
     ):
         comparison = compare_suite(suite, out, own, options.processes, display, options.data_dir)
     _finish(comparison, suite, out, options)
@@ -210,7 +210,7 @@ def _finish(comparison: Comparison, suite: Suite, out: Path, options: argparse.N
         print(f"flamma: no pictures: {error}", file=sys.stderr)
     if not options.json:
         print(as_text(comparison, origin_notes(suite)))
-        if loudness(options) > Loudness.QUIET:
+        if verbosity(options) > Verbosity.QUIET:
             tables = ", ".join(str(out / f"table.{kind}") for kind in ("json", "csv", "md"))
             print(f"\nTables: {tables}")
             if pictures:
@@ -233,7 +233,7 @@ def show_comparison(folder: Path, as_json: bool) -> None:
 
 # ``flamma tune``: search for options on validation data that no result is computed on.
 
-TUNE_EXAMPLES = """\
+_TUNE_EXAMPLES = """\
 examples:
   flamma tune --dataset mnist --rounds 60 --trials 30 --out out/tune
   flamma tune --strategy fedavg --grid training.learning_rate=0.02,0.05,0.1,0.2 --out out/fedavg
@@ -253,7 +253,7 @@ def register_tune(commands: argparse._SubParsersAction[Parser]) -> None:
         "tune",
         help="search for step size, decay start and cost scale",
         description="Search for the options of a run that do best on held-back training data.",
-        epilog=TUNE_EXAMPLES,
+        epilog=_TUNE_EXAMPLES,
     )
     parser.add_argument(
         "config", nargs="?", type=Path, metavar="CONFIG.toml", help="where to begin"
@@ -277,10 +277,10 @@ def register_tune(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--data-dir", type=Path, help="where datasets are kept")
     add_settings(parser)
-    parser.set_defaults(run=run_tune)
+    parser.set_defaults(run=_run_tune)
 
 
-def run_tune(options: argparse.Namespace) -> None:
+def _run_tune(options: argparse.Namespace) -> None:
     """Run ``flamma tune``."""
     from flamma.experiments.config import read_config
     from flamma.experiments.result import text_table
@@ -291,7 +291,7 @@ def run_tune(options: argparse.Namespace) -> None:
     tables = {"seed": 1000} | (read_config(options.config) if options.config else {})
     config, own = configured(tables, settings(options))
     out = options.out or Path("out/tune")
-    with resume_hint(same_command(options)), _Display(loudness(options)) as display:
+    with resume_hint(same_command(options)), _Display(verbosity(options)) as display:
         found = tune_config(
             config,
             out,
@@ -340,8 +340,8 @@ def _grid(texts: list[str]) -> dict[str, list[Any]] | None:
 class _Display(LiveLine):
     """One line on the trial that has ended last."""
 
-    def __init__(self, loudness: Loudness) -> None:
-        super().__init__(loudness=loudness)
+    def __init__(self, verbosity: Verbosity) -> None:
+        super().__init__(verbosity=verbosity)
         self.best = -float("inf")
 
     def __call__(self, number: int, tried: dict[str, Any], score: float | None) -> None:

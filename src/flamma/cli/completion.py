@@ -12,7 +12,7 @@ from pathlib import Path
 from flamma.cli.data import LateParser
 from flamma.cli.parser import LISTS, Parser, command_line, names_for
 
-EXAMPLES = """\
+_EXAMPLES = """\
 for every new shell:
   bash   echo 'eval "$(flamma completion bash)"' >> ~/.bashrc
   zsh    echo 'eval "$(flamma completion zsh)"' >> ~/.zshrc     after compinit
@@ -29,24 +29,24 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "completion",
         help="a script that completes commands in bash, zsh or fish",
         description="Print the script that completes commands, options and names in a shell.",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="for which shell")
-    parser.set_defaults(run=run_completion)
+    parser.set_defaults(run=_run_completion)
 
 
-def run_completion(options: argparse.Namespace) -> None:
+def _run_completion(options: argparse.Namespace) -> None:
     """Run ``flamma completion``."""
-    print(SCRIPTS[options.shell](completed_commands(command_line())), end="")
+    print(_SCRIPTS[options.shell](_completed_commands(command_line())), end="")
 
 
 # What can be typed where: the command line as plain data for the scripts of shells.
 
-FOLDER_METAVARS = ("DIR", "FOLDER", "RUN")
+_FOLDER_METAVARS = ("DIR", "FOLDER", "RUN")
 """How arguments are called whose value is a folder."""
 
 
-class Wants(StrEnum):
+class _Wants(StrEnum):
     """What an argument takes."""
 
     NOTHING = "nothing"
@@ -58,78 +58,80 @@ class Wants(StrEnum):
 
 
 @dataclass(frozen=True)
-class Slot:
+class _Slot:
     """What stands in one place of the command line: what is wanted there, and the known names."""
 
-    wants: Wants
+    wants: _Wants
     names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class CompletedOption:
+class _CompletedOption:
     """An option of a command."""
 
     flags: tuple[str, ...]
-    slot: Slot
+    slot: _Slot
     about: str
 
 
 @dataclass(frozen=True)
-class CompletedCommand:
+class _CompletedCommand:
     """A command by its words, such as ``game solve``; the whole program is the one of none."""
 
     words: str
     below: tuple[tuple[str, str], ...]
-    options: tuple[CompletedOption, ...]
-    positional: Slot
+    options: tuple[_CompletedOption, ...]
+    positional: _Slot
 
 
-def completed_commands(parser: argparse.ArgumentParser, words: str = "") -> list[CompletedCommand]:
+def _completed_commands(
+    parser: argparse.ArgumentParser, words: str = ""
+) -> list[_CompletedCommand]:
     """Return a parser's command and all commands below it."""
     if isinstance(parser, LateParser):
         parser.add_late()
     below: dict[str, str] = {}
-    found: list[CompletedCommand] = []
-    positional = Slot(Wants.NOTHING)
+    found: list[_CompletedCommand] = []
+    positional = _Slot(_Wants.NOTHING)
     options = []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             below = {each.dest: _about(each) for each in action._choices_actions}
             for name, inner in action.choices.items():
-                found += completed_commands(inner, f"{words} {name}".strip())
+                found += _completed_commands(inner, f"{words} {name}".strip())
         elif action.option_strings:
             flags = tuple(action.option_strings)
-            options.append(CompletedOption(flags, _slot(action), _about(action)))
-        elif positional.wants is Wants.NOTHING:
+            options.append(_CompletedOption(flags, _slot(action), _about(action)))
+        elif positional.wants is _Wants.NOTHING:
             positional = _slot(action)
-    own = CompletedCommand(words, tuple(below.items()), tuple(options), positional)
+    own = _CompletedCommand(words, tuple(below.items()), tuple(options), positional)
     return [own, *found]
 
 
-def options_by_slot(
-    commands: list[CompletedCommand],
-) -> Iterator[tuple[Slot, list[tuple[str, str]]]]:
+def _options_by_slot(
+    commands: list[_CompletedCommand],
+) -> Iterator[tuple[_Slot, list[tuple[str, str]]]]:
     """Yield what options take a value of the same kind: pairs of a command's words and a flag."""
-    groups: dict[Slot, list[tuple[str, str]]] = {}
+    groups: dict[_Slot, list[tuple[str, str]]] = {}
     for command in commands:
         for option in command.options:
-            if option.slot.wants is not Wants.NOTHING:
+            if option.slot.wants is not _Wants.NOTHING:
                 pairs = [(command.words, flag) for flag in option.flags]
                 groups.setdefault(option.slot, []).extend(pairs)
     yield from groups.items()
 
 
-def _slot(action: argparse.Action) -> Slot:
+def _slot(action: argparse.Action) -> _Slot:
     if action.option_strings and action.nargs == 0:
-        return Slot(Wants.NOTHING)
+        return _Slot(_Wants.NOTHING)
     if names := names_for(action):
         is_list = any(flag in LISTS for flag in action.option_strings)
-        return Slot(Wants.NAMES if is_list else Wants.NAME, tuple(names))
-    if action.metavar in FOLDER_METAVARS or action.dest.endswith("dir"):
-        return Slot(Wants.FOLDER)
+        return _Slot(_Wants.NAMES if is_list else _Wants.NAME, tuple(names))
+    if action.metavar in _FOLDER_METAVARS or action.dest.endswith("dir"):
+        return _Slot(_Wants.FOLDER)
     if action.type is Path or not action.option_strings:
-        return Slot(Wants.FILE)
-    return Slot(Wants.ANYTHING)
+        return _Slot(_Wants.FILE)
+    return _Slot(_Wants.ANYTHING)
 
 
 def _about(action: argparse.Action) -> str:
@@ -138,9 +140,9 @@ def _about(action: argparse.Action) -> str:
 
 # The completion scripts of bash, zsh and fish.
 
-Commands = list[CompletedCommand]
+_Commands = list[_CompletedCommand]
 
-BASH = """\
+_BASH = """\
 # Completion of flamma for bash, made by `flamma completion bash`.
 _flamma_paths() {
     compopt -o filenames 2>/dev/null
@@ -174,7 +176,7 @@ _flamma() {
 complete -F _flamma flamma
 """
 
-ZSH = """\
+_ZSH = """\
 #compdef flamma
 # Completion of flamma for zsh, made by `flamma completion zsh`.
 _flamma_list() { compset -P '*,'; compadd -S '' -- "$@"; }
@@ -200,7 +202,7 @@ _flamma() {
 if [[ $funcstack[1] == _flamma ]]; then _flamma "$@"; else compdef _flamma flamma; fi
 """
 
-FISH = """\
+_FISH = """\
 # Completion of flamma for fish, made by `flamma completion fish`.
 function __flamma_at
     set -l command ''
@@ -222,13 +224,13 @@ complete -c flamma -f
 """
 
 
-def bash(commands: Commands) -> str:
+def _bash_script(commands: _Commands) -> str:
     """Return the script for bash, 3.2 included."""
     calls = {
-        Wants.NAME: lambda slot: f"_flamma_names {_words(slot.names)}",
-        Wants.NAMES: lambda slot: f"_flamma_list {_words(slot.names)}",
-        Wants.FILE: lambda slot: "_flamma_paths -f",
-        Wants.FOLDER: lambda slot: "_flamma_paths -d",
+        _Wants.NAME: lambda slot: f"_flamma_names {_words(slot.names)}",
+        _Wants.NAMES: lambda slot: f"_flamma_list {_words(slot.names)}",
+        _Wants.FILE: lambda slot: "_flamma_paths -f",
+        _Wants.FOLDER: lambda slot: "_flamma_paths -d",
     }
     places = []
     for command in commands:
@@ -240,16 +242,16 @@ def bash(commands: Commands) -> str:
             f"            if [[ $current == -* ]]; then _flamma_names {flags}; "
             f"else {else_}; fi ;;"
         )
-    return _filled(BASH, commands, _value_cases(commands, calls), places)
+    return _filled(_BASH, commands, _value_cases(commands, calls), places)
 
 
-def zsh(commands: Commands) -> str:
+def _zsh_script(commands: _Commands) -> str:
     """Return the script for zsh."""
     calls = {
-        Wants.NAME: lambda slot: f"compadd -- {_each(slot.names)}",
-        Wants.NAMES: lambda slot: f"_flamma_list {_each(slot.names)}",
-        Wants.FILE: lambda slot: "_files",
-        Wants.FOLDER: lambda slot: "_files -/",
+        _Wants.NAME: lambda slot: f"compadd -- {_each(slot.names)}",
+        _Wants.NAMES: lambda slot: f"_flamma_list {_each(slot.names)}",
+        _Wants.FILE: lambda slot: "_files",
+        _Wants.FOLDER: lambda slot: "_files -/",
     }
     places = []
     for command in commands:
@@ -262,17 +264,17 @@ def zsh(commands: Commands) -> str:
             f"            if [[ $PREFIX == -* ]]; then told=({_described(told)}); "
             f"_describe option told; else {else_}; fi ;;"
         )
-    return _filled(ZSH, commands, _value_cases(commands, calls, "("), places)
+    return _filled(_ZSH, commands, _value_cases(commands, calls, "("), places)
 
 
-def fish(commands: Commands) -> str:
+def _fish_script(commands: _Commands) -> str:
     """Return the script for fish."""
     places = []
     for command in commands:
         at = f"complete -c flamma -n {_fish(f'__flamma_at {_fish(command.words)}')}"
         for name, about in command.below:
             places.append(f"{at} -a {_fish(name)} -d {_fish(about)}")
-        if command.positional.wants is not Wants.NOTHING:
+        if command.positional.wants is not _Wants.NOTHING:
             places.append(f"{at}{_fish_slot(command.positional, '')}")
         for option in command.options:
             flags = "".join(
@@ -280,31 +282,35 @@ def fish(commands: Commands) -> str:
                 for flag in option.flags
             )
             places.append(f"{at}{flags}{_fish_slot(option.slot, ' -x')} -d {_fish(option.about)}")
-    return _filled(FISH, commands, [], places, _fish)
+    return _filled(_FISH, commands, [], places, _fish)
 
 
-SCRIPTS: dict[str, Callable[[Commands], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
+_SCRIPTS: dict[str, Callable[[_Commands], str]] = {
+    "bash": _bash_script,
+    "zsh": _zsh_script,
+    "fish": _fish_script,
+}
 
-Calls = dict[Wants, Callable[[Slot], str]]
+_Calls = dict[_Wants, Callable[[_Slot], str]]
 
 
-def _called(calls: Calls, slot: Slot) -> str:
+def _called(calls: _Calls, slot: _Slot) -> str:
     """Return the shell's command that offers what a slot wants; ``:`` does nothing."""
     return calls[slot.wants](slot) if slot.wants in calls else ":"
 
 
-def _value_cases(commands: Commands, calls: Calls, opening: str = "") -> list[str]:
+def _value_cases(commands: _Commands, calls: _Calls, opening: str = "") -> list[str]:
     """Return a case for all options that take a value of the same kind."""
     return [
         f"        {opening}{'|'.join(shlex.quote(' '.join(pair)) for pair in pairs)})\n"
         f"            {_called(calls, slot)}; return ;;"
-        for slot, pairs in options_by_slot(commands)
+        for slot, pairs in _options_by_slot(commands)
     ]
 
 
 def _filled(
     template: str,
-    commands: Commands,
+    commands: _Commands,
     values: list[str],
     places: list[str],
     quote: Callable[[str], str] = shlex.quote,
@@ -330,16 +336,16 @@ def _described(told: Iterable[tuple[str, str]]) -> str:
     return _each(f"{name.replace(':', chr(92) + ':')}:{about}" for name, about in told)
 
 
-def _fish_slot(slot: Slot, otherwise: str) -> str:
-    if slot.wants is Wants.NAME:
+def _fish_slot(slot: _Slot, otherwise: str) -> str:
+    if slot.wants is _Wants.NAME:
         return f" -x -a {_fish(' '.join(_fish(name) for name in slot.names))}"
-    if slot.wants is Wants.NAMES:
+    if slot.wants is _Wants.NAMES:
         return f" -x -a {_fish(f'(__flamma_list {_each(slot.names)})')}"
-    if slot.wants is Wants.FOLDER:
+    if slot.wants is _Wants.FOLDER:
         return " -x -a '(__fish_complete_directories)'"
-    if slot.wants is Wants.FILE:
+    if slot.wants is _Wants.FILE:
         return " -r -F" if otherwise else " -F"
-    return otherwise if slot.wants is Wants.ANYTHING else ""
+    return otherwise if slot.wants is _Wants.ANYTHING else ""
 
 
 def _fish(text: str) -> str:

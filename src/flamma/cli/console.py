@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flamma.records import RoundRecord
 
 
-class ReaderMayLeave:
+class _ReaderMayLeave:
     """A stream that goes on into nothing once its reader, such as ``head``, has seen enough."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -55,8 +55,8 @@ class ReaderMayLeave:
 @contextlib.contextmanager
 def readers_may_leave() -> Iterator[None]:
     """Let a closed pipe end neither the work nor, with its traceback, the patience of a user."""
-    out = cast(TextIO, ReaderMayLeave(sys.stdout))
-    error = cast(TextIO, ReaderMayLeave(sys.stderr))
+    out = cast(TextIO, _ReaderMayLeave(sys.stdout))
+    error = cast(TextIO, _ReaderMayLeave(sys.stderr))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
         try:
             yield
@@ -84,7 +84,7 @@ def resume_hint(how: str | Callable[[], str]) -> Iterator[None]:
 
 def same_command(options: argparse.Namespace) -> str:
     """Return the sentence that says that the same command goes on, with that command."""
-    return f"the same command goes on: {command(*getattr(options, 'arguments', ()))}"
+    return f"the same command goes on: {_command(*getattr(options, 'arguments', ()))}"
 
 
 def resuming(folder: Path, options: argparse.Namespace) -> Callable[[], str]:
@@ -94,21 +94,21 @@ def resuming(folder: Path, options: argparse.Namespace) -> Callable[[], str]:
         from flamma.experiments.folder import RunFolder
 
         if not RunFolder(folder).exists:
-            again = command(*getattr(options, "arguments", ()))
+            again = _command(*getattr(options, "arguments", ()))
             return f"nothing was written yet; the same command starts again: {again}"
         data = getattr(options, "data_dir", None)
         where = () if data is None else ("--data-dir", str(data))
-        return f"go on with: {command('resume', str(folder), *where)}"
+        return f"go on with: {_command('resume', str(folder), *where)}"
 
     return how
 
 
-def command(*words: str) -> str:
+def _command(*words: str) -> str:
     """Return a command as one types it.
 
     Examples
     --------
-    >>> command("resume", "runs/my first")
+    >>> _command("resume", "runs/my first")
     "flamma resume 'runs/my first'"
     """
     return shlex.join(["flamma", *words])
@@ -117,15 +117,15 @@ def command(*words: str) -> str:
 # Progress: one live line on a terminal, plain lines elsewhere.
 
 _Item = TypeVar("_Item")
-CLEAR = "\r\x1b[K"
-QUIET_SECONDS = 2.0
+_CLEAR = "\r\x1b[K"
+_QUIET_SECONDS = 2.0
 """Seconds that pass before anything is shown of a short piece of work."""
 
-USUAL_COLUMNS, WIDEST_TERMINAL = 80, 100_000
+_USUAL_COLUMNS, _WIDEST_TERMINAL = 80, 100_000
 """The width of a terminal that does not tell it, and the largest that is believed."""
 
 
-class Loudness(IntEnum):
+class Verbosity(IntEnum):
     """How much is said of work while it goes on."""
 
     QUIET = 0
@@ -133,11 +133,11 @@ class Loudness(IntEnum):
     VERBOSE = 2
 
 
-def loudness(options: argparse.Namespace) -> Loudness:
+def verbosity(options: argparse.Namespace) -> Verbosity:
     """Return what ``-q`` and ``-v`` ask for."""
     if getattr(options, "quiet", False):
-        return Loudness.QUIET
-    return Loudness.VERBOSE if getattr(options, "verbose", False) else Loudness.NORMAL
+        return Verbosity.QUIET
+    return Verbosity.VERBOSE if getattr(options, "verbose", False) else Verbosity.NORMAL
 
 
 class LiveLine:
@@ -147,11 +147,11 @@ class LiveLine:
     seconds. If verbose, every text is a line of its own everywhere, and none is left out.
     """
 
-    def __init__(self, pause: float = 0.0, loudness: Loudness = Loudness.NORMAL) -> None:
+    def __init__(self, pause: float = 0.0, verbosity: Verbosity = Verbosity.NORMAL) -> None:
         self.stream = sys.stderr
-        self.loudness = loudness
-        self.live = loudness == Loudness.NORMAL and self.stream.isatty()
-        self.pause = 0.1 if self.live else 0.0 if loudness == Loudness.VERBOSE else pause
+        self.verbosity = verbosity
+        self.live = verbosity == Verbosity.NORMAL and self.stream.isatty()
+        self.pause = 0.1 if self.live else 0.0 if verbosity == Verbosity.VERBOSE else pause
         self.started = time.monotonic()
         self.last = -float("inf")
         self.first: tuple[float, int] | None = None
@@ -165,12 +165,12 @@ class LiveLine:
         if not force and now - self.last < self.pause:
             return
         self.last = now
-        fitting = fitted((text, *shorter), terminal_width(self.stream)) if self.live else text
+        fitting = _fitted((text, *shorter), _terminal_width(self.stream)) if self.live else text
         self.write(f"\r{fitting}\x1b[K" if self.live else f"{text}\n")
 
     def write(self, text: str) -> None:
         """Write a text as it is, unless nothing is to be said."""
-        if self.loudness > Loudness.QUIET:
+        if self.verbosity > Verbosity.QUIET:
             self.stream.write(text)
             self.stream.flush()
 
@@ -187,14 +187,14 @@ class LiveLine:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self.live and self.last > 0:
-            self.write(CLEAR if kind is None else "\n")
+            self.write(_CLEAR if kind is None else "\n")
 
 
 class RoundDisplay(LiveLine):
     """Shows every finished round of a run: γ, epochs, accuracy, variance, time left."""
 
-    def __init__(self, rounds: int, folder: Path, loudness: Loudness = Loudness.NORMAL) -> None:
-        super().__init__(loudness=loudness)
+    def __init__(self, rounds: int, folder: Path, verbosity: Verbosity = Verbosity.NORMAL) -> None:
+        super().__init__(verbosity=verbosity)
         self.rounds = rounds
         self.folder = folder
         if self.live:
@@ -204,7 +204,7 @@ class RoundDisplay(LiveLine):
         """Show one finished round."""
         number = record.round
         if self.first is None:  # so that a user who interrupts it knows what to resume
-            self.write(f"{CLEAR if self.live else ''}run directory {self.folder}\n")
+            self.write(f"{_CLEAR if self.live else ''}run directory {self.folder}\n")
         left = self.left(number, self.rounds - number)
         whole = round_line(record, self.rounds)
         head, *others = whole.split("  ")
@@ -215,14 +215,14 @@ class RoundDisplay(LiveLine):
 
     def notice(self, text: str) -> None:
         """Say a sentence on a line of its own, above the one that is kept up to date."""
-        self.write(f"{CLEAR if self.live else ''}flamma: {text}\n")
+        self.write(f"{_CLEAR if self.live else ''}flamma: {text}\n")
 
 
 class ManyRunsDisplay(LiveLine):
     """Shows how far many runs are, and the time left."""
 
-    def __init__(self, loudness: Loudness = Loudness.NORMAL) -> None:
-        super().__init__(10.0, loudness)
+    def __init__(self, verbosity: Verbosity = Verbosity.NORMAL) -> None:
+        super().__init__(10.0, verbosity)
 
     def __call__(self, progress: Progress) -> None:
         """Show how far they are."""
@@ -239,27 +239,27 @@ class ManyRunsDisplay(LiveLine):
         )
 
 
-def terminal_width(stream: TextIO) -> int:
+def _terminal_width(stream: TextIO) -> int:
     """Return how many columns the terminal of a stream has, ``COLUMNS`` if that is set."""
     told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and 0 < int(told) < WIDEST_TERMINAL:
+    if told.isdecimal() and 0 < int(told) < _WIDEST_TERMINAL:
         return int(told)
     try:
-        return os.get_terminal_size(stream.fileno()).columns or USUAL_COLUMNS
+        return os.get_terminal_size(stream.fileno()).columns or _USUAL_COLUMNS
     except (OSError, ValueError):
-        return USUAL_COLUMNS
+        return _USUAL_COLUMNS
 
 
-def fitted(texts: Sequence[str], columns: int) -> str:
+def _fitted(texts: Sequence[str], columns: int) -> str:
     """Return the first text that is shorter than a line; if there is none, the last one cut.
 
     The last column stays free: a terminal may begin a new line once it is filled.
 
     Examples
     --------
-    >>> fitted(["round 3/10  accuracy 71.2%", "round 3/10"], 20)
+    >>> _fitted(["round 3/10  accuracy 71.2%", "round 3/10"], 20)
     'round 3/10'
-    >>> fitted(["round 3/10"], 6), fitted(["日本語"], 6)
+    >>> _fitted(["round 3/10"], 6), _fitted(["日本語"], 6)
     ('round', '日本')
     """
     for text in texts:
@@ -279,12 +279,12 @@ def _columns(text: str) -> int:
 
 
 def progress(
-    items: Sequence[_Item], doing: str, loudness: Loudness = Loudness.NORMAL
+    items: Sequence[_Item], doing: str, verbosity: Verbosity = Verbosity.NORMAL
 ) -> Iterator[_Item]:
     """Yield the items; after two seconds show how many are done and the time left."""
-    with LiveLine(10.0, loudness) as line:
+    with LiveLine(10.0, verbosity) as line:
         for done, item in enumerate(items):
-            if time.monotonic() - line.started > QUIET_SECONDS:
+            if time.monotonic() - line.started > _QUIET_SECONDS:
                 left = line.left(done, len(items) - done)
                 amount = f"{done} of {len(items)}"
                 line.show(f"{doing}: {amount}{left}", f"{amount}{left}", amount)

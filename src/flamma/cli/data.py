@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flamma.cli.console import Loudness, loudness, resume_hint, same_command
+from flamma.cli.console import Verbosity, resume_hint, same_command, verbosity
 from flamma.cli.parser import OWN_DATA_FLAGS, Parser, add_flags, settings
 from flamma.errors import DataError, FlammaError
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 # ``flamma data show``: splits a dataset as a run would, and shows the samples of each client.
 
-MOST_TABLE_CLIENTS = 40
-MOST_TABLE_CLASSES = 20
-MOST_INDENTED_CLIENTS = 10_000
+_MAX_TABLE_CLIENTS = 40
+_MAX_TABLE_CLASSES = 20
+_MAX_INDENTED_CLIENTS = 10_000
 """The JSON of more clients has no line for each number."""
 
-SPLIT_OPTION = "split option "
+_SPLIT_OPTION = "split option "
 """What the names of parsed split options begin with."""
 
 
@@ -49,7 +49,7 @@ class LateParser(Parser):
             self.complete = None
 
 
-def add_show_arguments(parser: LateParser) -> None:
+def _add_show_arguments(parser: LateParser) -> None:
     """Add the arguments of ``flamma data show``."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="the dataset")
     add_flags(parser, OWN_DATA_FLAGS)
@@ -97,14 +97,14 @@ def _add_split_options(parser: Parser) -> None:
             continue
         group.add_argument(
             flag,
-            dest=f"{SPLIT_OPTION}{name}",
+            dest=f"{_SPLIT_OPTION}{name}",
             type=parse_value,
             metavar="X",
             help=f"of {', '.join(owners)}: {helps[name]}".replace("%", "%%"),
         )
 
 
-def run_data_show(options: argparse.Namespace) -> None:
+def _run_data_show(options: argparse.Namespace) -> None:
     """Run ``flamma data show``: build the data as a run with these settings would."""
     if options.plot:
         from flamma.reports.pictures import check_picture_name
@@ -117,7 +117,7 @@ def run_data_show(options: argparse.Namespace) -> None:
         data = build_data(config, options.data_dir)
     names = _class_names(config, data)
     if options.json:
-        indent = 2 if data.clients <= MOST_INDENTED_CLIENTS else None
+        indent = 2 if data.clients <= _MAX_INDENTED_CLIENTS else None
         print(json.dumps(_record(config, data, names), indent=indent, allow_nan=False))
     else:
         _print_table(config, data, names)
@@ -138,9 +138,9 @@ def _config(options: argparse.Namespace) -> tuple[Config, FederatedData | None]:
     from flamma.experiments.user_objects import configured
 
     flags = {
-        f"data.{name.removeprefix(SPLIT_OPTION)}": value
+        f"data.{name.removeprefix(_SPLIT_OPTION)}": value
         for name, value in vars(options).items()
-        if name.startswith(SPLIT_OPTION) and value is not None
+        if name.startswith(_SPLIT_OPTION) and value is not None
     }
     others = {
         name if "." in name or name == "seed" else f"data.{name}": value
@@ -184,7 +184,7 @@ def _print_table(config: Config, data: FederatedData, names: tuple[str, ...]) ->
         f"set\n"
     )
     classes = counts.shape[1]  # none where samples have no class
-    columns = min(classes, MOST_TABLE_CLASSES)
+    columns = min(classes, _MAX_TABLE_CLASSES)
     rows = [
         [
             data.client_names[client] if data.client_names else str(client),
@@ -192,7 +192,7 @@ def _print_table(config: Config, data: FederatedData, names: tuple[str, ...]) ->
             str(held[client]),
             *(str(count) if count else "." for count in counts[client, :columns]),
         ]
-        for client in range(min(data.clients, MOST_TABLE_CLIENTS))
+        for client in range(min(data.clients, _MAX_TABLE_CLIENTS))
     ]
     print(text_table(["client", "train", "held out", *names[:columns]], rows, left=0))
     if data.clients > len(rows) or classes > columns:
@@ -213,7 +213,7 @@ def _draw(
         print(f"\nPicture: {options.plot}")
 
 
-EXAMPLES = """\
+_EXAMPLES = """\
 examples:
   flamma data list
   flamma data fetch mnist cifar10
@@ -232,7 +232,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "data",
         help="datasets: list, fetch, and see how they are split",
         description="Datasets, where they come from, and how they are split over clients.",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
     )
     actions = data.add_subparsers(
         title="commands", metavar="COMMAND", required=True, parser_class=LateParser
@@ -241,14 +241,14 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "list",
         help="list the datasets, and which are on this machine",
         description="List the datasets, their size, and whether they are on this machine.",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
     )
-    listing.set_defaults(run=run_data_list)
+    listing.set_defaults(run=_run_data_list)
     fetch = actions.add_parser(
         "fetch",
         help="fetch datasets to this machine",
         description="Fetch datasets to this machine; every file is checked by its checksum.",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
     )
     fetch.add_argument("names", nargs="+", metavar="NAME", help="the datasets")
     fetch.add_argument(
@@ -258,22 +258,22 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="DIR",
         help="look only here, offline: the files themselves, .gz, or the packages with them",
     )
-    fetch.set_defaults(run=run_data_fetch)
+    fetch.set_defaults(run=_run_data_fetch)
     show = actions.add_parser(
         "show",
         help="split a dataset over clients and print each client's classes",
         description="Split a dataset as a run does, and print how many samples of each class each "
         "client has.",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
     )
-    add_show_arguments(show)
-    show.set_defaults(run=run_data_show)
+    _add_show_arguments(show)
+    show.set_defaults(run=_run_data_show)
     for parser in (listing, fetch, show):
         parser.add_argument("--data-dir", type=Path, metavar="DIR", help="folder of all datasets")
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
-def run_data_list(options: argparse.Namespace) -> None:
+def _run_data_list(options: argparse.Namespace) -> None:
     """Run ``flamma data list``."""
     from flamma.data.datasets import DATASETS, availability
     from flamma.data.fetch import data_folder
@@ -323,7 +323,7 @@ def run_data_list(options: argparse.Namespace) -> None:
     print(f"\nFetched datasets are kept in {folder}")
 
 
-def run_data_fetch(options: argparse.Namespace) -> None:
+def _run_data_fetch(options: argparse.Namespace) -> None:
     """Run ``flamma data fetch``; a dataset that cannot be fetched does not stop the others."""
     failed, records = [], []
     with resume_hint(same_command(options)):
@@ -349,7 +349,7 @@ def _fetch(name: str, options: argparse.Namespace) -> dict[str, Any]:
     from flamma.data.fetch import data_folder
 
     def say(text: str) -> None:
-        if loudness(options) > Loudness.QUIET:
+        if verbosity(options) > Verbosity.QUIET:
             print(f"{text} ...", file=sys.stderr, flush=True)
 
     deliveries = fetch_dataset(name, options.data_dir, options.from_folder, say=say)

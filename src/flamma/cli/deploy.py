@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flamma.cli.console import Loudness, duration, loudness, resume_hint, resuming
+from flamma.cli.console import Verbosity, duration, resume_hint, resuming, verbosity
 from flamma.cli.parser import Parser, add_settings, settings
 from flamma.errors import DeployError
 from flamma.experiments.settings import SETTINGS
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # What the commands of ``flamma deploy`` have in common: a folder, and mostly ``--json``.
 
 
-def add_verb(
+def _add_verb(
     verbs: argparse._SubParsersAction[Parser],
     name: str,
     run: Callable[[argparse.Namespace], int | None],
@@ -64,12 +64,12 @@ def add_verb(
 # ``flamma deploy fetch``: the model of a finished run, at a site.
 
 
-def register_fetch(verbs: argparse._SubParsersAction[Parser]) -> None:
+def _register_fetch(verbs: argparse._SubParsersAction[Parser]) -> None:
     """Add ``flamma deploy fetch`` to the command line."""
-    fetch = add_verb(
+    fetch = _add_verb(
         verbs,
         "fetch",
-        run_fetch,
+        _run_fetch,
         "copy the model of a finished run, at a site",
         "Copy the model that the server sent this site at the end of a run, verified.",
         folder="the site's own folder",
@@ -84,7 +84,7 @@ def register_fetch(verbs: argparse._SubParsersAction[Parser]) -> None:
     )
 
 
-def run_fetch(options: argparse.Namespace) -> None:
+def _run_fetch(options: argparse.Namespace) -> None:
     """Run ``flamma deploy fetch``."""
     from flamma.deploy.hosts import SiteHost, read_host
     from flamma.engines.flower.final_model import fetch_final_model
@@ -108,30 +108,30 @@ def run_fetch(options: argparse.Namespace) -> None:
 # ``flamma deploy down``, ``stop`` and ``status``: the hosts of a federation on this machine.
 
 
-def register_host_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
+def _register_host_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
     """Add the commands to ``flamma deploy``."""
-    add_verb(
+    _add_verb(
         verbs,
         "down",
-        run_down,
+        _run_down,
         "end what up has started",
         "End exactly the processes that up or start began, and their children.",
         folder="the deployment's folder",
     )
-    stop = add_verb(
+    stop = _add_verb(
         verbs,
         "stop",
-        run_stop,
+        _run_stop,
         "end one host's processes",
         "End the processes of one host; the others go on without it.",
         folder="the host's own folder, or the deployment's with --host",
         epilog="A run that goes on treats a stopped site as one that is gone until it is back.",
     )
     stop.add_argument("--host", metavar="NAME", help="server or a site, in a deployment's folder")
-    add_verb(
+    _add_verb(
         verbs,
         "status",
-        run_status,
+        _run_status,
         "what runs, who is online, which runs there are",
         "Tell what runs, which sites are online and when they last gave a sign of life, which runs "
         "there are, and which certificates expire within a month.",
@@ -139,14 +139,14 @@ def register_host_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
     )
 
 
-def run_down(options: argparse.Namespace) -> None:
+def _run_down(options: argparse.Namespace) -> None:
     """Run ``flamma deploy down``."""
     from flamma.deploy.loopback import down
 
     _print_ended(options, down(options.dir), "down")
 
 
-def run_stop(options: argparse.Namespace) -> None:
+def _run_stop(options: argparse.Namespace) -> None:
     """Run ``flamma deploy stop``."""
     from flamma.deploy.hosts import read_host
     from flamma.deploy.loopback import down
@@ -165,7 +165,7 @@ def _print_ended(options: argparse.Namespace, ended: list[str], verb: str) -> No
         print(f"{options.dir} is not up; there was nothing to end.")
 
 
-def run_status(options: argparse.Namespace) -> None:
+def _run_status(options: argparse.Namespace) -> None:
     """Run ``flamma deploy status``."""
     from flamma.deploy.status import status
 
@@ -214,22 +214,22 @@ def _ago(when: str | None) -> str:
 
 # ``flamma deploy logs, watch, health, backup, restore``: what an operator needs.
 
-HERE, AT_SERVER = "the deployment, or a host's folder", "the deployment, or server's folder"
-UNHEALTHY = 1
+_HERE, _AT_SERVER = "the deployment, or a host's folder", "the deployment, or server's folder"
+_UNHEALTHY = 1
 """The exit status of ``health`` if something is wrong."""
 
 
-def register_operator_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
+def _register_operator_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
     """Add the commands to ``flamma deploy``."""
     _register_logs(verbs)
     _register_watch(verbs)
-    health = add_verb(
+    health = _add_verb(
         verbs,
         "health",
-        run_health,
+        _run_health,
         "whether hosts do what they should: exit status 0 or 1",
         "Tell in a sentence whether the hosts whose folders are here are healthy.",
-        folder=HERE,
+        folder=_HERE,
         json="print JSON instead of a sentence",
         epilog="The exit status is 0 if they are and 1 if not.",
     )
@@ -240,13 +240,13 @@ def register_operator_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _register_logs(verbs: argparse._SubParsersAction[Parser]) -> None:
-    logs = add_verb(
+    logs = _add_verb(
         verbs,
         "logs",
-        run_logs,
+        _run_logs,
         "what happened on the hosts whose folders are here",
         "Print the events of hosts, the oldest first: logs/flamma.jsonl of each.",
-        folder=HERE,
+        folder=_HERE,
         json="print each event as a line of JSON",
     )
     logs.add_argument("--host", default="", metavar="NAME", help="of one host: server, or a site")
@@ -260,13 +260,13 @@ def _register_logs(verbs: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _register_watch(verbs: argparse._SubParsersAction[Parser]) -> None:
-    watch = add_verb(
+    watch = _add_verb(
         verbs,
         "watch",
-        run_deploy_watch,
+        _run_deploy_watch,
         "the page of the newest run, live, on the server's host",
         "Serve the page of a deployed run and update it as rounds finish.",
-        folder=AT_SERVER,
+        folder=_AT_SERVER,
         json="print the address as JSON, too",
         epilog="flamma watch RUN_DIR does the same for a run directory that you name yourself.",
     )
@@ -277,14 +277,14 @@ def _register_watch(verbs: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _register_backup(verbs: argparse._SubParsersAction[Parser]) -> None:
-    backup = add_verb(
+    backup = _add_verb(
         verbs,
         "backup",
-        run_backup,
+        _run_backup,
         "copy the server's state and runs into one file",
         "Copy the server's settings, public keys, database and runs into an archive. The server "
         "may go on meanwhile.",
-        folder=AT_SERVER,
+        folder=_AT_SERVER,
         json="print JSON instead of a sentence",
     )
     backup.add_argument("file", type=Path, metavar="FILE.tar", help="the archive")
@@ -297,10 +297,10 @@ def _register_backup(verbs: argparse._SubParsersAction[Parser]) -> None:
     restore.add_argument("file", type=Path, metavar="FILE.tar", help="the archive")
     restore.add_argument("dir", type=Path, metavar="FOLDER", help="a new folder for the server")
     restore.add_argument("--json", action="store_true", help="print JSON instead of a sentence")
-    restore.set_defaults(run=run_restore)
+    restore.set_defaults(run=_run_restore)
 
 
-def run_logs(options: argparse.Namespace) -> None:
+def _run_logs(options: argparse.Namespace) -> None:
     """Run ``flamma deploy logs``."""
     from flamma.deploy.logs import EventFilter, event_line, events_of, new_events
 
@@ -319,7 +319,7 @@ def run_logs(options: argparse.Namespace) -> None:
             show(event)
 
 
-def run_deploy_watch(options: argparse.Namespace) -> None:
+def _run_deploy_watch(options: argparse.Namespace) -> None:
     """Run ``flamma deploy watch``."""
     from flamma.cli.report import run_watch
     from flamma.deploy.hosts import read_server
@@ -329,7 +329,7 @@ def run_deploy_watch(options: argparse.Namespace) -> None:
     run_watch(options)
 
 
-def run_health(options: argparse.Namespace) -> int:
+def _run_health(options: argparse.Namespace) -> int:
     """Run ``flamma deploy health`` and return its exit status."""
     from flamma.deploy.health import health_of
 
@@ -339,10 +339,10 @@ def run_health(options: argparse.Namespace) -> int:
         print(json.dumps(table))
     else:
         print(found.sentence())
-    return 0 if found.healthy else UNHEALTHY
+    return 0 if found.healthy else _UNHEALTHY
 
 
-def run_backup(options: argparse.Namespace) -> None:
+def _run_backup(options: argparse.Namespace) -> None:
     """Run ``flamma deploy backup``."""
     from flamma.deploy.backup import back_up
     from flamma.deploy.hosts import read_server
@@ -355,7 +355,7 @@ def run_backup(options: argparse.Namespace) -> None:
     print(f"{options.file}: {made.files} files, {made.runs} runs, {keys}.")
 
 
-def run_restore(options: argparse.Namespace) -> None:
+def _run_restore(options: argparse.Namespace) -> None:
     """Run ``flamma deploy restore``."""
     from flamma.deploy.restore import restore
 
@@ -387,39 +387,39 @@ def _named(hosts: Sequence[Host], name: str) -> Sequence[Host]:
 
 # ``flamma deploy add-site``, ``remove-site`` and ``rotate``: sites come and go, keys change.
 
-WHERE = "the deployment's folder, or the server's own on its host"
+_WHERE = "the deployment's folder, or the server's own on its host"
 
 
-def register_site_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
+def _register_site_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
     """Add the commands to ``flamma deploy``."""
-    add = add_verb(
+    add = _add_verb(
         verbs,
         "add-site",
-        run_add,
+        _run_add,
         "let a site join",
         "Make a site's key and folder, and let the server know its public key.",
-        folder=WHERE,
+        folder=_WHERE,
         epilog="The others are not stopped. The site takes part in runs that begin afterwards.",
     )
     add.add_argument("name", metavar="NAME", help="the site's name")
     add.add_argument("--wheel", type=Path, metavar="FILE", help="the wheel that the site installs")
-    remove = add_verb(
+    remove = _add_verb(
         verbs,
         "remove-site",
-        run_remove,
+        _run_remove,
         "let a site leave, and revoke its key",
         "Take a site off the list: its key opens nothing from now on.",
-        folder=WHERE,
+        folder=_WHERE,
         epilog="A run that goes on treats it as a site that is gone.",
     )
     remove.add_argument("name", metavar="NAME", help="the site's name")
-    rotate = add_verb(
+    rotate = _add_verb(
         verbs,
         "rotate",
-        run_rotate,
+        _run_rotate,
         "replace keys and certificates",
         "Replace a site's key, the server's certificate, or the authority.",
-        folder=f"{WHERE}, or a site's own",
+        folder=f"{_WHERE}, or a site's own",
         epilog="In a site's own folder, it makes the site a new key and tells what to do with it.",
     )
     rotate.add_argument("name", nargs="?", metavar="NAME", help="the site")
@@ -432,7 +432,7 @@ def register_site_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
         )
 
 
-def run_add(options: argparse.Namespace) -> None:
+def _run_add(options: argparse.Namespace) -> None:
     """Run ``flamma deploy add-site``."""
     from flamma.deploy.membership import add_site
 
@@ -444,7 +444,7 @@ def run_add(options: argparse.Namespace) -> None:
     _tell(options, taken, lines, f"add-site {{server}} {name} --key {name}.pub")
 
 
-def run_remove(options: argparse.Namespace) -> None:
+def _run_remove(options: argparse.Namespace) -> None:
     """Run ``flamma deploy remove-site``."""
     from flamma.deploy.membership import remove_site
 
@@ -454,7 +454,7 @@ def run_remove(options: argparse.Namespace) -> None:
     _tell(options, taken, lines, f"remove-site {{server}} {name}")
 
 
-def run_rotate(options: argparse.Namespace) -> None:
+def _run_rotate(options: argparse.Namespace) -> None:
     """Run ``flamma deploy rotate``."""
     from flamma.deploy.hosts import HOST, SiteHost, read_host
     from flamma.deploy.rotation import rotate_authority, rotate_own_key, rotate_server, rotate_site
@@ -465,13 +465,13 @@ def run_rotate(options: argparse.Namespace) -> None:
         raise DeployError("--server and --ca are not for a site: leave its name and key out.")
     if options.server:
         rotate_server(folder)
-        _tell(options, None, [SERVER_DONE.format(folder=folder)])
+        _tell(options, None, [_SERVER_DONE.format(folder=folder)])
     elif options.ca:
         rotate_authority(folder)
-        _tell(options, None, [AUTHORITY_DONE.format(folder=folder)])
+        _tell(options, None, [_AUTHORITY_DONE.format(folder=folder)])
     elif isinstance(host, SiteHost):
         public = rotate_own_key(host)
-        _tell(options, None, [OWN_KEY_DONE.format(name=host.name, public=public)])
+        _tell(options, None, [_OWN_KEY_DONE.format(name=host.name, public=public)])
     elif name is None:
         raise DeployError("name a site whose key is to be replaced, or add --server or --ca.")
     else:
@@ -482,13 +482,13 @@ def run_rotate(options: argparse.Namespace) -> None:
         _tell(options, taken, lines, f"rotate {{server}} {name} --key {name}.pub")
 
 
-SERVER_DONE = """\
+_SERVER_DONE = """\
 The server has a new certificate. If it runs elsewhere, replace server.key and server.pem there by
 those in {folder}/server; it takes them over, and no site is stopped."""
-AUTHORITY_DONE = """\
+_AUTHORITY_DONE = """\
 There is a new authority, which hosts trust beside the old one. Give each host that is elsewhere the
 ca.crt of its folder in {folder}; it takes it over. Then: flamma deploy rotate {folder} --server"""
-OWN_KEY_DONE = """\
+_OWN_KEY_DONE = """\
 {name} has a new key. Give {public} to the server's operator, who lets the site in again by
 flamma deploy rotate SERVER-FOLDER {name} --key site.pub"""
 
@@ -509,7 +509,7 @@ def _tell(
     print("\n".join(lines))
 
 
-EXAMPLES = """\
+_EXAMPLES = """\
 on this machine, to try it:
   flamma deploy init fed --sites 3                 keys, certificates and a folder per host
   flamma deploy up fed                             server and sites on loopback
@@ -545,24 +545,24 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "deploy",
         help="run a federation of real sites",
         description="Make, start and use a federation of real sites, on Flower's network.",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
     )
     deploy.set_defaults(needs=DEPLOYMENT_MODULES)
     verbs = deploy.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _register_init(verbs)
     _register_hosts(verbs)
-    register_host_verbs(verbs)
-    register_site_verbs(verbs)
+    _register_host_verbs(verbs)
+    _register_site_verbs(verbs)
     _register_run(verbs)
-    register_fetch(verbs)
-    register_operator_verbs(verbs)
+    _register_fetch(verbs)
+    _register_operator_verbs(verbs)
 
 
 def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
-    init = add_verb(
+    init = _add_verb(
         verbs,
         "init",
-        run_init,
+        _run_init,
         "make keys, certificates and a folder for each host",
         "Make the folders of a federation: certificate authority, server, sites.",
         folder="a new folder",
@@ -599,10 +599,10 @@ def _register_init(verbs: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _register_hosts(verbs: argparse._SubParsersAction[Parser]) -> None:
-    start = add_verb(
+    start = _add_verb(
         verbs,
         "start",
-        run_start,
+        _run_start,
         "run one host's part, in the foreground",
         "Start the processes of one host and restart those that die, until Ctrl-C.",
         folder="the host's own folder",
@@ -610,10 +610,10 @@ def _register_hosts(verbs: argparse._SubParsersAction[Parser]) -> None:
         json="",
     )
     start.add_argument("--loopback", action="store_true", help="all hosts are this machine")
-    add_verb(
+    _add_verb(
         verbs,
         "up",
-        run_up,
+        _run_up,
         "start the whole federation on this machine",
         "Start server and sites on loopback, and wait until all are online.",
         folder="the deployment's folder",
@@ -621,10 +621,10 @@ def _register_hosts(verbs: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _register_run(verbs: argparse._SubParsersAction[Parser]) -> None:
-    run = add_verb(
+    run = _add_verb(
         verbs,
         "run",
-        run_deployed,
+        _run_deployed,
         "run an experiment on the federation",
         "Run an experiment on the sites, into a run directory on the server's host.",
         folder="the deployment, or the server's folder",
@@ -639,7 +639,7 @@ def _register_run(verbs: argparse._SubParsersAction[Parser]) -> None:
     )
 
 
-def run_init(options: argparse.Namespace) -> None:
+def _run_init(options: argparse.Namespace) -> None:
     """Run ``flamma deploy init``."""
     from flamma.deploy.init import init
     from flamma.experiments.config import make_config, with_settings
@@ -675,7 +675,7 @@ def run_init(options: argparse.Namespace) -> None:
     )
 
 
-def run_start(options: argparse.Namespace) -> None:
+def _run_start(options: argparse.Namespace) -> None:
     """Run ``flamma deploy start``."""
     from flamma.deploy.hosts import read_host
     from flamma.deploy.supervisor import Supervisor
@@ -683,12 +683,12 @@ def run_start(options: argparse.Namespace) -> None:
     Supervisor(read_host(options.dir), options.loopback).run()
 
 
-def run_up(options: argparse.Namespace) -> None:
+def _run_up(options: argparse.Namespace) -> None:
     """Run ``flamma deploy up``."""
     from flamma.cli.console import LiveLine
     from flamma.deploy.loopback import up
 
-    with LiveLine(loudness=loudness(options)) as line:
+    with LiveLine(verbosity=verbosity(options)) as line:
         if line.live:
             line.show("starting server and sites")
         done = up(options.dir)
@@ -700,11 +700,11 @@ def run_up(options: argparse.Namespace) -> None:
         return
     again = f"; already running: {', '.join(done.running)}" if done.running else ""
     print(f"up after {duration(done.seconds)}: {', '.join(done.started)}{again}")
-    if loudness(options) > Loudness.QUIET:
+    if verbosity(options) > Verbosity.QUIET:
         print(f"next: flamma deploy run {options.dir} --strategy flamma --rounds 5")
 
 
-def run_deployed(options: argparse.Namespace) -> None:
+def _run_deployed(options: argparse.Namespace) -> None:
     """Run ``flamma deploy run``."""
     from flamma.cli.console import RoundDisplay
     from flamma.cli.report import report_at_end
@@ -725,7 +725,7 @@ def run_deployed(options: argparse.Namespace) -> None:
         )
     with (
         resume_hint(resuming(out, options)),
-        RoundDisplay(config.rounds, out, loudness(options)) as display,
+        RoundDisplay(config.rounds, out, verbosity(options)) as display,
     ):
         done = run_config(config, out, on_round=display, callbacks=[Notices(display.notice)])
     print_run(done, options.json)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flamma.cli.console import loudness, progress
+from flamma.cli.console import progress, verbosity
 from flamma.cli.parser import Parser, bounds, numbers
 from flamma.errors import FlammaError
 from flamma.io import quoted, unknown
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # The arguments that describe a game, and reading the game from them.
 
 
-def add_game_arguments(parser: Parser, csv: bool = False) -> None:
+def _add_game_arguments(parser: Parser, csv: bool = False) -> None:
     """Add the arguments that describe a game, and what is printed of it."""
     who = parser.add_argument_group("who plays")
     who.add_argument("--contributions", type=numbers, metavar="A,B,..", help="one per client")
@@ -64,12 +64,7 @@ def add_game_arguments(parser: Parser, csv: bool = False) -> None:
         printed.add_argument("--csv", action="store_true", help="print CSV instead of a table")
 
 
-def add_plot(parser: Parser) -> None:
-    """Add ``--plot`` to a command."""
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .png or .svg")
-
-
-def read_game(options: argparse.Namespace, round_: int) -> tuple[list[str], Game]:
+def _read_game(options: argparse.Namespace, round_: int) -> tuple[list[str], Game]:
     """Return the clients' names and the game that the options describe."""
     from flamma.game import Game, price_for
 
@@ -102,7 +97,7 @@ def _read_clients(options: argparse.Namespace) -> tuple[list[str], list[float], 
     return names, options.contributions, options.costs
 
 
-def check_plot(options: argparse.Namespace) -> None:
+def _check_plot(options: argparse.Namespace) -> None:
     """Refuse a picture that cannot be written, before the work is done."""
     if options.plot:
         from flamma.reports.pictures import check_picture_name
@@ -110,7 +105,7 @@ def check_plot(options: argparse.Namespace) -> None:
         check_picture_name(options.plot)
 
 
-def save_plot(figure: Any, options: argparse.Namespace) -> None:
+def _save_plot(figure: Any, options: argparse.Namespace) -> None:
     """Write a picture, and say where it is unless the output is for a script."""
     from flamma.reports.pictures import save
 
@@ -121,10 +116,10 @@ def save_plot(figure: Any, options: argparse.Namespace) -> None:
 
 # ``flamma game audit``: what each client of a game could gain by misreporting its cost.
 
-ROWS_SHOWN = 40
+_ROWS_SHOWN = 40
 
 
-def add_audit_arguments(parser: Parser) -> None:
+def _add_audit_arguments(parser: Parser) -> None:
     """Add what only the audit asks for."""
     parser.add_argument("--round", type=int, default=1, help="the round t (default 1)")
     parser.add_argument("--rounds", type=int, help="all rounds; needed with --decay-start")
@@ -155,7 +150,7 @@ def _floor(text: str) -> float | str:
         ) from None
 
 
-def pricing_rule(options: argparse.Namespace) -> PricingRule | None:
+def _pricing_rule(options: argparse.Namespace) -> PricingRule | None:
     """Return the rule that the options describe; none if no report moves price or floor."""
     from flamma.game import PricingRule
 
@@ -180,7 +175,7 @@ def pricing_rule(options: argparse.Namespace) -> PricingRule | None:
     )
 
 
-def audit_record(names: list[str], lies: list[Misreport]) -> dict[str, Any]:
+def _audit_record(names: list[str], lies: list[Misreport]) -> dict[str, Any]:
     """Return the audit of a game as a record; an infinite relative gain is null."""
     rows = [
         {
@@ -194,7 +189,7 @@ def audit_record(names: list[str], lies: list[Misreport]) -> dict[str, Any]:
     return {"largest_gain": max(lie.gain for lie in lies), "clients": rows}
 
 
-def print_audit(names: list[str], lies: list[Misreport]) -> None:
+def _print_audit(names: list[str], lies: list[Misreport]) -> None:
     """Print every client's best lie, and the largest one in a sentence."""
     from flamma.experiments.result import text_table
 
@@ -219,15 +214,15 @@ def print_audit(names: list[str], lies: list[Misreport]) -> None:
                 else ("the truth", "", "", "0")
             ),
         ]
-        for lie in lies[:ROWS_SHOWN]
+        for lie in lies[:_ROWS_SHOWN]
     ]
     print(text_table(header, rows))
-    if len(lies) > ROWS_SHOWN:
-        print(f"... and {len(lies) - ROWS_SHOWN} more (--json prints all)")
-    print(f"\n{sentence(names, lies)}")
+    if len(lies) > _ROWS_SHOWN:
+        print(f"... and {len(lies) - _ROWS_SHOWN} more (--json prints all)")
+    print(f"\n{_sentence(names, lies)}")
 
 
-def sentence(names: list[str], lies: list[Misreport]) -> str:
+def _sentence(names: list[str], lies: list[Misreport]) -> str:
     """Return the largest gain in words, by how many times the honest utility it is."""
     liars = [lie for lie in lies if lie.gain]
     if not liars:
@@ -252,14 +247,14 @@ def _relative(lie: Misreport) -> str:
 
 # ``flamma game sweep``: how the equilibrium of one round moves with one number of the game.
 
-MOST_VALUES = 100_000
-"""The most values of a sweep: all of them are solved, kept and printed."""
+_MAX_GAMES = 100_000
+"""The most games of a path or a sweep: all of them are solved, kept and printed."""
 
-WIDTH = 10.0
+_WIDTH = 10.0
 """By default a number is swept from a tenth to ten times of what it is."""
 
 
-def add_sweep_arguments(parser: Parser) -> None:
+def _add_sweep_arguments(parser: Parser) -> None:
     """Add what only the sweep asks for."""
     parser.add_argument("--round", type=int, default=1, help="the round t (default 1)")
     parser.add_argument("--rounds", type=int, help="all rounds; needed with --decay-start")
@@ -284,18 +279,18 @@ def add_sweep_arguments(parser: Parser) -> None:
     swept.add_argument("--steps", type=int, default=21, help="how many of a range (default 21)")
 
 
-def run_sweep(options: argparse.Namespace) -> None:
+def _run_sweep(options: argparse.Namespace) -> None:
     """Run ``flamma game sweep``."""
-    check_plot(options)
+    _check_plot(options)
     if options.over == "price" and options.decay_start is not None:
         raise FlammaError("--decay-start gives the price, which is swept: leave it out.")
-    names, game = read_game(options, options.round)
-    client = None if options.client is None else client_number(options.client, names)
+    names, game = _read_game(options, options.round)
+    client = None if options.client is None else _client_number(options.client, names)
     parameter = _parameter(options.over, client)
     from flamma.cli.game_output import print_csv, print_json, statics_record, statics_table
     from flamma.game import comparative_statics
 
-    values = progress(_values(options, game, client), "solving games", loudness(options))
+    values = progress(_values(options, game, client), "solving games", verbosity(options))
     found = comparative_statics(game, parameter, values, client)
     title = parameter.replace("_", " ") + (f" of {names[client]}" if client is not None else "")
     if options.json:
@@ -308,22 +303,23 @@ def run_sweep(options: argparse.Namespace) -> None:
     if options.plot:
         from flamma.reports.pictures import draw_sweep
 
-        save_plot(draw_sweep(found, names, title), options)
+        _save_plot(draw_sweep(found, names, title), options)
 
 
-def client_number(text: str, names: list[str]) -> int:
+def _client_number(text: str, names: list[str]) -> int:
     """Return which client a name or a number is of; a name wins.
 
     Examples
     --------
-    >>> client_number("clinic", ["hospital", "clinic"]), client_number("0", ["hospital", "clinic"])
+    >>> names = ["hospital", "clinic"]
+    >>> _client_number("clinic", names), _client_number("0", names)
     (1, 0)
     """
     if names.count(text) == 1:
         return names.index(text)
     if names.count(text) > 1:
         raise FlammaError(f"several clients are called {quoted(text)}: give a number.")
-    if text.isdecimal() and len(text) < len(str(MOST_VALUES)) and int(text) < len(names):
+    if text.isdecimal() and len(text) < len(str(_MAX_GAMES)) and int(text) < len(names):
         return int(text)
     raise FlammaError(unknown("client", text, names[:20]))
 
@@ -342,16 +338,14 @@ def _values(options: argparse.Namespace, game: Game, client: int | None) -> list
 
     if options.values is not None:
         return list(options.values)
-    if not 1 <= options.steps <= MOST_VALUES:
-        raise FlammaError(
-            f"--steps must be from 1 to {MOST_VALUES:,}, not {quoted(options.steps)}."
-        )
+    if not 1 <= options.steps <= _MAX_GAMES:
+        raise FlammaError(f"--steps must be from 1 to {_MAX_GAMES:,}, not {quoted(options.steps)}.")
     if options.over == "contribution":
         low, high = options.range or (0.0, 1.0)
         return [float(value) for value in np.linspace(low, high, options.steps)]
     own = game.price if options.over == "price" else 1.0
     own = own if client is None else float(game.costs[client])
-    low, high = options.range or (own / WIDTH, own * WIDTH)
+    low, high = options.range or (own / _WIDTH, own * _WIDTH)
     if not (0 < low < np.inf and 0 < high < np.inf):
         raise FlammaError("a range begins and ends above 0: give --range, or --values for 0.")
     return [float(value) for value in np.geomspace(low, high, options.steps)]
@@ -359,16 +353,16 @@ def _values(options: argparse.Namespace, game: Game, client: int | None) -> list
 
 # ``flamma game explore``: the game explorer of the reports, of a game without a run.
 
-EXPLORER_FILE = "explorer.html"
+_EXPLORER_FILE = "explorer.html"
 
 
-def add_explore_arguments(parser: Parser) -> None:
+def _add_explore_arguments(parser: Parser) -> None:
     """Add what only the explorer asks for."""
     parser.add_argument("--round", type=int, default=1, help="the round t to begin at (default 1)")
     parser.add_argument("--rounds", type=int, help="all rounds; needed with --decay-start")
     parser.add_argument(
-        "--out", type=Path, default=Path(EXPLORER_FILE), metavar="FILE",
-        help=f"the page (default {EXPLORER_FILE})",
+        "--out", type=Path, default=Path(_EXPLORER_FILE), metavar="FILE",
+        help=f"the page (default {_EXPLORER_FILE})",
     )  # fmt: skip
     parser.add_argument(
         "--open",
@@ -377,11 +371,11 @@ def add_explore_arguments(parser: Parser) -> None:
     )
 
 
-def run_explore(options: argparse.Namespace) -> None:
+def _run_explore(options: argparse.Namespace) -> None:
     """Run ``flamma game explore``."""
     import json
 
-    names, game = read_game(options, options.round)
+    names, game = _read_game(options, options.round)
     from flamma.reports.document import write_page
     from flamma.reports.game import game_document
 
@@ -396,7 +390,7 @@ def run_explore(options: argparse.Namespace) -> None:
         open_in_browser(written.resolve().as_uri())
 
 
-EXAMPLES = """\
+_EXAMPLES = """\
 examples:
   flamma game solve --contributions 0.9,0.8,0.7 --costs 0.05,0.1,0.2 --round 20
   flamma game solve --clients clients.csv --round 20 --decay-start 0.5 --rounds 100 --json
@@ -410,9 +404,6 @@ A client's contribution lies between 0 and 1; its cost is what one epoch costs i
 the square of the epochs. The price is the weight of the server's own cost of influence.
 """
 
-MOST_PATH_ROUNDS = 100_000
-"""The most rounds of a path: all of them are solved, kept and printed."""
-
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``flamma game`` to the command line."""
@@ -420,62 +411,62 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "game",
         help="the Stackelberg game itself: equilibria and certificates",
         description="Equilibria of the game between a server and its clients.",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
     )
     actions = game.add_subparsers(title="commands", metavar="COMMAND", required=True)
     solve = actions.add_parser(
         "solve",
         help="the equilibrium of one round, with its certificate",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
         description="Solve the game of one round exactly and certify the result independently.",
     )
     solve.add_argument("--round", type=int, default=1, help="the round t (default 1)")
     solve.add_argument("--rounds", type=int, help="all rounds; needed with --decay-start")
-    solve.set_defaults(run=run_solve)
+    solve.set_defaults(run=_run_solve)
     path = actions.add_parser(
         "path",
         help="decay factor, epochs and utilities round by round",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
         description="Solve the game of every round, contributions and costs staying the same.",
     )
     path.add_argument("--rounds", type=int, default=100, help="how many rounds (default 100)")
-    path.set_defaults(run=run_path)
+    path.set_defaults(run=_run_path)
     audit = actions.add_parser(
         "audit",
         help="what each client could gain by misreporting its cost",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
         description="Find every client's best report of its cost, exactly, the others being "
         "honest, and what it gains by it at its true cost.",
     )
-    add_audit_arguments(audit)
-    audit.set_defaults(run=run_game_audit)
+    _add_audit_arguments(audit)
+    audit.set_defaults(run=_run_game_audit)
     sweep = actions.add_parser(
         "sweep",
         help="how the equilibrium moves with the price, a cost or a contribution",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
         description="Solve the game of one round once for each value of the price, of the costs "
         "or of one client's cost or contribution.",
     )
-    add_sweep_arguments(sweep)
-    sweep.set_defaults(run=run_sweep)
+    _add_sweep_arguments(sweep)
+    sweep.set_defaults(run=_run_sweep)
     explore = actions.add_parser(
         "explore",
         help="the explorer of a game as a page, with sliders for all of it",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
         description="Write a page that solves the game anew as sliders move, and show it.",
     )
-    add_explore_arguments(explore)
-    explore.set_defaults(run=run_explore)
+    _add_explore_arguments(explore)
+    explore.set_defaults(run=_run_explore)
     for parser in (solve, path, audit, sweep, explore):
-        add_game_arguments(parser, csv=parser in (path, sweep))
+        _add_game_arguments(parser, csv=parser in (path, sweep))
     for parser in (solve, path, sweep):
-        add_plot(parser)
+        parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .png or .svg")
 
 
-def run_solve(options: argparse.Namespace) -> None:
+def _run_solve(options: argparse.Namespace) -> None:
     """Run ``flamma game solve``."""
-    check_plot(options)
-    names, game = read_game(options, options.round)
+    _check_plot(options)
+    names, game = _read_game(options, options.round)
     from flamma.cli.game_output import print_json, print_solution, solve_record
     from flamma.game import certify, solve
 
@@ -488,21 +479,21 @@ def run_solve(options: argparse.Namespace) -> None:
     if options.plot:
         from flamma.reports.pictures import draw_equilibrium
 
-        save_plot(draw_equilibrium(game, equilibrium, names), options)
+        _save_plot(draw_equilibrium(game, equilibrium, names), options)
 
 
-def run_path(options: argparse.Namespace) -> None:
+def _run_path(options: argparse.Namespace) -> None:
     """Run ``flamma game path``."""
-    check_plot(options)
-    if not 1 <= options.rounds <= MOST_PATH_ROUNDS:
+    _check_plot(options)
+    if not 1 <= options.rounds <= _MAX_GAMES:
         raise FlammaError(
-            f"--rounds must be from 1 to {MOST_PATH_ROUNDS:,}, not {quoted(options.rounds)}."
+            f"--rounds must be from 1 to {_MAX_GAMES:,}, not {quoted(options.rounds)}."
         )
-    names, game = read_game(options, 1)
+    names, game = _read_game(options, 1)
     from flamma.cli.game_output import print_csv, print_json, print_path, statics_record
     from flamma.game import comparative_statics
 
-    rounds = progress(range(1, options.rounds + 1), "solving rounds", loudness(options))
+    rounds = progress(range(1, options.rounds + 1), "solving rounds", verbosity(options))
     path = comparative_statics(game, "round", rounds)
     if options.json:
         print_json(statics_record(names, game, path))
@@ -513,19 +504,19 @@ def run_path(options: argparse.Namespace) -> None:
     if options.plot:
         from flamma.reports.pictures import draw_path
 
-        save_plot(draw_path(game, path, names), options)
+        _save_plot(draw_path(game, path, names), options)
 
 
-def run_game_audit(options: argparse.Namespace) -> None:
+def _run_game_audit(options: argparse.Namespace) -> None:
     """Run ``flamma game audit``."""
-    names, game = read_game(options, options.round)
+    names, game = _read_game(options, options.round)
     from flamma.cli.game_output import print_json
     from flamma.game import best_misreport
 
-    rule = pricing_rule(options)
-    clients = progress(range(game.clients), "auditing clients", loudness(options))
+    rule = _pricing_rule(options)
+    clients = progress(range(game.clients), "auditing clients", verbosity(options))
     lies = [best_misreport(game, client, rule) for client in clients]
     if options.json:
-        print_json(audit_record(names, lies))
+        print_json(_audit_record(names, lies))
     else:
-        print_audit(names, lies)
+        _print_audit(names, lies)

@@ -12,7 +12,7 @@ from typing import Any
 from flamma.experiments.result import text_table
 from flamma.game import Certificate, Equilibrium, Game, Statics
 
-CLIENT_COLUMNS_SHOWN = 8
+_CLIENT_COLUMNS_SHOWN = 8
 
 
 def print_json(record: dict[str, Any]) -> None:
@@ -142,7 +142,7 @@ def print_path(names: list[str], game: Game, path: Statics) -> None:
 
 def statics_table(names: list[str], found: Statics, title: str) -> str:
     """Return the games over the values of a parameter as a table; ``title`` is that of values."""
-    few = len(names) <= CLIENT_COLUMNS_SHOWN
+    few = len(names) <= _CLIENT_COLUMNS_SHOWN
     columns = names if few else ["fewest", "mean", "most"]
     header = [title, "decay factor", "server utility", "least client utility"]
     rows = []

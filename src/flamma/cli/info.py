@@ -25,8 +25,8 @@ from flamma.io import unknown
 if TYPE_CHECKING:
     from flamma.registry import Option
 
-    Lines = Mapping[str, Mapping[str, str]]
-    Options = Mapping[tuple[str, str], Mapping[str, Option]]
+    _Lines = Mapping[str, Mapping[str, str]]
+    _Options = Mapping[tuple[str, str], Mapping[str, Option]]
 
 
 def register_list(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -73,7 +73,7 @@ def _known(word: str, kinds: list[str]) -> str:
     return begun[0]
 
 
-def _detailed(found: Lines, keys: Options) -> dict[str, dict[str, dict[str, Any]]]:
+def _detailed(found: _Lines, keys: _Options) -> dict[str, dict[str, dict[str, Any]]]:
     """Return what ``--options --json`` prints."""
     from flamma.strategies import family_of
 
@@ -89,7 +89,7 @@ def _detailed(found: Lines, keys: Options) -> dict[str, dict[str, dict[str, Any]
     return detailed
 
 
-def _text(found: Lines, keys: Options) -> str:
+def _text(found: _Lines, keys: _Options) -> str:
     """Return a block for every kind, and for every family of strategies."""
     from flamma.experiments.parts import PARTS
     from flamma.strategies import FAMILIES
@@ -128,14 +128,14 @@ def _json_options(options: Mapping[str, Option]) -> dict[str, dict[str, str]]:
 
 # Where this copy of FLamma is installed, and how to install one.
 
-INSTALL = "pip install -c constraints.txt '.[report]'"
+_INSTALL = "pip install -c constraints.txt '.[report]'"
 """The command that installs FLamma, in a copy of its repository."""
 
 
 def how_to_install() -> str:
     """Return the sentence that says how to install it while no package index has it."""
     return (
-        f"There is no release on a package index yet: install from a copy of the source, {INSTALL}"
+        f"There is no release on a package index yet: install from a copy of the source, {_INSTALL}"
     )
 
 
@@ -164,15 +164,15 @@ def source_of(package: Distribution) -> str:
 
 # What a bug report needs to know of a machine and of what is installed on it.
 
-FactTable = dict[str, Any]
+_FactTable = dict[str, Any]
 
-COMPILERS = ("c++", "g++", "clang++", "cl")
+_COMPILERS = ("c++", "g++", "clang++", "cl")
 """The compilers that are looked for, after those that ``CXX`` and ``CC`` name."""
 
-COMPILER_SECONDS = 10
+_COMPILER_SECONDS = 10
 """Seconds that a compiler has to tell its version."""
 
-ENVIRONMENT = (
+_ENVIRONMENT = (
     "FLAMMA_DATA",
     "FLAMMA_LANES",
     "OMP_NUM_THREADS",
@@ -181,30 +181,30 @@ ENVIRONMENT = (
 )
 """The environment variables that change what FLamma does; no others are told."""
 
-SHARED_MEMORY = Path("/dev/shm")
+_SHARED_MEMORY = Path("/dev/shm")
 """Where Linux keeps shared memory, through which worker processes receive weights."""
 
 
-def diagnosis(data_dir: Path | None = None) -> dict[str, FactTable]:
+def _diagnosis(data_dir: Path | None = None) -> dict[str, _FactTable]:
     """Return what is known of this machine, by topic; what cannot be found out says why."""
-    topics: dict[str, Callable[[], FactTable]] = {
-        "extras": extras,
+    topics: dict[str, Callable[[], _FactTable]] = {
+        "extras": _extras,
         "flamma": lambda: {"version": flamma.__version__, "installed": installed_as()},
         "python": _python,
-        "packages": packages,
+        "packages": _packages,
         "processor": _processor,
         "compiler": compiler,
-        "lanes": lanes,
+        "lanes": _lanes,
         "devices": devices,
         "memory": _memory,
         "disk": lambda: _disk(data_dir),
         "data": lambda: _data(data_dir),
-        "environment": lambda: {name: os.environ.get(name) for name in ENVIRONMENT},
+        "environment": lambda: {name: os.environ.get(name) for name in _ENVIRONMENT},
     }
     return {topic: _asked(facts) for topic, facts in topics.items()}
 
 
-def _asked(facts: Callable[[], FactTable]) -> FactTable:
+def _asked(facts: Callable[[], _FactTable]) -> _FactTable:
     """Return some facts; whatever may be broken here must not hide the others."""
     try:
         return facts()
@@ -212,7 +212,7 @@ def _asked(facts: Callable[[], FactTable]) -> FactTable:
         return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
 
 
-def _python() -> FactTable:
+def _python() -> _FactTable:
     return {
         "version": f"{platform.python_implementation()} {platform.python_version()}",
         "executable": sys.executable,
@@ -220,10 +220,10 @@ def _python() -> FactTable:
     }
 
 
-def extras() -> FactTable:
+def _extras() -> _FactTable:
     """Return of each extra what it is for, the packages that are missing, and how to install it."""
     version(DISTRIBUTION)  # whose metadata name the extras
-    found: FactTable = {}
+    found: _FactTable = {}
     for extra, purpose in PURPOSES.items():
         missing, install = missing_packages(extra), install_command(extra)
         found[extra] = {
@@ -235,9 +235,9 @@ def extras() -> FactTable:
     return found
 
 
-def packages() -> FactTable:
+def _packages() -> _FactTable:
     """Return the version of every package that FLamma uses, None for one that is not installed."""
-    found: FactTable = {}
+    found: _FactTable = {}
     for line in requires(DISTRIBUTION) or []:
         name = re.split(r"[^\w.-]", line, maxsplit=1)[0]
         if not re.search(r"""extra == ['"]dev['"]""", line):
@@ -248,7 +248,7 @@ def packages() -> FactTable:
     return dict(sorted(found.items()))
 
 
-def _processor() -> FactTable:
+def _processor() -> _FactTable:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "model": _processor_model(),
@@ -278,20 +278,20 @@ def _processor_model() -> str:
     return f"{named[1]}, {platform.machine()}" if named else platform.machine()
 
 
-def compiler() -> FactTable:
+def compiler() -> _FactTable:
     """Return the C++ compiler that would build the lanes, and its version."""
     wanted = [os.environ.get("CXX", "").split(" ")[0], os.environ.get("CC", "").split(" ")[0]]
-    found = next((path for name in (*wanted, *COMPILERS) if (path := shutil.which(name))), None)
+    found = next((path for name in (*wanted, *_COMPILERS) if (path := shutil.which(name))), None)
     if found is None:
         return {"path": None, "version": None}
     told = subprocess.run(
-        [found, "--version"], capture_output=True, timeout=COMPILER_SECONDS, check=False
+        [found, "--version"], capture_output=True, timeout=_COMPILER_SECONDS, check=False
     )
     lines = told.stdout.decode(errors="replace").splitlines()
     return {"path": found, "version": lines[0] if lines else None}
 
 
-def lanes() -> FactTable:
+def _lanes() -> _FactTable:
     """Return whether the compiled trainer can be used, and which instruction sets it has."""
     from flamma.training.lanes.library import chosen_set, instruction_sets, why_not
 
@@ -305,18 +305,18 @@ def lanes() -> FactTable:
     return {"available": True, "why_not": wrong, "instruction_sets": sets, "used": used}
 
 
-def devices() -> FactTable:
+def devices() -> _FactTable:
     """Return the devices on which torch can train here."""
     from flamma.training.devices import device_facts
 
     return device_facts()
 
 
-def _memory() -> FactTable:
+def _memory() -> _FactTable:
     import psutil
 
     memory = psutil.virtual_memory()
-    shared = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else None
+    shared = shutil.disk_usage(_SHARED_MEMORY).free if _SHARED_MEMORY.is_dir() else None
     return {
         "total_bytes": memory.total,
         "free_bytes": memory.available,
@@ -324,7 +324,7 @@ def _memory() -> FactTable:
     }
 
 
-def _disk(data_dir: Path | None) -> FactTable:
+def _disk(data_dir: Path | None) -> _FactTable:
     from flamma.data.fetch import data_folder
 
     places = {"here": Path.cwd(), "data": data_folder(data_dir)}
@@ -338,11 +338,11 @@ def _free(place: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-def _data(data_dir: Path | None) -> FactTable:
+def _data(data_dir: Path | None) -> _FactTable:
     from flamma.data.datasets import DATASETS, availability
     from flamma.data.fetch import data_folder
 
-    found: FactTable = {"folder": str(data_folder(data_dir))}
+    found: _FactTable = {"folder": str(data_folder(data_dir))}
     for name in DATASETS:
         try:
             found[name] = availability(name, data_dir)
@@ -353,7 +353,7 @@ def _data(data_dir: Path | None) -> FactTable:
 
 # ``flamma doctor``: what a bug report needs to know of this machine, and what is amiss on it.
 
-LEAST_BYTES = {
+_LEAST_BYTES = {
     ("memory", "free_bytes"): (1 << 30, "memory"),
     ("memory", "shared_free_bytes"): (1 << 27, "shared memory (/dev/shm)"),
     ("disk", "here_free_bytes"): (1 << 30, "space on this disk"),
@@ -361,7 +361,7 @@ LEAST_BYTES = {
 }
 """Less than this is told as a problem, in these words."""
 
-LEAST_OPEN_FILES = 256
+_LEAST_OPEN_FILES = 256
 """Fewer files that may be open than this are told as a problem."""
 
 
@@ -376,12 +376,12 @@ def register_doctor(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where datasets are kept")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.set_defaults(run=run_doctor)
+    parser.set_defaults(run=_run_doctor)
 
 
-def run_doctor(options: argparse.Namespace) -> None:
+def _run_doctor(options: argparse.Namespace) -> None:
     """Run ``flamma doctor``."""
-    found = diagnosis(options.data_dir)
+    found = _diagnosis(options.data_dir)
     amiss = problems(found)
     if options.json:
         import json
@@ -391,7 +391,9 @@ def run_doctor(options: argparse.Namespace) -> None:
     for topic, facts in found.items():
         print(topic)
         for name, value in facts.items():
-            print(f"  {_label(name):<20}  {_doctor_text(name, value)}")
+            # Names of environment variables stay as they are.
+            label = name if name.isupper() else name.replace("_", " ").removesuffix(" bytes")
+            print(f"  {label:<20}  {_doctor_text(name, value)}")
     print("\n" + "\n".join([f"- {text}" for text in amiss] or ["Nothing is wrong with the core."]))
     extras = found["extras"].items()
     if missing := [name for name, extra in extras if name != "error" and extra["missing"]]:
@@ -406,19 +408,14 @@ def problems(found: dict[str, dict[str, Any]]) -> list[str]:
     lanes = found["lanes"]
     if why := lanes.get("why_not"):
         told.append(f"The compiled trainer is not used: {why}")
-    for (topic, name), (least, what) in LEAST_BYTES.items():
+    for (topic, name), (least, what) in _LEAST_BYTES.items():
         free = found[topic].get(name)
         if free is not None and free < least:
             told.append(f"There is little {what} left: {byte_size(free)}.")
     files = found["processor"].get("open_files")
-    if files is not None and files < LEAST_OPEN_FILES:
+    if files is not None and files < _LEAST_OPEN_FILES:
         told.append(f"Only {files} files may be open at a time: allow more by `ulimit -n`.")
     return told
-
-
-def _label(name: str) -> str:
-    """Return a fact's name as people read it; names of environment variables stay."""
-    return name if name.isupper() else name.replace("_", " ").removesuffix(" bytes")
 
 
 def _doctor_text(name: str, value: Any) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flamma.experiments.accounts import Account, Accounts, Deterred
     from flamma.experiments.run import Run
 
-EXAMPLES = """\
+_EXAMPLES = """\
 examples:
   flamma ledger runs/first                  an account for each client, totals, budget
   flamma ledger runs/first --csv            the same for a spreadsheet
@@ -27,11 +27,11 @@ The ledger is checked first: a line that was changed, removed, moved or added by
 nothing else is printed. Amounts are in the currency of the [ledger] table.
 """
 
-MOST_TABLE_ACCOUNTS = 40
+_MAX_TABLE_ACCOUNTS = 40
 """Accounts that the table on a terminal shows."""
 
-ACCOUNT_COLUMNS = ("client", "name", "rounds_paid", "gross", "fines", "net", "share", "flags")
-DETERRED_COLUMNS = ("client", "name", "gain", "rate", "fine")
+_ACCOUNT_COLUMNS = ("client", "name", "rounds_paid", "gross", "fines", "net", "share", "flags")
+_DETERRED_COLUMNS = ("client", "name", "gain", "rate", "fine")
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -40,7 +40,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "ledger",
         help="what each client of a run is owed, and how often to inspect",
         description="Check the ledger of a run, and print an account for each client.",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
     )
     parser.add_argument("dir", type=Path, metavar="RUN", help="the run directory")
     inspections = parser.add_argument_group(
@@ -55,10 +55,10 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print JSON instead of a table")
     output.add_argument("--csv", action="store_true", help="print CSV instead of a table")
-    parser.set_defaults(run=run_ledger_command)
+    parser.set_defaults(run=_run_ledger_command)
 
 
-def run_ledger_command(options: argparse.Namespace) -> None:
+def _run_ledger_command(options: argparse.Namespace) -> None:
     """Run ``flamma ledger``."""
     if options.fine is not None and not (options.fine >= 0 and math.isfinite(options.fine)):
         raise FlammaError(f"--fine must be a number from 0 on, not {options.fine:g}.")
@@ -81,14 +81,14 @@ def run_ledger_command(options: argparse.Namespace) -> None:
     if options.json:
         _print_json({"path": str(run.path), "finished": run.finished, **accounts.as_json()})
     elif options.csv:
-        _print_csv(ACCOUNT_COLUMNS, accounts.clients)
+        _print_csv(_ACCOUNT_COLUMNS, accounts.clients)
     else:
         _print_accounts(run, accounts)
 
 
 def _print_accounts(run: Run, accounts: Accounts) -> None:
     print(f"ledger intact: {accounts.lines} lines, the last hash is {accounts.last_hash}\n")
-    most = sorted(accounts.clients, key=lambda own: (-own.net, own.client))[:MOST_TABLE_ACCOUNTS]
+    most = sorted(accounts.clients, key=lambda own: (-own.net, own.client))[:_MAX_TABLE_ACCOUNTS]
     shown = sorted(most, key=lambda own: own.client)
     rows = [_account_row(own) for own in shown]
     totals = [_amount(value) for value in (accounts.gross, accounts.fines, accounts.net)]
@@ -139,16 +139,16 @@ def _print_deterred(
     key = "rate" if options.rate is None else "fine"
     most = max(getattr(own, key) for own in found)
     if options.json:
-        clients = [{name: getattr(own, name) for name in DETERRED_COLUMNS} for own in found]
+        clients = [{name: getattr(own, name) for name in _DETERRED_COLUMNS} for own in found]
         given = {"fine": options.fine, "rate": options.rate}
         told = {k: most if v is None else v for k, v in given.items()}
         _print_json({"path": str(run.path), "currency": currency, **told, "clients": clients})
         return
     if options.csv:
-        _print_csv(DETERRED_COLUMNS, found)
+        _print_csv(_DETERRED_COLUMNS, found)
         return
     shown = sorted(
-        sorted(found, key=lambda own: (-getattr(own, key), own.client))[:MOST_TABLE_ACCOUNTS],
+        sorted(found, key=lambda own: (-getattr(own, key), own.client))[:_MAX_TABLE_ACCOUNTS],
         key=lambda own: own.client,
     )
     rows = [

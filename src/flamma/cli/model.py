@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flamma.cli.parser import Parser
 
-EXPORT_EXAMPLES = """\
+_EXPORT_EXAMPLES = """\
 examples:
   flamma export runs/first --out model.safetensors    weights by name, for torch and others
   flamma export runs/first --out model.npz            the same for numpy
@@ -24,7 +24,7 @@ def register_export(commands: argparse._SubParsersAction[Parser]) -> None:
         "export",
         help="the trained model as a file",
         description="Write the weights of a run by name, or its model as ONNX.",
-        epilog=EXPORT_EXAMPLES,
+        epilog=_EXPORT_EXAMPLES,
     )
     parser.add_argument("dir", type=Path, metavar="DIR", help="the run directory")
     parser.add_argument(
@@ -37,10 +37,10 @@ def register_export(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--client", type=int, metavar="N", help="the own model of this client")
     parser.add_argument("--round", type=int, metavar="N", help="after this round (the last one)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a line")
-    parser.set_defaults(run=run_export)
+    parser.set_defaults(run=_run_export)
 
 
-def run_export(options: argparse.Namespace) -> None:
+def _run_export(options: argparse.Namespace) -> None:
     """Run ``flamma export``."""
     from flamma.experiments.run import Run
 
@@ -56,7 +56,7 @@ def run_export(options: argparse.Namespace) -> None:
 
 # ``flamma predict``: what the trained model of a run says of a table.
 
-PREDICT_EXAMPLES = """\
+_PREDICT_EXAMPLES = """\
 examples:
   flamma predict runs/hospitals new-patients.csv                     a prediction a line
   flamma predict runs/hospitals new-patients.csv --out answers.csv
@@ -72,17 +72,17 @@ def register_predict(commands: argparse._SubParsersAction[Parser]) -> None:
         "predict",
         help="what the trained model says of a table",
         description="Predict each row of a CSV or parquet file with the model of a run.",
-        epilog=PREDICT_EXAMPLES,
+        epilog=_PREDICT_EXAMPLES,
     )
     parser.add_argument("dir", type=Path, metavar="DIR", help="the run directory")
     parser.add_argument("file", type=Path, metavar="FILE", help="a CSV or parquet file")
     parser.add_argument("--out", type=Path, metavar="FILE", help="a CSV file (standard output)")
     parser.add_argument("--client", type=int, metavar="N", help="by the own model of this client")
     parser.add_argument("--json", action="store_true", help="a JSON list instead of CSV")
-    parser.set_defaults(run=run_predict)
+    parser.set_defaults(run=_run_predict)
 
 
-def run_predict(options: argparse.Namespace) -> None:
+def _run_predict(options: argparse.Namespace) -> None:
     """Run ``flamma predict``."""
     import csv
     import io

@@ -17,11 +17,11 @@ from flamma.errors import FlammaError
 from flamma.experiments.settings import SETTINGS, flag_of
 from flamma.io import nearest, printable, quoted, unknown
 
-MOST_ARGUMENT_MESSAGE = 400
+_MAX_ARGUMENT_MESSAGE = 400
 """The most characters of what is said about an argument."""
 
 
-class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Descriptions as they are, and lines that do not break names at their hyphens."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one sentence."""
 
     def __init__(self, **options: object) -> None:
-        options.setdefault("formatter_class", HelpFormatter)
+        options.setdefault("formatter_class", _HelpFormatter)
         options.setdefault("allow_abbrev", False)
         super().__init__(**options)  # type: ignore[arg-type]
         # Lets a list that begins with a minus, such as -0.1,0.5, be a value (and be refused by
@@ -41,13 +41,17 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong in one sentence and exit with 2."""
-        said = printable(message.rstrip("."), MOST_ARGUMENT_MESSAGE)
+        said = printable(message.rstrip("."), _MAX_ARGUMENT_MESSAGE)
         joined = f"{said} See" if said.endswith("?") else f"{said}; see"
         self.exit(2, f"{self.prog}: {joined} {self.prog} --help.\n")
 
     def format_help(self) -> str:
         """Return the help, with the names that arguments can take."""
-        list_names(self)
+        for action in self._actions:
+            if action.choices is None and action.help and (names := names_for(action)):
+                told = f": {', '.join(names)}".replace("%", "%%")
+                if not action.help.endswith(told):
+                    action.help += told
         return super().format_help()
 
     def parse_known_args(  # type: ignore[override]
@@ -83,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         if not word.startswith("-"):
             self.error(f"there is an argument too many: {quoted(word)}")
         name = word.partition("=")[0]
-        guess = nearest_option(name, [own for own in self._names if own.startswith("--")])
+        guess = _nearest_option(name, [own for own in self._names if own.startswith("--")])
         self.error(f"there is no option {name}" + (f": did you mean {guess}?" if guess else ""))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -98,13 +102,13 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(action if action.option_strings else None, sentence)
 
 
-def nearest_option(name: str, known: Sequence[str]) -> str:
+def _nearest_option(name: str, known: Sequence[str]) -> str:
     """Return the option that was probably meant: alike, begun, or by its initials.
 
     Examples
     --------
     >>> options = ["--learning-rate", "--rounds", "--per-round", "--processes"]
-    >>> [nearest_option(name, options) for name in ("--round", "--learn", "--lr", "--colour")]
+    >>> [_nearest_option(name, options) for name in ("--round", "--learn", "--lr", "--colour")]
     ['--rounds', '--learning-rate', '--learning-rate', '']
     """
     typed = name.strip("-").casefold()
@@ -134,7 +138,7 @@ def command_line() -> Parser:
         description="Fair, incentive-compatible federated learning as a Stackelberg game.",
         epilog="Each command explains itself: flamma run --help, flamma game solve --help.",
     )
-    parser.add_argument("--version", action=VersionAction)
+    parser.add_argument("--version", action=_VersionAction)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     compare.register(commands)
     run.register(commands)
@@ -151,11 +155,11 @@ def command_line() -> Parser:
     game.register(commands)
     info.register_doctor(commands)
     completion.register(commands)
-    _add_loudness(parser)
+    _add_verbosity(parser)
     return parser
 
 
-class VersionAction(argparse.Action):
+class _VersionAction(argparse.Action):
     """Prints the version, and how this copy of it was installed and others can be."""
 
     def __init__(self, option_strings: Sequence[str], dest: str) -> None:
@@ -170,21 +174,21 @@ class VersionAction(argparse.Action):
         parser.exit()
 
 
-def _add_loudness(parser: argparse.ArgumentParser) -> None:
+def _add_verbosity(parser: argparse.ArgumentParser) -> None:
     """Add ``-q`` and ``-v`` to a command and to all commands below it."""
     below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     for action in below:
         for inner in action.choices.values():
-            _add_loudness(inner)
-    loudness = parser.add_mutually_exclusive_group()
+            _add_verbosity(inner)
+    verbosity = parser.add_mutually_exclusive_group()
     # Without a default, so that what was said before the command's name stays.
-    loudness.add_argument(
+    verbosity.add_argument(
         *("-q", "--quiet"),
         action="store_true",
         default=argparse.SUPPRESS,
         help="no progress and no hints: results, warnings and errors only",
     )
-    loudness.add_argument(
+    verbosity.add_argument(
         *("-v", "--verbose"),
         action="store_true",
         default=argparse.SUPPRESS,
@@ -226,7 +230,7 @@ def bounds(text: str) -> tuple[float, float]:
 # The names are those of registries, other packages' included; they are looked up only when they
 # are to be shown.
 
-NAMED_BY = {
+_NAMED_BY = {
     "--strategy": "strategies",
     "--strategies": "strategies",
     "--dataset": "datasets",
@@ -248,27 +252,22 @@ NAMED_BY = {
 LISTS = ("--strategies", "--datasets", "--splits")
 """The options whose value is several names with commas between them."""
 
-DEVICE_NAMES = ("auto", "cpu", "cuda", "mps")
+_DEVICE_NAMES = ("auto", "cpu", "cuda", "mps")
 """Devices by name; there may be several of a kind, such as ``cuda:1``."""
-
-
-def kind_of(action: argparse.Action) -> str:
-    """Return what the values of an argument are names of, empty if they are not names."""
-    keys = action.option_strings or [action.dest]
-    return next((NAMED_BY[key] for key in keys if key in NAMED_BY), "")
 
 
 def names_for(action: argparse.Action) -> list[str]:
     """Return the values that an argument can take, none if they cannot be listed."""
     if action.choices is not None:
         return [str(choice) for choice in action.choices]
-    kind = kind_of(action)
+    keys = action.option_strings or [action.dest]
+    kind = next((_NAMED_BY[key] for key in keys if key in _NAMED_BY), "")
     return list(_names(kind)) if kind else []
 
 
 def _names(kind: str) -> Sequence[str]:
     if kind == "devices":
-        return DEVICE_NAMES
+        return _DEVICE_NAMES
     if kind == "suites":
         from flamma.experiments.suite import suite_names
 
@@ -278,22 +277,13 @@ def _names(kind: str) -> Sequence[str]:
     return ("auto", *names) if kind == "trainers" else names
 
 
-def list_names(parser: argparse.ArgumentParser) -> None:
-    """Add to the help of every argument the names that it can take; a second time adds nothing."""
-    for action in parser._actions:
-        if action.choices is None and action.help and (names := names_for(action)):
-            told = f": {', '.join(names)}".replace("%", "%%")
-            if not action.help.endswith(told):
-                action.help += told
-
-
 # The names in registries, without importing what registers them.
 #
 # Importing all registries takes longer than a shell or a reader of ``--help`` should wait. Every
 # registry is one call in the source with a literal dictionary, so its names can be read from
 # there; those of other packages are entry points.
 
-SOURCES = {
+_SOURCES = {
     "strategies": "strategies/__init__.py",
     "datasets": "data/datasets.py",
     "splits": "data/splits.py",
@@ -317,7 +307,7 @@ def registered_names(kind: str) -> tuple[str, ...]:
     from importlib.metadata import entry_points
 
     try:
-        group, ours = _declared(Path(flamma.__file__).parent / SOURCES[kind])
+        group, ours = _declared(Path(flamma.__file__).parent / _SOURCES[kind])
     except (OSError, ValueError, SyntaxError):  # a package without its source, or a computed name
         return _imported(kind)
     theirs = sorted(point.name for point in entry_points(group=group))

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.console import Loudness, loudness
+from flamma.cli.console import Verbosity, verbosity
 from flamma.cli.parser import Parser
 
 if TYPE_CHECKING:
     from flamma.reports.live import LiveServer
 
-REPORT_EXAMPLES = """\
+_REPORT_EXAMPLES = """\
 examples:
   flamma report runs/first --open           writes runs/first/report.html and shows it
   flamma report out/quick --out table.html  a comparison, into a file to send around
@@ -24,7 +24,7 @@ The report is one HTML file that needs no network: tables, charts to zoom and to
 CSV, pictures as PNG or SVG), and the game explorer. `flamma run` and `flamma compare` write it at
 their end; of a damaged or unfinished directory it shows what can be shown and says what is missing.
 """
-WATCH_EXAMPLES = """\
+_WATCH_EXAMPLES = """\
 examples:
   flamma watch runs/first                   while `flamma run --out runs/first` goes on elsewhere
   flamma run --out runs/first --watch       both in one
@@ -41,7 +41,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "report",
         help="a run or a comparison as one HTML page",
         description="Write the report of a run or of a comparison: one self-contained HTML file.",
-        epilog=REPORT_EXAMPLES,
+        epilog=_REPORT_EXAMPLES,
     )
     report.add_argument(
         "dir", type=Path, metavar="DIR", help="the directory of a run or of a comparison"
@@ -51,12 +51,12 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     report.add_argument("--open", action="store_true", help="show it in the browser")
     report.add_argument("--json", action="store_true", help="print JSON instead of a sentence")
-    report.set_defaults(run=run_report)
+    report.set_defaults(run=_run_report)
     watch = commands.add_parser(
         "watch",
         help="the same page, live, while a run goes on",
         description="Serve the page of a run or a comparison and update it as rounds finish.",
-        epilog=WATCH_EXAMPLES,
+        epilog=_WATCH_EXAMPLES,
     )
     watch.add_argument("dir", type=Path, metavar="DIR", help="the directory; it need not exist yet")
     watch.add_argument("--port", type=int, default=0, help="the port (default any free one)")
@@ -68,7 +68,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     watch.set_defaults(run=run_watch)
 
 
-def run_report(options: argparse.Namespace) -> None:
+def _run_report(options: argparse.Namespace) -> None:
     """Run ``flamma report``."""
     from flamma.reports.document import REPORT_FILE, read_document, write_page
 
@@ -94,7 +94,7 @@ def run_watch(options: argparse.Namespace) -> None:
     from flamma.reports.live import LiveServer
 
     with LiveServer(options.dir, options.host, options.port) as server:
-        announce(server)
+        _announce(server)
         if options.json:
             import json
 
@@ -102,12 +102,12 @@ def run_watch(options: argparse.Namespace) -> None:
             print(json.dumps(address), flush=True)
         if options.open:
             open_in_browser(server.url)
-        if loudness(options) > Loudness.QUIET:
+        if verbosity(options) > Verbosity.QUIET:
             print("Ctrl-C ends it.", file=sys.stderr)
         threading.Event().wait()
 
 
-def announce(server: LiveServer) -> None:
+def _announce(server: LiveServer) -> None:
     """Say where the live page is, and who can see it."""
     print(f"watch {server.watch.path} at {server.url}", file=sys.stderr, flush=True)
     if not server.is_private:
@@ -127,7 +127,7 @@ def watched(path: Path, options: argparse.Namespace) -> Iterator[None]:
     from flamma.reports.live import LiveServer
 
     with LiveServer(path) as server:
-        announce(server)
+        _announce(server)
         yield
 
 
@@ -145,7 +145,7 @@ def report_at_end(path: Path, options: argparse.Namespace) -> None:
     except Exception as error:
         print(f"flamma: no report: {error}", file=sys.stderr)
         return
-    if loudness(options) > Loudness.QUIET:
+    if verbosity(options) > Verbosity.QUIET:
         print(f"Report: {written}", file=sys.stderr if options.json else sys.stdout)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.console import RoundDisplay, loudness, resume_hint, resuming
+from flamma.cli.console import RoundDisplay, resume_hint, resuming, verbosity
 from flamma.cli.parser import Parser, add_settings, settings
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.errors import DivergedError, FlammaError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TABLE_FILE = "table.json"
 """The file in a comparison's directory that tells it from a run's."""
 
-TOLD_BYTES = 20_000_000
+_TOLD_BYTES = 20_000_000
 """The size of a run directory is told from here on."""
 
 
@@ -40,10 +40,10 @@ def register_show(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     show.add_argument("dir", type=Path, metavar="DIR", help="the directory of any of them")
     show.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    show.set_defaults(run=run_show)
+    show.set_defaults(run=_run_show)
 
 
-def run_show(options: argparse.Namespace) -> None:
+def _run_show(options: argparse.Namespace) -> None:
     """Run ``flamma show``."""
     from flamma.experiments.findings import AUDIT_FILE
     from flamma.experiments.folder import CONFIG
@@ -191,7 +191,7 @@ def _large(folder: Path) -> str:
     from flamma.reports.document import byte_size
 
     size = folder_bytes(folder)
-    return f" ({byte_size(size)})" if size >= TOLD_BYTES else ""
+    return f" ({byte_size(size)})" if size >= _TOLD_BYTES else ""
 
 
 def _number(value: float | None) -> str:
@@ -200,7 +200,7 @@ def _number(value: float | None) -> str:
     return "0" if abs(value) < 1e-9 else f"{value:.4g}"
 
 
-EXAMPLES = """\
+_EXAMPLES = """\
 examples:
   flamma run --strategy flamma --dataset digits --split shards --clients 10 --per-round 3 \\
              --rounds 30 --seed 0 --processes 2 --out runs/first
@@ -224,14 +224,14 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         "run",
         help="run one experiment",
         description="Run one federated experiment into a directory that can be resumed.",
-        epilog=EXAMPLES,
+        epilog=_EXAMPLES,
     )
     run.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="a configuration")
     add_settings(run)
     run.add_argument(
         "--out", type=Path, metavar="DIR", help="the run directory (a new one in runs/)"
     )
-    run.set_defaults(run=run_run)
+    run.set_defaults(run=_run_run)
     resume = commands.add_parser(
         "resume",
         help="go on with an interrupted run",
@@ -242,7 +242,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     resume.add_argument(
         "--past-stop", action="store_true", help="go on with a run that was stopped early, too"
     )
-    resume.set_defaults(run=run_resume)
+    resume.set_defaults(run=_run_resume)
     for parser in (run, resume):
         add_watch(parser)
         parser.add_argument(
@@ -256,7 +256,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
-def run_run(options: argparse.Namespace) -> None:
+def _run_run(options: argparse.Namespace) -> None:
     """Run ``flamma run``."""
     from flamma.experiments.run import default_folder, run_config
     from flamma.experiments.user_objects import configured
@@ -267,7 +267,7 @@ def run_run(options: argparse.Namespace) -> None:
         _told_at_end(out, options),
         resume_hint(resuming(out, options)),
         watched(out, options),
-        RoundDisplay(config.rounds, out, loudness(options)) as display,
+        RoundDisplay(config.rounds, out, verbosity(options)) as display,
     ):
         done = run_config(
             config,
@@ -280,7 +280,7 @@ def run_run(options: argparse.Namespace) -> None:
     _print_end(done, options)
 
 
-def run_resume(options: argparse.Namespace) -> None:
+def _run_resume(options: argparse.Namespace) -> None:
     """Run ``flamma resume``."""
     from flamma.experiments.callbacks import Notices
     from flamma.experiments.run import Run, resume
@@ -291,7 +291,7 @@ def run_resume(options: argparse.Namespace) -> None:
         _told_at_end(options.dir, options),
         resume_hint(resuming(options.dir, options)),
         watched(options.dir, options),
-        RoundDisplay(rounds, options.dir, loudness(options)) as display,
+        RoundDisplay(rounds, options.dir, verbosity(options)) as display,
     ):
         done = resume(
             options.dir,
