@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from flamma.errors import ConfigError, Key
 from flamma.extras import require
 from flamma.numerics import norm, normal, total, weighted_sum
 from flamma.records import RoundPrivacy
+from flamma.registry import Between, CheckedOptions, above, at_least
 from flamma.seeding import stream
 from flamma.types import Floats, Params, Update
 
@@ -28,7 +29,7 @@ from flamma.types import Floats, Params, Update
 
 
 @dataclass(frozen=True)
-class PrivacyConfig:
+class PrivacyConfig(CheckedOptions, within="privacy."):
     """How far updates are clipped, how much noise is added to them, and where.
 
     Parameters
@@ -50,31 +51,19 @@ class PrivacyConfig:
         clients count alike.
     """
 
-    clip: float | None = None
-    noise_multiplier: float = 1.0
-    delta: float = 1e-5
+    clip: Annotated[float | None, above(0)] = None
+    noise_multiplier: Annotated[float, above(0)] = 1.0
+    delta: Annotated[float, Between(0, 1, without="both")] = 1e-5
     noise_on: Literal["mean", "updates"] = "mean"
-    samples_cap: int = 1
+    samples_cap: Annotated[int, at_least(1)] = 1
 
     def __post_init__(self) -> None:
-        if self.clip is None:
-            if any(getattr(self, f.name) != f.default for f in fields(self)):
-                raise ConfigError(
-                    Key("privacy.clip"),
-                    " is missing, without which nothing bounds what a client can change: set it "
-                    "to the length of a usual update.",
-                )
-            return
-        for name in ("clip", "noise_multiplier"):
-            if not 0 < (value := getattr(self, name)) < math.inf:
-                raise ConfigError(Key(f"privacy.{name}"), f" must be above 0, not {value:g}.")
-        if not 0 < self.delta < 1:
+        super().__post_init__()
+        if self.clip is None and any(getattr(self, f.name) != f.default for f in fields(self)):
             raise ConfigError(
-                Key("privacy.delta"), f" must lie between 0 and 1, not {self.delta:g}."
-            )
-        if self.samples_cap < 1:
-            raise ConfigError(
-                Key("privacy.samples_cap"), f" must be at least 1, not {self.samples_cap}."
+                Key("privacy.clip"),
+                " is missing, without which nothing bounds what a client can change: set it to "
+                "the length of a usual update.",
             )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import math
 import re
 import sys
 import types
@@ -16,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     Generic,
     Literal,
     TypeVar,
@@ -36,6 +38,59 @@ from flamma.io import nearest, parse_toml, quoted, unknown
 # Declaring a parameter declares the option: its type is checked, its default stands in one place,
 # and its help is the parameter's entry in the docstring.
 
+
+@dataclass(frozen=True)
+class Between:
+    """Bounds of a number, or of each number of a list, in the type of an option.
+
+    Parameters
+    ----------
+    low, high : float
+        The bounds; without ``high`` any larger finite number is accepted.
+    without : str
+        ``"low"``, ``"high"`` or ``"both"``, if they are not accepted themselves.
+    infinite : bool
+        Whether Python may give an infinite number; a file cannot.
+
+    Examples
+    --------
+    >>> from typing import Annotated
+    >>> share = Annotated[float, Between(0, 1, without="high")]
+    >>> describe_type(share), convert(0.5, share, "training.momentum")
+    ('a number, in [0, 1)', 0.5)
+    """
+
+    low: float
+    high: float = math.inf
+    without: Literal["", "low", "high", "both"] = ""
+    infinite: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        if not (self.low <= value <= self.high and (self.infinite or math.isfinite(value))):
+            return False
+        low, high = self.without in ("low", "both"), self.without in ("high", "both")
+        return not ((low and value == self.low) or (high and value == self.high))
+
+    def __str__(self) -> str:
+        low, high = (f"{b:,}" if isinstance(b, int) else f"{b:g}" for b in (self.low, self.high))
+        if self.low == -math.inf:
+            return "finite"
+        if self.high == math.inf:
+            return f"{'above' if self.without else 'at least'} {low}"
+        first = "(" if self.without in ("low", "both") else "["
+        return f"in {first}{low}, {high}{')' if self.without in ('high', 'both') else ']'}"
+
+
+def at_least(low: float) -> Between:
+    """Return the bounds of a number that is at least this."""
+    return Between(low)
+
+
+def above(low: float) -> Between:
+    """Return the bounds of a number that is above this."""
+    return Between(low, without="low")
+
+
 _PARAMETER = r"^(\S[^\n:]*?) ?:[^\n]*\n((?:[ \t]+[^\n]*\n?|\n)+)"
 """A parameter of a NumPy docstring: its names, and the indented lines below them."""
 
@@ -54,6 +109,53 @@ class Option:
     annotation: Any
     default: Any
     help: str = ""
+
+
+def _readers(annotation: Any) -> tuple[Any, ...]:
+    """Return what stands beside a type: a registry, or bounds."""
+    return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+
+
+def _check_bounds(
+    value: Any, annotation: Any, where: Key, error: type[FlammaError] = ConfigError
+) -> None:
+    """Refuse what is no alternative of an option, or out of its bounds; ``where`` is its key."""
+    if get_origin(annotation) is Literal and value not in get_args(annotation):
+        must = _alternatives(get_args(annotation))
+        raise error(where, f" must be {must}, not {quoted(value)}.")
+    for bounds in _readers(annotation):
+        for number in value if isinstance(value, list | tuple) else [value]:
+            is_number = isinstance(bounds, Between) and isinstance(number, int | float)
+            if not is_number or number in bounds:
+                continue
+            words = [a for part in get_args(get_args(annotation)[0]) for a in get_args(part)]
+            must = f"{'be' if bounds.high == math.inf else 'lie'} {bounds}"
+            must = f"be {_alternatives(tuple(words))}, or {must}" if words else must
+            shown = f"{number:g}" if isinstance(number, float) else number
+            raise error(where, f" must {must}, not {shown}.")
+
+
+class CheckedOptions:
+    """A dataclass whose options keep to their bounds, however it is made.
+
+    ``within`` is the table that they are keys of, with a dot, and ``error`` what is raised.
+    """
+
+    _within: ClassVar[str] = ""
+    _error: ClassVar[type[FlammaError]] = ConfigError
+
+    def __init_subclass__(
+        cls, within: str | None = None, error: type[FlammaError] | None = None, **rest: Any
+    ) -> None:
+        super().__init_subclass__(**rest)
+        cls._within = cls._within if within is None else within
+        cls._error = error or cls._error
+
+    def __post_init__(self) -> None:
+        """Refuse options that are out of their bounds."""
+        for option in options_of(type(self)).values():
+            where = Key(f"{self._within}{option.name}")
+            _check_bounds(getattr(self, option.name), option.annotation, where, self._error)
 
 
 def options_of(entry: Callable[..., Any]) -> dict[str, Option]:
@@ -170,9 +272,11 @@ def convert(value: Any, annotation: Any, where: str) -> Any:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         for reader in arguments[1:]:
-            if hasattr(reader, "choose"):  # a registry
+            if not isinstance(reader, Between):  # a registry, or what reads as one does
                 return reader.choose(value, where)
-        return convert(value, arguments[0], where)
+        converted = convert(value, arguments[0], where)
+        _check_bounds(converted, annotation, Key(where))
+        return converted
     if origin in (Union, types.UnionType):
         return _one_of(value, arguments, where)
     if origin is Literal:
@@ -252,6 +356,9 @@ def toml_value(value: Any) -> str:
 
 def describe_type(annotation: Any) -> str:
     """Return what a value of this type is called in messages and in the documentation."""
+    bounds = [str(one) for one in _readers(annotation) if isinstance(one, Between)]
+    if bounds:
+        return ", ".join([describe_type(get_args(annotation)[0]), *bounds])
     if get_origin(annotation) in (Union, types.UnionType):
         parts = [a for a in get_args(annotation) if a is not type(None)]
         return " or ".join(_name(part) for part in parts)
@@ -321,7 +428,8 @@ def _alternatives(values: tuple[Any, ...]) -> str:
 
 def _name(annotation: Any) -> str:
     if get_origin(annotation) is Annotated:
-        return "a name or a table"
+        named = not all(isinstance(one, Between) for one in _readers(annotation))
+        return "a name or a table" if named else _name(get_args(annotation)[0])
     if getattr(annotation, "__name__", "") == "Choice":
         return "a name"
     plain = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}

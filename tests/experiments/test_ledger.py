@@ -340,7 +340,7 @@ def test_the_defaults_leave_a_configuration_as_it_was():
         ({"currency": "a\nb"}, "ledger.currency must be a short word"),
         ({"currency": "E" * 100}, "ledger.currency must be a short word"),
         ({"currency": 3}, "ledger.currency"),
-        ({"factor": 0}, "ledger.factor must be positive"),
+        ({"factor": 0}, "ledger.factor must be above 0"),
         ({"factor": float("inf")}, "ledger.factor"),
         ({"budget": -1}, "ledger.budget must be at least 0"),
         ({"bugdet": 1}, "did you mean budget"),

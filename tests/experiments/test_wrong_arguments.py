@@ -229,7 +229,7 @@ MISTAKES = {
         {"strategy.name": "flamma", "strategy.decay_start": 7.0},
         "decay_start must lie in",
     ),
-    "setting": ({"training.learning_rate": -1.0}, "learning.rate=? must be positive"),
+    "setting": ({"training.learning_rate": -1.0}, "learning.rate=? must be above 0"),
     "numbers": ({"per_round": 12}, "there are only 4 clients"),
     "task": ({"data.task": "regression"}, "the task of this dataset is classification"),
     "metric of another task": (

@@ -387,11 +387,11 @@ def test_a_warm_up_of_epochs_is_counted():
         ("oort", {"exploration": 1.5}, r"exploration must lie in \[0, 1\], not 1.5"),
         ("oort", {"clip": -0.1}, r"clip must lie in \[0, 1\]"),
         ("oort", {"slowness": math.inf}, "slowness must be at least 0, not inf"),
-        ("oort", {"pacer_window": 0}, "pacer_window must be 1 to 100,000, not 0"),
+        ("oort", {"pacer_window": 0}, "pacer_window must lie in .1, 100,000., not 0"),
         ("fedfair3", {"repeat": math.nan}, r"repeat must lie in \[0, 1\], not nan"),
         ("fairfedcs", {"sigma": -1.0}, "sigma must be at least 0, not -1"),
         ("adafl", {"first_share": 0.0}, r"first_share must lie in \(0, 1\], not 0"),
-        ("maxfl", {"warmup_epochs": 0}, "warmup_epochs must be 1 to 1,000,000, not 0"),
+        ("maxfl", {"warmup_epochs": 0}, "warmup_epochs must lie in .1, 1,000,000., not 0"),
         ("maxfl", {"epsilon": 0.0}, r"epsilon must lie in \(0, 1\], not 0"),
     ],
 )

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from flamma.errors import ConfigError
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.io import quoted
 from flamma.numerics import norm, normal
-from flamma.registry import Choice, Registry, convert
+from flamma.registry import Between, CheckedOptions, Choice, Registry, above, at_least, convert
 from flamma.seeding import stream
 from flamma.types import (
     MOST_SAMPLES,
@@ -131,7 +131,7 @@ class Encounter:
 
 
 @dataclass(frozen=True)
-class Behaviour:
+class Behaviour(CheckedOptions):
     """An honest client; others override what they do differently.
 
     All three moments must depend on their arguments alone, so that a run can be repeated. Numbers
@@ -166,7 +166,7 @@ def with_cost(profile: Profile, cost: float) -> Profile:
 
 # What several behaviours are made of: claims, noise, and checks of their options.
 
-Claim = int | Literal["honest", "most"]
+Claim = Annotated[int | Literal["honest", "most"], at_least(1)]
 """The epochs that a client says it did.
 
 A number; what an honest client would have done; or what one would whose work costs nothing, which
@@ -204,18 +204,6 @@ def update_of(params: Params, received: Params) -> Params:
         return params - received
 
 
-def check_positive(name: str, value: float) -> None:
-    """Refuse a factor that is not a positive number."""
-    if not (math.isfinite(value) and value > 0):
-        raise ConfigError(f"{name} must be a positive number, not {value:g}.")
-
-
-def check_claim(claimed: Claim) -> None:
-    """Refuse a claim of no epochs or fewer."""
-    if not isinstance(claimed, str) and claimed < 1:
-        raise ConfigError(f'claimed must be "honest", "most" or at least 1, not {claimed}.')
-
-
 # Clients that work honestly and lie about themselves: their costs, samples and losses.
 
 
@@ -230,11 +218,7 @@ class CostLiar(Behaviour):
         of all clients if each contributes fully and the others tell the truth.
     """
 
-    factor: float | Literal["best"] = 0.5
-
-    def __post_init__(self) -> None:
-        if self.factor != "best":
-            check_positive("factor", self.factor)
+    factor: Annotated[float | Literal["best"], above(0)] = 0.5
 
     def tell(self, introduction: Introduction) -> Profile:
         """Tell another cost."""
@@ -260,10 +244,7 @@ class Imitator(Behaviour):
         What the true cost is multiplied with; above 1 it works less than is best for it.
     """
 
-    factor: float = 2.0
-
-    def __post_init__(self) -> None:
-        check_positive("factor", self.factor)
+    factor: Annotated[float, above(0)] = 2.0
 
     def act(self, encounter: Encounter) -> LocalWork:
         """Respond as the other client would."""
@@ -282,11 +263,8 @@ class DataInflater(Behaviour):
         Whether it says so when it introduces itself, or only in its answers.
     """
 
-    factor: float = 10.0
+    factor: Annotated[float, above(0)] = 10.0
     from_start: bool = True
-
-    def __post_init__(self) -> None:
-        check_positive("factor", self.factor)
 
     def tell(self, introduction: Introduction) -> Profile:
         """Tell more samples."""
@@ -311,10 +289,7 @@ class LossInflater(Behaviour):
         What the loss is multiplied with.
     """
 
-    factor: float = 10.0
-
-    def __post_init__(self) -> None:
-        check_positive("factor", self.factor)
+    factor: Annotated[float, above(0)] = 10.0
 
     def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
         """Tell another loss; one that the server did not ask for is not told."""
@@ -344,15 +319,10 @@ class FreeRider(Behaviour):
     """
 
     sends: Literal["received", "noise", "repeat"] = "received"
-    noise: float = 1e-3
+    noise: Annotated[float, above(0)] = 1e-3
     claimed: Claim = "honest"
-    loss: float = 1.0
+    loss: Annotated[float, above(0)] = 1.0
     colluding: bool = False
-
-    def __post_init__(self) -> None:
-        check_positive("noise", self.noise)
-        check_positive("loss", self.loss)
-        check_claim(self.claimed)
 
     def act(self, encounter: Encounter) -> LocalWork:
         """Do nothing; a repeater needs something to repeat, so it trains in the warm-up."""
@@ -400,13 +370,8 @@ class EpochFaker(Behaviour):
         The epochs it claims: a number, those of an honest client, or the most that are paid for.
     """
 
-    done: int | Literal["honest"] = 1
+    done: Annotated[int | Literal["honest"], at_least(1)] = 1
     claimed: Claim = "honest"
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.done, str) and self.done < 1:
-            raise ConfigError(f'done must be "honest" or at least 1, not {self.done}.')
-        check_claim(self.claimed)
 
     def act(self, encounter: Encounter) -> LocalWork:
         """Do less than it will claim; the warm-up is done honestly."""
@@ -432,11 +397,7 @@ class PartTrainer(Behaviour):
         The share, above 0 and at most 1.
     """
 
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ConfigError(f"share must lie above 0 and be at most 1, not {self.share:g}.")
+    share: Annotated[float, Between(0, 1, without="low")] = 0.5
 
     def act(self, encounter: Encounter) -> LocalWork:
         """Train on the first samples only; an epoch then costs that share of the true cost."""
@@ -475,12 +436,8 @@ class Dropper(Behaviour):
         Whether all clients of this entry stay away in the same rounds.
     """
 
-    rate: float = 0.5
+    rate: Annotated[float, Between(0, 1)] = 0.5
     colluding: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rate <= 1:
-            raise ConfigError(f"rate must lie in [0, 1], not {self.rate:g}.")
 
     def act(self, encounter: Encounter) -> LocalWork:
         """Do nothing if it will not answer."""
@@ -514,10 +471,7 @@ class SignFlip(Behaviour):
         How many times as long it is.
     """
 
-    factor: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_positive("factor", self.factor)
+    factor: Annotated[float, above(0)] = 1.0
 
     def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
         """Turn the update around."""
@@ -536,11 +490,8 @@ class ScaledUpdate(Behaviour):
         Whether the clients of this entry share the factor, so that each stands out less.
     """
 
-    factor: float = 10.0
+    factor: Annotated[float, above(0)] = 10.0
     colluding: bool = False
-
-    def __post_init__(self) -> None:
-        check_positive("factor", self.factor)
 
     def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
         """Stretch the update."""
@@ -569,11 +520,8 @@ class GaussianNoise(Behaviour):
         Whether all clients of this entry send the same noise, which a mean does not cancel.
     """
 
-    factor: float = 1.0
+    factor: Annotated[float, above(0)] = 1.0
     colluding: bool = False
-
-    def __post_init__(self) -> None:
-        check_positive("factor", self.factor)
 
     def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
         """Replace the update by noise."""

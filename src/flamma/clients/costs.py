@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from flamma.errors import ConfigError
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.io import CsvTable, printable, quoted, read_csv, read_text
 from flamma.numerics import exp, normal
-from flamma.registry import Choice, Registry
+from flamma.registry import Choice, Registry, above, at_least, read_options
 from flamma.seeding import stream
 from flamma.types import Floats, Ints
 
@@ -96,7 +97,9 @@ CostKind = Callable[..., Floats]
 """``(clients, **options) -> costs``, one per client."""
 
 
-def constant(clients: CostedClients, *, value: float = DEFAULT_VALUE) -> Floats:
+def constant(
+    clients: CostedClients, *, value: Annotated[float, above(0)] = DEFAULT_VALUE
+) -> Floats:
     """Give every client the same cost.
 
     Parameters
@@ -108,7 +111,10 @@ def constant(clients: CostedClients, *, value: float = DEFAULT_VALUE) -> Floats:
 
 
 def lognormal(
-    clients: CostedClients, *, value: float = DEFAULT_VALUE, spread: float = 0.5
+    clients: CostedClients,
+    *,
+    value: Annotated[float, above(0)] = DEFAULT_VALUE,
+    spread: Annotated[float, at_least(0)] = 0.5,
 ) -> Floats:
     """Draw costs around a median; a client's cost does not depend on how many others there are.
 
@@ -125,18 +131,15 @@ def lognormal(
 def around_median(what: str, seed: int, count: int, median: float, spread: float) -> Floats:
     """Draw positive numbers around a median, by a stream of their own.
 
-    Raises
-    ------
-    ConfigError
-        If the spread, the standard deviation of their logarithm, is negative or not finite.
+    ``spread`` is the standard deviation of their logarithm.
     """
-    if not (math.isfinite(spread) and spread >= 0):
-        raise ConfigError(f"the spread of {what} must be finite and at least 0, not {spread:g}.")
     drawn: Floats = median * exp(spread * normal(stream(seed, what), count))
     return drawn
 
 
-def measured(clients: CostedClients, *, value: float = DEFAULT_VALUE) -> Floats:
+def measured(
+    clients: CostedClients, *, value: Annotated[float, above(0)] = DEFAULT_VALUE
+) -> Floats:
     """Time an epoch of each client, and charge for the seconds.
 
     Parameters
@@ -156,7 +159,9 @@ def measured(clients: CostedClients, *, value: float = DEFAULT_VALUE) -> Floats:
     return costs
 
 
-def by_clock(clients: CostedClients, *, value: float = DEFAULT_VALUE) -> Floats:
+def by_clock(
+    clients: CostedClients, *, value: Annotated[float, above(0)] = DEFAULT_VALUE
+) -> Floats:
     """Charge for the virtual seconds of an epoch, by the table ``[clock]``.
 
     Parameters
@@ -233,9 +238,7 @@ def true_costs(kind: Choice, clients: CostedClients) -> Floats:
     """
     if clients.count < 1:
         raise ConfigError(f"costs need at least one client, not {clients.count}.")
-    value = kind.options.get("value", DEFAULT_VALUE)
-    if not (math.isfinite(value) and value > 0):
-        raise ConfigError(f"the value of costs must be positive and finite, not {value:g}.")
+    read_options(COSTS[kind.name], kind.options, "costs.")
     with np.errstate(over="ignore", under="ignore"):
         costs: Floats = COSTS.bind(kind)(clients)
     usable = (costs >= SMALLEST_COST) & (costs <= LARGEST_COST)
@@ -288,7 +291,9 @@ SpeedKind = Callable[..., Floats]
 """``(clients, **options) -> seconds per sample``, one per client."""
 
 
-def constant_speed(clients: PacedClients, *, seconds_per_sample: float = DEFAULT_SECONDS) -> Floats:
+def constant_speed(
+    clients: PacedClients, *, seconds_per_sample: Annotated[float, above(0)] = DEFAULT_SECONDS
+) -> Floats:
     """Give every client the same speed.
 
     Parameters
@@ -300,7 +305,10 @@ def constant_speed(clients: PacedClients, *, seconds_per_sample: float = DEFAULT
 
 
 def lognormal_speed(
-    clients: PacedClients, *, seconds_per_sample: float = DEFAULT_SECONDS, spread: float = 0.5
+    clients: PacedClients,
+    *,
+    seconds_per_sample: Annotated[float, above(0)] = DEFAULT_SECONDS,
+    spread: Annotated[float, at_least(0)] = 0.5,
 ) -> Floats:
     """Draw speeds around a median; a client's speed does not depend on how many others there are.
 
@@ -342,7 +350,7 @@ def speed_from_csv(clients: PacedClients, *, file: str = "") -> Floats:
     return one_for_each(file, "speeds", _numbers(table, SPEED_COLUMN), clients.samples.size)
 
 
-def measured_speed(clients: PacedClients, *, slowdown: float = 1.0) -> Floats:
+def measured_speed(clients: PacedClients, *, slowdown: Annotated[float, above(0)] = 1.0) -> Floats:
     """Time an epoch on this machine; all clients have that speed.
 
     Parameters
@@ -387,6 +395,7 @@ def true_speeds(kind: Choice, clients: PacedClients) -> Floats:
     >>> true_speeds(kind, PacedClients(np.array([10, 20]), seed=0))
     array([0.5, 2. ])
     """
+    read_options(SPEEDS[kind.name], kind.options, "clock.speeds.")
     with np.errstate(over="ignore", under="ignore"):
         speeds: Floats = SPEEDS.bind(kind)(clients)
     if speeds.shape != clients.samples.shape:

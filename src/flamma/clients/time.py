@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flamma.clients.costs import SPEEDS
-from flamma.errors import ConfigError
-from flamma.registry import Choice
+from flamma.errors import ConfigError, Key
+from flamma.registry import Between, CheckedOptions, Choice, above
 from flamma.seeding import stream
 from flamma.types import Floats, Ints, LocalWork, Terms
 
@@ -28,7 +28,7 @@ SIMULATED_LATE = "late (simulated)"
 
 
 @dataclass(frozen=True)
-class Faults:
+class Faults(CheckedOptions, within="faults."):
     """How likely each mishap is, for every client and in every round alike.
 
     Each probability lies in [0, 1).
@@ -57,15 +57,9 @@ class Faults:
     flamma.errors.ConfigError: dropout must be a probability in [0, 1), not 1.0.
     """
 
-    dropout: float = 0.0
-    stragglers: float = 0.0
-    failures: float = 0.0
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not isinstance(value, int | float) or math.isnan(value) or not 0 <= value < 1:
-                raise ConfigError(f"{field.name} must be a probability in [0, 1), not {value!r}.")
+    dropout: Annotated[float, Between(0, 1, without="high")] = 0.0
+    stragglers: Annotated[float, Between(0, 1, without="high")] = 0.0
+    failures: Annotated[float, Between(0, 1, without="high")] = 0.0
 
     def available(self, seed: int, round: int, clients: int) -> Flags:  # noqa: A002
         """Return which of all clients can be selected this round; at least one always can.
@@ -127,7 +121,7 @@ FORWARD_SHARE = 1 / 3
 
 
 @dataclass(frozen=True)
-class ClockConfig:
+class ClockConfig(CheckedOptions, within="clock."):
     """How fast clients are in virtual time, and by when they must have answered.
 
     Parameters
@@ -149,25 +143,25 @@ class ClockConfig:
     """
 
     speeds: Annotated[Choice | None, SPEEDS] = None
-    bandwidth: float | None = None
-    deadline: float | None = None
+    bandwidth: Annotated[float | None, above(0)] = None
+    deadline: Annotated[float | None, above(0)] = None
     target_accuracy: float | None = None
-    target_variance: float | None = None
+    target_variance: Annotated[float | None, above(0)] = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.speeds is None and self.as_table():
             raise ConfigError(
-                "clock.speeds is missing, without which there is no clock: set it to constant, "
-                "lognormal, list, csv or measured."
+                Key("clock.speeds"),
+                " is missing, without which there is no clock: set it to constant, lognormal, "
+                "list, csv or measured.",
             )
-        for name in ("bandwidth", "deadline", "target_variance"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"clock.{name} must be above 0, not {value:g}.")
         if self.target_variance is not None and self.target_accuracy is None:
             raise ConfigError(
-                "clock.target_variance counts from a target accuracy on: set "
-                "clock.target_accuracy too."
+                Key("clock.target_variance"),
+                " counts from a target accuracy on: set ",
+                Key("clock.target_accuracy"),
+                " too.",
             )
 
     @property

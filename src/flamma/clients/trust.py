@@ -10,11 +10,13 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
 
 from flamma.errors import ConfigError
 from flamma.numerics import norm
+from flamma.registry import CheckedOptions, at_least
 from flamma.types import MOST_SAMPLES, Floats, Ints, Params, Terms, Update
 
 REMEMBERED_UPDATES = 100
@@ -22,7 +24,7 @@ REMEMBERED_UPDATES = 100
 
 
 @dataclass(frozen=True)
-class TrustLimits:
+class TrustLimits(CheckedOptions):
     """What an operator is ready to believe.
 
     Parameters
@@ -46,16 +48,15 @@ class TrustLimits:
 
     samples_ratio: float = 10.0
     update_ratio: float = 1000.0
-    longest_update: float = 0.0
+    longest_update: Annotated[float, at_least(0)] = 0.0
     samples: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("samples_ratio", "update_ratio"):
             ratio = getattr(self, name)
             if ratio != 0 and not ratio >= 1:
                 raise ConfigError(f"{name} must be at least 1, or 0 for no limit, not {ratio:g}.")
-        if not self.longest_update >= 0:
-            raise ConfigError(f"longest_update must be at least 0, not {self.longest_update:g}.")
         for client, count in self.samples.items():
             if type(count) is not int or not 0 < count <= MOST_SAMPLES:
                 raise ConfigError(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from flamma.clients.trust import TrustLimits
 from flamma.deploy.hosts import HOST, ServerHost, read_server
@@ -14,6 +14,7 @@ from flamma.errors import ConfigError, DeployError, Key
 from flamma.experiments.engine import Assignment, NetworkEngine
 from flamma.experiments.folder import RunFolder
 from flamma.extras import DEPLOYMENT_MODULES
+from flamma.registry import at_least
 from flamma.types import Inputs, Targets
 
 
@@ -47,9 +48,9 @@ class Deployment(NetworkEngine):
     server: str = ""
     samples_ratio: float = 10.0
     update_ratio: float = 1000.0
-    longest_update: float = 0.0
-    min_sites: int | Literal["majority"] = "majority"
-    longest_wait: float = 0.0
+    longest_update: Annotated[float, at_least(0)] = 0.0
+    min_sites: Annotated[int | Literal["majority"], at_least(1)] = "majority"
+    longest_wait: Annotated[float, at_least(0)] = 0.0
 
     name: ClassVar[str] = "deployment"
     summary: ClassVar[str] = "the sites of a federation made by flamma deploy"
@@ -59,14 +60,6 @@ class Deployment(NetworkEngine):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._limits({})
-        if self.min_sites != "majority" and self.min_sites < 1:
-            raise ConfigError(
-                Key("engine.min_sites"), f" must be at least 1, not {self.min_sites}."
-            )
-        if not self.longest_wait >= 0:
-            raise ConfigError(
-                Key("engine.longest_wait"), f" must be at least 0, not {self.longest_wait:g}."
-            )
 
     def quorum(self, clients: int) -> int:
         """Return how many sites a run needs to go on.

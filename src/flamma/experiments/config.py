@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from flamma.clients.behaviours import BehaviourAssignment, assign, read_assignments
 from flamma.clients.costs import COSTS
@@ -27,7 +27,7 @@ from flamma.extras import require
 from flamma.io import check_folder_name, nearest, quoted, read_toml, unknown
 from flamma.models import MODELS
 from flamma.privacy import PrivacyConfig, require_accountant
-from flamma.registry import Choice, from_table, options_of, to_toml
+from flamma.registry import CheckedOptions, Choice, at_least, from_table, options_of, to_toml
 from flamma.strategies import RETIRED, STRATEGIES, Strategy
 from flamma.strategies.fedavg import Averaging
 from flamma.tasks import metric_names
@@ -44,7 +44,7 @@ _EVALUATED_SAMPLE = 10_000
 
 
 @dataclass(frozen=True)
-class EvaluationConfig:
+class EvaluationConfig(CheckedOptions, within="evaluation."):
     """How often the model is evaluated, and on how many clients.
 
     Parameters
@@ -61,17 +61,9 @@ class EvaluationConfig:
         first one that the task has, if left out. ``own`` for one given from Python.
     """
 
-    every: int = 1
-    clients: int | None = None
+    every: Annotated[int, at_least(1)] = 1
+    clients: Annotated[int | None, at_least(0)] = None
     metric: str = ""
-
-    def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ConfigError(Key("evaluation.every"), f" must be at least 1, not {self.every}.")
-        if self.clients is not None and self.clients < 0:
-            raise ConfigError(
-                Key("evaluation.clients"), f" must be at least 0, not {self.clients}."
-            )
 
     def sample_of(self, clients: int) -> int | None:
         """Return how many of so many clients are drawn for evaluation, None if all are evaluated.
@@ -140,7 +132,7 @@ class DataConfig:
 
     dataset: str = "digits"
     split: Choice = DEFAULT_SPLIT
-    clients: int = 10
+    clients: Annotated[int, at_least(1)] = 10
     held_out: float = HELD_OUT
     train_samples: int | None = None
     validation_samples: int = VALIDATION_SAMPLES
@@ -206,9 +198,9 @@ class ConfigTables:
         The seed of everything random.
     """
 
-    rounds: int = 30
-    per_round: int = 3
-    seed: int = 0
+    rounds: Annotated[int, at_least(1)] = 30
+    per_round: Annotated[int, at_least(1)] = 3
+    seed: Annotated[int, at_least(0)] = 0
     data: Any = field(default_factory=dict)
     model: Any = "lenet5"
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -303,18 +295,6 @@ def check_installed(config: Config) -> None:
 
 
 def _check_numbers(config: Config) -> None:
-    positive = {
-        "rounds": config.rounds,
-        "per_round": config.per_round,
-        "data.clients": config.data.clients,
-        "training.batch_size": config.training.batch_size,
-        "training.epochs": config.training.epochs,
-    }
-    for name, value in positive.items():
-        if value < 1:
-            raise ConfigError(Key(name), f" must be at least 1, not {value}.")
-    if config.seed < 0:
-        raise ConfigError(Key("seed"), f" must be at least 0, not {config.seed}.")
     if config.per_round > config.data.clients:
         raise ConfigError(
             Key("per_round"),

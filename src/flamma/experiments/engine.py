@@ -7,14 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
-from flamma.errors import ConfigError, Key
 from flamma.experiments.callbacks import Callbacks
 from flamma.processes import MOST_PROCESSES
-from flamma.registry import Registry
+from flamma.registry import Between, CheckedOptions, Registry, above, at_least
 
 if TYPE_CHECKING:
     from flamma.clients.trust import TrustLimits
@@ -66,7 +65,7 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Engine(ABC):
+class Engine(CheckedOptions, ABC, within="engine."):
     """Where clients run. The fields of an engine are the keys of the table ``[engine]``.
 
     Another package adds one by an entry point of the group ``flamma.engines`` that names a class
@@ -93,8 +92,8 @@ class Engine(ABC):
         Whether the clients bring the data, so that a run needs none.
     """
 
-    processes: int = 1
-    time_limit: float = 0.0
+    processes: Annotated[int, Between(1, MOST_PROCESSES)] = 1
+    time_limit: Annotated[float, at_least(0)] = 0.0
 
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
@@ -102,18 +101,6 @@ class Engine(ABC):
     controls_clients: ClassVar[bool] = False
     gives_behaviours: ClassVar[bool] = False
     clients_hold_data: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.processes <= MOST_PROCESSES:
-            raise ConfigError(
-                Key("engine.processes"),
-                f" must lie between 1 and {MOST_PROCESSES:,}, not {self.processes}: use about as "
-                f"many as there are cores.",
-            )
-        if not self.time_limit >= 0:
-            raise ConfigError(
-                Key("engine.time_limit"), f" must be at least 0, not {self.time_limit:g}."
-            )
 
     @abstractmethod
     def execute(self, assignment: Assignment) -> None:
@@ -130,12 +117,7 @@ class NetworkEngine(Engine):
         Seconds that the server waits for the answers of a round.
     """
 
-    wait: float = 3600.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.wait > 0:
-            raise ConfigError(Key("engine.wait"), " must be a positive number of seconds.")
+    wait: Annotated[float, above(0)] = 3600.0
 
     def quorum(self, clients: int) -> int:
         """Return how many of the clients a run needs to go on, and to begin; 0 never waits.

@@ -16,12 +16,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TextIO
 
 from flamma.errors import ConfigError, Key, RunError
 from flamma.experiments.population import read_names
 from flamma.io import printable, quoted, write_atomically
 from flamma.records import RoundRecord
+from flamma.registry import CheckedOptions, above, at_least
 
 if TYPE_CHECKING:
     from flamma.experiments.folder import RunFolder
@@ -46,7 +47,7 @@ FLAGGED = "flagged: "
 
 
 @dataclass(frozen=True)
-class LedgerConfig:
+class LedgerConfig(CheckedOptions, within="ledger."):
     """In what clients are paid, and how much at most.
 
     Parameters
@@ -61,8 +62,8 @@ class LedgerConfig:
     """
 
     currency: str = "units"
-    factor: float = 1.0
-    budget: float | None = None
+    factor: Annotated[float, above(0)] = 1.0
+    budget: Annotated[float | None, at_least(0)] = None
 
     def __post_init__(self) -> None:
         if not self.currency.strip() or self.currency != printable(self.currency, _MOST_CURRENCY):
@@ -70,10 +71,6 @@ class LedgerConfig:
                 Key("ledger.currency"),
                 f" must be a short word such as EUR, not {quoted(self.currency)}.",
             )
-        if not (self.factor > 0 and math.isfinite(self.factor)):
-            raise ConfigError(Key("ledger.factor"), f" must be positive, not {self.factor:g}.")
-        if self.budget is not None and not (self.budget >= 0 and math.isfinite(self.budget)):
-            raise ConfigError(Key("ledger.budget"), f" must be at least 0, not {self.budget:g}.")
 
     @property
     def utility_budget(self) -> float | None:

@@ -17,13 +17,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from flamma.errors import StrategyError
+from flamma.registry import above, at_least
 from flamma.strategies.base import Answers, Offer, SecondsOf, ServerReads, model_of, uniform_choice
-from flamma.strategies.fedavg import Averaging, GradientState, change, require_positive, stepped
+from flamma.strategies.fedavg import Averaging, GradientState, change, stepped
 from flamma.strategies.memory import CHECKPOINT_ROUNDS
 from flamma.strategies.rows import Rows
 from flamma.types import Broadcast, Floats, Ints, Params, Plan, Population, Update
@@ -93,15 +93,8 @@ class Asynchronous(Averaging[FlightState]):
     varies_selection: ClassVar[bool] = True
     server_reads: ClassVar[ServerReads] = "plain"
 
-    concurrency: int | None = None
-    buffer: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("concurrency", "buffer"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise StrategyError(f"{name} must be at least 1, not {value}.")
+    concurrency: Annotated[int | None, at_least(1)] = None
+    buffer: Annotated[int | None, at_least(1)] = None
 
     def init(self, params: Params, population: Population) -> FlightState:
         """Start with all clients idle, at time 0."""
@@ -203,11 +196,7 @@ class FedBuff(Asynchronous):
     label: ClassVar[str] = "FedBuff"
     summary: ClassVar[str] = "steps after every K answers, whoever is still at work"
 
-    server_step: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(server_step=self.server_step)
+    server_step: Annotated[float, above(0)] = 1.0
 
     def combine(self, state: FlightState, answers: Answers) -> FlightState:
         """Make the step of those that have answered, who are idle from then on."""

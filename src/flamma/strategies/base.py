@@ -25,7 +25,7 @@ from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.game.model import MAX_EPOCHS as MAX_EPOCHS
 from flamma.numerics import gumbel, log
 from flamma.records import RoundRecord
-from flamma.registry import Choice, convert, options_of
+from flamma.registry import Between, CheckedOptions, Choice, convert, options_of
 from flamma.types import (
     Broadcast,
     ClientVectors,
@@ -272,10 +272,8 @@ def model_of(report: Update) -> Params:
     return report.params
 
 
-def check_prior_cost(cost: float) -> None:
-    """Refuse what cannot be the cost of a client that does not tell its own."""
-    if not SMALLEST_COST <= cost <= LARGEST_COST:
-        raise StrategyError(f"prior_cost must be positive, not {cost:g}.")
+PriorCost = Annotated[float, Between(SMALLEST_COST, LARGEST_COST)]
+"""What the server takes the cost of a client to be that does not tell its own."""
 
 
 def round_costs(population: Population, epochs: int, prior: float) -> Floats:
@@ -388,7 +386,7 @@ def update_by(
 
 
 @dataclass(frozen=True)
-class Strategy(ABC, Generic[S]):
+class Strategy(CheckedOptions, ABC, Generic[S], within="strategy.", error=StrategyError):
     """One federated algorithm. A new one overrides what differs from FedAvg, and nothing else.
 
     Parameters
@@ -440,6 +438,7 @@ class Strategy(ABC, Generic[S]):
     server_reads: ClassVar[ServerReads] = "updates"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         # From Python a name alone will do, as in a configuration.
         for option in options_of(type(self)).values():
             value = getattr(self, option.name)

@@ -7,17 +7,17 @@ Algorithm 1 with option II.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from flamma.aggregators import aggregated
+from flamma.registry import above
 from flamma.strategies.base import Answers, KeepingState, ServerReads
 from flamma.strategies.fedavg import (
     Averaging,
     change,
     gradient_weight,
-    require_positive,
     scaled_models,
     stepped,
 )
@@ -62,11 +62,7 @@ class Scaffold(Averaging[ControlState]):
     clients_keep: ClassVar[bool] = True
     needs_sgd: ClassVar[bool] = True
 
-    server_step: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(server_step=self.server_step)
+    server_step: Annotated[float, above(0)] = 1.0
 
     def init(self, params: Params, population: Population) -> ControlState:
         """Start with c = 0, and clients with c_k = 0."""
@@ -155,11 +151,7 @@ class FedDyn(Averaging[_DynamicState]):
     server_reads: ClassVar[ServerReads] = "mean"
     clients_keep: ClassVar[bool] = True
 
-    alpha: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(alpha=self.alpha)
+    alpha: Annotated[float, above(0)] = 0.1
 
     def init(self, params: Params, population: Population) -> _DynamicState:
         """Start with h = 0, and clients with h_k = 0."""

@@ -6,17 +6,16 @@ AISTATS 2017.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import numpy as np
 
 from flamma.aggregators import ROUNDING_LENGTH, Reference
-from flamma.errors import StrategyError
 from flamma.numerics import dot, norm, power
+from flamma.registry import above, at_least
 from flamma.strategies.base import (
     MAX_EPOCHS,
     Answers,
@@ -171,12 +170,7 @@ class ByUnitGradients(ByGradients[GradientState]):
         learning rate multiplies it, too.
     """
 
-    server_step: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.server_step < np.inf:
-            raise StrategyError(f"server_step must be above 0, not {self.server_step:g}.")
+    server_step: Annotated[float, above(0)] = 1.0
 
     def init(self, params: Params, population: Population) -> GradientState:
         """Start with the given weights."""
@@ -267,32 +261,6 @@ def gradient_weight(plan: Plan, samples: int, epochs: int, iterations: int | Non
     return (steps - faded) / (1 - momentum)
 
 
-def require_positive(**options: float) -> None:
-    """Refuse options that are not above 0, or not finite.
-
-    Raises
-    ------
-    StrategyError
-        Naming the option.
-    """
-    for name, value in options.items():
-        if not 0 < value < math.inf:
-            raise StrategyError(f"{name} must be above 0, not {value:g}.")
-
-
-def require_fraction(**options: float) -> None:
-    """Refuse options that are not at least 0 and below 1.
-
-    Raises
-    ------
-    StrategyError
-        Naming the option.
-    """
-    for name, value in options.items():
-        if not 0 <= value < 1:
-            raise StrategyError(f"{name} must be at least 0 and below 1, not {value:g}.")
-
-
 # FedProx: FedAvg whose clients are held near the global model.
 #
 # Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020.
@@ -313,12 +281,7 @@ class FedProx(FedAvg):
     summary: ClassVar[str] = "FedAvg with a proximal term (mu) in the local loss"
     family: ClassVar[str] = "optimisation"
 
-    mu: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.mu >= 0:
-            raise StrategyError(f"mu must be at least 0, not {self.mu:g}.")
+    mu: Annotated[float, at_least(0)] = 0.1
 
     def terms(self, client: int, round: int) -> Terms:  # noqa: A002
         """Return FedAvg's terms with the proximal weight."""

@@ -15,15 +15,15 @@ import numpy as np
 
 from flamma.clients.behaviours import BestReport
 from flamma.contributions import CONTRIBUTIONS
-from flamma.errors import StrategyError
 from flamma.game import Game, best_misreport, best_response, solve
 from flamma.game.costs import cost_interval, middle_cost
 from flamma.game.model import LARGEST_COST, SMALLEST_COST, check_epoch_bounds
 from flamma.game.pricing import PricingRule, affordable
-from flamma.registry import Choice
+from flamma.registry import Between, Choice, at_least
 from flamma.strategies.base import (
     Answers,
     Offer,
+    PriorCost,
     State,
     Strategy,
     data_shares,
@@ -146,17 +146,17 @@ class GameStrategy(Strategy[F], Generic[F]):
         not count for more.
     """
 
-    decay_start: float = 0.3
-    price: float | None = None
+    decay_start: Annotated[float, Between(0, 1, without="low")] = 0.3
+    price: Annotated[float | None, at_least(0)] = None
     selection: Literal["top", "sample", "uniform"] = "top"
-    rotation: float | Literal["gamma"] = "gamma"
+    rotation: Annotated[float | Literal["gamma"], Between(0, 1)] = "gamma"
     decay_acts_on: Literal["step", "server"] = "step"
-    refresh_every: int = 10
-    warmup_iterations: int = 10
+    refresh_every: Annotated[int, at_least(1)] = 10
+    warmup_iterations: Annotated[int, at_least(0)] = 10
     epoch_bounds: tuple[int, int] | Literal["planned"] = (1, 10)
-    decay_floor: float | Literal["participation"] = "participation"
+    decay_floor: Annotated[float | Literal["participation"], Between(0, 1)] = "participation"
     server_costs: Literal["given", "revealed"] = "given"
-    prior_cost: float = 0.1
+    prior_cost: PriorCost = 0.1
     server_epochs: Literal["whole", "continuous"] = "whole"
     contribution: Annotated[Choice, CONTRIBUTIONS] = Choice("distance")
     pricing: Literal["common", "others"] = "common"
@@ -165,19 +165,6 @@ class GameStrategy(Strategy[F], Generic[F]):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_epoch_bounds(self.epoch_limits, whole_epochs=True)
-        if not 0 < self.decay_start <= 1:
-            raise StrategyError(f"decay_start must lie in (0, 1], not {self.decay_start:g}.")
-        for option in ("rotation", "decay_floor"):
-            value = getattr(self, option)
-            if not isinstance(value, str) and not 0 <= value <= 1:
-                raise StrategyError(f"{option} must lie in [0, 1], not {value:g}.")
-        if self.price is not None and not 0 <= self.price < math.inf:
-            raise StrategyError(f"price must be at least 0, not {self.price:g}.")
-        if self.refresh_every < 1 or self.warmup_iterations < 0 or not self.prior_cost > 0:
-            raise StrategyError(
-                "refresh_every must be at least 1, warmup_iterations at least 0 and prior_cost "
-                "positive."
-            )
 
     @property
     def epoch_limits(self) -> tuple[int, int]:

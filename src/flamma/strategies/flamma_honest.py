@@ -15,12 +15,11 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 
 from flamma.contributions import CONTRIBUTIONS
-from flamma.errors import StrategyError
 from flamma.game import Game, best_response
 from flamma.game.costs import cost_interval
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.numerics import norm, power
-from flamma.registry import Choice
+from flamma.registry import Between, Choice, at_least
 from flamma.strategies.base import (
     Answers,
     Inspect,
@@ -259,26 +258,15 @@ class FlammaHonest(PlusStrategy[_HonestState]):
     server_costs: Literal["given", "revealed"] = "revealed"
     pricing: Literal["common", "others"] = "others"
     contribution: Annotated[Choice, CONTRIBUTIONS] = Choice("distance")
-    inspection_rate: float = 0.1
-    fine: float | Literal["deterring"] = "deterring"
-    weight_cap: float = 3.0
+    inspection_rate: Annotated[float, Between(0, 1)] = 0.1
+    fine: Annotated[float | Literal["deterring"], at_least(0)] = "deterring"
+    weight_cap: Annotated[float, at_least(1)] = 3.0
 
     name: ClassVar[str] = "flamma-honest"
     label: ClassVar[str] = "FLamma-honest"
     summary: ClassVar[str] = "FLamma for clients that may lie: offers without one's own say"
     family: ClassVar[str] = "flamma"
     server_reads: ClassVar[ServerReads] = "plain"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.inspection_rate <= 1:
-            raise StrategyError(
-                f"inspection_rate must lie in [0, 1], not {self.inspection_rate:g}."
-            )
-        if not isinstance(self.fine, str) and not 0 <= self.fine < math.inf:
-            raise StrategyError(f"fine must be at least 0, not {self.fine:g}.")
-        if not self.weight_cap >= 1:
-            raise StrategyError(f"weight_cap must be at least 1, not {self.weight_cap:g}.")
 
     def init(self, params: Params, population: Population) -> _HonestState:
         """Start without having heard from any client, and without trust in any."""

@@ -21,12 +21,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
-from flamma.errors import StrategyError
 from flamma.numerics import dot, norm, power, total
+from flamma.registry import Between, at_least
 from flamma.strategies.base import Answers, Offer, loss_unit, model_of
 from flamma.strategies.fedavg import change, stepped
 from flamma.strategies.flamma import FlammaState, GameStrategy
@@ -78,14 +78,9 @@ class LevellingStrategy(GameStrategy[L], Generic[L]):
         clients, else float16.
     """
 
-    rotation: float | Literal["gamma"] = 0.1
-    levelling: float = 0.5
+    rotation: Annotated[float | Literal["gamma"], Between(0, 1)] = 0.1
+    levelling: Annotated[float, Between(0, 10)] = 0.5
     rows: RowFormat = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.levelling <= 10:
-            raise StrategyError(f"levelling must lie in [0, 10], not {self.levelling:g}.")
 
     def first_knowledge(
         self, params: Params, population: Population, *, size: int, fading: float
@@ -370,33 +365,14 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         A client weighs by its data size to this power: 1 as in FedAvg, 0 for all the same.
     """
 
-    warmup_iterations: int = 0
+    warmup_iterations: Annotated[int, at_least(0)] = 0
     epoch_bounds: tuple[int, int] | Literal["planned"] = "planned"
-    latest_decay_start: float = 0.6
-    correction: float | Literal["measured"] = "measured"
-    momentum: float = 0.3
-    averaging: float | Literal["measured"] = "measured"
-    smallest_step: float = 0.3
-    size_power: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.latest_decay_start <= 1:
-            raise StrategyError(
-                f"latest_decay_start must lie in (0, 1], not {self.latest_decay_start:g}."
-            )
-        if not isinstance(self.correction, str) and not 0 <= self.correction <= 1:
-            raise StrategyError(f"correction must lie in [0, 1], not {self.correction:g}.")
-        if not 0 <= self.momentum < 1:
-            raise StrategyError(f"momentum must lie in [0, 1), not {self.momentum:g}.")
-        if not isinstance(self.averaging, str) and not 1 <= self.averaging <= LONGEST_MEAN:
-            raise StrategyError(
-                f"averaging must be from 1 to {LONGEST_MEAN:,.0f} rounds, not {self.averaging:g}."
-            )
-        if not 0 < self.smallest_step <= 1:
-            raise StrategyError(f"smallest_step must lie in (0, 1], not {self.smallest_step:g}.")
-        if not 0 <= self.size_power <= 1:
-            raise StrategyError(f"size_power must lie in [0, 1], not {self.size_power:g}.")
+    latest_decay_start: Annotated[float, Between(0, 1, without="low")] = 0.6
+    correction: Annotated[float | Literal["measured"], Between(0, 1)] = "measured"
+    momentum: Annotated[float, Between(0, 1, without="high")] = 0.3
+    averaging: Annotated[float | Literal["measured"], Between(1, LONGEST_MEAN)] = "measured"
+    smallest_step: Annotated[float, Between(0, 1, without="low")] = 0.3
+    size_power: Annotated[float, Between(0, 1)] = 0.5
 
     def first_path(self, params: Params, population: Population) -> dict[str, Any]:
         """Return the fields of the state of a server that has not made a step."""

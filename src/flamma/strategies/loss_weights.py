@@ -6,14 +6,14 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flamma.aggregators import AGGREGATORS, Reference, aggregated, weighted_mean
-from flamma.errors import StrategyError
 from flamma.numerics import dot, exp, power, total
+from flamma.registry import Between, at_least
 from flamma.strategies.base import (
     MAX_EPOCHS,
     Answers,
@@ -85,12 +85,7 @@ class QFFL(Averaging[GradientState]):
     summary: ClassVar[str] = "q-FFL: clients with a larger loss weigh more (q)"
     family: ClassVar[str] = "fairness"
 
-    q: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.q >= 0:
-            raise StrategyError(f"q must be at least 0, not {self.q:g}.")
+    q: Annotated[float, at_least(0)] = 0.5
 
     def init(self, params: Params, population: Population) -> GradientState:
         """Start with the given weights."""
@@ -177,15 +172,8 @@ class Afl(Averaging[_MixtureState]):
     summary: ClassVar[str] = "weights move to the worst mixture of clients (step)"
     family: ClassVar[str] = "fairness"
 
-    step: float = 0.01
+    step: Annotated[float, at_least(0)] = 0.01
     participation: Literal["all", "partial"] = "all"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.step < np.inf:
-            raise StrategyError(f"step must be at least 0, not {self.step:g}.")
-        if self.participation not in ("all", "partial"):
-            raise StrategyError(f"participation must be all or partial, not {self.participation}.")
 
     def init(self, params: Params, population: Population) -> _MixtureState:
         """Start with the mixture of the data sizes."""
@@ -315,16 +303,8 @@ class Term(_ByLoss):
     label: ClassVar[str] = "TERM"
     summary: ClassVar[str] = "weights by data size times exp(t loss)"
 
-    t: float = 1.0
-    sample_tilt: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for option in ("t", "sample_tilt"):
-            if not math.isfinite(getattr(self, option)):
-                raise StrategyError(
-                    f"{option} must be a finite number, not {getattr(self, option):g}."
-                )
+    t: Annotated[float, Between(-math.inf, math.inf)] = 1.0
+    sample_tilt: Annotated[float, Between(-math.inf, math.inf)] = 0.0
 
     def terms(self, client: int, round: int) -> Terms:  # noqa: A002
         """Return FedAvg's terms, asking for the loss, with the tilt among samples."""
@@ -364,12 +344,7 @@ class PropFair(FedAvg):
     summary: ClassVar[str] = "FedAvg with the local loss -M log(1 - loss / M)"
     family: ClassVar[str] = "fairness"
 
-    loss_bound: float = 10.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.loss_bound > 0:
-            raise StrategyError(f"loss_bound must be above 0, not {self.loss_bound:g}.")
+    loss_bound: Annotated[float, Between(0, without="low", infinite=True)] = 10.0
 
     def terms(self, client: int, round: int) -> Terms:  # noqa: A002
         """Return FedAvg's terms with the bound of the loss."""
@@ -399,12 +374,7 @@ class Gifair(_ByLoss):
     label: ClassVar[str] = "GIFAIR"
     summary: ClassVar[str] = "weights by data size and the rank of the loss"
 
-    strength: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.strength < 1:
-            raise StrategyError(f"strength must lie in [0, 1), not {self.strength:g}.")
+    strength: Annotated[float, Between(0, 1, without="high")] = 0.9
 
     def weights(self, reports: Sequence[Update]) -> list[float]:
         """Return n_k + λ r_k in units of samples."""
@@ -451,17 +421,8 @@ class MaxFL(Averaging[_MaxFLState]):
     summary: ClassVar[str] = "clients near to preferring the common model weigh more"
     family: ClassVar[str] = "incentive"
 
-    warmup_epochs: int = 5
-    epsilon: float = 1e-8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.warmup_epochs <= MAX_EPOCHS:
-            raise StrategyError(
-                f"warmup_epochs must be 1 to {MAX_EPOCHS:,}, not {self.warmup_epochs}."
-            )
-        if not 0 < self.epsilon <= 1:
-            raise StrategyError(f"epsilon must lie in (0, 1], not {self.epsilon:g}.")
+    warmup_epochs: Annotated[int, Between(1, MAX_EPOCHS)] = 5
+    epsilon: Annotated[float, Between(0, 1, without="low")] = 1e-8
 
     def init(self, params: Params, population: Population) -> _MaxFLState:
         """Start before the warm-up, without anybody's ρ."""

@@ -25,15 +25,15 @@ from flamma.game.mechanisms import (
 from flamma.game.model import LARGEST_COST
 from flamma.game.pricing import payment_share
 from flamma.numerics import norm, total
-from flamma.registry import Choice
+from flamma.registry import Between, Choice, at_least
 from flamma.strategies.base import (
     Answers,
     Inspect,
     Offer,
+    PriorCost,
     Screened,
     ServerReads,
     State,
-    check_prior_cost,
     data_shares,
     measured_contributions,
     model_of,
@@ -101,17 +101,9 @@ class Pricing(Averaging[_PricingState]):
     family: ClassVar[str] = "incentive"
     varies_selection: ClassVar[bool] = True
 
-    value: float = 0.0
-    least: float = 0.05
-    prior_cost: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.least <= 1:
-            raise StrategyError(f"least must lie in (0, 1], not {self.least:g}.")
-        if not 0 <= self.value <= LARGEST_COST:
-            raise StrategyError(f"value must be at least 0, not {self.value:g}.")
-        check_prior_cost(self.prior_cost)
+    value: Annotated[float, Between(0, LARGEST_COST)] = 0.0
+    least: Annotated[float, Between(0, 1, without="low")] = 0.05
+    prior_cost: PriorCost = 0.1
 
     def init(self, params: Params, population: Population) -> _PricingState:
         """Start with nothing known of gradients."""
@@ -372,17 +364,10 @@ class FLI(Averaging[_FLIState]):
     summary: ClassVar[str] = "FedAvg; a budget shared by contribution, cost and unpaid regret"
     family: ClassVar[str] = "incentive"
 
-    round_budget: float = 10.0
-    contribution_weight: float = 1.0
+    round_budget: Annotated[float, at_least(0)] = 10.0
+    contribution_weight: Annotated[float, at_least(0)] = 1.0
     contribution: Annotated[Choice, CONTRIBUTIONS] = Choice("cosine")
-    prior_cost: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for option in ("round_budget", "contribution_weight"):
-            if not 0 <= getattr(self, option) < np.inf:
-                raise StrategyError(f"{option} must be at least 0, not {getattr(self, option):g}.")
-        check_prior_cost(self.prior_cost)
+    prior_cost: PriorCost = 0.1
 
     def init(self, params: Params, population: Population) -> _FLIState:
         """Start without regret."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import psutil
@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 from flamma.aggregators import AGGREGATORS, Reference, aggregated, weighted_mean
 from flamma.errors import Key, StrategyError
 from flamma.numerics import dot, total, weighted_sum
+from flamma.registry import Between, above
 from flamma.strategies.base import Answers, Strategy, data_shares, model_of
-from flamma.strategies.fedavg import Averaging, GradientState, change, require_positive, stepped
+from flamma.strategies.fedavg import Averaging, GradientState, change, stepped
 from flamma.strategies.rows import RowFormat, Rows, check_matrix
 from flamma.types import Floats, Ints, Params, Population, Update
 
@@ -68,13 +69,6 @@ class _Recalled(NamedTuple):
     params: Params
     kept: Rows
     heard: Ints
-
-
-def check_memory(memory: float, persistence: float) -> None:
-    """Refuse options that no memory can have."""
-    for name, value in (("memory", memory), ("persistence", persistence)):
-        if not 0 <= value <= 1:
-            raise StrategyError(f"{name} must lie in [0, 1], not {value:g}.")
 
 
 def empty_memory(
@@ -398,13 +392,9 @@ class Mifa(Averaging[Remembering]):
     summary: ClassVar[str] = "FedAvg with a memory of every client's last update"
     family: ClassVar[str] = "optimisation"
 
-    memory: float = 1.0
-    persistence: float = 1.0
+    memory: Annotated[float, Between(0, 1)] = 1.0
+    persistence: Annotated[float, Between(0, 1)] = 1.0
     rows: RowFormat = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_memory(self.memory, self.persistence)
 
     def init(self, params: Params, population: Population) -> Remembering:
         """Start with no update of any client."""
@@ -456,12 +446,8 @@ class FedVarp(Averaging[Remembering]):
     summary: ClassVar[str] = "FedAvg where the last updates of absent clients stand in for them"
     family: ClassVar[str] = "optimisation"
 
-    server_step: float = 1.0
+    server_step: Annotated[float, above(0)] = 1.0
     rows: RowFormat = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(server_step=self.server_step)
 
     def init(self, params: Params, population: Population) -> Remembering:
         """Start with no update of any client."""

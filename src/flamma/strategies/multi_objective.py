@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from flamma.aggregators import AGGREGATORS, ROUNDING_LENGTH, aggregated, weighted_mean
 from flamma.errors import StrategyError
 from flamma.numerics import dot, norm, power, weighted_sum
+from flamma.registry import Between, above, at_least
 from flamma.strategies.base import Answers, data_shares, model_of, with_losses
 from flamma.strategies.fedavg import (
     ByGradients,
@@ -51,12 +52,7 @@ class FedMgdaPlus(ByUnitGradients):
     summary: ClassVar[str] = "the shortest combination of unit gradients near the mean"
     family: ClassVar[str] = "fairness"
 
-    epsilon: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.epsilon <= 1:
-            raise StrategyError(f"epsilon must lie in [0, 1], not {self.epsilon:g}.")
+    epsilon: Annotated[float, Between(0, 1)] = 0.1
 
     def moved(self, state: GradientState, moves: Moves) -> Floats:
         """Step along the shortest combination."""
@@ -102,15 +98,8 @@ class FedFV(ByGradients[Remembering]):
     summary: ClassVar[str] = "gradients give up what conflicts with others' before the mean"
     family: ClassVar[str] = "fairness"
 
-    alpha: float = 0.1
-    tau: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.alpha <= 1:
-            raise StrategyError(f"alpha must lie in [0, 1], not {self.alpha:g}.")
-        if self.tau < 0:
-            raise StrategyError(f"tau must be at least 0, not {self.tau}.")
+    alpha: Annotated[float, Between(0, 1)] = 0.1
+    tau: Annotated[int, at_least(0)] = 1
 
     def init(self, params: Params, population: Population) -> Remembering:
         """Start with no client's gradient."""
@@ -223,13 +212,11 @@ class AdaFed(ByUnitGradients):
     summary: ClassVar[str] = "a common direction along which larger losses fall faster (gamma)"
     family: ClassVar[str] = "fairness"
 
-    server_step: float = 0.5
-    gamma: float = 1.0
+    server_step: Annotated[float, above(0)] = 0.5
+    gamma: Annotated[float, Between(0, 10)] = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.gamma <= 10:
-            raise StrategyError(f"gamma must lie in [0, 10], not {self.gamma:g}.")
         if AGGREGATORS[self.aggregator.name] is not weighted_mean:
             raise StrategyError(
                 f"adafed solves for one direction from all gradients, and the aggregator "

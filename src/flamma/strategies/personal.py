@@ -6,11 +6,11 @@ Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from flamma.errors import StrategyError
+from flamma.registry import at_least
 from flamma.strategies.base import Answers, KeepingState, ServerReads
 from flamma.strategies.fedavg import Averaging
 from flamma.types import Broadcast, ClientVectors, LocalWork, Params, Population, TaskVectors
@@ -53,15 +53,8 @@ class Ditto(_PersonalStrategy):
     label: ClassVar[str] = "Ditto"
     summary: ClassVar[str] = "FedAvg, and a model of each client's own held near it"
 
-    proximal: float = 1.0
-    own_epochs: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.proximal >= 0:
-            raise StrategyError(f"proximal must be at least 0, not {self.proximal:g}.")
-        if self.own_epochs is not None and self.own_epochs < 1:
-            raise StrategyError(f"own_epochs must be at least 1, not {self.own_epochs}.")
+    proximal: Annotated[float, at_least(0)] = 1.0
+    own_epochs: Annotated[int | None, at_least(1)] = None
 
     def own_task(self, task: LocalWork) -> LocalWork:
         """Train the own model on the same data, held near the received one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from flamma.aggregators import Reference, aggregated
 from flamma.errors import StrategyError
 from flamma.numerics import dot, exp, norm, total
+from flamma.registry import Between, above
 from flamma.strategies.base import (
     Answers,
     Offer,
@@ -256,20 +257,10 @@ class CGSV(Averaging[OwnModels]):
     family: ClassVar[str] = "incentive"
     server_reads: ClassVar[ServerReads] = "plain"
 
-    memory: float = 0.95
-    length: float = 0.5
-    altruism: float = 1.0
-    floor: float = 1e-3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.memory <= 1:
-            raise StrategyError(f"memory must lie in [0, 1], not {self.memory:g}.")
-        if not 0 < self.floor <= 1:
-            raise StrategyError(f"floor must lie in (0, 1], not {self.floor:g}.")
-        for option in ("length", "altruism"):
-            if not 0 < getattr(self, option) < np.inf:
-                raise StrategyError(f"{option} must be positive, not {getattr(self, option):g}.")
+    memory: Annotated[float, Between(0, 1)] = 0.95
+    length: Annotated[float, above(0)] = 0.5
+    altruism: Annotated[float, above(0)] = 1.0
+    floor: Annotated[float, Between(0, 1, without="low")] = 1e-3
 
     def init(self, params: Params, population: Population) -> OwnModels:
         """Start with one model and one reputation for all."""
@@ -314,9 +305,6 @@ def cosine_between(x: Floats, y: Floats) -> float:
 # Lyu et al., "Collaborative fairness in federated learning", in: Federated Learning, Springer
 # LNCS 12500, 2020.
 
-_MOST_STEEPNESS = 100.0
-"""Beyond this the smallest lead takes all."""
-
 _SMALLEST_STEEPNESS = 1e-8
 """Below this sinh α r is α r to double precision for every r up to 1."""
 
@@ -350,21 +338,9 @@ class CFFL(Averaging[OwnModels]):
     needs_validation: ClassVar[bool] = True
     varies_selection: ClassVar[bool] = True
 
-    memory: float = 0.8
-    steepness: float = 5.0
-    threshold: float = 1 / 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.memory <= 1:
-            raise StrategyError(f"memory must lie in [0, 1], not {self.memory:g}.")
-        if not 0 < self.steepness <= _MOST_STEEPNESS:
-            raise StrategyError(
-                f"steepness must be positive and at most {_MOST_STEEPNESS:g}, not "
-                f"{self.steepness:g}."
-            )
-        if not 0 <= self.threshold < 1:
-            raise StrategyError(f"threshold must lie in [0, 1), not {self.threshold:g}.")
+    memory: Annotated[float, Between(0, 1)] = 0.8
+    steepness: Annotated[float, Between(0, 100, without="low")] = 5.0
+    threshold: Annotated[float, Between(0, 1, without="high")] = 1 / 3
 
     def init(self, params: Params, population: Population) -> OwnModels:
         """Start with one model and one reputation for all."""
@@ -460,14 +436,8 @@ class Incentive(Averaging[_IncentiveState]):
     family: ClassVar[str] = "incentive"
     needs_validation: ClassVar[bool] = True
 
-    memory: float = 0.5
-    floor: float = 0.2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for option in ("memory", "floor"):
-            if not 0 <= getattr(self, option) <= 1:
-                raise StrategyError(f"{option} must lie in [0, 1], not {getattr(self, option):g}.")
+    memory: Annotated[float, Between(0, 1)] = 0.5
+    floor: Annotated[float, Between(0, 1)] = 0.2
 
     def init(self, params: Params, population: Population) -> _IncentiveState:
         """Start with no client's contribution known."""

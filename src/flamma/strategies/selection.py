@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 import numpy as np
 
 from flamma.errors import StrategyError
 from flamma.numerics import log, power, total
+from flamma.registry import Between, at_least
 from flamma.strategies.base import (
     Answers,
     State,
@@ -58,14 +59,8 @@ class _ByUtility(Averaging[U]):
         (T / t)^α; 0 for no such penalty.
     """
 
-    clip: float = 0.95
-    slowness: float = 2.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_shares(self, "clip")
-        if not 0 <= self.slowness < math.inf:
-            raise StrategyError(f"slowness must be at least 0, not {self.slowness:g}.")
+    clip: Annotated[float, Between(0, 1)] = 0.95
+    slowness: Annotated[float, at_least(0)] = 2.0
 
     def terms(self, client: int, round: int) -> Terms:  # noqa: A002
         """Return FedAvg's terms, asking for the loss of the received model."""
@@ -114,20 +109,6 @@ def nearest_rank(values: Floats, share: float) -> float:
     """
     place = max(math.ceil(share * values.size) - 1, 0)
     return float(np.sort(values)[place])
-
-
-def _check_shares(strategy: object, *options: str) -> None:
-    """Refuse options that are not shares.
-
-    Raises
-    ------
-    StrategyError
-        If one does not lie in [0, 1].
-    """
-    for option in options:
-        value = getattr(strategy, option)
-        if not 0 <= value <= 1:
-            raise StrategyError(f"{option} must lie in [0, 1], not {value:g}.")
 
 
 # Power-of-Choice: of a few candidates, those whom the model serves worst train.
@@ -264,30 +245,14 @@ class Oort(_ByUtility[_OortState]):
     summary: ClassVar[str] = "clients with much loss and little work, with some exploration"
     family: ClassVar[str] = "selection"
 
-    exploration: float = 0.9
-    exploration_decay: float = 0.98
-    exploration_floor: float = 0.2
-    cutoff: float = 0.95
-    preferred: float = 0.3
-    pacer_window: int = 20
-    pacer_step: float = 0.05
+    exploration: Annotated[float, Between(0, 1)] = 0.9
+    exploration_decay: Annotated[float, Between(0, 1)] = 0.98
+    exploration_floor: Annotated[float, Between(0, 1)] = 0.2
+    cutoff: Annotated[float, Between(0, 1)] = 0.95
+    preferred: Annotated[float, Between(0, 1)] = 0.3
+    pacer_window: Annotated[int, Between(1, _LONGEST_WINDOW)] = 20
+    pacer_step: Annotated[float, Between(0, 1)] = 0.05
     rescale: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_shares(
-            self,
-            "exploration",
-            "exploration_decay",
-            "exploration_floor",
-            "cutoff",
-            "preferred",
-            "pacer_step",
-        )
-        if not 1 <= self.pacer_window <= _LONGEST_WINDOW:
-            raise StrategyError(
-                f"pacer_window must be 1 to {_LONGEST_WINDOW:,}, not {self.pacer_window}."
-            )
 
     def init(self, params: Params, population: Population) -> _OortState:
         """Start with every client unexplored."""
@@ -400,12 +365,7 @@ class FairFedCS(Averaging[_FairFedCSState]):
     family: ClassVar[str] = "selection"
     needs_validation: ClassVar[bool] = True
 
-    sigma: float = 0.6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.sigma < math.inf:
-            raise StrategyError(f"sigma must be at least 0, not {self.sigma:g}.")
+    sigma: Annotated[float, at_least(0)] = 0.6
 
     def init(self, params: Params, population: Population) -> _FairFedCSState:
         """Start with no reputation and empty queues."""
@@ -470,12 +430,8 @@ class FedFair3(_ByUtility[_FedFair3State]):
     summary: ClassVar[str] = "loss, speed and past selections decide (reconstruction)"
     family: ClassVar[str] = "selection"
 
-    preferred: float = 0.5
-    repeat: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_shares(self, "preferred", "repeat")
+    preferred: Annotated[float, Between(0, 1)] = 0.5
+    repeat: Annotated[float, Between(0, 1)] = 0.5
 
     def init(self, params: Params, population: Population) -> _FedFair3State:
         """Start with nobody selected."""
@@ -535,14 +491,8 @@ class AdaFL(Averaging[State]):
     family: ClassVar[str] = "selection"
     varies_selection: ClassVar[bool] = True
 
-    first_share: float = 0.2
-    grown_at: float = 0.8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for option in ("first_share", "grown_at"):
-            if not 0 < getattr(self, option) <= 1:
-                raise StrategyError(f"{option} must lie in (0, 1], not {getattr(self, option):g}.")
+    first_share: Annotated[float, Between(0, 1, without="low")] = 0.2
+    grown_at: Annotated[float, Between(0, 1, without="low")] = 0.8
 
     def init(self, params: Params, population: Population) -> State:
         """Start with the given weights."""

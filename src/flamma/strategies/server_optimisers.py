@@ -7,20 +7,19 @@ Classification", 2019.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from flamma.aggregators import aggregated
 from flamma.numerics import total
+from flamma.registry import Between, above
 from flamma.strategies.base import Answers, data_shares
 from flamma.strategies.fedavg import (
     Averaging,
     GradientState,
     ServerOptimiser,
     gradient_weight,
-    require_fraction,
-    require_positive,
     scaled_models,
 )
 from flamma.types import Floats, Params, Population
@@ -50,13 +49,8 @@ class FedAvgM(ServerOptimiser[MomentumState]):
     summary: ClassVar[str] = "FedAvg with momentum on the server"
     family: ClassVar[str] = "optimisation"
 
-    server_momentum: float = 0.9
-    server_step: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_fraction(server_momentum=self.server_momentum)
-        require_positive(server_step=self.server_step)
+    server_momentum: Annotated[float, Between(0, 1, without="high")] = 0.9
+    server_step: Annotated[float, above(0)] = 1.0
 
     def init(self, params: Params, population: Population) -> MomentumState:
         """Start without velocity."""
@@ -103,15 +97,10 @@ class _AdaptiveServer(ServerOptimiser[_MomentsState]):
 
     family: ClassVar[str] = "optimisation"
 
-    server_step: float = 0.01
-    beta_1: float = 0.9
-    beta_2: float = 0.99
-    tau: float = 0.001
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_fraction(beta_1=self.beta_1, beta_2=self.beta_2)
-        require_positive(server_step=self.server_step, tau=self.tau)
+    server_step: Annotated[float, above(0)] = 0.01
+    beta_1: Annotated[float, Between(0, 1, without="high")] = 0.9
+    beta_2: Annotated[float, Between(0, 1, without="high")] = 0.99
+    tau: Annotated[float, above(0)] = 0.001
 
     def init(self, params: Params, population: Population) -> _MomentsState:
         """Start with m = 0 and v = τ²."""

@@ -10,26 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from flamma.errors import ConfigError, FlammaError, Key
-from flamma.registry import Choice, Registry
+from flamma.registry import Between, CheckedOptions, Choice, Registry
 from flamma.training import Floats32
 
 OWN_AUGMENTATION = "own"
 """What a configuration calls an augmentation that was given from Python."""
-
-_MOST_PADDING = 10_000
-"""The most pixels by which pictures are shifted."""
 
 Augment = Callable[[Floats32, np.random.Generator], Floats32]
 """Returns the samples of a mini-batch changed at random, in the same shape."""
 
 
 @dataclass(frozen=True)
-class Flip:
+class Flip(CheckedOptions):
     """Mirror pictures left to right, each with the same chance.
 
     Parameters
@@ -38,13 +35,7 @@ class Flip:
         Of a picture to be mirrored.
     """
 
-    chance: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.chance <= 1:
-            raise ConfigError(
-                f"chance of the augmentation flip must lie in [0, 1], not {self.chance:g}."
-            )
+    chance: Annotated[float, Between(0, 1)] = 0.5
 
     def __call__(self, samples: Floats32, rng: np.random.Generator) -> Floats32:
         """Return the pictures, some of them mirrored."""
@@ -54,7 +45,7 @@ class Flip:
 
 
 @dataclass(frozen=True)
-class Crop:
+class Crop(CheckedOptions):
     """Shift pictures by a random number of pixels in each direction; zeros move in.
 
     Parameters
@@ -64,14 +55,7 @@ class Crop:
         its own size is cut out.
     """
 
-    padding: int = 2
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.padding <= _MOST_PADDING:
-            raise ConfigError(
-                f"padding of the augmentation crop must lie between 0 and {_MOST_PADDING:,}, not "
-                f"{self.padding}."
-            )
+    padding: Annotated[int, Between(0, 10_000)] = 2
 
     def __call__(self, samples: Floats32, rng: np.random.Generator) -> Floats32:
         """Return the pictures, each shifted."""

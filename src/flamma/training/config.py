@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from flamma.errors import ConfigError, Key
 from flamma.io import unknown
-from flamma.registry import Choice, Registry
+from flamma.registry import Between, Choice, Registry, above, at_least
 from flamma.tasks import PLAIN_MEASURES, Measures
 from flamma.training import PrecisionName, Trainer
 from flamma.training.augmentations import (
@@ -24,7 +24,7 @@ from flamma.training.augmentations import (
     augmentation_of,
 )
 from flamma.training.lanes import LanesTrainer, why_not
-from flamma.training.optimisers import OPTIMISERS, PLAIN_RULE, SCHEDULES, UpdateRule
+from flamma.training.optimisers import DECAY_BOUNDS, OPTIMISERS, PLAIN_RULE, SCHEDULES, UpdateRule
 from flamma.types import Schedule
 
 if TYPE_CHECKING:
@@ -263,17 +263,17 @@ class TrainingConfig:
         What training minimises: that of the task if left out; ``own`` for one given from Python.
     """
 
-    epochs: int = 5
-    batch_size: int = 32
-    learning_rate: float = 0.05
-    momentum: float = 0.0
+    epochs: Annotated[int, at_least(1)] = 5
+    batch_size: Annotated[int, at_least(1)] = 32
+    learning_rate: Annotated[float, above(0)] = 0.05
+    momentum: Annotated[float, Between(0, 1, without="high")] = 0.0
     trainer: str = AUTO
     device: str = "auto"
     precision: PrecisionName = "float32"
     loss: str = ""
     optimiser: Annotated[Choice, OPTIMISERS] = DEFAULT_OPTIMISER
-    weight_decay: float = 0.0
-    clip: float | None = None
+    weight_decay: Annotated[float, DECAY_BOUNDS] = 0.0
+    clip: Annotated[float | None, above(0)] = None
     schedule: Annotated[Choice, SCHEDULES] = DEFAULT_SCHEDULE
     augmentation: Annotated[tuple[Choice, ...], AugmentationReader()] = ()
 
@@ -296,10 +296,6 @@ class TrainingConfig:
         ConfigError
             Saying which.
         """
-        if not self.learning_rate > 0:
-            raise ConfigError(Key("training.learning_rate"), " must be positive.")
-        if not 0 <= self.momentum < 1:
-            raise ConfigError(Key("training.momentum"), " must lie in [0, 1).")
         rule = self.rule
         rule.check_momentum(self.momentum)
         if rule.optimiser.decouples_decay and not rule.weight_decay:

@@ -6,14 +6,13 @@ a frozen dataclass with what :class:`Optimiser` has. Its fields are the options.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
 
 from flamma.errors import ConfigError
 from flamma.numerics import cosine_of_half_turns, power
-from flamma.registry import Registry
+from flamma.registry import Between, CheckedOptions, Registry, above, at_least
 from flamma.types import Schedule
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class ConstantSchedule:
 
 
 @dataclass(frozen=True)
-class WarmUpSchedule:
+class WarmUpSchedule(CheckedOptions):
     """Rises in equal steps to the full step size, and stays there.
 
     Goyal et al., Accurate, large minibatch SGD, arXiv:1706.02677, section 2.2 (gradual warm-up).
@@ -47,11 +46,7 @@ class WarmUpSchedule:
         Rounds below the full step size: round t of them has t / (warm_up + 1) of it.
     """
 
-    warm_up: int = 5
-
-    def __post_init__(self) -> None:
-        if self.warm_up < 0:
-            raise ConfigError(f"warm_up of the schedule must be at least 0, not {self.warm_up}.")
+    warm_up: Annotated[int, at_least(0)] = 5
 
     def factor(self, round: int, rounds: int) -> float:  # noqa: A002
         """Return the rise, and then what :meth:`after` says of the rounds that are left."""
@@ -79,13 +74,8 @@ class CosineSchedule(WarmUpSchedule):
         Rounds in which it rises first.
     """
 
-    warm_up: int = 0
-    floor: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.floor <= 1:
-            raise ConfigError(f"floor of the schedule must lie in [0, 1], not {self.floor:g}.")
+    warm_up: Annotated[int, at_least(0)] = 0
+    floor: Annotated[float, Between(0, 1)] = 0.0
 
     def after(self, round: int, rounds: int) -> float:  # noqa: A002
         """Return the cosine's share."""
@@ -107,18 +97,9 @@ class StepSchedule(WarmUpSchedule):
         Rounds in which it rises first.
     """
 
-    warm_up: int = 0
-    every: int = 10
-    ratio: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.every < 1:
-            raise ConfigError(f"every of the schedule must be at least 1, not {self.every}.")
-        if not 0 < self.ratio <= 1:
-            raise ConfigError(
-                f"ratio of the schedule must be above 0 and at most 1, not {self.ratio:g}."
-            )
+    warm_up: Annotated[int, at_least(0)] = 0
+    every: Annotated[int, at_least(1)] = 10
+    ratio: Annotated[float, Between(0, 1, without="low")] = 0.5
 
     def after(self, round: int, rounds: int) -> float:  # noqa: A002
         """Return ratio to the power of how often it was applied before this round."""
@@ -138,8 +119,8 @@ SCHEDULES: Registry[type[Schedule]] = Registry(
 """All schedules by name."""
 
 
-_LARGEST_WEIGHT_DECAY = 1000.0
-"""The largest weight decay; useful ones are far below 1."""
+DECAY_BOUNDS = Between(0, 1000)
+"""Of weight decay; useful ones are far below 1."""
 
 
 class Optimiser(Protocol):
@@ -195,7 +176,7 @@ class Sgd:
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(CheckedOptions):
     """Adam: steps in units of the gradient's own running size; weight decay is in the gradient.
 
     Kingma and Ba, Adam: a method for stochastic optimization, ICLR 2015, Algorithm 1.
@@ -208,21 +189,11 @@ class Adam:
         ε, added to the root of the latter.
     """
 
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
+    betas: Annotated[tuple[float, float], Between(0, 1, without="high")] = (0.9, 0.999)
+    epsilon: Annotated[float, Between(0, 1, without="low")] = 1e-8
 
     vectors: ClassVar[int] = 2
     decouples_decay: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ConfigError(
-                f"both betas of the optimiser must be at least 0 and below 1, not {self.betas}."
-            )
-        if not 0 < self.epsilon <= 1:
-            raise ConfigError(
-                f"epsilon of the optimiser must be above 0 and at most 1, not {self.epsilon:g}."
-            )
 
     def move(
         self,
@@ -258,7 +229,7 @@ OPTIMISERS: Registry[type[Optimiser]] = Registry(
 
 
 @dataclass(frozen=True)
-class UpdateRule:
+class UpdateRule(CheckedOptions):
     """What is done with the gradient of a mini-batch besides SGD's step and momentum.
 
     Parameters
@@ -279,18 +250,9 @@ class UpdateRule:
         If a number is out of its range.
     """
 
-    weight_decay: float = 0.0
-    clip: float | None = None
+    weight_decay: Annotated[float, DECAY_BOUNDS] = 0.0
+    clip: Annotated[float | None, above(0)] = None
     optimiser: Optimiser = Sgd()
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight_decay <= _LARGEST_WEIGHT_DECAY:
-            raise ConfigError(
-                f"weight_decay must be at least 0 and at most {_LARGEST_WEIGHT_DECAY:,.0f}, not "
-                f"{self.weight_decay:g}."
-            )
-        if self.clip is not None and not 0 < self.clip < math.inf:
-            raise ConfigError(f"clip must be a number above 0, not {self.clip:g}: leave it out.")
 
     @property
     def is_sgd(self) -> bool:
