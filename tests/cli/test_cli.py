@@ -129,7 +129,7 @@ SYNTHETIC = ("data.dataset=synthetic", "model.name=logistic")
         ),
         ([f"data.clients={HUGE}", f"per_round={HUGE}"], f"{HUGE} clients need at least"),
         ([f"data.train_samples={HUGE}"], "digits has 1442 training samples, but"),
-        ([f"engine.processes={HUGE}"], "must lie between 1 and 1,024"),
+        ([f"engine.processes={HUGE}"], "must lie in [1, 1,024]"),
         (["model.name=mlp", f"model.hidden=[{HUGE}]"], "more than 1,073,741,824 weights: make it"),
         (["model.name=mlp", f"model.hidden=[{HUGE}, {HUGE}]"], "more than 1,073,741,824 weights"),
         (["model.name=resnet18", "model.width=1e18"], "more than 1,073,741,824 weights"),
