@@ -57,9 +57,9 @@ def with_flamma(folder: Path, rounds: int) -> None:
     finally:
         flamma("deploy", "down", folder)
     records = RunFolder(out).rounds()
-    each = [record.seconds for record in records[1:-1]]
+    each = [record.cost.seconds for record in records[1:-1]]
     show("flamma", "train and evaluate, one message", each)
-    show("flamma", "evaluate alone (the last round)", [records[-1].seconds_evaluate])
+    show("flamma", "evaluate alone (the last round)", [records[-1].cost.seconds_evaluate])
     print(f"{'flamma':8} the whole run of {len(records)} rounds with starting: {took:.1f} s")
 
 

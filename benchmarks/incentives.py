@@ -81,8 +81,8 @@ def honest(case: AuditedCase, audit: Path) -> list[str]:
             if (found := [v for r in history if (v := r.metric(metric)) is not None])
         ]
         cells.append(f"{fmean(values):.1f} ± {stdev(values):.1f}")
-    epochs = fmean(sum(r.epochs_total for r in history) for history in runs)
-    visits = sum(len(r.inspected) for history in runs for r in history)
+    epochs = fmean(sum(r.outcome.epochs_total for r in history) for history in runs)
+    visits = sum(len(r.outcome.inspected) for history in runs for r in history)
     asked = sum(len(r.selected) for history in runs for r in history)
     return [*cells, f"{epochs:.0f}", f"{visits / asked:.0%}" if visits else "-"]
 

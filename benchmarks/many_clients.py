@@ -57,8 +57,11 @@ def main() -> None:
     rounds = done.history[1:]  # the first one carries the warm-up
     # From the end of one round to the end of the next, so that writing the files counts too.
     whole = [b - a for a, b in pairwise(ends)]
-    own = [w - r.seconds_train - r.seconds_evaluate for w, r in zip(whole, rounds, strict=True)]
-    train = [r.seconds_train for r in rounds]
+    own = [
+        w - r.cost.seconds_train - r.cost.seconds_evaluate
+        for w, r in zip(whole, rounds, strict=True)
+    ]
+    train = [r.cost.seconds_train for r in rounds]
     peak = max(
         resource.getrusage(who).ru_maxrss
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)

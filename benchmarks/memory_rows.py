@@ -89,13 +89,13 @@ def measure(options: argparse.Namespace) -> None:
         )
         stored = sum(f.stat().st_size for f in done.path.rglob("*") if f.is_file())
     times = [b - a for a, b in pairwise(ends)][options.rounds * 3 // 4 - 1 : -1]
-    epochs = sum(record.epochs_total for record in done.history)
+    epochs = sum(record.outcome.epochs_total for record in done.history)
     print(
         json.dumps(
             {
                 "seconds": statistics.median(times),
                 "training": statistics.median(
-                    [r.seconds_train for r in done.history[options.rounds * 3 // 4 : -1]]
+                    [r.cost.seconds_train for r in done.history[options.rounds * 3 // 4 : -1]]
                 ),
                 "epochs": epochs,
                 "peak": high_water() / 1e6,

@@ -163,7 +163,7 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
     new = [end for end in after if end > after[0]]  # the others were there before
     last = [b - a for a, b in pairwise(new)]
     rounds = run.history[-len(last) :]
-    own = [whole - r.seconds_train for whole, r in zip(last, rounds, strict=True)]
+    own = [whole - r.cost.seconds_train for whole, r in zip(last, rounds, strict=True)]
     begun = time.perf_counter()
     subprocess.run([*FLAMMA, "report", str(folder)], check=True, capture_output=True)
     report_seconds = time.perf_counter() - begun
@@ -176,7 +176,7 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
         "resume to its first new round, s": new[0] - resumed,
         "resume to the end, with a report, s": ended - resumed,
         "report alone, s": report_seconds,
-        "training, median of rounds, s": statistics.median(r.seconds_train for r in rounds),
+        "training, median of rounds, s": statistics.median(r.cost.seconds_train for r in rounds),
         "besides training, median of rounds, s": statistics.median(own),
         "besides training, largest, s": max(own),
         "sum of the processes' peaks, GB": max(watch.summed for watch in WATCHES),

@@ -18,7 +18,14 @@ from flamma.experiments.suite import Cell
 from flamma.federation import certified
 from flamma.game import Game, solve
 from flamma.metrics import evaluate
-from flamma.records import RoundRecord, Warmup, rows_checksum
+from flamma.records import (
+    CostRecord,
+    OfferRecord,
+    Outcomes,
+    RoundRecord,
+    Warmup,
+    rows_checksum,
+)
 from flamma.strategies.base import Offer
 from flamma.types import Scores
 
@@ -66,18 +73,17 @@ def made_record(
     record = RoundRecord(
         round=number,
         selected=tuple(selected.tolist()),
-        abstained=tuple(client for client in idle if client not in failed),
-        failed=failed,
-        decay_factor=float(solution.decay_factor) if plays else 1.0,
-        local_epochs=tuple(int(t) for t in epochs),
-        contributions=tuple(omega.tolist()) if plays else None,
-        epochs_total=int(np.sum(epochs)),
+        offer=OfferRecord(float(solution.decay_factor), tuple(omega.tolist()))
+        if plays
+        else OfferRecord(),
+        outcome=Outcomes(
+            abstained=tuple(client for client in idle if client not in failed),
+            failed=failed,
+            local_epochs=tuple(int(t) for t in epochs),
+            epochs_total=int(np.sum(epochs)),
+        ),
         evaluation=evaluate(scores),
-        bytes_up=1000 * selected.size,
-        bytes_down=1000 * selected.size,
-        seconds_train=0.1,
-        seconds_evaluate=0.1,
-        seconds=0.2,
+        cost=CostRecord(1000 * selected.size, 1000 * selected.size, 0.1, 0.1, 0.2),
     )
     if plays:
         effective = tuple((0.9 * omega).tolist())
@@ -134,6 +140,15 @@ def signed_line(table: dict) -> str:
 def sign(text: str) -> str:
     """A JSON object as text, with its checksum at the end."""
     return f'{text[:-1]},"checksum":"{hashlib.sha256(text.encode()).hexdigest()[:16]}"}}'
+
+
+def with_changes(table: dict, changes: dict) -> dict:
+    """A table with other values; a table among them changes the one in its place."""
+    deep = {
+        k: table[k] | v if isinstance(v, dict) and isinstance(table.get(k), dict) else v
+        for k, v in changes.items()
+    }
+    return table | deep
 
 
 def rewrite_rounds(path: Path, change) -> None:

@@ -211,10 +211,10 @@ def test_the_options_are_in_force(compared):
     assert tables["costs"] == {"kind": "ladder", "step": 0.02}
     assert tables["strategy"]["hurry"] == 2
     hasty = (runs / "hasty" / "seed-0" / "rounds.jsonl").read_text().splitlines()
-    assert RoundRecord.from_json(hasty[0]).local_epochs == (3, 3)
+    assert RoundRecord.from_json(hasty[0]).outcome.local_epochs == (3, 3)
     played = (runs / "flamma" / "seed-0" / "rounds.jsonl").read_text().splitlines()
     record = RoundRecord.from_json(played[-1])
-    assert record.contributions == (0.75, 0.75)
+    assert record.offer.contributions == (0.75, 0.75)
     assert record.game.measure == "flat"
     costs = [float(c) for c in record.game.costs]
     assert costs == pytest.approx([0.05 + 0.02 * client for client in record.selected])

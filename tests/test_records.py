@@ -11,30 +11,49 @@ from hypothesis import strategies as st
 
 from flamma.errors import RecordError
 from flamma.game import Certificate
-from flamma.records import RECORD_VERSION, Evaluation, RoundGame, RoundRecord, Warmup
-from made_runs import sign, signed_line
+from flamma.records import (
+    RECORD_VERSION,
+    CostRecord,
+    Evaluation,
+    GameRecord,
+    OfferRecord,
+    Outcomes,
+    RoundRecord,
+    Warmup,
+)
+from made_runs import sign, signed_line, with_changes
 
 RECORD = RoundRecord(
     round=3,
     selected=(1, 4),
-    abstained=(4,),
-    failed={1: "late: over 2 s"},
-    decay_factor=0.25,
-    local_epochs=(0, 0),
-    contributions=(0.5, 0.75),
-    epochs_total=0,
+    offer=OfferRecord(0.25, (0.5, 0.75)),
+    outcome=Outcomes((4,), {1: "late: over 2 s"}, (0, 0), 0, client_utilities=(None, 0.0)),
     evaluation=Evaluation({"accuracy": 71.5, "loss": None}, {2: "not connected"}),
-    game=RoundGame(2.5, (0.1, 1.0), (1.0, 10.0), True, (0.1, 0.2), (0.5, 0.3), "distance"),
-    certificate=Certificate(0.0, 1e-3, 0.0, 0.3, 0.0, 0.5),
-    server_utility=1.5,
-    client_utilities=(None, 0.0),
-    bytes_up=4,
-    bytes_down=8,
-    seconds_train=0.5,
-    seconds_evaluate=0.25,
-    seconds=1.0,
+    game=GameRecord(
+        *(2.5, (0.1, 1.0), (1.0, 10.0), True, (0.1, 0.2), (0.5, 0.3), "distance"),
+        certificate=Certificate(0.0, 1e-3, 0.0, 0.3, 0.0, 0.5),
+        server_utility=1.5,
+    ),
+    cost=CostRecord(4, 8, 0.5, 0.25, 1.0),
     warmup=Warmup({0: "failed"}, 10, 20, 0.5, 3.25),
 )
+FLAT = (
+    '{"version":2,"round":3,"selected":[1,4],"abstained":[4],"failed":{"1":"late: over 2 s"},'
+    '"decay_factor":0.25,"local_epochs":[0,0],"contributions":[0.5,0.75],"epochs_total":0,'
+    '"evaluation":{"metrics":{"accuracy":71.5,"loss":null},"unscored":{"2":"not connected"},'
+    '"sample":null,"personal":false,"scored_by":"","less_is_better":false},"game":{"price":2.5,'
+    '"decay_bounds":[0.1,1.0],"epoch_bounds":[1.0,10.0],"whole_epochs":true,"costs":[0.1,0.2],'
+    '"effective":[0.5,0.3],"measure":"distance"},"certificate":{"follower_gap":0.0,'
+    '"leader_regret":0.001,"leader_regret_uncertainty":0.0,"better_decay_factor":0.3,'
+    '"individual_rationality_slack":0.0,"abstaining_share":0.5},"server_utility":1.5,'
+    '"client_utilities":[null,0.0],"decay_factors":null,"credited":null,"fines":{},"flags":{},'
+    '"inspected":[],"efforts":null,"bytes_up":4,"bytes_down":8,"seconds_train":0.5,'
+    '"seconds_evaluate":0.25,"seconds":1.0,"warmup":{"failed":{"0":"failed"},"bytes_up":10,'
+    '"bytes_down":20,"seconds":0.5,"epochs":3.25},"survey":null,"scores_checksum":null,'
+    '"run":null,"payments":null,"privacy":null,"virtual_seconds":null,'
+    '"checksum":"1d5a17d86f3b9179"}'
+)
+"""The line that version 0.2 wrote of this record."""
 
 
 def test_a_record_comes_back_as_it_was():
@@ -42,21 +61,22 @@ def test_a_record_comes_back_as_it_was():
     assert "\n" not in line
     assert json.loads(line)["version"] == RECORD_VERSION
     assert RoundRecord.from_json(line) == RECORD
-    plain = replace(RECORD, evaluation=None, game=None, certificate=None, warmup=None)
-    plain = replace(plain, contributions=None, client_utilities=None, server_utility=None)
+    outcome = replace(RECORD.outcome, client_utilities=None)
+    plain = replace(RECORD, offer=OfferRecord(0.25), outcome=outcome, game=None, warmup=None)
     assert RoundRecord.from_json(plain.to_json()) == plain
 
 
 def test_an_amount_for_a_round_is_paid_in_place_of_a_contribution():
-    paid = replace(RECORD, payments=(2.0,) * len(RECORD.selected), fines={RECORD.selected[0]: 0.5})
+    outcome = replace(RECORD.outcome, payments=(2.0, 2.0), fines={RECORD.selected[0]: 0.5})
+    paid = replace(RECORD, outcome=outcome)
     assert RoundRecord.from_json(paid.to_json()) == paid
     assert [paid.payment(0), paid.payment(1)] == [1.5, 2.0]
-    unpaid = replace(paid, contributions=None, payments=None)
+    unpaid = replace(paid, offer=OfferRecord(), outcome=replace(outcome, payments=None))
     assert paid.is_paid
     assert not unpaid.is_paid
     assert unpaid.payment(0) == 0.0
     with pytest.raises(RecordError, match="one entry"):
-        replace(paid, payments=(1.0,))
+        replace(paid, outcome=replace(outcome, payments=(1.0,)))
 
 
 numbers = st.floats(allow_nan=False, allow_infinity=False, width=64)
@@ -71,12 +91,8 @@ def test_any_record_comes_back_bit_for_bit(clients, metrics, gamma):
     record = RoundRecord(
         round=7,
         selected=tuple(c for c, _, _ in clients),
-        abstained=(),
-        failed={},
-        decay_factor=gamma,
-        local_epochs=tuple(e for _, e, _ in clients),
-        contributions=tuple(o for _, _, o in clients),
-        epochs_total=1,
+        offer=OfferRecord(gamma, tuple(o for _, _, o in clients)),
+        outcome=Outcomes((), {}, tuple(e for _, e, _ in clients), 1),
         evaluation=Evaluation(metrics),
     )
     assert RoundRecord.from_json(record.to_json()) == record
@@ -87,6 +103,12 @@ def test_a_line_of_a_newer_version_is_refused_with_what_to_do():
     with pytest.raises(RecordError, match="install a newer one") as caught:
         RoundRecord.from_json(line)
     assert caught.value.newer
+
+
+def test_a_line_of_version_2_is_read_for_good():
+    assert RoundRecord.from_json(FLAT) == RECORD
+    with pytest.raises(RecordError, match="checksum"):
+        RoundRecord.from_json(FLAT.replace("0.25", "0.35", 1))
 
 
 def test_any_changed_byte_of_a_line_is_noticed():
@@ -110,11 +132,11 @@ BAD = {
     "a text for a round": signed_line(TABLE | {"round": "3"}),
     "a truth for a round": signed_line(TABLE | {"round": True}),
     "a negative client": signed_line(TABLE | {"selected": [-1, 4]}),
-    "too few epochs": signed_line(TABLE | {"local_epochs": [1]}),
+    "too few epochs": signed_line(with_changes(TABLE, {"outcome": {"local_epochs": [1]}})),
     "a table for a list": signed_line(TABLE | {"selected": {}}),
-    "a failure of nobody": signed_line(TABLE | {"failed": {"x": "late"}}),
+    "a failure of nobody": signed_line(with_changes(TABLE, {"outcome": {"failed": {"x": "late"}}})),
     "a metric that is a text": signed_line(TABLE | {"evaluation": {"metrics": {"accuracy": "1"}}}),
-    "no decay factor": signed_line(TABLE | {"decay_factor": None}),
+    "no decay factor": signed_line(with_changes(TABLE, {"offer": {"decay_factor": None}})),
     "one bound": signed_line(TABLE | {"game": {"price": 1, "decay_bounds": [1]}}),
     "infinite": sign(json.dumps(TABLE).replace("71.5", "1e999")),
     "deep": "[" * 100_000,

@@ -264,8 +264,11 @@ def _count(outcome: Outcome, out: Path, log: str) -> None:
     except (OSError, ValueError):
         return
     outcome.rounds = len(records)
-    outcome.failed = sum(len(record["failed"]) for record in records)
-    outcome.empty = sum(len(record["failed"]) == len(record["selected"]) for record in records)
+    failures = [len(record["outcome"]["failed"]) for record in records]
+    outcome.failed = sum(failures)
+    outcome.empty = sum(
+        failed == len(record["selected"]) for failed, record in zip(failures, records, strict=True)
+    )
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from flamma.errors import StrategyError
 from flamma.game import certify, client_utility, server_utility
 from flamma.metrics import evaluate
 from flamma.privacy import PrivateRounds, losses_refused
-from flamma.records import RoundGame, RoundRecord, Survey, Warmup
+from flamma.records import CostRecord, GameRecord, RoundRecord, Survey, Warmup
 from flamma.seeding import stream
 from flamma.strategies.asynchronous import FlightState
 from flamma.strategies.base import Inspect, Offer, S, Strategy
@@ -81,24 +81,22 @@ def certified(record: RoundRecord, offer: Offer, costs: Floats | None) -> RoundR
     each is measured by its own, and the leader's regret is what these cost the server against the
     best common one. Without a game, or without an answer, there is nothing to certify.
     """
-    game = offer.game
-    answered = [k for k, c in enumerate(record.selected) if c not in record.failed]
+    game, offered, outcome = offer.game, record.offer, record.outcome
     if game is None:
-        return replace(record, client_utilities=_paid_utilities(record, costs))
-    record = replace(
-        record,
-        game=RoundGame(
-            price=game.price,
-            decay_bounds=game.decay_bounds,
-            epoch_bounds=game.epoch_bounds,
-            whole_epochs=game.whole_epochs,
-            costs=tuple(game.costs.tolist()),
-            effective=offer.effective,
-            measure=offer.measure,
-        ),
+        paid = _paid_utilities(record, costs)
+        return replace(record, outcome=replace(outcome, client_utilities=paid))
+    told = GameRecord(
+        price=game.price,
+        decay_bounds=game.decay_bounds,
+        epoch_bounds=game.epoch_bounds,
+        whole_epochs=game.whole_epochs,
+        costs=tuple(game.costs.tolist()),
+        effective=offer.effective,
+        measure=offer.measure,
     )
+    answered = [k for k, c in enumerate(record.selected) if c not in outcome.failed]
     if not answered:
-        return record
+        return replace(record, game=told)
     taken = game.costs[answered]
     true = taken if costs is None else costs[np.array(record.selected)[answered]]
     played = game.replace(
@@ -106,21 +104,24 @@ def certified(record: RoundRecord, offer: Offer, costs: Floats | None) -> RoundR
         costs=np.where(np.isnan(true), taken, true),
         whole_epochs=True,  # what clients really play, whatever the server solved for
     )
-    epochs = np.array(record.local_epochs)[answered]
-    own = record.decay_factors is not None
-    gamma = np.array(record.decay_factors)[answered] if own else np.array(record.decay_factor)
+    epochs = np.array(outcome.local_epochs)[answered]
+    own = offered.decay_factors is not None
+    gamma = np.array(offered.decay_factors)[answered] if own else np.array(offered.decay_factor)
     utilities: list[float | None] = [None] * len(record.selected)
     worth = client_utility(played, gamma, epochs, one_each=own)
     for k, utility in zip(answered, worth, strict=True):
         utilities[k] = float(utility)
-    if record.credited or record.efforts or record.fines:
+    if outcome.credited or outcome.efforts or outcome.fines:
         for k, cost in zip(answered, played.costs, strict=True):
             utilities[k] = record.payment(k) - float(cost) * record.effort(k)
     return replace(
         record,
-        certificate=certify(played, gamma, epochs),
-        server_utility=float(server_utility(played, gamma, epochs, one_each=own)),
-        client_utilities=tuple(utilities),
+        game=replace(
+            told,
+            certificate=certify(played, gamma, epochs),
+            server_utility=float(server_utility(played, gamma, epochs, one_each=own)),
+        ),
+        outcome=replace(outcome, client_utilities=tuple(utilities)),
     )
 
 
@@ -129,14 +130,14 @@ def _paid_utilities(record: RoundRecord, costs: Floats | None) -> tuple[float | 
 
     None where nobody is paid, or where no cost is known.
     """
-    if record.payments is None or costs is None:
+    if record.outcome.payments is None or costs is None:
         return None
     utilities = (
         record.payment(place) - float(costs[client]) * record.effort(place)
         for place, client in enumerate(record.selected)
     )
     return tuple(
-        None if client in record.failed or math.isnan(utility) else utility
+        None if client in record.outcome.failed or math.isnan(utility) else utility
         for client, utility in zip(record.selected, utilities, strict=True)
     )
 
@@ -179,13 +180,12 @@ class Finished(Generic[S]):
         begun = time.perf_counter()
         scores = self.scoring()
         waited = time.perf_counter() - begun
-        record = replace(
-            self.record,
-            evaluation=evaluate(scores),
-            seconds_evaluate=self.record.seconds_evaluate + waited,
-            seconds=self.record.seconds + waited,
+        cost = replace(
+            self.record.cost,
+            seconds_evaluate=self.record.cost.seconds_evaluate + waited,
+            seconds=self.record.cost.seconds + waited,
         )
-        return record, scores
+        return replace(self.record, evaluation=evaluate(scores), cost=cost), scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,10 +254,13 @@ class Federation(Generic[S]):
                 record,
                 warmup=warmup,
                 privacy=None if self.privacy is None else self.privacy.spent(number),
-                virtual_seconds=None if self.clock is None else elapsed,
-                seconds_train=trained - offered,
-                seconds_evaluate=ended - begun if scoring else 0.0,
-                seconds=ended - started,
+                cost=replace(
+                    record.cost,
+                    virtual_seconds=None if self.clock is None else elapsed,
+                    seconds_train=trained - offered,
+                    seconds_evaluate=ended - begun if scoring else 0.0,
+                    seconds=ended - started,
+                ),
             )
             warmup = None
             yield Finished(state, record, scoring)
@@ -308,12 +311,8 @@ class Federation(Generic[S]):
         """Return the record with its traffic: vectors of weights, not the few numbers beside."""
         down, up = self.timing.traffic(self.strategy.broadcast(state))
         surveyed = 0 if survey is None else survey.bytes_down
-        return replace(
-            record,
-            survey=survey,
-            bytes_up=record.used * up,
-            bytes_down=len(record.selected) * down + surveyed,
-        )
+        cost = CostRecord(record.used * up, len(record.selected) * down + surveyed)
+        return replace(record, survey=survey, cost=cost)
 
     def _true(self, record: RoundRecord, broadcast: Broadcast, offer: Offer) -> RoundRecord:
         """Return the record with what clients really did, where some need not tell the truth."""
@@ -325,18 +324,20 @@ class Federation(Generic[S]):
             self.truth.effort(terms, present) if terms.client in present else None
             for terms in offer.terms
         ]
-        efforts = zip(done, record.local_epochs, strict=True)
-        return replace(record, efforts=tuple(float(t * t if e is None else e) for e, t in efforts))
+        efforts = zip(done, record.outcome.local_epochs, strict=True)
+        true = tuple(float(t * t if e is None else e) for e, t in efforts)
+        return replace(record, outcome=replace(record.outcome, efforts=true))
 
     def _warmup(self, offer: Offer, record: RoundRecord, state: S, seconds: float) -> Warmup:
         """Return what the warm-up took; its work in epochs, to be counted with the rest."""
-        batch = self.strategy.plan.batch_size
+        batch, outcome = self.strategy.plan.batch_size, record.outcome
         epochs = sum(
             done if terms.iterations is None else terms.iterations * min(batch, own) / own
-            for terms, done in zip(offer.terms, record.local_epochs, strict=True)
-            if terms.client not in record.failed and (own := int(state.samples[terms.client]))
+            for terms, done in zip(offer.terms, outcome.local_epochs, strict=True)
+            if terms.client not in outcome.failed and (own := int(state.samples[terms.client]))
         )
-        return Warmup(record.failed, record.bytes_up, record.bytes_down, seconds, epochs)
+        sent = record.cost
+        return Warmup(outcome.failed, sent.bytes_up, sent.bytes_down, seconds, epochs)
 
 
 def evaluated(report: Update) -> Update:

@@ -13,7 +13,7 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 from flamma.errors import RecordError
 from flamma.game import Certificate
@@ -57,8 +57,77 @@ class Evaluation(NamesItsScore):
 
 
 @dataclass(frozen=True)
-class RoundGame:
-    """The game of a round as the server took it, one entry per selected client in every list.
+class OfferRecord:
+    """What the server offered in a round, one entry per selected client in every tuple.
+
+    Attributes
+    ----------
+    decay_factor : float
+        γ, 1 for strategies without one.
+    contributions : tuple of float or None
+        ω of the selected clients; None where contributions are not measured.
+    decay_factors : tuple of float or None
+        Each selected client's own decay factor; None where all have the same.
+    """
+
+    decay_factor: float = 1.0
+    contributions: tuple[float, ...] | None = None
+    decay_factors: tuple[float, ...] | None = None
+
+    def decay_factor_of(self, place: int) -> float:
+        """Return the decay factor of the selected client at a place."""
+        return self.decay_factor if self.decay_factors is None else self.decay_factors[place]
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What the selected clients did and got, one entry per client in every tuple of numbers.
+
+    Attributes
+    ----------
+    abstained : tuple of int
+        The clients that chose not to train.
+    failed : mapping of int to str
+        The clients without a usable update, with the reason.
+    local_epochs : tuple of int
+        The epochs that each client reports; 0 if it failed or abstained.
+    epochs_total : int
+        The epochs of accepted updates.
+    credited : tuple of float or None
+        The epochs that each is paid for; None where these are its ``local_epochs``.
+    payments : tuple of float or None
+        What each is paid in units of utility, before its fine, where that is an amount for the
+        round; None where it is γ ω τ, or nothing.
+    fines : mapping of int to float
+        What clients have to pay, in units of utility.
+    flags : mapping of int to str
+        The clients with a suspicious answer, and what was suspicious.
+    inspected : tuple of int
+        The clients whose work was repeated at the client, and compared.
+    efforts : tuple of float or None
+        The truth where clients may misreport: what each one's cost is multiplied with, epochs done
+        squared times the fraction of data. None where all did what they report.
+    client_utilities : tuple of (float or None) or None
+        The utility of each; None for a client without a usable update, and for all where no
+        client is paid.
+    """
+
+    abstained: tuple[int, ...]
+    failed: Mapping[int, str]
+    local_epochs: tuple[int, ...]
+    epochs_total: int
+    credited: tuple[float, ...] | None = None
+    payments: tuple[float, ...] | None = None
+    fines: Mapping[int, float] = field(default_factory=dict)
+    flags: Mapping[int, str] = field(default_factory=dict)
+    inspected: tuple[int, ...] = ()
+    efforts: tuple[float, ...] | None = None
+    client_utilities: tuple[float | None, ...] | None = None
+
+
+@dataclass(frozen=True)
+class GameRecord:
+    """The game that the server solved in a round, and how far from equilibrium it was played.
 
     Attributes
     ----------
@@ -70,10 +139,14 @@ class RoundGame:
         Whether the server solved for whole epochs.
     costs : tuple of float
         The clients' costs as the server knew or estimated them.
-    effective : tuple of float
-        The contributions that selection went by.
-    measure : str
+    effective : tuple of float or None
+        The contributions that the selection is based on.
+    measure : str or None
         The contribution measure.
+    certificate : Certificate or None
+        The distance from equilibrium, for the clients that answered; None if no client did.
+    server_utility : float or None
+        The server's utility, likewise.
     """
 
     price: float
@@ -83,6 +156,31 @@ class RoundGame:
     costs: tuple[float, ...]
     effective: tuple[float, ...] | None = None
     measure: str | None = None
+    certificate: Certificate | None = None
+    server_utility: float | None = None
+
+
+@dataclass(frozen=True)
+class CostRecord:
+    """The traffic and the time of a round.
+
+    Attributes
+    ----------
+    bytes_up, bytes_down : int
+        Weights that the clients sent and received.
+    seconds_train, seconds_evaluate, seconds : float
+        The clients' training, the evaluation, and the whole round.
+    virtual_seconds : float or None
+        The virtual time at the end of the round, since the start of the run; None without a
+        virtual clock.
+    """
+
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds_train: float = 0.0
+    seconds_evaluate: float = 0.0
+    seconds: float = 0.0
+    virtual_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -124,47 +222,185 @@ class RoundPrivacy:
         return f"epsilon {self.epsilon:.4g} at delta {self.delta:g} after {self.releases} releases"
 
 
-# The lines of ``rounds.jsonl``: a typed record as JSON with a checksum, and back.
+# The record of a round, and its line of ``rounds.jsonl``.
 
-R = TypeVar("R")
-
-RECORD_VERSION = 2
-"""The form of the lines that are written now."""
+RECORD_VERSION = 3
+"""The version of the lines that are written; lines of version 2 are read."""
 
 
-def line_of(record: Any) -> str:
-    """Return a record as one line of JSON with its version and its checksum."""
-    table = {"version": RECORD_VERSION, **_encode(record)}
-    text = json.dumps(table, allow_nan=False, separators=(",", ":"))
-    return f'{text[:-1]},"checksum":"{_checksum(text)}"}}'
+@dataclass(frozen=True)
+class RoundRecord:
+    """One finished round.
 
+    Attributes
+    ----------
+    round : int
+        Its number, from 1.
+    selected : tuple of int
+        The selected clients, in order.
+    offer : OfferRecord
+        What they were offered.
+    outcome : Outcomes
+        What they did and got.
+    game : GameRecord or None
+        The game that was solved; None where none was.
+    evaluation : Evaluation or None
+        How good the model is; None if it was not evaluated.
+    cost : CostRecord
+        The traffic and the time of the round.
+    warmup : Warmup or None
+        The warm-up before round 1.
+    survey : Survey or None
+        The clients that were asked for a loss before the selection; None if there were none.
+    privacy : RoundPrivacy or None
+        The differential privacy spent so far; None where there is none.
+    run : str or None
+        The id of the run.
+    scores_checksum : str or None
+        The checksum of the round's lines in ``clients.csv``; None without an evaluation.
 
-def read_line(line: str | bytes, kind: type[R]) -> R:
-    """Return the record of a kind that a line holds.
-
-    Raises
-    ------
-    RecordError
-        If the line is damaged, or was written by a version of FLamma that cannot be read.
+    Examples
+    --------
+    >>> record = RoundRecord(1, (0, 4), OfferRecord(0.5), Outcomes((), {4: "late"}, (3, 0), 3))
+    >>> record.used, RoundRecord.from_json(record.to_json()) == record
+    (1, True)
     """
-    try:
-        text = line if isinstance(line, str) else line.decode()
-        table = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise RecordError("it is not JSON") from error
-    if not isinstance(table, dict):
-        raise RecordError("it is not a JSON object")
-    _check_version(table)
-    content, found, told = text.rpartition(',"checksum":"')
-    if not found or told != f'{_checksum(content + "}")}"}}':
-        raise RecordError("it does not match its checksum")
-    try:
-        record: R = _decode(table, kind)
-    except RecordError:
-        raise
-    except (TypeError, ValueError, OverflowError, AttributeError) as error:
-        raise RecordError("a part of it is missing or damaged") from error
-    return record
+
+    round: int
+    selected: tuple[int, ...]
+    offer: OfferRecord
+    outcome: Outcomes
+    game: GameRecord | None = None
+    evaluation: Evaluation | None = None
+    cost: CostRecord = CostRecord()
+    warmup: Warmup | None = None
+    survey: Survey | None = None
+    privacy: RoundPrivacy | None = None
+    run: str | None = None
+    scores_checksum: str | None = None
+
+    def __post_init__(self) -> None:
+        offer, outcome = self.offer, self.outcome
+        each = [
+            outcome.local_epochs,
+            offer.contributions,
+            outcome.client_utilities,
+            offer.decay_factors,
+            outcome.credited,
+            outcome.efforts,
+            outcome.payments,
+        ]
+        if self.game is not None:
+            each += [self.game.costs, self.game.effective]
+        if any(values is not None and len(values) != len(self.selected) for values in each):
+            raise RecordError("its lists do not have one entry for each selected client")
+        if self.round < 0 or min((*self.selected, *outcome.abstained), default=0) < 0:
+            raise RecordError("it numbers a round or a client below 0")
+        if not math.isfinite(offer.decay_factor):
+            raise RecordError("its decay factor is not a number")
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the model of this round was scored by at least one client."""
+        return self.metric("accuracy") is not None
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether clients are paid in this round: by an amount each, or for a contribution."""
+        return self.outcome.payments is not None or self.offer.contributions is not None
+
+    @property
+    def used(self) -> int:
+        """The number of updates that were used: of clients that neither failed nor abstained."""
+        return len(self.selected) - len(self.outcome.failed) - len(self.outcome.abstained)
+
+    def payment(self, place: int) -> float:
+        """Return what the selected client at a place earns less its fine; 0 without payments.
+
+        That is its entry of ``payments``, or else γ ω τ with the epochs it is credited with.
+        """
+        offer, outcome = self.offer, self.outcome
+        fine = outcome.fines.get(self.selected[place], 0.0)
+        if outcome.payments is not None:
+            return outcome.payments[place] - fine
+        if offer.contributions is None:
+            return 0.0
+        epochs = outcome.local_epochs if outcome.credited is None else outcome.credited
+        return offer.decay_factor_of(place) * offer.contributions[place] * epochs[place] - fine
+
+    def effort(self, place: int) -> float:
+        """Return the effort multiplier of the cost of the selected client at a place."""
+        if self.outcome.efforts is not None:
+            return self.outcome.efforts[place]
+        return float(self.outcome.local_epochs[place] ** 2)
+
+    def metric(self, name: str) -> float | None:
+        """Return a metric of the evaluation, None where there is none."""
+        return None if self.evaluation is None else self.evaluation[name]
+
+    def to_json(self) -> str:
+        """Return the record as one line of JSON with its checksum."""
+        table = {"version": RECORD_VERSION, **_encode(self)}
+        text = json.dumps(table, allow_nan=False, separators=(",", ":"))
+        return f'{text[:-1]},"checksum":"{_checksum(text)}"}}'
+
+    @classmethod
+    def from_json(cls, line: str | bytes) -> Self:
+        """Return the record that a line holds.
+
+        Raises
+        ------
+        RecordError
+            If the line is damaged, or was written by a version of FLamma that cannot be read.
+        """
+        try:
+            text = line if isinstance(line, str) else line.decode()
+            table = json.loads(text, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise RecordError("it is not JSON") from error
+        if not isinstance(table, dict):
+            raise RecordError("it is not a JSON object")
+        _check_version(table)
+        content, found, checksum = text.rpartition(',"checksum":"')
+        if not found or checksum != f'{_checksum(content + "}")}"}}':
+            raise RecordError("it does not match its checksum")
+        try:
+            record: Self = _decode(_nested(table), cls)
+        except RecordError:
+            raise
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise RecordError("a part of it is missing or damaged") from error
+        return record
+
+
+def _check_version(table: Mapping[str, Any]) -> None:
+    """Refuse a line of a version that cannot be read."""
+    version = table.get("version")
+    if version is None and "accuracy" in table:  # as flat lines have it
+        raise RecordError("version 0.1 wrote it, and commit 5770684 reads it", older=True)
+    if type(version) is not int or version < _FLAT_VERSION:
+        raise RecordError("it has no version" if version is None else f"its version is {version!r}")
+    if version > RECORD_VERSION:
+        raise RecordError(
+            f"it is of version {version}, which this FLamma does not know: install a newer one",
+            newer=True,
+        )
+
+
+_FLAT_VERSION = 2
+_PARTS = {"offer": OfferRecord, "outcome": Outcomes, "game": GameRecord, "cost": CostRecord}
+
+
+def _nested(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the table of a line in nested parts; version 2 has them side by side."""
+    if table["version"] != _FLAT_VERSION:
+        return table
+    parts = {
+        part: {name: table[name] for name in _hints(kind) if name in table}
+        for part, kind in _PARTS.items()
+    }
+    game = table.get("game")
+    return {**table, **parts, "game": game if game is None else {**game, **parts["game"]}}
 
 
 def rows_checksum(rows: Sequence[str]) -> str | None:
@@ -172,18 +408,11 @@ def rows_checksum(rows: Sequence[str]) -> str | None:
     return _checksum("\n".join(rows)) if rows else None
 
 
-def _check_version(table: Mapping[str, Any]) -> None:
-    """Refuse a line of a version that cannot be read."""
-    told = table.get("version")
-    if told is None and "accuracy" in table:  # as flat lines have it
-        raise RecordError("version 0.1 wrote it, and commit 5770684 reads it", older=True)
-    if not isinstance(told, int) or isinstance(told, bool) or told < RECORD_VERSION:
-        raise RecordError("it has no version" if told is None else f"its version is {told!r}")
-    if told > RECORD_VERSION:
-        raise RecordError(
-            f"it is of version {told}, which this FLamma does not know: install a newer one",
-            newer=True,
-        )
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# Typed records as JSON, and back.
 
 
 def _encode(value: Any) -> Any:
@@ -243,153 +472,5 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _checksum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is not JSON")
-
-
-# The record of a round, frozen and typed.
-
-
-@dataclass(frozen=True)
-class RoundRecord:
-    """What happened in one round.
-
-    ``contributions``, ``game``, ``certificate`` and both utilities are None where no game was
-    played, ``evaluation`` where the model was not evaluated. ``client_utilities`` has None for a
-    selected client that gave no usable answer. ``epochs_total`` counts the epochs of accepted
-    updates only. ``scores_checksum`` is that of the round's lines in ``clients.csv``,
-    and ``run`` tells which run the record belongs to.
-
-    Attributes
-    ----------
-    decay_factors : tuple of float
-        Each selected client's own decay factor; None where all have the same.
-    credited : tuple of float
-        The epochs that each is paid for; None where that is what they claim.
-    payments : tuple of float
-        What each selected client is paid in units of utility, before its fine, where that is an
-        amount for the round; None where it is γ ω τ.
-    fines : mapping of int to float
-        What clients have to pay, in units of utility.
-    flags : mapping of int to str
-        The clients whose answer looked wrong, and what did.
-    inspected : tuple of int
-        The clients whose work was done once more at the client, and compared.
-    efforts : tuple of float
-        The truth where clients may lie: what each one's cost is multiplied with, epochs done
-        squared times the share of data. None where all did what they claim.
-    privacy : RoundPrivacy
-        What differential privacy has been spent so far; None where there is none.
-    virtual_seconds : float
-        The virtual time at the end of the round, since the start of the run; None where there is
-        no virtual clock.
-    """
-
-    round: int
-    selected: tuple[int, ...]
-    abstained: tuple[int, ...]
-    failed: Mapping[int, str]
-    decay_factor: float
-    local_epochs: tuple[int, ...]
-    contributions: tuple[float, ...] | None
-    epochs_total: int
-    evaluation: Evaluation | None = None
-    game: RoundGame | None = None
-    certificate: Certificate | None = None
-    server_utility: float | None = None
-    client_utilities: tuple[float | None, ...] | None = None
-    decay_factors: tuple[float, ...] | None = None
-    credited: tuple[float, ...] | None = None
-    fines: Mapping[int, float] = field(default_factory=dict)
-    flags: Mapping[int, str] = field(default_factory=dict)
-    inspected: tuple[int, ...] = ()
-    efforts: tuple[float, ...] | None = None
-    bytes_up: int = 0
-    bytes_down: int = 0
-    seconds_train: float = 0.0
-    seconds_evaluate: float = 0.0
-    seconds: float = 0.0
-    warmup: Warmup | None = None
-    survey: Survey | None = None
-    scores_checksum: str | None = None
-    run: str | None = None
-    payments: tuple[float, ...] | None = None
-    privacy: RoundPrivacy | None = None
-    virtual_seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        each = [
-            self.local_epochs,
-            self.contributions,
-            self.client_utilities,
-            self.decay_factors,
-            self.credited,
-            self.efforts,
-            self.payments,
-        ]
-        if self.game is not None:
-            each += [self.game.costs, self.game.effective]
-        if any(values is not None and len(values) != len(self.selected) for values in each):
-            raise RecordError("its lists do not have one entry for each selected client")
-        if self.round < 0 or min((*self.selected, *self.abstained), default=0) < 0:
-            raise RecordError("it numbers a round or a client below 0")
-        if not math.isfinite(self.decay_factor):
-            raise RecordError("its decay factor is not a number")
-
-    @property
-    def evaluated(self) -> bool:
-        """Whether the model of this round was scored by at least one client."""
-        return self.metric("accuracy") is not None
-
-    @property
-    def is_paid(self) -> bool:
-        """Whether clients are paid in this round: by an amount each, or for a contribution."""
-        return self.payments is not None or self.contributions is not None
-
-    @property
-    def used(self) -> int:
-        """How many clients' answers were used: of those who neither failed nor abstained."""
-        return len(self.selected) - len(self.failed) - len(self.abstained)
-
-    def payment(self, place: int) -> float:
-        """Return what the selected client at a place earns less its fine; 0 where nobody is paid.
-
-        That is its entry of ``payments``, or else γ ω τ with the epochs it is credited with.
-        """
-        fine = self.fines.get(self.selected[place], 0.0)
-        if self.payments is not None:
-            return self.payments[place] - fine
-        if self.contributions is None:
-            return 0.0
-        gamma = self.decay_factor if self.decay_factors is None else self.decay_factors[place]
-        epochs = self.local_epochs[place] if self.credited is None else self.credited[place]
-        return gamma * self.contributions[place] * epochs - fine
-
-    def effort(self, place: int) -> float:
-        """Return what the cost of the selected client at a place is multiplied with."""
-        if self.efforts is not None:
-            return self.efforts[place]
-        return float(self.local_epochs[place] ** 2)
-
-    def metric(self, name: str) -> float | None:
-        """Return a metric of the evaluation, None where there is none."""
-        return None if self.evaluation is None else self.evaluation[name]
-
-    def to_json(self) -> str:
-        """Return the record as one line of JSON with its checksum."""
-        return line_of(self)
-
-    @classmethod
-    def from_json(cls, line: str | bytes) -> Self:
-        """Return the record that a line holds.
-
-        Raises
-        ------
-        RecordError
-            If the line is damaged, or was written by a newer version of FLamma.
-        """
-        return read_line(line, cls)

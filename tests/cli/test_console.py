@@ -21,11 +21,12 @@ import time
 from pathlib import Path
 from flamma.cli.console import ManyRunsDisplay, RoundDisplay
 from flamma.experiments.jobs import Progress
-from flamma.records import Evaluation, RoundRecord
+from flamma.records import Evaluation, OfferRecord, Outcomes, RoundRecord
 scores = Evaluation({"accuracy": 71.25, "accuracy_variance": 605.2})
 with RoundDisplay(3, Path("runs")) as display:
     for number in (1, 2, 3):
-        display(RoundRecord(number, (1, 2), (), {}, 0.5, (4, 5), None, 9, scores))
+        outcome = Outcomes((), {}, (4, 5), 9)
+        display(RoundRecord(number, (1, 2), OfferRecord(0.5), outcome, evaluation=scores))
         time.sleep(0.12)
 with ManyRunsDisplay() as display:
     display(Progress(5, 100, 1, 20, "digits, shards, a strategy with a long name, seed 0"))

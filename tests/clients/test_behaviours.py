@@ -25,7 +25,7 @@ from flamma.engines.flower.conduct import NotesInMemory
 from flamma.errors import ConfigError
 from flamma.experiments.config import make_config
 from flamma.experiments.run import run
-from flamma.records import RoundRecord
+from flamma.records import OfferRecord, Outcomes, RoundRecord
 from flamma.strategies import STRATEGIES
 from flamma.types import MOST_SAMPLES, LocalWork, Plan, Population, Profile, Terms, Update
 
@@ -159,10 +159,10 @@ def test_a_client_may_lie_in_what_it_tells_does_and_sends(tmp_path):
         BEHAVIOURS.discard("liar")
     [record] = done.history
     assert record.game.costs == (0.1, 0.05, 0.1)  # what the server took them for
-    assert record.local_epochs[1] == 3
-    assert record.certificate.follower_gap > 0.1  # at the true cost three epochs are not best
-    assert record.efforts[1] == 1  # what it really did
-    assert record.client_utilities[1] == pytest.approx(record.payment(1) - 0.1)
+    assert record.outcome.local_epochs[1] == 3
+    assert record.game.certificate.follower_gap > 0.1  # at the true cost three epochs are not best
+    assert record.outcome.efforts[1] == 1  # what it really did
+    assert record.outcome.client_utilities[1] == pytest.approx(record.payment(1) - 0.1)
     assert (tmp_path / "run" / "population.csv").read_text().count("0.1,") == 3  # true costs
 
 
@@ -207,13 +207,14 @@ def utility(behaviour, encounter=None):
     record = RoundRecord(
         round=3,
         selected=(1,),
-        abstained=(),
-        failed={},
-        decay_factor=1.0,
-        local_epochs=(sent.epochs,),
-        contributions=(OMEGA,),
-        epochs_total=sent.epochs,
-        efforts=(behaviour.effort(task, replace(encounter, selected=(1, 2))),),
+        offer=OfferRecord(1.0, (OMEGA,)),
+        outcome=Outcomes(
+            abstained=(),
+            failed={},
+            local_epochs=(sent.epochs,),
+            epochs_total=sent.epochs,
+            efforts=(behaviour.effort(task, replace(encounter, selected=(1, 2))),),
+        ),
     )
     return record.payment(0) - COST * record.effort(0)
 

@@ -58,12 +58,12 @@ def test_an_upload_of_a_gigabyte_and_one_that_stalls_cost_the_others_nothing(tri
     print(
         f"peak {(peak - resident) // MEGABYTE} MiB over {resident // MEGABYTE} MiB; database from "
         f"{before} to {database_bytes(trial.folder)} bytes; rounds of "
-        f"{[round(record.seconds_train) for record in records]} s"
+        f"{[round(record.cost.seconds_train) for record in records]} s"
     )
-    assert [sorted(record.failed) for record in records] == [[], [2], [2], []]
-    assert "refused: its answer has more than" in records[1].failed[2]
-    assert "refused: its answer stopped after" in records[2].failed[2]
-    assert max(record.seconds_train for record in records) < WAIT + 15
-    assert records[2].seconds_train < WAIT / 2, "a stalled upload is given up long before"
+    assert [sorted(record.outcome.failed) for record in records] == [[], [2], [2], []]
+    assert "refused: its answer has more than" in records[1].outcome.failed[2]
+    assert "refused: its answer stopped after" in records[2].outcome.failed[2]
+    assert max(record.cost.seconds_train for record in records) < WAIT + 15
+    assert records[2].cost.seconds_train < WAIT / 2, "a stalled upload is given up long before"
     assert peak - resident < 150 * MEGABYTE
     assert database_bytes(trial.folder) - before < 10 * MEGABYTE

@@ -39,11 +39,11 @@ def test_a_supernode_killed_in_mid_round_comes_back_with_the_same_key(trial, tmp
     kill(recorded_pid(trial.folder / "sites/site1", "supernode"))
     code, _, progress = finish(run)
     assert code == 0, progress
-    failed = [sorted(record.failed) for record in rounds(out)]
+    failed = [sorted(record.outcome.failed) for record in rounds(out)]
     assert [1] in failed
     assert all(clients in ([], [1]) for clients in failed)
     assert failed[-1] == []  # it is back, under its own number
-    away = next(record for record in rounds(out) if record.failed)
+    away = next(record for record in rounds(out) if record.outcome.failed)
     assert len(away.selected) == 3
     found = trial.status()
     assert found["sites"]["site1"] == "online"
@@ -61,7 +61,7 @@ def test_a_straggler_past_the_limit_is_left_behind_and_taken_back(trial, tmp_pat
     kill(late, signal.SIGCONT)
     code, _, progress = finish(run)
     assert code == 0, progress
-    failed = [dict(record.failed) for record in rounds(out)]
+    failed = [dict(record.outcome.failed) for record in rounds(out)]
     assert {2: "no answer in 40 s"} in failed
     assert failed[-1] == {}
 
@@ -76,7 +76,7 @@ def test_a_run_goes_on_when_the_superlink_is_killed_and_restarted(trial, tmp_pat
     assert code == 0, progress
     assert recorded_pid(trial.folder / "server", "superlink") != old
     assert [record.round for record in rounds(out)] == [1, 2, 3, 4, 5, 6]
-    assert not any(record.failed for record in rounds(out))
+    assert not any(record.outcome.failed for record in rounds(out))
     assert sha(out) == sha(same_on_one_machine(out, tmp_path / "local"))
 
 
@@ -115,7 +115,7 @@ def test_an_outage_of_all_sites_costs_time_and_no_round(trial, tmp_path):
     code, _, told = finish(run, 600)
     assert code == 0, told
     assert "waits: " in told
-    assert all(len(record.failed) < 2 for record in rounds(out))
+    assert all(len(record.outcome.failed) < 2 for record in rounds(out))
     assert json.loads((out / "run.json").read_text())["waits"]
 
 

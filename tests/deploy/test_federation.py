@@ -6,6 +6,7 @@ import csv
 import json
 import ssl
 import subprocess
+from operator import attrgetter
 
 import httpx
 import numpy as np
@@ -31,7 +32,9 @@ from flamma.deploy.init import free_ports
 from flamma.deploy.keys import make_site_key
 
 STRATEGIES = ("flamma", "qffl", "fedavg")
-SAME = ("selected", "local_epochs", "decay_factor", "abstained", "evaluation")
+same_parts = attrgetter(
+    "selected", "outcome.local_epochs", "offer.decay_factor", "outcome.abstained", "evaluation"
+)
 
 
 def test_local_and_deployed_are_the_same_bit_for_bit(trial, tmp_path):
@@ -49,8 +52,7 @@ def test_local_and_deployed_are_the_same_bit_for_bit(trial, tmp_path):
         assert "2 of 2 rounds" in shown
         alone = same_on_one_machine(tmp_path / name, tmp_path / f"{name}-local")
         for far, near in zip(rounds(tmp_path / name), rounds(alone), strict=True):
-            for field in SAME:
-                assert getattr(far, field) == getattr(near, field)
+            assert same_parts(far) == same_parts(near)
         assert sha(tmp_path / name) == sha(alone)
         assert sha(tmp_path / name) in shown
 
@@ -74,14 +76,14 @@ def test_what_goes_wrong_at_sites_is_recorded_and_the_run_goes_on(trial, tmp_pat
             path.write_text(texts[name])
     code, shown, progress = finish(run)
     assert code == 0, progress
-    failed = [dict(record.failed) for record in rounds(out)]
+    failed = [dict(record.outcome.failed) for record in rounds(out)]
     assert failed[0] == {}
     third = rounds(out)[2]
-    assert "lost.npz" in third.failed[0]
-    assert "site2" in third.failed[1]
-    assert third.epochs_total == 100
+    assert "lost.npz" in third.outcome.failed[0]
+    assert "site2" in third.outcome.failed[1]
+    assert third.outcome.epochs_total == 100
     assert {0, 1} <= set(third.evaluation.unscored)
-    lost = [{**record.failed, **record.evaluation.unscored} for record in rounds(out)]
+    lost = [{**record.outcome.failed, **record.evaluation.unscored} for record in rounds(out)]
     assert any("died" in reasons.get(2, "") for reasons in lost)
     assert failed[-1] == {}
     assert f"failures {sum(map(len, failed))}" in shown
@@ -101,7 +103,7 @@ def test_a_site_keeps_to_its_own_limits_and_counts_for_what_was_written_down(tri
         for path, text in texts.items():
             path.write_text(text)
     assert code == 0, progress
-    failed = rounds(out)[0].failed
+    failed = rounds(out)[0].outcome.failed
     assert failed == {1: "the order is for 5 epochs, and this site does at most 4"}
     assert (out / "population.csv").read_text().splitlines()[3].split(",")[1] == "7"
 
@@ -141,8 +143,8 @@ def test_sites_with_data_of_their_own(trial, tmp_path):
     assert [row["samples"] for row in table] == ["24", "30", "19"]  # the second has 15
     assert [row["held_out"] for row in table] == ["6", "15", "5"]
     assert [row["cost"] for row in table][1:] == ["nan", "0.2"]  # the second did not tell
-    assert not any(record.failed for record in rounds(out))
-    assert all(record.efforts is None for record in rounds(out))  # nobody knows
+    assert not any(record.outcome.failed for record in rounds(out))
+    assert all(record.outcome.efforts is None for record in rounds(out))  # nobody knows
     assert json.loads((out / "model.json").read_text())["labels"] == ["no", "yes"]
     about = json.loads((out / "run.json").read_text())
     assert about["model_not_delivered"] == {}

@@ -19,7 +19,7 @@ from flamma.deploy.metrics import ServerMetrics, serve_metrics
 from flamma.deploy.run_metrics import failure_kind
 from flamma.errors import DeployError
 from flamma.experiments.config import make_config
-from flamma.records import Evaluation, RoundRecord, Warmup
+from flamma.records import CostRecord, Evaluation, OfferRecord, Outcomes, RoundRecord, Warmup
 
 
 @pytest.fixture
@@ -30,18 +30,16 @@ def server(tmp_path):
 
 
 def record(number, **more):
-    told = {
-        "failed": {1: "no answer in 40 s", 2: 'x"\n' * 9} if number == 2 else {},
-        "seconds": 3.0,
-        "seconds_train": 2.0,
-        "bytes_up": 10,
-        "bytes_down": 20,
-        **more,
-    }
+    failed = {1: "no answer in 40 s", 2: 'x"\n' * 9} if number == 2 else {}
     metrics = {"accuracy": 50.0 + number, "accuracy_variance": 4.5}
-    failed = told.pop("failed")
     return RoundRecord(
-        number, (0, 1, 2), (), failed, 0.5, (3, 2, 1), None, 6, Evaluation(metrics), **told
+        number,
+        (0, 1, 2),
+        OfferRecord(0.5),
+        Outcomes((), failed, (3, 2, 1), 6),
+        evaluation=Evaluation(metrics),
+        cost=CostRecord(bytes_up=10, bytes_down=20, seconds_train=2.0, seconds=3.0),
+        **more,
     )
 
 

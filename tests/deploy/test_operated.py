@@ -87,11 +87,13 @@ def trial(tmp_path_factory):
 def after(out, condition, what):
     """Wait for a round after this moment whose failures are as they should be."""
     count = len(rounds(out))
-    wait_for(lambda: any(condition(dict(r.failed)) for r in rounds(out)[count:]), 300, what)
+    wait_for(lambda: any(condition(dict(r.outcome.failed)) for r in rounds(out)[count:]), 300, what)
 
 
 def failures(out, client):
-    return [record.failed[client] for record in rounds(out) if client in record.failed]
+    return [
+        record.outcome.failed[client] for record in rounds(out) if client in record.outcome.failed
+    ]
 
 
 def test_a_bad_site_costs_nobody_else_anything(trial, tmp_path):

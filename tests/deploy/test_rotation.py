@@ -71,6 +71,6 @@ def test_a_new_authority_comes_into_force_during_a_run_and_no_host_is_stopped(tr
     assert code == 0, told
     assert told.count("the run goes on after round") == 2
     assert [record.round for record in rounds(out)] == list(range(1, ROUNDS + 1))
-    assert not any(record.failed for record in rounds(out))
+    assert not any(record.outcome.failed for record in rounds(out))
     assert set(trial.status()["sites"].values()) == {"online"}
     assert supervisors(trial) == before

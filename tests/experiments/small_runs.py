@@ -38,7 +38,8 @@ class Diary(Callback):
 def without_times(record):
     """A record without its times, and without the run that it belongs to."""
     warmup = record.warmup and replace(record.warmup, seconds=0)
-    return replace(record, run=None, warmup=warmup, seconds=0, seconds_train=0, seconds_evaluate=0)
+    cost = replace(record.cost, seconds=0, seconds_train=0, seconds_evaluate=0)
+    return replace(record, run=None, warmup=warmup, cost=cost)
 
 
 def accuracies(run):

@@ -74,8 +74,9 @@ def test_gains_are_those_of_the_records(done):
         for record in map(json.loads, lines):
             if finding.client in record["selected"]:
                 k = record["selected"].index(finding.client)
-                rate = record["decay_factor"] * record["contributions"][k]
-                yield rate, record["local_epochs"][k], record["efforts"]
+                offer, outcome = record["offer"], record["outcome"]
+                rate = offer["decay_factor"] * offer["contributions"][k]
+                yield rate, outcome["local_epochs"][k], outcome["efforts"]
 
     honest = sum(rate * t - cost * t * t for rate, t, _ in rounds(place / "honest"))
     # It works as before and claims ten epochs; what it works is no longer in local_epochs.
@@ -233,7 +234,7 @@ def test_the_best_report_beats_every_other_one_tried(plain):
                 k = record.selected.index(client)
                 costs = np.array(record.game.costs)
                 costs[k] = reported
-                omega = np.array(record.contributions)
+                omega = np.array(record.offer.contributions)
                 entry = costs / omega
                 floor = float(np.max(entry[entry <= 1], initial=0.0))
                 game = flamma.game.Game(omega, costs, record.round, decay_bounds=(floor, 1))

@@ -28,7 +28,7 @@ from flamma.experiments.callbacks import (
 )
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, resume, run
-from flamma.records import Evaluation, RoundRecord
+from flamma.records import Evaluation, OfferRecord, Outcomes, RoundRecord
 from flamma.reports.reading import read_run
 from flamma.reports.run import run_document
 
@@ -300,7 +300,9 @@ def test_without_it_or_damaged_or_of_another_run_it_is_refused(tmp_path, done):
 
 def record(number, value, metric="accuracy"):
     evaluation = None if value is ... else Evaluation({metric: value})
-    return RoundRecord(number, (0,), (), {}, 0.5, (1,), None, 1, evaluation)
+    return RoundRecord(
+        number, (0,), OfferRecord(0.5), Outcomes((), {}, (1,), 1), evaluation=evaluation
+    )
 
 
 def heard(callback, values, metric="accuracy"):

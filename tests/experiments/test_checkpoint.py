@@ -248,7 +248,7 @@ def test_what_clients_keep_survives_an_interruption(tmp_path, strategy):
     assert again.params_sha256 == whole.params_sha256
     last = [one.history[-1].evaluation.metrics for one in (again, whole)]
     assert last[0] == last[1]
-    assert not any(record.flags for record in again.history)
+    assert not any(record.outcome.flags for record in again.history)
 
 
 def test_alone_the_model_stays_and_nothing_travels(tmp_path):

@@ -50,7 +50,7 @@ from flamma.experiments.suite import (
     suite_names,
 )
 from flamma.metrics import METRICS
-from flamma.records import Evaluation, RoundRecord
+from flamma.records import Evaluation, OfferRecord, Outcomes, RoundRecord
 from flamma.reports.comparison import comparison_document, main_table
 from flamma.reports.reading import ComparisonView, read_comparison
 from flamma.strategies import RETIRED, label_of
@@ -233,7 +233,7 @@ def test_equal_work_is_that_of_the_run_with_the_fewest_epochs(done):
     for row in rows:
         history = Run.load(out / f"runs/digits/shards/{row.strategy}/seed-0").history
         before = history[0].warmup.epochs if history[0].warmup else 0.0
-        spent = list(accumulate((r.epochs_total for r in history), initial=before))[1:]
+        spent = list(accumulate((r.outcome.epochs_total for r in history), initial=before))[1:]
         last = max(1, sum(total <= budget for total in spent))
         cut_short += last < len(history)
         mean = np.mean([record.metric("accuracy") for record in history[:last]])
@@ -413,7 +413,13 @@ def finished(strategy, accuracies, seed=0, split="iid", under=None, clients=None
     """Return a run whose clients have these accuracies, a row for each round."""
     rows = np.array(accuracies, dtype=np.float64)
     records = [
-        RoundRecord(number, (0,), (), {}, 1.0, (1,), None, 1, Evaluation({"accuracy": 50.0}))
+        RoundRecord(
+            number,
+            (0,),
+            OfferRecord(),
+            Outcomes((), {}, (1,), 1),
+            evaluation=Evaluation({"accuracy": 50.0}),
+        )
         for number in range(1, len(rows) + 1)
     ]
     numbers = np.arange(rows.shape[1]) if clients is None else np.array(clients)

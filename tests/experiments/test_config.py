@@ -322,7 +322,7 @@ def test_every_option_changes_the_run_and_processes_do_not(tmp_path, training, t
     plain = run(small(trainer=trainer), out=tmp_path / "plain")
     changed = run(small(**training), out=tmp_path / "changed")
     assert changed.about["trainer"] == trainer
-    assert not any(record.failed for record in changed.history)
+    assert not any(record.outcome.failed for record in changed.history)
     assert changed.params_sha256 != plain.params_sha256
     again = run(small(**training), out=tmp_path / "again", engine__processes=2)
     assert again.params_sha256 == changed.params_sha256

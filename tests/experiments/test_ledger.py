@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ from flamma.experiments.run import Run, resume, run
 from flamma.game import Game
 from flamma.game.costs import free_riding
 from flamma.game.pricing import affordable
-from flamma.records import RoundGame, RoundRecord
+from flamma.records import GameRecord, OfferRecord, Outcomes, RoundRecord
 from made_runs import made_config, made_run
 
 SMALL = {
@@ -40,20 +40,16 @@ SMALL = {
 }
 
 
+OFFER, OUTCOME = OfferRecord(0.7, (0.1, 1 / 3)), Outcomes((), {}, (3, 5), 8)
+
+
 def a_record(number=1, **changes):
-    return replace(
-        RoundRecord(
-            round=number,
-            selected=(0, 2),
-            abstained=(),
-            failed={},
-            decay_factor=0.7,
-            local_epochs=(3, 5),
-            contributions=(0.1, 1 / 3),
-            epochs_total=8,
-        ),
-        **changes,
-    )
+    """A round in which two clients train; each change is of a field of any part of it."""
+    changed = {}
+    for name, part in (("offer", OFFER), ("outcome", OUTCOME)):
+        own = {f.name: changes.pop(f.name) for f in fields(part) if f.name in changes}
+        changed[name] = replace(part, **own)
+    return replace(RoundRecord(number, (0, 2), OFFER, OUTCOME), **changed, **changes)
 
 
 def chain(run_id, lines):
@@ -428,7 +424,7 @@ def test_offers_at_their_share_of_the_budget_are_counted():
             contributions=omega,
             decay_factors=tuple(scale.tolist()),
             local_epochs=(10, 10),
-            game=RoundGame(1.0, (0.0, 1.0), (1.0, 10.0), True, (0.1, 0.1)),
+            game=GameRecord(1.0, (0.0, 1.0), (1.0, 10.0), True, (0.1, 0.1)),
         )
         records.append(record)
         rows += writer.lines(record)
@@ -446,7 +442,7 @@ def test_inspections_deter_every_client_in_every_round_and_no_less_does(made, ca
     worst = dict.fromkeys(found, -np.inf)
     for record in done.history:
         for place, client in enumerate(record.selected):
-            pull = record.decay_factor * record.contributions[place]
+            pull = record.offer.decay_factor * record.offer.contributions[place]
             honest = max(pull * t - costs[client] * t * t for t in range(11))
             rate = found[client].rate
             cheating = (1 - rate) * pull * 10 - rate * 2.0
@@ -517,8 +513,8 @@ def test_free_riding_pays_more_than_honesty_in_a_real_run(whole):
     record = done.history[0]
     costs = np.array(record.game.costs)
     gain, honest = free_riding(
-        Game(record.contributions, costs, epoch_bounds=record.game.epoch_bounds),
-        record.decay_factor,
+        Game(record.offer.contributions, costs, epoch_bounds=record.game.epoch_bounds),
+        record.offer.decay_factor,
     )
-    assert honest == pytest.approx(list(record.client_utilities))
+    assert honest == pytest.approx(list(record.outcome.client_utilities))
     assert (gain > 0).all()

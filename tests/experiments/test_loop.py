@@ -12,7 +12,7 @@ from flamma.cli import main
 from flamma.errors import DivergedError, EmptyRunError, RunError
 from flamma.experiments.loop import check_trained
 from flamma.experiments.run import Run
-from flamma.records import RoundRecord
+from flamma.records import OfferRecord, Outcomes, RoundRecord
 from flamma.reports.document import read_document
 from flamma.strategies.base import NOT_FINITE
 
@@ -28,16 +28,8 @@ DIVERGENT = {
 
 
 def record(number, abstained=(), failed=None, contributions=None):
-    return RoundRecord(
-        round=number,
-        selected=(0, 1),
-        abstained=abstained,
-        failed=failed or {},
-        decay_factor=0.5,
-        local_epochs=(0, 0),
-        contributions=contributions,
-        epochs_total=0,
-    )
+    offer, outcome = OfferRecord(0.5, contributions), Outcomes(abstained, failed or {}, (0, 0), 0)
+    return RoundRecord(number, (0, 1), offer, outcome)
 
 
 def test_a_run_without_a_single_update_has_failed_and_says_why():
@@ -70,7 +62,7 @@ def test_a_run_whose_clients_all_abstain_is_recorded_and_raised(tmp_path):
         )
     done = Run.load(tmp_path / "run")
     assert done.finished
-    assert [len(r.abstained) for r in done.history] == [2, 2]
+    assert [len(r.outcome.abstained) for r in done.history] == [2, 2]
     assert np.isfinite(done.history[-1].metric("accuracy"))
 
 

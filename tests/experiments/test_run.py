@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from flamma.experiments.engine import Assignment
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, resume, run
 from flamma.game import Game, best_response
+from flamma.records import CostRecord
 from flamma.seeding import stream
 from flamma.strategies import STRATEGIES
 
@@ -46,19 +48,18 @@ def test_every_strategy_runs_and_records(tmp_path, name):
     assert [record.round for record in done.history] == [1, 2, 3, 4, 5, 6]
     selected = 1 if STRATEGIES[name].pools_data else 3
     for record in done.history:
-        assert len(record.selected) == len(record.local_epochs)
+        assert len(record.selected) == len(record.outcome.local_epochs)
         assert len(record.selected) == selected or STRATEGIES[name].varies_selection
-        assert not record.failed
+        assert not record.outcome.failed
         assert 0 <= record.metric("accuracy") <= 100
         assert record.metric("accuracy_variance") >= 0
-        assert (record.certificate is None) == (record.game is None)
-        if record.certificate is not None:
-            assert abs(record.certificate.follower_gap) < 1e-9
+        if record.game is not None:
+            assert abs(record.game.certificate.follower_gap) < 1e-9
             if name != "flamma-honest":  # whose server neither asks for costs nor plays for all
-                assert abs(record.certificate.leader_regret) < 1e-9
-            assert record.certificate.individual_rationality_slack >= -1e-12
+                assert abs(record.game.certificate.leader_regret) < 1e-9
+            assert record.game.certificate.individual_rationality_slack >= -1e-12
             assert record.game.measure in CONTRIBUTIONS
-            assert record.game.decay_bounds[0] <= record.decay_factor <= 1
+            assert record.game.decay_bounds[0] <= record.offer.decay_factor <= 1
             assert all(0 <= omega <= 1 for omega in record.game.effective)
     assert done.finished
     assert len(done.params_sha256) == 64
@@ -81,10 +82,7 @@ def test_the_same_configuration_gives_the_same_bits_whatever_the_processes(tmp_p
     }
     assert len(digests) == 1
     histories = [
-        [
-            replace(r, seconds=0, seconds_train=0, seconds_evaluate=0, warmup=None, run=None)
-            for r in h
-        ]
+        [replace(r, cost=CostRecord(), warmup=None, run=None) for r in h]
         for h in (Run.load(tmp_path / f"p{p}").history for p in (1, 2))
     ]
     assert histories[0] == histories[1]
@@ -128,9 +126,9 @@ def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path):
         assert not Run.load(tmp_path / f"cut{stop}").finished
         resumed = resume(tmp_path / f"cut{stop}")
         assert resumed.params_sha256 == whole.params_sha256
-        same = ("selected", "decay_factor", "evaluation", "local_epochs", "contributions", "game")
+        same = attrgetter("selected", "offer", "outcome", "evaluation", "game")
         for ours, theirs in zip(resumed.history, whole.history, strict=True):
-            assert [getattr(ours, k) for k in same] == [getattr(theirs, k) for k in same]
+            assert same(ours) == same(theirs)
         assert (tmp_path / f"cut{stop}" / "clients.csv").read_text() == (
             tmp_path / "whole" / "clients.csv"
         ).read_text()
@@ -174,17 +172,17 @@ def test_faults_are_survived_and_recorded(tmp_path):
         faults__stragglers=0.4,
         faults__failures=0.2,
     )
-    reasons = {reason for record in done.history for reason in record.failed.values()}
+    reasons = {reason for record in done.history for reason in record.outcome.failed.values()}
     assert reasons == {"late (simulated)", "failed (simulated)"}
     assert min(len(record.selected) for record in done.history) < 3  # too few available
     for record in done.history:
-        assert set(record.failed) <= set(record.selected)
-        assert record.epochs_total == sum(
+        assert set(record.outcome.failed) <= set(record.selected)
+        assert record.outcome.epochs_total == sum(
             e
-            for c, e in zip(record.selected, record.local_epochs, strict=True)
-            if c not in record.failed
+            for c, e in zip(record.selected, record.outcome.local_epochs, strict=True)
+            if c not in record.outcome.failed
         )
-    assert done.summary().failures == sum(len(r.failed) for r in done.history)
+    assert done.summary().failures == sum(len(r.outcome.failed) for r in done.history)
 
 
 def test_a_client_slower_than_the_limit_is_late(tmp_path):
@@ -195,8 +193,8 @@ def test_a_client_slower_than_the_limit_is_late(tmp_path):
             engine__time_limit=1e-9,
         )
     done = Run.load(tmp_path / "run")
-    assert all("late" in reason for reason in done.history[0].failed.values())
-    assert len(done.history[0].failed) == 3
+    assert all("late" in reason for reason in done.history[0].outcome.failed.values())
+    assert len(done.history[0].outcome.failed) == 3
 
 
 @pytest.mark.parametrize("kind", ["lognormal", "measured"])
@@ -208,9 +206,9 @@ def test_other_costs_change_what_clients_choose(tmp_path, kind):
     if kind == "lognormal":
         assert len(set(costs)) == 6
         for record in done.history:  # everybody answers by its own cost
-            game = Game(record.contributions, costs[list(record.selected)])
-            best = best_response(game, record.decay_factor).tolist()
-            assert list(record.local_epochs) == best
+            game = Game(record.offer.contributions, costs[list(record.selected)])
+            best = best_response(game, record.offer.decay_factor).tolist()
+            assert list(record.outcome.local_epochs) == best
             assert len(set(best)) > 1
 
 
@@ -292,7 +290,7 @@ def test_an_own_strategy_is_one_class(tmp_path):
         done = run(small(strategy={"name": "twice"}, rounds=1), out=tmp_path / "run")
     finally:
         STRATEGIES.discard("twice")
-    assert done.history[0].local_epochs == (4, 4, 4)
+    assert done.history[0].outcome.local_epochs == (4, 4, 4)
 
 
 def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path):

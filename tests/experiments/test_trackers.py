@@ -63,9 +63,9 @@ def test_every_number_of_a_round_and_of_the_run_is_written(tmp_path):
     assert numbers == round_numbers(record)
     known = {k: v for k, v in record.evaluation.metrics.items() if v is not None}
     assert known.items() <= numbers.items()
-    assert numbers["follower_gap"] == record.certificate.follower_gap
-    assert numbers["seconds"] == record.seconds
-    assert numbers["decay_factor"] == record.decay_factor
+    assert numbers["follower_gap"] == record.game.certificate.follower_gap
+    assert numbers["seconds"] == record.cost.seconds
+    assert numbers["decay_factor"] == record.offer.decay_factor
     assert numbers["clients_selected"] == 2
     assert all(isinstance(value, float) for value in numbers.values())
     assert memory.summary.pop("finished")

@@ -277,7 +277,7 @@ def test_frozen_parts_neither_change_nor_travel(tmp_path, name):
     assert not torch.equal(module.head.weight, begun.head.weight)
     assert not torch.equal(module.norm.running_mean, begun.norm.running_mean)
     vector = 6 + 6 * 3 + 3 + 2 * 6  # the norm's bias, the head, and the norm's running moments
-    assert made.history[-1].bytes_up == 2 * 4 * vector
+    assert made.history[-1].cost.bytes_up == 2 * 4 * vector
     assert not module.body.weight.requires_grad
     rows = list((made.path / "checkpoint").glob("*.rows"))
     kept = vector - 2 * 6 if name == "flamma-plus" else vector  # which keeps updates, not models
@@ -345,7 +345,7 @@ class Attention(nn.Module):
 def test_recurrent_and_attention_layers_train_stop_and_go_on(tmp_path, make):
     options = {"model": make, "strategy": "fedavg", "rounds": 3}
     whole = trained(tmp_path / "whole", **options)
-    assert [record.failed for record in whole.history] == [{}, {}, {}]
+    assert [record.outcome.failed for record in whole.history] == [{}, {}, {}]
     right = 100 * np.mean(whole.predict(DATA.test_x) == np.array(LABELS)[DATA.test_y])
     assert right == pytest.approx(whole.history[-1].metric("test_accuracy"), abs=2)
     assert right > 40  # of three classes
@@ -512,7 +512,7 @@ def test_token_ids_reach_an_embedding_as_whole_numbers(tmp_path):
         data=(tokens, y), group=np.arange(120) % 3, model=Words, out=tmp_path / "run", **options
     )
     assert made.about["trainer"] == "torch"
-    assert all(not record.failed for record in made.history)
+    assert all(not record.outcome.failed for record in made.history)
     assert np.mean(made.predict(tokens) == y) > 0.9
     card = json.loads((made.path / "model.json").read_text())
     assert card["dtype"] == "int64"

@@ -39,9 +39,9 @@ def test_a_synchronous_round_waits_for_its_slowest_client(tmp_path):
     done = run(small(clock={"speeds": LISTED, "bandwidth": 1000.0}), out=tmp_path / "run")
     own, time = seconds_of(done), 0.0
     for record in done.history:
-        exchanged = (record.bytes_up + record.bytes_down) / 3 / 1000.0
+        exchanged = (record.cost.bytes_up + record.cost.bytes_down) / 3 / 1000.0
         time += own[list(record.selected)].max() + exchanged
-        assert record.virtual_seconds == pytest.approx(time, rel=1e-12)
+        assert record.cost.virtual_seconds == pytest.approx(time, rel=1e-12)
 
 
 def test_a_clock_changes_no_weights(tmp_path):
@@ -49,7 +49,7 @@ def test_a_clock_changes_no_weights(tmp_path):
     plain = run(without, out=tmp_path / "plain")
     timed = run(small(), out=tmp_path / "timed")
     assert timed.params_sha256 == plain.params_sha256
-    assert plain.history[-1].virtual_seconds is None
+    assert plain.history[-1].cost.virtual_seconds is None
     assert plain.summary()["virtual_seconds"] is None
     assert "clock" not in (tmp_path / "plain" / "config.toml").read_text()
     assert "seconds_per_sample" not in (tmp_path / "plain" / "population.csv").read_text()
@@ -64,10 +64,10 @@ def test_a_client_that_misses_the_deadline_is_late_as_a_straggler_is(tmp_path):
     seen, time = set(), 0.0
     for record in done.history:
         expected = late & set(record.selected)
-        assert dict(record.failed) == dict.fromkeys(sorted(expected), "late (simulated)")
+        assert dict(record.outcome.failed) == dict.fromkeys(sorted(expected), "late (simulated)")
         seen |= expected
         time += deadline if expected else seconds_of(done)[list(record.selected)].max()
-        assert record.virtual_seconds == pytest.approx(time, rel=1e-12)
+        assert record.cost.virtual_seconds == pytest.approx(time, rel=1e-12)
     assert seen == late
 
 
@@ -95,7 +95,7 @@ def test_interrupted_in_the_middle_of_the_queue_it_goes_on_to_the_same_bits(
     assert again.params_sha256 == whole.params_sha256
     for one, other in zip(again.history, whole.history, strict=True):
         assert one.selected == other.selected
-        assert one.virtual_seconds == other.virtual_seconds
+        assert one.cost.virtual_seconds == other.cost.virtual_seconds
         assert one.evaluation == other.evaluation
 
 
@@ -114,7 +114,9 @@ def test_processes_change_nothing(tmp_path):
     one = run(tables, out=tmp_path / "one")
     two = run(tables, out=tmp_path / "two", processes=2)
     assert one.params_sha256 == two.params_sha256
-    assert [r.virtual_seconds for r in one.history] == [r.virtual_seconds for r in two.history]
+    assert [r.cost.virtual_seconds for r in one.history] == [
+        r.cost.virtual_seconds for r in two.history
+    ]
 
 
 def test_fedbuff_of_equally_fast_clients_is_fedavg(tmp_path):
@@ -124,7 +126,7 @@ def test_fedbuff_of_equally_fast_clients_is_fedavg(tmp_path):
     samples = np.loadtxt(tmp_path / "fedavg" / "population.csv", delimiter=",", skiprows=1)[:, 1]
     assert len({*samples.tolist()}) == 1
     assert runs[0].params_sha256 == runs[1].params_sha256
-    assert runs[1].history[-1].virtual_seconds == pytest.approx(6 * 2 * samples[0] * 0.001)
+    assert runs[1].history[-1].cost.virtual_seconds == pytest.approx(6 * 2 * samples[0] * 0.001)
 
 
 def test_costs_by_the_clock_are_those_of_its_seconds(tmp_path):
@@ -140,7 +142,7 @@ def test_measured_speeds_are_those_of_the_beginning(tmp_path, monkeypatch):
     before = (place / "population.csv").read_bytes()
     done = resume(place)
     assert (place / "population.csv").read_bytes() == before
-    times = [record.virtual_seconds for record in done.history]
+    times = [record.cost.virtual_seconds for record in done.history]
     speed = np.loadtxt(place / "population.csv", delimiter=",", skiprows=1)[0, 4]
     assert times[-1] > 0 < speed
     assert times == sorted(times)
@@ -153,7 +155,7 @@ def test_the_times_to_targets_are_of_the_first_round_that_reaches_them(tmp_path,
     target, bound = max(accuracies), max(variances)
     clock = {"speeds": LISTED, "target_accuracy": target, "target_variance": bound}
     again = run(small("fedbuff", clock=clock), out=tmp_path / "again")
-    when = again.history[accuracies.index(target)].virtual_seconds
+    when = again.history[accuracies.index(target)].cost.virtual_seconds
     assert again.summary()["seconds_to_accuracy"] == when
     assert again.summary()["seconds_to_fairness"] == when
     assert main(["show", str(again.path)]) == 0
@@ -170,7 +172,7 @@ def test_the_page_has_both_axes(tmp_path):
     by_round, by_time = charts.charts[0].views
     assert (by_round.label, by_time.label) == ("by round", "by virtual time")
     assert by_round.traces[2]["x"] == [1, 2, 3, 4, 5, 6]
-    times = [record.virtual_seconds for record in done.history]
+    times = [record.cost.virtual_seconds for record in done.history]
     assert by_time.traces[2]["x"] == pytest.approx(times, rel=1e-6)
 
 

@@ -83,7 +83,7 @@ def test_any_strategy_by_name_takes_a_model_with_batch_norm(app, name):
     assert result.arrays[counter].dtype == "int64"
     assert result.arrays[counter].numpy() > initial[counter].numpy() == 0
     assert [record.round for record in strategy.history] == [1, 2, 3]
-    assert all(record.failed == {} for record in strategy.history)
+    assert all(record.outcome.failed == {} for record in strategy.history)
     assert all(1 <= len(record.selected) <= CLIENTS for record in strategy.history)
     scores = result.evaluate_metrics_clientapp
     assert scores[3]["loss"] < scores[1]["loss"] or scores[3]["accuracy"] > 40
@@ -95,7 +95,7 @@ def test_any_strategy_by_name_takes_a_model_with_batch_norm(app, name):
 def test_robust_aggregators_work_in_an_app_of_ones_own(app, aggregator):
     strategy = FlowerStrategy("fedavg", 3, learning_rate=0.1, epochs=2, aggregator=aggregator)
     result, _ = started(app, strategy)
-    assert all(record.failed == {} for record in strategy.history)
+    assert all(record.outcome.failed == {} for record in strategy.history)
     assert np.isfinite(result.evaluate_metrics_clientapp[3]["loss"])
 
 
@@ -112,7 +112,7 @@ def test_clients_may_add_noise_themselves_by_flower_s_mod(app):
     strategy = FlowerStrategy("fedavg", 3, learning_rate=0.1, epochs=1)
     result, initial = started((private, task), strategy, rounds=1)
     [record] = strategy.history
-    assert record.failed == {}
+    assert record.outcome.failed == {}
     assert result.evaluate_metrics_clientapp[1]["clients_scored"] == CLIENTS
     weights = [key for key, array in initial.items() if array.dtype.startswith("float")]
     moved = [result.arrays[key].numpy() - initial[key].numpy() for key in weights]
@@ -173,15 +173,15 @@ def test_every_client_can_be_sent_a_model_of_its_own(registered, app):
         assert kind == "evaluate"
         np.testing.assert_array_equal(last, common * np.float32(factors[number]))
     assert all(record.evaluation.personal for record in strategy.history)
-    assert all(record.failed == {} for record in strategy.history)
+    assert all(record.outcome.failed == {} for record in strategy.history)
 
 
 def test_the_game_is_played_and_the_costs_are_revealed(app):
     strategy = FlammaStrategy(per_round=3, learning_rate=0.1, decay_start=0.2)
     result, _ = started(app, strategy, rounds=6)
-    epochs = [record.local_epochs for record in strategy.history]
+    epochs = [record.outcome.local_epochs for record in strategy.history]
     assert len({e for round_epochs in epochs for e in round_epochs}) > 1  # their own choices
-    assert strategy.history[-1].decay_factor < 1
+    assert strategy.history[-1].offer.decay_factor < 1
     state = strategy._state
     assert np.isnan(state.costs).all()  # nobody told
     # The clients' costs are 0.05, 0.1, 0.15, 0.05; their play bounds them.
@@ -248,9 +248,9 @@ def test_a_hostile_answer_is_refused_and_the_round_goes_on(app, kind):
     strategy = FlammaStrategy(per_round=CLIENTS, learning_rate=0.1, warmup_iterations=0)
     started(app, strategy, rounds=1, interfere=interfere)
     [record] = strategy.history
-    assert list(record.failed) == [1]
-    assert record.failed[1].startswith("refused: ")
-    assert re.search(reason, record.failed[1])
+    assert list(record.outcome.failed) == [1]
+    assert record.outcome.failed[1].startswith("refused: ")
+    assert re.search(reason, record.outcome.failed[1])
     assert np.isfinite(strategy._state.params).all()
 
 
@@ -283,7 +283,7 @@ def test_a_lie_about_samples_does_not_own_the_model(app, introduces):
 
         patched.setattr(type(strategy._config.strategy), "average", average)
         started(app, strategy, rounds=1, interfere=interfere)
-    assert strategy.history[0].failed == {}
+    assert strategy.history[0].outcome.failed == {}
     honest = sorted(told)[:-1]
     assert weighed == [[*honest, 10 * honest[1]]]
 
@@ -347,7 +347,7 @@ def test_one_silent_client_does_not_make_the_others_costs_unknown(app):
     started(app, strategy, rounds=1, interfere=interfere)
     costs = strategy._state.costs
     assert (np.isnan(costs).sum(), np.nansum(costs)) == (1, pytest.approx(0.1 * (CLIENTS - 1)))
-    assert strategy.history[0].certificate is not None
+    assert strategy.history[0].game.certificate is not None
 
 
 def test_costs_that_nobody_tells_are_learnt_whatever_the_option_says(app):
@@ -389,7 +389,7 @@ def test_clients_that_know_nothing_of_us_can_play_what_has_no_game():
     game = FlammaStrategy(per_round=2, warmup_iterations=0, accuracy="acc")
     with pytest.raises(EmptyRunError, match=r'untrained: .*"refused: .* call respond and reply of'):
         game.start(grid=grid, initial_arrays=initial, num_rounds=1)
-    reasons = set(game.history[0].failed.values())
+    reasons = set(game.history[0].outcome.failed.values())
     assert reasons == {f"refused: {_NO_EPOCHS}"}
 
 
@@ -477,7 +477,7 @@ def test_flwr_run_takes_the_example_app(tmp_path):
     lines = (tmp_path / "history.jsonl").read_text().splitlines()
     history = [RoundRecord.from_json(line) for line in lines]
     assert [record.round for record in history] == [1, 2]
-    assert all(record.failed == {} for record in history)
+    assert all(record.outcome.failed == {} for record in history)
     assert history[-1].metric("clients_scored") == 4
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 from flamma.errors import RecordError
-from flamma.records import Evaluation, RoundGame, RoundRecord
+from flamma.records import Evaluation, GameRecord, OfferRecord, Outcomes, RoundRecord
 from fuzzing.oracle import repeat
 
 RECORD = RoundRecord(
-    *(3, (1, 4), (), {1: "late"}, 0.25, (0, 3), (0.5, 0.75), 3),
+    *(3, (1, 4), OfferRecord(0.25, (0.5, 0.75)), Outcomes((), {1: "late"}, (0, 3), 3)),
     evaluation=Evaluation({"accuracy": 71.5, "loss": None}),
-    game=RoundGame(2.5, (0.1, 1.0), (1.0, 10.0), True, (0.1, 0.2), (0.5, 0.3), "distance"),
+    game=GameRecord(2.5, (0.1, 1.0), (1.0, 10.0), True, (0.1, 0.2), (0.5, 0.3), "distance"),
 )
 LINE = RECORD.to_json().encode()
 PIECES = (b"null", b"NaN", b"1e999", b"-1", b"{}", b"[]", b'"', b"\\u0000", b"\xff", b"[" * 2000)

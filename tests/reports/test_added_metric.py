@@ -87,7 +87,7 @@ def test_one_that_is_not_shown_as_a_curve_or_in_tables_is_a_further_column(tmp_p
             unit="s",
             better="lower",
             shown=("page",),
-            read=lambda record: record.seconds,
+            read=lambda record: record.cost.seconds,
             over_rounds="max",
         ),
     )

@@ -26,7 +26,8 @@ def fined(tmp_path, monkeypatch):
         if number % 3 == 0:
             client = record.selected[-1]
             why = "<b>moved</b> less than 3 epochs do"
-            record = replace(record, fines={client: 2.5}, flags={client: why})
+            outcome = replace(record.outcome, fines={client: 2.5}, flags={client: why})
+            record = replace(record, outcome=outcome)
         return record, rows
 
     monkeypatch.setattr(made_runs, "made_record", caught)

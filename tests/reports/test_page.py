@@ -36,7 +36,13 @@ from flamma.reports.document import (
 )
 from flamma.reports.reading import Pace, read_comparison
 from flamma.reports.run import run_document
-from made_runs import made_comparison, made_config, made_run, rewrite_rounds
+from made_runs import (
+    made_comparison,
+    made_config,
+    made_run,
+    rewrite_rounds,
+    with_changes,
+)
 
 STRATEGIES = ("fedavg", "fedprox", "qffl", "incentive", "flamma")
 MARKS = (
@@ -193,7 +199,7 @@ def test_the_table_in_the_page_equals_table_json(comparison, comparison_page):
 
 
 def test_the_explorer_starts_from_the_runs_own_game_and_moves(trained, run_page, capsys):
-    record = next(r for r in Run.load(trained).history if r.decay_factor < 0.95)
+    record = next(r for r in Run.load(trained).history if r.offer.decay_factor < 0.95)
     page = run_page
 
     def value(name):
@@ -204,7 +210,7 @@ def test_the_explorer_starts_from_the_runs_own_game_and_moves(trained, run_page,
             "(node, to) => { node.value = to; node.dispatchEvent(new Event('input')); }", to
         )
 
-    assert value("equilibrium") == pytest.approx(record.decay_factor, abs=1e-9)
+    assert value("equilibrium") == pytest.approx(record.offer.decay_factor, abs=1e-9)
     before = value("equilibrium"), value("server")
     slide("round", 3)
     slide("price", 200)
@@ -363,7 +369,12 @@ def test_hostile_text_stays_text(tmp_path, opened):
     about = json.loads((path / "run.json").read_text())
     about |= {"machine": HOSTILE, "command": ["flamma", HOSTILE]}
     (path / "run.json").write_text(json.dumps(about))
-    rewrite_rounds(path, lambda t: t | ({"failed": {"0": HOSTILE}} if t["round"] == 4 else {}))
+
+    def change(table):
+        damage = {"outcome": {"failed": {"0": HOSTILE}}}
+        return with_changes(table, damage) if table["round"] == 4 else table
+
+    rewrite_rounds(path, change)
     with opened(write_report(path)) as page:
         assert page.evaluate("document.images.length") == 0
         assert page.evaluate("document.scripts.length") == 8

@@ -23,7 +23,13 @@ from flamma.reports.document import Document, Facts, as_json, read_document, wri
 from flamma.reports.pictures import curves
 from flamma.reports.reading import is_comparison, pareto, read_comparison, read_run
 from flamma.reports.run_charts import decay, games
-from made_runs import made_comparison, made_config, made_run, rewrite_rounds
+from made_runs import (
+    made_comparison,
+    made_config,
+    made_run,
+    rewrite_rounds,
+    with_changes,
+)
 
 
 def row(strategy, accuracy, variance, seeds=(0, 1, 2)):
@@ -283,14 +289,18 @@ def test_a_game_that_cannot_be_one_is_left_out_and_named(tmp_path):
     "damage",
     [
         {"selected": [0, 1, 10**12]},
-        {"local_epochs": [1, 1, -4]},
-        {"bytes_up": 10**400},
-        {"epochs_total": -1},
+        {"outcome": {"local_epochs": [1, 1, -4]}},
+        {"cost": {"bytes_up": 10**400}},
+        {"outcome": {"epochs_total": -1}},
     ],
 )
 def test_a_round_whose_numbers_cannot_be_drawn_is_left_out_and_named(tmp_path, damage):
     path = made_run(tmp_path / "run")
-    rewrite_rounds(path, lambda table: table | (damage if table["round"] == 5 else {}))
+
+    def change(table):
+        return with_changes(table, damage) if table["round"] == 5 else table
+
+    rewrite_rounds(path, change)
     document = read_document(path)
     assert "Rounds.jsonl" in document.notices[0]
     assert "5" in document.notices[0]

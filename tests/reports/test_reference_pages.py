@@ -10,7 +10,14 @@ import pytest
 from documented import ROOT
 from flamma.game import Certificate
 from flamma.metrics import METRICS
-from flamma.records import Evaluation, RoundGame, RoundRecord
+from flamma.records import (
+    CostRecord,
+    Evaluation,
+    GameRecord,
+    OfferRecord,
+    Outcomes,
+    RoundRecord,
+)
 
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
 
@@ -23,7 +30,10 @@ def test_every_metric_has_a_definition_beside_its_row_in_the_generated_table(nam
     assert any(f"`{name}`" in cell for cell in first_cells)
 
 
-@pytest.mark.parametrize("kind", [RoundRecord, Evaluation, RoundGame, Certificate])
+PARTS = (RoundRecord, OfferRecord, Outcomes, GameRecord, CostRecord, Evaluation, Certificate)
+
+
+@pytest.mark.parametrize("kind", PARTS)
 def test_every_part_of_a_record_is_told(kind):
     page = (ROOT / "docs" / "reference" / "run-directory.md").read_text(encoding="utf-8")
     told = set(re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE))

@@ -77,8 +77,8 @@ def served(place, config, grid=None, on_round=None, **options):
 def comparable(record):
     """A record without its times, and without the run that it belongs to."""
     warmup = record.warmup and replace(record.warmup, seconds=0)
-    times = {"seconds": 0, "seconds_train": 0, "seconds_evaluate": 0}
-    return replace(record, run=None, warmup=warmup, **times)
+    cost = replace(record.cost, seconds=0, seconds_train=0, seconds_evaluate=0)
+    return replace(record, run=None, warmup=warmup, cost=cost)
 
 
 def assert_same(ours, theirs):
@@ -107,14 +107,14 @@ def test_the_record_has_the_truth_and_what_the_server_was_told(tmp_path):
     np.testing.assert_allclose(record.game.costs[0], 0.3 * true[0])
     np.testing.assert_array_equal(record.game.costs[1:], true[1:])
     np.testing.assert_array_equal(record.selected, range(CLIENTS))
-    assert [record.efforts[c] for c in (2, 3, 4, 11)] == [0, 0, 0, 0]
-    assert record.local_epochs[3] == record.local_epochs[4] == 10
-    assert record.efforts[5] == 1
-    assert record.efforts[6] == record.local_epochs[6] ** 2 / 2
-    assert record.failed[8].startswith("refused: ")
-    assert record.efforts[8] > 0  # it worked in vain
-    honest = 19 if record.efforts[19] else 18
-    assert record.efforts[honest] == record.local_epochs[honest] ** 2
+    assert [record.outcome.efforts[c] for c in (2, 3, 4, 11)] == [0, 0, 0, 0]
+    assert record.outcome.local_epochs[3] == record.outcome.local_epochs[4] == 10
+    assert record.outcome.efforts[5] == 1
+    assert record.outcome.efforts[6] == record.outcome.local_epochs[6] ** 2 / 2
+    assert record.outcome.failed[8].startswith("refused: ")
+    assert record.outcome.efforts[8] > 0  # it worked in vain
+    honest = 19 if record.outcome.efforts[19] else 18
+    assert record.outcome.efforts[honest] == record.outcome.local_epochs[honest] ** 2
 
 
 @pytest.mark.parametrize("strategy", ["flamma", "fedavg"])
@@ -160,9 +160,11 @@ def test_who_is_not_asked_has_made_no_effort(tmp_path):
     behaviours = {"part-trainer": {"clients": 1.0}}
     config = tables("fedavg", behaviours, rounds=2, faults={"failures": 0.5})
     for record in run(config, out=tmp_path / "run").history:
-        assert record.failed
+        assert record.outcome.failed
         for place, client in enumerate(record.selected):
-            assert record.efforts[place] == (0 if client in record.failed else 0.5 * 2**2)
+            assert record.outcome.efforts[place] == (
+                0 if client in record.outcome.failed else 0.5 * 2**2
+            )
 
 
 SITES = {
@@ -207,12 +209,12 @@ def test_a_site_behaves_as_its_own_file_says_and_the_server_does_not_know(tmp_pa
     table = (tmp_path / "run" / "population.csv").read_text().splitlines()[1:]
     assert table == ["0,30,10,0.1,a", "1,30,10,0.05,b", "2,300,10,0.1,c"]
     for record, before in zip(done.history, honest.history, strict=True):
-        assert record.efforts is None
-        assert record.failed == {}
-        assert record.local_epochs[0] == 10
+        assert record.outcome.efforts is None
+        assert record.outcome.failed == {}
+        assert record.outcome.local_epochs[0] == 10
         assert record.game.costs == (0.1, 0.05, 0.1)
         # At the cost that it told, it would have done about twice as many.
-        assert record.local_epochs[1] <= before.local_epochs[1] + 1
+        assert record.outcome.local_epochs[1] <= before.outcome.local_epochs[1] + 1
     assert done.params_sha256 != honest.params_sha256
 
 

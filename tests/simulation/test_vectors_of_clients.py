@@ -69,7 +69,7 @@ def test_messages_and_processes_change_nothing(tmp_path, monkeypatch, name, trai
     plain = run(config, out=tmp_path / "plain", strategy__name="fedavg")
     assert (local.params_sha256 == plain.params_sha256) == (name == "own-models")
     assert [r.evaluation.personal for r in local.history] == [name.startswith("own")] * 4
-    assert not any(record.flags for record in local.history)
+    assert not any(record.outcome.flags for record in local.history)
 
 
 def uses_more_than_terms(strategy):
@@ -89,10 +89,10 @@ def test_strategies_of_the_registry_are_the_same_on_every_engine(tmp_path, monke
 def test_a_survey_is_recorded_with_its_traffic(tmp_path):
     local = run(tables("surveying", faults={"failures": 0.3}), out=tmp_path / "run")
     for record in local.history:
-        weights = (record.bytes_down - record.survey.bytes_down) // len(record.selected)
+        weights = (record.cost.bytes_down - record.survey.bytes_down) // len(record.selected)
         assert record.survey.asked == 6
         assert record.survey.bytes_down == 6 * weights
-        assert set(record.selected) & set(record.survey.failed) <= set(record.failed)
+        assert set(record.selected) & set(record.survey.failed) <= set(record.outcome.failed)
     assert any(record.survey.failed for record in local.history)
     assert local.summary().bytes_surveys == sum(r.survey.bytes_down for r in local.history)
 
@@ -208,7 +208,7 @@ def test_a_site_that_has_lost_what_it_kept_says_so(tmp_path, sites):
     done = deployed(tmp_path / "run", sites, on_round=lose, rounds=5)
     # The records are one round behind: with that of round 2, round 3 is done already.
     lost = {1: "it had lost what it kept, and started anew"}
-    assert [dict(record.flags) for record in done.history] == [{}, {}, {}, lost, {}]
+    assert [dict(record.outcome.flags) for record in done.history] == [{}, {}, {}, lost, {}]
 
 
 def test_a_damaged_vector_counts_as_lost(tmp_path, sites):
@@ -217,7 +217,7 @@ def test_a_damaged_vector_counts_as_lost(tmp_path, sites):
             file.write_bytes(file.read_bytes()[:-4] + b"\0\0\0\1")
 
     done = deployed(tmp_path / "run", sites, on_round=damage)
-    assert 2 in done.history[2].flags
+    assert 2 in done.history[2].outcome.flags
 
 
 def test_two_runs_of_one_configuration_do_not_mix_at_a_site(tmp_path, sites):
@@ -254,7 +254,7 @@ def test_orders_without_a_run_are_refused_where_clients_keep_something(
 ):
     monkeypatch.setattr("flamma.engines.flower.server_app.secrets.token_hex", lambda size: "")
     done = deployed(tmp_path / "run", sites, rounds=1)
-    [reason] = set(done.history[0].failed.values())
+    [reason] = set(done.history[0].outcome.failed.values())
     assert "of which run" in reason
     assert not sites[0].exists()
 

@@ -120,7 +120,7 @@ def test_an_answer_that_cannot_be_used_frees_its_client():
     strategy = FedBuff(PLAN)
     state = advanced(strategy, begun(strategy))
     after, record = strategy.aggregate(state, offered(strategy, state), [])
-    assert len(record.failed) == 2
+    assert len(record.outcome.failed) == 2
     assert not after.answered.any()
     assert not after.began[list(record.selected)].any()
     np.testing.assert_array_equal(after.params, state.params)

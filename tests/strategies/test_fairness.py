@@ -46,7 +46,7 @@ def after(strategy, reports, samples=(10, 10), received=(0, 0), state=None):
     number = state.round + 1
     made = Offer(number, tuple(Terms(r.client, number) for r in reports))
     following, record = strategy.aggregate(state, made, reports)
-    assert not record.failed
+    assert not record.outcome.failed
     return following
 
 

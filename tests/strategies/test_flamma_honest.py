@@ -56,7 +56,7 @@ def test_first_answers_are_inspected_and_then_some():
     assert offer.inspected == offer.selected
     answers = [answer(c) for c in offer.selected]
     state, record = strategy.aggregate(state, offer, answers, inspect=honest_inspector)
-    assert record.flags == record.failed == record.fines == {}
+    assert record.outcome.flags == record.outcome.failed == record.outcome.fines == {}
     later = [
         strategy.offer(state, np.array(offer.selected), np.random.default_rng(seed)).inspected
         for seed in range(200)
@@ -79,15 +79,15 @@ def test_who_is_caught_pays_and_is_not_asked_again(lie, says):
     liar, *others = offer.selected
     answers = [answer(liar, **lie), *map(answer, others)]
     state, record = strategy.aggregate(state, offer, answers, inspect=honest_inspector)
-    assert says in record.flags[liar]
-    assert says in record.failed[liar]
+    assert says in record.outcome.flags[liar]
+    assert says in record.outcome.failed[liar]
     place = offer.selected.index(liar)
-    assert record.credited[place] == 0
+    assert record.outcome.credited[place] == 0
     earned = offer.terms[place].decay_factor * offer.terms[place].contribution
     epochs = looks_like(answers[0].epochs, math.inf, np.zeros(0), math.nan)
     if "params" not in lie or lie["params"].any():
-        assert record.fines[liar] == pytest.approx(9 * earned * epochs)
-    assert record.payment(place) == -record.fines[liar]
+        assert record.outcome.fines[liar] == pytest.approx(9 * earned * epochs)
+    assert record.payment(place) == -record.outcome.fines[liar]
     assert not state.params[liar]  # its update was not used
     for seed in range(20):
         drawn = strategy.offer(state, np.arange(5), np.random.default_rng(seed))
@@ -102,7 +102,7 @@ def test_more_samples_than_there_are_is_caught():
 
     answers = [answer(c) for c in offer.selected]
     _, record = strategy.aggregate(state, offer, answers, inspect=inspector)
-    assert set(record.flags.values()) == {"inspected: it has 30 samples, not 40"}
+    assert set(record.outcome.flags.values()) == {"inspected: it has 30 samples, not 40"}
 
 
 def late_inspector(tasks):
@@ -172,14 +172,14 @@ def strategy_inspects(strategy, state, offer):
 def test_an_inspection_that_fails_verifies_nothing_and_accuses_no_one(inspector):
     strategy, state, offer = first_round()
     after, record = again(strategy, state, offer, inspector)
-    assert record.fines == {}
-    assert record.inspected == ()
-    assert set(record.flags) == set(record.failed) == set(offer.selected)
-    assert all("its inspection failed" in why for why in record.flags.values())
-    assert record.credited == (0.0, 0.0, 0.0)
+    assert record.outcome.fines == {}
+    assert record.outcome.inspected == ()
+    assert set(record.outcome.flags) == set(record.outcome.failed) == set(offer.selected)
+    assert all("its inspection failed" in why for why in record.outcome.flags.values())
+    assert record.outcome.credited == (0.0, 0.0, 0.0)
     assert [record.payment(k) for k in range(3)] == [0, 0, 0]
-    assert record.local_epochs == (4, 4, 4)  # they may have worked, and that costs them
-    assert record.epochs_total == 0
+    assert record.outcome.local_epochs == (4, 4, 4)  # they may have worked, and that costs them
+    assert record.outcome.epochs_total == 0
     np.testing.assert_array_equal(after.params, state.params)
     assert np.isinf(after.largest_costs).all()
     assert not after.inspections.any()
@@ -192,11 +192,11 @@ def test_pay_is_withheld_until_an_inspection_succeeds():
         state, record = again(
             strategy, replace(state, inspections=state.inspections * 0), offer, late_inspector
         )
-        assert record.credited == (0.0, 0.0, 0.0)
+        assert record.outcome.credited == (0.0, 0.0, 0.0)
     assert strategy_inspects(strategy, state, offer) == offer.selected  # also if seen before
     state, record = again(strategy, state, offer, honest_inspector)
-    assert record.inspected == offer.selected
-    assert record.credited == pytest.approx((12.0, 12.0, 12.0))
+    assert record.outcome.inspected == offer.selected
+    assert record.outcome.credited == pytest.approx((12.0, 12.0, 12.0))
     assert not state.unverified.any()
     assert not state.withheld.any()
     assert not state.suspended.any()
@@ -207,7 +207,7 @@ def test_no_more_is_paid_later_than_verified_work_earns():
     strategy, state, offer = first_round()
     state, _ = again(strategy, state, offer, late_inspector, epochs=10)
     _, record = again(strategy, state, offer, honest_inspector, epochs=2)
-    assert record.credited == pytest.approx((4.0, 4.0, 4.0))
+    assert record.outcome.credited == pytest.approx((4.0, 4.0, 4.0))
 
 
 def test_after_three_failed_inspections_a_client_is_not_selected():
@@ -245,7 +245,9 @@ def test_what_was_earned_unchecked_is_forfeited():
     _, record = strategy.aggregate(state, again, answers, inspect=honest_inspector)
     place = again.selected.index(liar)
     terms = again.terms[place]
-    assert record.fines[liar] == pytest.approx(9 * terms.decay_factor * terms.contribution * 4 + 7)
+    assert record.outcome.fines[liar] == pytest.approx(
+        9 * terms.decay_factor * terms.contribution * 4 + 7
+    )
 
 
 def test_short_updates_are_credited_with_what_they_look_like():
@@ -254,8 +256,8 @@ def test_short_updates_are_credited_with_what_they_look_like():
     answers = [answer(c, length=0.01 if c == short else 1.0) for c in offer.selected]
     _, record = strategy.aggregate(state, offer, answers)
     place = offer.selected.index(short)
-    assert record.credited[place] < 0.1
-    assert "4 epochs claimed look like" in record.flags[short]
+    assert record.outcome.credited[place] < 0.1
+    assert "4 epochs claimed look like" in record.outcome.flags[short]
     assert record.payment(place) < 0.1 * record.payment((place + 1) % 3)
 
 
@@ -289,8 +291,8 @@ def test_updates_that_are_too_long_are_credited_with_less():
     long = offer.selected[0]
     answers = [answer(c, length=1000.0 if c == long else 1.0) for c in offer.selected]
     _, record = strategy.aggregate(state, offer, answers)
-    assert record.flags[long] == "its update is too long for 4 epochs"
-    assert record.credited[offer.selected.index(long)] < 0.1
+    assert record.outcome.flags[long] == "its update is too long for 4 epochs"
+    assert record.outcome.credited[offer.selected.index(long)] < 0.1
 
 
 def test_the_pace_is_by_the_samples_of_the_introduction():
@@ -302,10 +304,10 @@ def test_the_pace_is_by_the_samples_of_the_introduction():
         for c in offer.selected
     ]
     after, record = strategy.aggregate(state, offer, answers)
-    assert set(record.flags) == {liar}
-    assert record.credited[offer.selected.index(liar)] < 5
+    assert set(record.outcome.flags) == {liar}
+    assert record.outcome.credited[offer.selected.index(liar)] < 5
     verified = strategy.aggregate(state, offer, [answer(c, epochs=4) for c in offer.selected])[1]
-    assert verified.flags == {}
+    assert verified.outcome.flags == {}
     # The same answer with the samples that it has moves everything as much.
     same = [replace(a, samples=40) for a in answers]
     np.testing.assert_array_equal(
@@ -326,8 +328,8 @@ def test_who_names_other_samples_is_flagged_and_inspected():
     answers = [replace(a, params=a.params + state.params) for a in answers]
     _, record = strategy.aggregate(state, offer, answers, inspect=inspector)
     assert visited == [liar]
-    assert record.flags == {liar: "30 samples of a client that had 40"}
-    assert record.fines == {}
+    assert record.outcome.flags == {liar: "30 samples of a client that had 40"}
+    assert record.outcome.fines == {}
 
 
 def test_claims_of_data_and_losses_are_capped():
@@ -356,7 +358,10 @@ def tables(**changes):
 
 
 def hash_of(done):
-    return [(r.selected, r.decay_factors, r.local_epochs, r.contributions) for r in done.history]
+    return [
+        (r.selected, r.offer.decay_factors, r.outcome.local_epochs, r.offer.contributions)
+        for r in done.history
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -387,10 +392,10 @@ def test_no_report_of_a_cost_changes_anything(tmp_path, honest, factor):
 def test_who_cheats_is_caught_the_first_time(tmp_path, lie):
     done = run(tables(behaviours=lie), out=tmp_path / "lie")
     asked = [r for r in done.history if 2 in r.selected]
-    assert 2 in asked[0].flags
-    assert 2 in asked[0].fines
+    assert 2 in asked[0].outcome.flags
+    assert 2 in asked[0].outcome.fines
     assert len(asked) == 1
-    assert not any(set(r.flags) - {2} for r in done.history)
+    assert not any(set(r.outcome.flags) - {2} for r in done.history)
 
 
 def test_a_budget_is_kept(tmp_path, honest):
@@ -421,7 +426,7 @@ def inspected_with(epochs, cost=0.1):
     who = offer.selected[0]
     answers = [answer(c, epochs=epochs if c == who else 4) for c in offer.selected]
     _, record = strategy.aggregate(state, offer, answers, inspect=inspector)
-    assert record.inspected == tuple(visited)
+    assert record.outcome.inspected == tuple(visited)
     return who in visited
 
 
@@ -443,9 +448,9 @@ def test_inspections_confirm_work_that_looks_too_short():
 
     answers = [moved(answer(c)) for c in offer.selected]
     _, record = strategy.aggregate(state, offer, answers, inspect=lambda tasks: answers[:1])
-    assert record.inspected == (short,)
-    assert record.flags == record.fines == {}
-    assert record.credited == (4.0, 4.0, 4.0)
+    assert record.outcome.inspected == (short,)
+    assert record.outcome.flags == record.outcome.fines == {}
+    assert record.outcome.credited == (4.0, 4.0, 4.0)
 
 
 @given(
@@ -526,9 +531,9 @@ def test_a_run_with_failing_inspections_resumes_to_the_same_bits(tmp_path):
     assert len(asked) == 3
     for record in asked:
         place = record.selected.index(2)
-        assert "its inspection failed (ValueError" in record.flags[2]
-        assert (record.payment(place), record.credited[place]) == (0, 0)
-        assert not set(record.flags) - {2}
+        assert "its inspection failed (ValueError" in record.outcome.flags[2]
+        assert (record.payment(place), record.outcome.credited[place]) == (0, 0)
+        assert not set(record.outcome.flags) - {2}
 
     def stop(news):
         if news.round == asked[1].round:
@@ -538,7 +543,9 @@ def test_a_run_with_failing_inspections_resumes_to_the_same_bits(tmp_path):
         run(options, **own, out=tmp_path / "cut", on_round=stop)
     resumed = resume(tmp_path / "cut", data=own["data"], augment=own["augment"])
     assert resumed.params_sha256 == whole.params_sha256
-    assert [dict(r.flags) for r in resumed.history] == [dict(r.flags) for r in whole.history]
+    assert [dict(r.outcome.flags) for r in resumed.history] == [
+        dict(r.outcome.flags) for r in whole.history
+    ]
 
 
 def test_a_run_goes_on_without_clients_once_all_are_suspended(tmp_path):

@@ -249,7 +249,7 @@ def test_clients_do_no_more_epochs_than_are_planned():
     state = world.begin(strategy)
     while state.round < 4:
         state, record = world.play_round(strategy, state)
-        assert max(record.local_epochs) <= 3
+        assert max(record.outcome.local_epochs) <= 3
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_more_samples_than_a_client_had_at_first_are_refused():
     reports = [report(0, (3, 0), 11), report(1, (0, 3), 20)]
     after, record = strategy.aggregate(state, offer(0, 1), reports)
     np.testing.assert_array_equal(after.params, vector(0, 3))
-    assert record.failed == {0: "refused: 11 samples of a client that had 10"}
+    assert record.outcome.failed == {0: "refused: 11 samples of a client that had 10"}
 
 
 def test_qffl_takes_the_mean_of_what_is_not_trained():
@@ -406,9 +406,9 @@ def test_the_ceiling_trains_on_everything_as_much_as_the_selected_would():
     made = strategy.offer(state, np.arange(3), stream(0, "select", 1))
     [terms] = made.terms
     assert (terms.client, terms.epochs, terms.iterations) == (0, 6, 6 * 3)  # 200 / 3 in 3 batches
-    after, outcome = strategy.aggregate(state, made, [report(0, (1, 2), 200, epochs=6)])
+    after, record = strategy.aggregate(state, made, [report(0, (1, 2), 200, epochs=6)])
     np.testing.assert_array_equal(after.params, vector(1, 2))
-    assert outcome.local_epochs == (6,)
+    assert record.outcome.local_epochs == (6,)
 
 
 def test_the_cost_of_who_does_not_tell_it_is_estimated_from_its_play():
@@ -458,7 +458,7 @@ def test_an_aggregator_is_an_option_of_every_strategy():
             after, record = strategy.aggregate(
                 state, offer(0, 1), [replace(r, epochs=3) for r in reports], lambda w: (1.0, 0.0)
             )
-            assert not record.failed
+            assert not record.outcome.failed
             np.testing.assert_allclose(after.params, vector(3, 4), err_msg=name)
     finally:
         AGGREGATORS.discard("largest")

@@ -183,16 +183,16 @@ def test_corrected_clients_agree_on_the_minimum_of_the_whole(strategy):
 def test_the_server_of_scaffold_learns_nothing_but_models():
     _, records, _ = play(Scaffold(PLAN), 1)
     models = 2 * START.nbytes
-    assert records[0].bytes_up == models
-    assert records[0].bytes_down == 2 * models  # with each model goes the server's control
+    assert records[0].cost.bytes_up == models
+    assert records[0].cost.bytes_down == 2 * models  # with each model goes the server's control
 
 
 @pytest.mark.parametrize("strategy", [Scaffold(PLAN), FedDyn(PLAN)])
 def test_a_client_that_lost_what_it_kept_is_flagged(strategy):
     _, records, _ = play(strategy, 4, lost=[4])
     before = set(np.concatenate(selected(3)).tolist())
-    assert set(records[3].flags) == before & set(records[3].selected) != set()
-    assert not any(record.flags for record in records[:3])
+    assert set(records[3].outcome.flags) == before & set(records[3].selected) != set()
+    assert not any(record.outcome.flags for record in records[:3])
 
 
 def test_a_training_that_diverged_is_not_kept():

@@ -94,12 +94,12 @@ def test_the_record_certifies_each_client_by_its_own_decay_factor(seed):
     kept = [0, 2, 3]
     terms = [made.terms[k] for k in kept]
     tau = [reports[k].epochs for k in kept]
-    assert told.client_utilities[1] is None
+    assert told.outcome.client_utilities[1] is None
     for k, own, epochs in zip(kept, terms, tau, strict=True):
         pay = own.decay_factor * own.contribution * epochs
         cost = state.costs[own.client] * epochs**2
-        assert told.client_utilities[k] == pytest.approx(pay - cost)
-    assert abs(told.certificate.follower_gap) < 1e-12
+        assert told.outcome.client_utilities[k] == pytest.approx(pay - cost)
+    assert abs(told.game.certificate.follower_gap) < 1e-12
     common = Game(
         [own.contribution for own in terms],
         state.costs[[own.client for own in terms]],
@@ -113,7 +113,7 @@ def test_the_record_certifies_each_client_by_its_own_decay_factor(seed):
         if epochs
     )
     influence = np.mean([own.decay_factor**2 for own in terms])
-    assert told.server_utility == pytest.approx(gain - made.game.price * 30 * influence)
-    assert told.certificate.leader_regret == pytest.approx(
-        solve(common).server_utility - told.server_utility, abs=1e-12
+    assert told.game.server_utility == pytest.approx(gain - made.game.price * 30 * influence)
+    assert told.game.certificate.leader_regret == pytest.approx(
+        solve(common).server_utility - told.game.server_utility, abs=1e-12
     )

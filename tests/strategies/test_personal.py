@@ -29,7 +29,7 @@ def test_the_global_model_of_ditto_is_that_of_fedavg_to_the_bit():
     for ours, other in zip(mine, plain, strict=True):
         np.testing.assert_array_equal(ours.params, other.params)
     assert [r.selected for r in records] == [r.selected for r in theirs]
-    assert [r.bytes_down for r in records] == [r.bytes_down for r in theirs]
+    assert [r.cost for r in records] == [r.cost for r in theirs]
 
 
 @pytest.mark.parametrize("proximal", [0.0, 0.5])
@@ -64,7 +64,7 @@ def test_the_more_ditto_pulls_the_nearer_own_models_are():
 def test_epochs_of_own_models_count_as_work(own_epochs, counted):
     strategy = Ditto(PLAN, own_epochs=own_epochs)
     _, records, _ = play(strategy, 1)
-    assert records[0].epochs_total == counted
+    assert records[0].outcome.epochs_total == counted
     task = strategy.own_task(LocalWork(0, 1, 2, 0.1))
     assert (task.epochs, task.proximal) == (own_epochs or 2, 1.0)
 
@@ -74,7 +74,7 @@ def test_alone_everybody_goes_on_from_its_own_model():
     states, records, side = play(strategy, 5)
     plain, theirs, _ = play(FedAvg(PLAN), 5)
     assert [r.selected for r in records] == [r.selected for r in theirs]
-    assert [r.epochs_total for r in records] == [r.epochs_total for r in theirs]
+    assert [r.outcome for r in records] == [r.outcome for r in theirs]
     times = np.bincount(np.concatenate(selected(5)), minlength=4)
     stays = (1 - ETA) ** (times * STEPS)
     expected = TARGETS + stays[:, None] * (START - TARGETS)
@@ -86,7 +86,7 @@ def test_alone_everybody_goes_on_from_its_own_model():
 
 def test_alone_no_model_travels():
     _, records, _ = play(Local(PLAN), 3)
-    assert {(record.bytes_up, record.bytes_down) for record in records} == {(0, 0)}
+    assert {(record.cost.bytes_up, record.cost.bytes_down) for record in records} == {(0, 0)}
 
 
 def test_a_client_evaluates_the_initial_model_until_it_is_asked():

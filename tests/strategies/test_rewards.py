@@ -256,7 +256,7 @@ def test_the_priced_step_by_hand():
     after, record = strategy.aggregate(state, made, [report(0, (6, 0)), report(2, (0, 1))])
     # Data shares 1/6 and 3/6 over their probabilities: 2/6 of (6, 0) and 2 of (0, 1).
     np.testing.assert_allclose(after.params, (2, 2), rtol=1e-6)
-    assert record.payments == (1.0, 2.0)
+    assert record.outcome.payments == (1.0, 2.0)
     assert after.spent == 3.0
     # Three epochs of 30 samples in batches of 8 are 12 steps of size 0.5.
     np.testing.assert_allclose(after.gradients[[0, 2]], [6 / (0.5 * 6), 1 / (0.5 * 12)])
@@ -333,8 +333,8 @@ def test_a_budget_is_never_exceeded(budget):
             while state.round < PLAN.rounds:
                 state, record = world.play_round(strategy, state, seed)
                 lines = parse_lines(writer.lines(record))
-                assert [line.gross for line in lines] == list(record.payments)
-                paid += sum(record.payments)
+                assert [line.gross for line in lines] == list(record.outcome.payments)
+                paid += sum(record.outcome.payments)
             assert paid <= budget
             if budget == 300.0:
                 assert paid > 30.0
@@ -372,8 +372,8 @@ def test_a_contract_is_what_its_menu_says():
         Update(2, None, 30, 0),
     ]
     _, record = strategy.aggregate(state, offer(0, 1, 2), reports)
-    assert record.payments == (menu.payments[0], menu.payments[4], 0.0)
-    assert record.abstained == (2,)
+    assert record.outcome.payments == (menu.payments[0], menu.payments[4], 0.0)
+    assert record.outcome.abstained == (2,)
 
 
 def test_work_that_no_item_has_is_refused():
@@ -381,8 +381,10 @@ def test_work_that_no_item_has_is_refused():
     odd = next(t for t in range(1, 10) if t not in strategy.menu.epochs)
     state = strategy.init(vector(0, 0), population(size=2))
     after, record = strategy.aggregate(state, offer(0), [report(0, (1, 1), epochs=odd)])
-    assert "no item of the menu" in record.failed[0] or "on offer" in record.failed[0]
-    assert record.payments == (0.0,)
+    assert (
+        "no item of the menu" in record.outcome.failed[0] or "on offer" in record.outcome.failed[0]
+    )
+    assert record.outcome.payments == (0.0,)
     np.testing.assert_array_equal(after.params, state.params)
 
 
@@ -393,8 +395,8 @@ def test_utilities_are_pay_less_cost():
     made = offer(0, 1)
     _, record = strategy.aggregate(state, made, [report(0, (1, 0), epochs=epochs)])
     record = certified(record, made, np.array([0.05, 0.1, 0.1]))
-    assert record.client_utilities == (pytest.approx(pay - 0.05 * epochs**2), None)
-    assert certified(record, made, None).client_utilities is None
+    assert record.outcome.client_utilities == (pytest.approx(pay - 0.05 * epochs**2), None)
+    assert certified(record, made, None).outcome.client_utilities is None
 
 
 def test_a_menu_that_nobody_is_to_choose_is_refused():
@@ -432,15 +434,15 @@ def test_fli_moves_the_model_as_fedavg_does_and_spends_its_budget():
     state = world.begin(FLI(PLAN))
     for _ in range(6):
         state, record = world.play_round(FLI(PLAN), state)
-        assert sum(record.payments) == pytest.approx(10.0)
+        assert sum(record.outcome.payments) == pytest.approx(10.0)
 
 
 def test_fli_pays_nothing_for_no_answer():
     world = LittleWorld.make(6)
     state = world.play(FLI(PLAN), 3)
     after, record = world.play_round(FLI(PLAN), state, change=lambda reports: reports[1:])
-    assert record.payments[0] == 0.0
-    assert sum(record.payments[1:]) == pytest.approx(10.0)
+    assert record.outcome.payments[0] == 0.0
+    assert sum(record.outcome.payments[1:]) == pytest.approx(10.0)
     lost = record.selected[0]
     assert after.regret[lost] == state.regret[lost]
 
@@ -478,7 +480,7 @@ def test_runs_that_pay_have_a_ledger(tmp_path, name):
     lines = (tmp_path / "run" / "ledger.csv").read_text().splitlines()[1:]
     paid = {(int(x.split(",")[0]), int(x.split(",")[1])): float(x.split(",")[8]) for x in lines}
     told = {
-        (record.round, client): record.payments[k]
+        (record.round, client): record.outcome.payments[k]
         for record in done.history
         for k, client in enumerate(record.selected)
     }

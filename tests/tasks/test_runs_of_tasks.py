@@ -79,7 +79,7 @@ def test_the_r2_of_a_model_is_that_of_its_own_predictions():
 @pytest.mark.parametrize("strategy", ["flamma", "qffl", "afl", "term", "propfair", "scaffold"])
 def test_strategies_work_with_the_loss_of_regression(strategy, tmp_path):
     run = flamma.run(LOGISTIC, data=numbers(), strategy=strategy, out=tmp_path / "run")
-    assert not any(record.failed for record in run.history)
+    assert not any(record.outcome.failed for record in run.history)
     assert math.isfinite(run.history[-1].metric("accuracy"))
 
 
@@ -316,7 +316,7 @@ def test_flipped_targets_of_regression_are_negative(behaviour, tmp_path):
         out=tmp_path / "run",
         behaviours={behaviour: {"clients": [0]}},
     )
-    assert not any(record.failed for record in run.history)
+    assert not any(record.outcome.failed for record in run.history)
 
 
 @pytest.mark.parametrize("make", [numbers, sequences])

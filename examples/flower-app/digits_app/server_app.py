@@ -27,8 +27,8 @@ def main(grid: Grid, context: Context) -> None:
     )
     for record in strategy.history:
         print(
-            f"round {record.round}: decay factor {record.decay_factor:.3f}, "
-            f"epochs {record.local_epochs}, accuracy {record.metric('accuracy'):.1f}%, "
+            f"round {record.round}: decay factor {record.offer.decay_factor:.3f}, "
+            f"epochs {record.outcome.local_epochs}, accuracy {record.metric('accuracy'):.1f}%, "
             f"variance {record.metric('accuracy_variance'):.1f}"
         )
     if config["result"]:

@@ -296,16 +296,18 @@ def round_line(record: RoundRecord, rounds: int) -> str:
 
     Examples
     --------
-    >>> from flamma.records import Evaluation, RoundRecord
-    >>> evaluation = Evaluation({"accuracy": 71.25, "accuracy_variance": 605.2})
-    >>> round_line(RoundRecord(3, (1, 2), (), {}, 0.5, (4, 5), None, 9, evaluation), 10)
+    >>> from flamma.records import Evaluation, OfferRecord, Outcomes, RoundRecord
+    >>> outcome = Outcomes((), {}, (4, 5), epochs_total=9)
+    >>> scores = Evaluation({"accuracy": 71.25, "accuracy_variance": 605.2})
+    >>> record = RoundRecord(3, (1, 2), OfferRecord(0.5), outcome, evaluation=scores)
+    >>> round_line(record, 10)
     'round  3/10  γ 0.500  epochs 4.5  accuracy 71.2%  variance 605.2'
     """
-    epochs = record.local_epochs
+    epochs = record.outcome.local_epochs
     mean = sum(epochs) / len(epochs) if epochs else 0.0
     parts = [
         f"round {record.round:>{len(str(rounds))}}/{rounds}",
-        f"γ {record.decay_factor:.3f}",
+        f"γ {record.offer.decay_factor:.3f}",
         f"epochs {mean:.1f}",
     ]
     score, variance = record.metric("accuracy"), record.metric("accuracy_variance")
@@ -320,10 +322,10 @@ def round_line(record: RoundRecord, rounds: int) -> str:
         parts.append("own models")
     if record.survey is not None:
         parts.append(f"{record.survey.asked:,} surveyed")
-    if record.failed:
-        parts.append(f"{len(record.failed)} failed")
-    if record.abstained:
-        parts.append(f"{len(record.abstained)} abstained")
+    if record.outcome.failed:
+        parts.append(f"{len(record.outcome.failed)} failed")
+    if record.outcome.abstained:
+        parts.append(f"{len(record.outcome.abstained)} abstained")
     if record.evaluation is not None and record.evaluation.unscored:
         parts.append(f"{len(record.evaluation.unscored)} unscored")
     return "  ".join(parts)

@@ -103,22 +103,22 @@ class RunFigures:
 
     def failures(self) -> Counter[str]:
         """Return how often clients have failed, by the kind of the reason."""
-        reasons = [reason for record in self.records for reason in record.failed.values()]
+        reasons = [reason for record in self.records for reason in record.outcome.failed.values()]
         for record in self.records:
             reasons += () if record.warmup is None else record.warmup.failed.values()
         return Counter(map(failure_kind, reasons))
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of all rounds, by phase."""
-        train = sum(record.seconds_train for record in self.records)
-        evaluate = sum(record.seconds_evaluate for record in self.records)
-        rest = sum(record.seconds for record in self.records) - train - evaluate
+        train = sum(record.cost.seconds_train for record in self.records)
+        evaluate = sum(record.cost.seconds_evaluate for record in self.records)
+        rest = sum(record.cost.seconds for record in self.records) - train - evaluate
         warmup = sum(r.warmup.seconds for r in self.records if r.warmup is not None)
         return {"train": train, "evaluate": evaluate, "other": max(0.0, rest), "warm-up": warmup}
 
     def bytes_of(self, direction: str) -> int:
         """Return the bytes of weights that went ``up`` or ``down``."""
-        own = sum(getattr(record, f"bytes_{direction}") for record in self.records)
+        own = sum(getattr(record.cost, f"bytes_{direction}") for record in self.records)
         warm = [record.warmup for record in self.records if record.warmup is not None]
         return int(own + sum(getattr(warmup, f"bytes_{direction}") for warmup in warm))
 
@@ -154,7 +154,7 @@ def _progress(runs: Sequence[RunFigures]) -> list[MetricFamily]:
         accuracy.add(run.last_metric("accuracy"), run=run.run)
         variance.add(run.last_metric("accuracy_variance"), run=run.run)
         if run.last is not None:
-            gamma.add(run.last.decay_factor, run=run.run)
+            gamma.add(run.last.offer.decay_factor, run=run.run)
             epsilon.add(None if run.last.privacy is None else run.last.privacy.epsilon, run=run.run)
     return [planned, finished, waiting, changed, gamma, accuracy, variance, epsilon]
 
@@ -168,8 +168,8 @@ def _amounts(runs: Sequence[RunFigures]) -> list[MetricFamily]:
     seconds = MetricFamily("flamma_run_seconds_total", "counter", "Seconds of rounds, by phase.")
     for run in runs:
         rounds.add(len(run.records), run=run.run)
-        epochs.add(sum(record.epochs_total for record in run.records), run=run.run)
-        abstained.add(sum(len(record.abstained) for record in run.records), run=run.run)
+        epochs.add(sum(record.outcome.epochs_total for record in run.records), run=run.run)
+        abstained.add(sum(len(record.outcome.abstained) for record in run.records), run=run.run)
         for kind, count in sorted(run.failures().items()):
             failures.add(count, run=run.run, reason=kind)
         for direction in ("up", "down"):

@@ -238,14 +238,15 @@ def _free_riding(record: RoundRecord, costs: Floats | None) -> tuple[Floats, Flo
     """Return the gains of free-riding in a round and the honest utilities, by selected client."""
     game = record.game
     assert game is not None
-    assert record.contributions is not None
+    offer = record.offer
+    assert offer.contributions is not None
     selected = np.array(record.selected, dtype=np.int64)
     taken = np.array(game.costs)
     true = taken if costs is None else costs[selected]
     played = Game(
-        record.contributions,
+        offer.contributions,
         np.where(np.isnan(true), taken, true),
         epoch_bounds=game.epoch_bounds,
     )
-    gammas = record.decay_factor if record.decay_factors is None else record.decay_factors
+    gammas = offer.decay_factor if offer.decay_factors is None else offer.decay_factors
     return free_riding(played, gammas)

@@ -151,16 +151,17 @@ class Evidence:
 
     def fines(self, clients: Collection[int]) -> float:
         """Return what these clients had to pay in all."""
-        fines = (record.fines.items() for record in self.history)
+        fines = (record.outcome.fines.items() for record in self.history)
         return math.fsum(fine for own in fines for client, fine in own if client in clients)
 
     def suspicions(self, clients: Collection[int]) -> list[tuple[int, str]]:
         """Return the rounds in which the server noticed something about these clients, and what."""
         found = []
         for record in self.history:
-            refused = {c: why for c, why in record.failed.items() if why.startswith("refused")}
-            fined = {c: "fined" for c, fine in record.fines.items() if fine > 0}
-            told = fined | refused | dict(record.flags)
+            outcome = record.outcome
+            refused = {c: why for c, why in outcome.failed.items() if why.startswith("refused")}
+            fined = {c: "fined" for c, fine in outcome.fines.items() if fine > 0}
+            told = fined | refused | dict(outcome.flags)
             why = next((told[client] for client in sorted(told) if client in clients), None)
             if why is not None:
                 found.append((record.round, why))
@@ -197,7 +198,7 @@ def read_evidence(path: Path) -> Evidence:
 
 def _effort(record: RoundRecord, place: int) -> float:
     """Return a client's effort; a simulated fault costs honest clients and others the same: 0."""
-    if record.failed.get(record.selected[place], "").endswith(_SIMULATED):
+    if record.outcome.failed.get(record.selected[place], "").endswith(_SIMULATED):
         return 0.0
     return record.effort(place)
 
@@ -245,7 +246,9 @@ def best_cost_factor(config: Config, honest: Evidence, client: int) -> float:
     """
     costs = honest.population.costs
     assert costs is not None
-    rounds = [r for r in honest.history if client in r.selected and r.contributions is not None]
+    rounds = [
+        r for r in honest.history if client in r.selected and r.offer.contributions is not None
+    ]
     if not rounds:
         return 1.0
     contributions = _contributions(honest.history, honest.population.clients)
@@ -303,8 +306,8 @@ def _utilities(
 
 
 def _own_contribution(record: RoundRecord, client: int) -> float:
-    assert record.contributions is not None
-    return record.contributions[record.selected.index(client)]
+    assert record.offer.contributions is not None
+    return record.offer.contributions[record.selected.index(client)]
 
 
 def _contributions(history: Sequence[RoundRecord], clients: int) -> Floats:
@@ -314,8 +317,8 @@ def _contributions(history: Sequence[RoundRecord], clients: int) -> Floats:
     """
     table = np.full((max(r.round for r in history), clients), np.nan)
     for record in history:
-        if record.contributions is not None:
-            table[record.round - 1, list(record.selected)] = record.contributions
+        if record.offer.contributions is not None:
+            table[record.round - 1, list(record.selected)] = record.offer.contributions
     for order in (table, table[::-1]):
         for before, own in pairwise(order):
             own[np.isnan(own)] = before[np.isnan(own)]

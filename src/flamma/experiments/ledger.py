@@ -145,13 +145,14 @@ class LedgerWriter:
 
     def _line(self, record: RoundRecord, place: int) -> str:
         client, factor = record.selected[place], self.config.factor
-        gamma = record.decay_factor if record.decay_factors is None else record.decay_factors[place]
-        omega = math.nan if record.contributions is None else record.contributions[place]
-        claimed = record.local_epochs[place]
-        credited = float(claimed) if record.credited is None else record.credited[place]
-        amount = gamma * omega * credited if record.payments is None else record.payments[place]
+        offer, outcome = record.offer, record.outcome
+        gamma = offer.decay_factor_of(place)
+        omega = math.nan if offer.contributions is None else offer.contributions[place]
+        claimed = outcome.local_epochs[place]
+        credited = float(claimed) if outcome.credited is None else outcome.credited[place]
+        amount = gamma * omega * credited if outcome.payments is None else outcome.payments[place]
         gross = factor * amount
-        fine = factor * record.fines.get(client, 0.0)
+        fine = factor * outcome.fines.get(client, 0.0)
         net = gross - fine
         self.client_totals[client] = self.client_totals.get(client, 0.0) + net
         self.run_total += net
@@ -267,12 +268,13 @@ def _refuse(where: str, number: int, why: str) -> NoReturn:
 
 def _reason(record: RoundRecord, client: int) -> str:
     """Return what explains an amount: why a client was flagged, failed or did not work."""
-    parts, flag = [], record.flags.get(client)
+    parts, outcome = [], record.outcome
+    flag = outcome.flags.get(client)
     if flag is not None:
         parts.append(f"{FLAGGED}{flag}")
-    if client in record.failed and record.failed[client] != flag:
-        parts.append(f"failed: {record.failed[client]}")
-    elif client in record.abstained:
+    if client in outcome.failed and outcome.failed[client] != flag:
+        parts.append(f"failed: {outcome.failed[client]}")
+    elif client in outcome.abstained:
         parts.append("abstained")
     return printable("; ".join(parts), _MOST_PAYMENT_REASON)
 

@@ -403,7 +403,7 @@ def _last_round(folder: RunFolder) -> int:
 def _virtual_time(folder: RunFolder) -> float:
     """Return the virtual time at the end of the last round that is recorded, 0 without a clock."""
     records = folder.rounds()
-    return (records[-1].virtual_seconds or 0.0) if records else 0.0
+    return (records[-1].cost.virtual_seconds or 0.0) if records else 0.0
 
 
 def _about(trainer: str) -> dict[str, Any]:
@@ -516,10 +516,12 @@ def why_diverged(
             f"its final weights are not finite; most likely {either} is too large: try a smaller "
             f"one"
         )
-    at_once = NOT_FINITE in history[0].failed.values() if history else False
+    at_once = NOT_FINITE in history[0].outcome.failed.values() if history else False
     end = history[-max(_SHORTEST_STANDSTILL, round(_END_OF_RUN * len(history))) :]
     for part in (history, end):
-        refused = sum(reason == NOT_FINITE for record in part for reason in record.failed.values())
+        refused = sum(
+            reason == NOT_FINITE for record in part for reason in record.outcome.failed.values()
+        )
         answers = refused + sum(record.used for record in part)
         if refused > _DIVERGED_SHARE * answers:
             when = f" of the last {len(part)} rounds" if len(part) < len(history) else ""
@@ -538,19 +540,19 @@ def empty_at_end(history: Sequence[RoundRecord]) -> Sequence[RoundRecord]:
 
 def _stands_still(empty: Sequence[RoundRecord], rounds: int) -> bool:
     long = len(empty) >= max(_SHORTEST_STANDSTILL, rounds / 2)
-    return long and not any(record.failed for record in empty) and _is_worthless(empty)
+    return long and not any(record.outcome.failed for record in empty) and _is_worthless(empty)
 
 
 def _is_worthless(history: Sequence[RoundRecord]) -> bool:
     """Whether contributions are known, and all of them are 0."""
-    told = [value for record in history for value in record.contributions or ()]
+    told = [value for record in history for value in record.offer.contributions or ()]
     return bool(told) and not any(told)
 
 
 def why_empty(history: Sequence[RoundRecord]) -> str:
     """Return why the rounds of a run are empty: who abstained, and the most frequent failure."""
-    reasons = Counter(reason for record in history for reason in record.failed.values())
-    abstained = sum(len(record.abstained) for record in history)
+    reasons = Counter(reason for record in history for reason in record.outcome.failed.values())
+    abstained = sum(len(record.outcome.abstained) for record in history)
     parts = []
     if reasons:
         most, count = reasons.most_common(1)[0]
@@ -573,7 +575,9 @@ def _why_abstained(history: Sequence[RoundRecord]) -> str:
 
 def _small_contribution(history: Sequence[RoundRecord]) -> float:
     """Return the largest contribution if it is small, and a full one would pay; else 0."""
-    most = max((value for record in history for value in record.contributions or ()), default=1.0)
+    most = max(
+        (value for record in history for value in record.offer.contributions or ()), default=1.0
+    )
     games = [record.game for record in history if record.game is not None]
     pays = any(game.costs and min(game.costs) * game.epoch_bounds[0] <= 1.0 for game in games)
     return most if pays and most < _SMALL_CONTRIBUTION else 0.0

@@ -175,9 +175,9 @@ def summarise_run(
             for name, metric in known.items()
             if not isinstance(metric, ComparedMetric)
         },
-        failures=sum(len(record.failed) for record in records),
-        abstentions=sum(len(record.abstained) for record in records),
-        decay_factor=records[-1].decay_factor if records else None,
+        failures=sum(len(record.outcome.failed) for record in records),
+        abstentions=sum(len(record.outcome.abstained) for record in records),
+        decay_factor=records[-1].offer.decay_factor if records else None,
         epochs_warmup=0.0 if warmup is None else warmup.epochs,
         clients=clients,
         sample=sample_of(records),
@@ -232,7 +232,7 @@ def at_budget(records: Sequence[RoundRecord], epochs: float, name: str) -> float
     spent = 0.0 if warmup is None else warmup.epochs
     within: list[RoundRecord] = []
     for record in records:
-        spent += record.epochs_total
+        spent += record.outcome.epochs_total
         if spent > epochs and within:
             break
         within.append(record)
@@ -749,9 +749,9 @@ class Run(PresentedResult):
         return [
             {
                 "round": record.round,
-                "decay_factor": record.decay_factor,
+                "decay_factor": record.offer.decay_factor,
                 "selected": len(record.selected),
-                "epochs": sum(record.local_epochs),
+                "epochs": sum(record.outcome.local_epochs),
                 **{name: values[place] for name, values in told.items()},
             }
             for place, record in enumerate(self.history)

@@ -89,13 +89,13 @@ class Tracker(Callback):
 def round_numbers(record: RoundRecord) -> dict[str, float]:
     """Return every number of a round by name: its metrics, and how the round went."""
     found = {name: metric.of_round(name, record) for name, metric in usable().items()}
-    epochs = record.local_epochs
+    epochs = record.outcome.local_epochs
     return {name: float(value) for name, value in found.items() if value is not None} | {
-        "decay_factor": record.decay_factor,
+        "decay_factor": record.offer.decay_factor,
         "local_epochs": sum(epochs) / len(epochs) if epochs else 0.0,
         "clients_selected": float(len(record.selected)),
-        "clients_failed": float(len(record.failed)),
-        "clients_abstained": float(len(record.abstained)),
+        "clients_failed": float(len(record.outcome.failed)),
+        "clients_abstained": float(len(record.outcome.abstained)),
     }
 
 

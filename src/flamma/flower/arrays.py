@@ -207,7 +207,7 @@ class ModelArrays:
             for r in sorted(reports, key=lambda r: r.client)
             if r.params is not None
             and r.client in record.selected
-            and r.client not in record.failed
+            and r.client not in record.outcome.failed
         ]
         if not used or not self.form.whole:
             return self

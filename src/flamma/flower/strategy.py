@@ -229,14 +229,14 @@ def _read_scores(
 def _round_metrics(record: RoundRecord) -> MetricRecord:
     """Return what Flower is told of a round."""
     told: dict[str, int | float] = {
-        "decay_factor": record.decay_factor,
-        "epochs_total": record.epochs_total,
-        "failed": len(record.failed),
-        "abstained": len(record.abstained),
+        "decay_factor": record.offer.decay_factor,
+        "epochs_total": record.outcome.epochs_total,
+        "failed": len(record.outcome.failed),
+        "abstained": len(record.outcome.abstained),
     }
-    if record.certificate is not None:
-        told["follower_gap"] = record.certificate.follower_gap
-        told["leader_regret"] = record.certificate.leader_regret
+    if record.game is not None and record.game.certificate is not None:
+        told["follower_gap"] = record.game.certificate.follower_gap
+        told["leader_regret"] = record.game.certificate.leader_regret
     return MetricRecord(dict(told))
 
 
@@ -453,7 +453,7 @@ class FlowerStrategy(Strategy):
         record = certified(record, self._offer, self._clients.costs)
         self.history.append(record)
         self._model = self._model.after(record, reports, whole)
-        for client, reason in record.failed.items():
+        for client, reason in record.outcome.failed.items():
             name = self._clients.names[client]
             log(WARNING, "client %s of round %s: %s", name, record.round, reason)
         if not record.used:

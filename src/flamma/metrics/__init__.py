@@ -237,7 +237,7 @@ class TimeToMetric(Metric):
 
         A metric without a target is not reached.
         """
-        return next((r.virtual_seconds for r in records if self._is_reached(r, targets)), None)
+        return next((r.cost.virtual_seconds for r in records if self._is_reached(r, targets)), None)
 
     def _is_reached(self, record: RoundRecord, targets: Mapping[str, float]) -> bool:
         for name, better in self.reaches:
@@ -328,14 +328,18 @@ def _of_participation(name: str) -> Callable[[Sequence[RoundRecord], int], float
 
 def rational_moves(records: Sequence[RoundRecord], clients: int) -> float | None:
     """Return the share of moves by which a client did not lose; None where no game was played."""
-    moves = [u for record in records for u in record.client_utilities or () if u is not None]
+    moves = [
+        u for record in records for u in record.outcome.client_utilities or () if u is not None
+    ]
     return functions.ir_ratio(moves) if moves else None
 
 
 def _of_certificate(name: str) -> Callable[[RoundRecord], float | None]:
     """Return the metric that a number of a round's certificate is."""
     return lambda record: (
-        None if record.certificate is None else float(getattr(record.certificate, name))
+        None
+        if record.game is None or record.game.certificate is None
+        else float(getattr(record.game.certificate, name))
     )
 
 
@@ -352,10 +356,11 @@ def finite_or_none(value: float) -> float | None:
 def _took_part(records: Sequence[RoundRecord], clients: int) -> dict[str, float]:
     counts, epochs = np.zeros(clients), np.zeros(clients)
     for record in records:
-        selected, done = np.array(record.selected, int), np.array(record.local_epochs, float)
+        selected = np.array(record.selected, int)
+        done = np.array(record.outcome.local_epochs, float)
         np.add.at(counts, selected, 1)
-        if record.failed:
-            done[np.isin(selected, list(record.failed))] = 0
+        if record.outcome.failed:
+            done[np.isin(selected, list(record.outcome.failed))] = 0
         np.add.at(epochs, selected, done)
     return functions.participation(counts, epochs)
 
@@ -474,7 +479,7 @@ METRICS: Registry[Metric] = Registry(
         "epochs_total": RoundMetric(
             label="local epochs",
             shown=("csv", "page"),
-            read=lambda record: record.epochs_total,
+            read=lambda record: record.outcome.epochs_total,
             over_rounds="sum",
             warmup=_of_warmup("epochs"),
         ),
@@ -483,7 +488,7 @@ METRICS: Registry[Metric] = Registry(
             unit="bytes",
             better="lower",
             shown=("csv", "page"),
-            read=lambda record: record.bytes_up,
+            read=lambda record: record.cost.bytes_up,
             over_rounds="sum",
             warmup=_of_warmup("bytes_up"),
         ),
@@ -492,7 +497,7 @@ METRICS: Registry[Metric] = Registry(
             unit="bytes",
             better="lower",
             shown=("csv", "page"),
-            read=lambda record: record.bytes_down,
+            read=lambda record: record.cost.bytes_down,
             over_rounds="sum",
             warmup=_of_warmup("bytes_down"),
         ),
@@ -501,7 +506,7 @@ METRICS: Registry[Metric] = Registry(
             unit="s",
             better="lower",
             shown=("csv", "page"),
-            read=lambda record: record.seconds,
+            read=lambda record: record.cost.seconds,
             over_rounds="sum",
             warmup=_of_warmup("seconds"),
         ),
@@ -510,7 +515,7 @@ METRICS: Registry[Metric] = Registry(
             unit="virtual s",
             better="lower",
             shown=("csv", "page"),
-            read=lambda record: record.virtual_seconds,
+            read=lambda record: record.cost.virtual_seconds,
             over_rounds="max",
         ),
         "seconds_to_accuracy": TimeToMetric(

@@ -235,7 +235,7 @@ class RunView:
     @property
     def times(self) -> list[float] | None:
         """The virtual time at the end of each round, None where one has none."""
-        known = [finite(record.virtual_seconds) for record in self.rounds]
+        known = [finite(record.cost.virtual_seconds) for record in self.rounds]
         found = [time for time in known if time is not None]
         return found if found and len(found) == len(known) else None
 
@@ -311,12 +311,13 @@ def _read_rounds(folder: RunFolder, problems: list[str]) -> list[RoundRecord]:
 
 def _is_plausible(record: RoundRecord) -> bool:
     """Return whether numbers are of a size that can be drawn: a record checks their types only."""
-    counts = [*record.local_epochs, record.epochs_total, record.bytes_up, record.bytes_down]
+    outcome, cost = record.outcome, record.cost
+    counts = [*outcome.local_epochs, outcome.epochs_total, cost.bytes_up, cost.bytes_down]
     if record.survey is not None:
         counts += [record.survey.asked, record.survey.bytes_down]
     if record.warmup is not None:
         counts += [record.warmup.bytes_up, record.warmup.bytes_down]
-    return max((*record.selected, *record.abstained), default=0) < _MAX_CLIENTS and all(
+    return max((*record.selected, *outcome.abstained), default=0) < _MAX_CLIENTS and all(
         0 <= count < _MAX_COUNT for count in counts
     )
 
@@ -366,7 +367,7 @@ def run_progress(run: RunView) -> PageProgress | None:
     """
     if run.finished or not run.planned_rounds:
         return None
-    paces = [record.seconds for record in run.rounds[-LAST_ROUNDS:]]
+    paces = [record.cost.seconds for record in run.rounds[-LAST_ROUNDS:]]
     left = run.planned_rounds - len(run.rounds)
     seconds = finite(left * sum(paces) / len(paces)) if any(paces) else None
     progress = _progress(len(run.rounds), run.planned_rounds, "rounds", seconds)

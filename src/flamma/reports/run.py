@@ -292,8 +292,8 @@ def _game_sections(run: RunView) -> list[Section]:
 
 
 def _participation(run: RunView) -> Section:
-    failures = sum(len(record.failed) for record in run.rounds)
-    abstentions = sum(len(record.abstained) for record in run.rounds)
+    failures = sum(len(record.outcome.failed) for record in run.rounds)
+    abstentions = sum(len(record.outcome.abstained) for record in run.rounds)
     facts = [
         (METRICS[name].label, number_text(run.of_run(name), 3), note)
         for name, note in _EVENNESS.items()
@@ -307,7 +307,7 @@ def _participation(run: RunView) -> Section:
         note = f"before selections; {byte_size(sent)} of weights sent for it"
         facts.append(("losses asked for", f"{asked:,}", note))
     items: list[Item] = [Facts(facts), run_charts.selections(run), run_charts.local_epochs(run)]
-    reasons = Counter(reason for record in run.rounds for reason in record.failed.values())
+    reasons = Counter(reason for record in run.rounds for reason in record.outcome.failed.values())
     for record in run.rounds:
         unscored = {} if record.evaluation is None else record.evaluation.unscored
         reasons.update(f"no score: {reason}" for reason in unscored.values())

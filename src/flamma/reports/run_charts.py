@@ -69,12 +69,12 @@ def _took_part(run: RunView) -> dict[str, Floats]:
     counts = {name: np.zeros(run.clients) for name in ("trained", "abstained", "failed", "epochs")}
     for record in run.rounds:
         selected = np.array(record.selected, dtype=np.int64)
-        failed = np.isin(selected, list(record.failed))
-        abstained = np.isin(selected, record.abstained) & ~failed
+        failed = np.isin(selected, list(record.outcome.failed))
+        abstained = np.isin(selected, record.outcome.abstained) & ~failed
         trained = ~(failed | abstained)
         for name, which in (("trained", trained), ("abstained", abstained), ("failed", failed)):
             counts[name][selected[which]] += 1
-        counts["epochs"][selected[trained]] += np.array(record.local_epochs)[trained]
+        counts["epochs"][selected[trained]] += np.array(record.outcome.local_epochs)[trained]
     return counts
 
 
@@ -335,7 +335,7 @@ def client_accuracy(run: RunView) -> Charts:
 
 def local_epochs(run: RunView) -> Charts:
     """Return the heat map of local epochs and, if there were any, failures and abstentions."""
-    told, crowd = [record.local_epochs for record in run.rounds], is_crowd(run)
+    told, crowd = [record.outcome.local_epochs for record in run.rounds], is_crowd(run)
     aid = (
         "Local epochs of the clients that were selected in a round; 0 if one abstained or failed."
         if crowd
@@ -352,8 +352,8 @@ def local_epochs(run: RunView) -> Charts:
     ]
     together = -(-len(run.rounds) // SHOWN_ROUNDS)  # rounds that share a bar
     counts = {
-        "failed": [len(record.failed) for record in run.rounds],
-        "abstained": [len(record.abstained) for record in run.rounds],
+        "failed": [len(record.outcome.failed) for record in run.rounds],
+        "abstained": [len(record.outcome.abstained) for record in run.rounds],
     }
     bars: list[Plotly] = [
         {
@@ -488,7 +488,7 @@ def games(run: RunView) -> list[Plotly]:
         game = _game(run, record)
         if game is not None:
             names = [f"client {run.client_label(c)}" for c in record.selected]
-            found.append(explored(game, names, record.decay_factor))
+            found.append(explored(game, names, record.offer.decay_factor))
     return found
 
 
@@ -511,7 +511,7 @@ def explored(game: Game, names: Sequence[str], played: float) -> Plotly:
 
 def _game(run: RunView, record: RoundRecord) -> Game | None:
     """Return the game of a round; None if there was none, or if its record cannot be one."""
-    told, omega = record.game, record.contributions
+    told, omega = record.game, record.offer.contributions
     if told is None or omega is None or not record.selected:
         return None
     low, high = told.epoch_bounds
@@ -554,7 +554,7 @@ def decay(run: RunView) -> Charts:
         closed_form_decay_factor(game["contributions"], game["costs"], game["round"], game["price"])
         for game in played
     ]
-    traces = [line("played γ", run.numbers, [r.decay_factor for r in run.rounds], 0)]
+    traces = [line("played γ", run.numbers, [r.offer.decay_factor for r in run.rounds], 0)]
     aid = "γ stays at 1 until influence becomes expensive, then falls."
     if played:
         floors = [game["decayBounds"][0] for game in played]
@@ -602,7 +602,7 @@ def contributions(run: RunView) -> Charts:
             " Effective ones are what selection goes by: they shrink with every selection until "
             "the next refresh."
         )
-    measured = [record.contributions for record in run.rounds]
+    measured = [record.offer.contributions for record in run.rounds]
     views.append(_of_selected(run, measured, "ω", "measured"))
     if not is_crowd(run):
         aid += " Colours span what occurred, from the smallest to the largest."
@@ -612,7 +612,7 @@ def contributions(run: RunView) -> Charts:
 
 def utilities(run: RunView) -> Charts:
     """Return the clients' utilities, the smallest of each round, and the share without a loss."""
-    told = [record.client_utilities for record in run.rounds]
+    told = [record.outcome.client_utilities for record in run.rounds]
     rational = []
     for values in told:
         known = [value for value in values or () if value is not None]
@@ -665,7 +665,8 @@ def certificate(run: RunView) -> Charts:
     ]
     all_zero = max((abs(v) for v in (*gap, *regret) if v is not None), default=0.0) == 0
     y_axis = {"y_range": [-0.05, 1.0]} if all_zero else {"y_rangemode": "tozero"}
-    server = [line("server utility", x, [record.server_utility for record in run.rounds], 0)]
+    utilities = [None if r.game is None else r.game.server_utility for r in run.rounds]
+    server = [line("server utility", x, utilities, 0)]
     return Charts(
         [
             Chart(

@@ -24,7 +24,7 @@ from flamma.game import Game
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.game.model import MAX_EPOCHS as MAX_EPOCHS
 from flamma.numerics import gumbel, log
-from flamma.records import RoundRecord
+from flamma.records import OfferRecord, Outcomes, RoundRecord
 from flamma.registry import Between, CheckedOptions, Choice, convert, options_of
 from flamma.types import (
     Broadcast,
@@ -196,22 +196,22 @@ def record_of(
     """Return the record of a round, as far as a strategy knows it."""
     answers = screened.answers
     contributions = tuple(terms.contribution for terms in offer.terms)
-    return RoundRecord(
-        round=offer.round,
-        selected=offer.selected,
+    measured = bool(contributions) and not any(map(math.isnan, contributions))
+    offered = OfferRecord(
+        offer.decay_factor, contributions if measured else None, offer.decay_factors
+    )
+    outcome = Outcomes(
         abstained=tuple(r.client for r in answers if r.abstained),
         failed={r.client: r.failure for r in answers if r.failure},
-        decay_factor=offer.decay_factor,
         local_epochs=tuple(r.epochs for r in answers),
-        contributions=None if any(map(math.isnan, contributions)) else contributions or None,
         epochs_total=epochs_total,
-        decay_factors=offer.decay_factors,
         credited=screened.credited,
+        payments=payments,
         fines=screened.fines,
         flags=flags,
         inspected=screened.inspected,
-        payments=payments,
     )
+    return RoundRecord(offer.round, offer.selected, offered, outcome)
 
 
 # Small things that many strategies need: choices, weights and models.

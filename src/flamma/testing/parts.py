@@ -25,7 +25,7 @@ from flamma.contributions import CONTRIBUTIONS, RoundUpdates, measure_round
 from flamma.data.splits import SPLITS, Pool, split_owners
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.metrics import METRICS, ScoreMetric, evaluate
-from flamma.records import RoundRecord
+from flamma.records import OfferRecord, Outcomes, RoundRecord
 from flamma.registry import Choice, Registry
 from flamma.seeding import stream
 from flamma.strategies import STRATEGIES
@@ -156,7 +156,7 @@ class MetricContract:
 
     def test_it_can_be_read_from_a_record_without_evaluation_or_game(self) -> None:
         """A round of another strategy has no such value, which is no error."""
-        record = RoundRecord(1, (0, 1), (), {}, 1.0, (3, 3), None, 6)
+        record = RoundRecord(1, (0, 1), OfferRecord(), Outcomes((), {}, (3, 3), 6))
         value = METRICS[self.name].of_round(self.name, record)
         assert value is None or math.isfinite(value)
 

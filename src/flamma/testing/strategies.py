@@ -371,7 +371,7 @@ class StrategyContract:
             state = own.begin(strategy)
             while state.round < min(plan.rounds, 4):
                 state, record = own.play_round(strategy, state, seed)
-                assert not record.failed, f"{plan}: {record.failed}"
+                assert not record.outcome.failed, f"{plan}: {record.outcome.failed}"
 
     @pytest.mark.parametrize("bad", BAD_REPORTS)
     def test_a_bad_report_is_left_out_and_recorded(self, world: LittleWorld, bad: str) -> None:
@@ -390,9 +390,9 @@ class StrategyContract:
 
         spoiled, record = world.play_round(strategy, state, change=spoil)
         without, missing = world.play_round(strategy, state, change=lose)
-        assert list(record.failed) == victims
-        assert record.failed[victims[0]]
-        assert missing.failed == {victims[0]: "no answer"}
+        assert list(record.outcome.failed) == victims
+        assert record.outcome.failed[victims[0]]
+        assert missing.outcome.failed == {victims[0]: "no answer"}
         assert np.isfinite(spoiled.params).all()
         assert_same(spoiled, without)
 
@@ -406,7 +406,7 @@ class StrategyContract:
             reports = world.answers(strategy, state, offer)[1:]
             state, record = strategy.aggregate(state, offer, reports, world.validate)
             accepted = {r.client for r in reports if r.params is not None}
-            told = accepted | set(record.abstained) | set(record.failed)
+            told = accepted | set(record.outcome.abstained) | set(record.outcome.failed)
             assert told == set(record.selected) == set(offer.selected)
 
     def test_a_round_without_any_answer_leaves_the_weights(self, world: LittleWorld) -> None:
@@ -415,7 +415,7 @@ class StrategyContract:
         state = world.play(strategy, 3)
         after, record = world.play_round(strategy, state, change=lambda reports: [])
         np.testing.assert_array_equal(after.params, state.params)
-        assert len(record.failed) == len(record.selected)
+        assert len(record.outcome.failed) == len(record.selected)
         assert after.round == state.round + 1
 
     def _before_two_answers(self, strategy: Strategy[Any], world: LittleWorld) -> State:

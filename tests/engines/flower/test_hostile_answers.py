@@ -58,7 +58,7 @@ def test_a_torn_header_does_not_end_the_run(tmp_path):
     done = served(tmp_path / "run", lambda content: spoil(content, "torn header"))
     assert done.finished
     reason = "refused: the weights are not written as float32 numbers"
-    assert [record.failed for record in done.history] == [{VILLAIN: reason}] * 3
+    assert [record.outcome.failed for record in done.history] == [{VILLAIN: reason}] * 3
 
 
 @pytest.mark.parametrize("reader", ["read_report", "read_score"])
@@ -75,7 +75,7 @@ def test_any_exception_while_an_answer_is_read_is_a_reason(tmp_path, monkeypatch
     assert done.finished
     told = "refused: it cannot be read (RecursionError)"
     for record in done.history:
-        found = record.failed if reader == "read_report" else record.evaluation.unscored
+        found = record.outcome.failed if reader == "read_report" else record.evaluation.unscored
         assert found == {VILLAIN: told}
 
 
@@ -99,7 +99,7 @@ def test_mischief_in_a_profile_or_an_answer_is_recorded(tmp_path, mischief):
     done = served(tmp_path / "run", lambda content: spoil(content, mischief))
     assert done.finished
     for record in done.history:
-        said = {**record.failed, **record.evaluation.unscored}
+        said = {**record.outcome.failed, **record.evaluation.unscored}
         assert list(said) == [VILLAIN]
         assert said[VILLAIN].startswith("refused: ")
 

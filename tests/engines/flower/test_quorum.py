@@ -79,7 +79,7 @@ def test_a_round_that_an_outage_struck_is_asked_again_and_gives_the_same_weights
     # The first three messages are introductions, the next three the orders of round 1.
     grid = Flaky(lost_at={8: {B, C}})
     done = served(tmp_path / "run", config(), grid, names=NAMES)
-    assert [dict(record.failed) for record in done.history] == [{}, {}, {}]
+    assert [dict(record.outcome.failed) for record in done.history] == [{}, {}, {}]
     assert done.params_sha256 == undisturbed.params_sha256
     asked = [node for node, _ in grid.sent]
     assert asked.count(A) == asked.count(B) - 1 == asked.count(C) - 1  # a had answered
@@ -110,21 +110,25 @@ class Deaf(Flaky):
 
 def test_a_round_that_nobody_answers_is_asked_once_more(tmp_path, undisturbed):
     done = served(tmp_path / "run", config(wait=0.5), Deaf(1), names=NAMES)
-    assert [dict(record.failed) for record in done.history] == [{}, {}, {}]
+    assert [dict(record.outcome.failed) for record in done.history] == [{}, {}, {}]
     assert done.params_sha256 == undisturbed.params_sha256
 
 
 def test_and_not_a_third_time(tmp_path, sites):
     done = served(tmp_path / "run", config(wait=0.5), Deaf(2), names=NAMES)
     silent = dict.fromkeys(range(3), "no answer in 0.5 s")
-    assert [dict(record.failed) for record in done.history] == [silent, {}, {}]
+    assert [dict(record.outcome.failed) for record in done.history] == [silent, {}, {}]
 
 
 def test_one_lost_site_of_three_costs_its_answer_and_no_wait(tmp_path, sites):
     grid = Flaky(lost_at={6: {C}}, patience=10**9)
     done = served(tmp_path / "run", config(), grid, names=NAMES)
     away = {2: "not connected"}
-    assert [dict(r.failed) for r in done.history] == [{2: "the client is not there"}, away, away]
+    assert [dict(r.outcome.failed) for r in done.history] == [
+        {2: "the client is not there"},
+        away,
+        away,
+    ]
     assert "waits" not in done.about
 
 
@@ -138,7 +142,7 @@ def test_sites_that_refuse_are_no_outage(tmp_path, sites):
 
     grid.interfere = interfere
     done = served(tmp_path / "run", config(), grid, names=NAMES)
-    assert all(set(record.failed) == {1, 2} for record in done.history)
+    assert all(set(record.outcome.failed) == {1, 2} for record in done.history)
     assert "waits" not in done.about
 
 
@@ -165,7 +169,7 @@ def test_a_run_begins_with_a_quorum_and_a_late_site_counts_for_the_median(tmp_pa
         grid.gone = set()
 
     done = served(tmp_path / "run", config(), grid, on_round=follow, names=NAMES)
-    assert [sorted(record.failed) for record in done.history] == [[2], [2], []]
+    assert [sorted(record.outcome.failed) for record in done.history] == [[2], [2], []]
     assert done.history[-1].metric("clients_scored") == 3
     table = (tmp_path / "run" / "population.csv").read_text().splitlines()[1:]
     assert [row.split(",")[1:3] for row in table] == [["30", "10"], ["20", "10"], ["20", "0"]]
@@ -185,7 +189,7 @@ def test_a_late_site_counts_for_no_more_after_the_run_was_resumed(tmp_path, site
         sites["c"], x=sites["c"].x.repeat(2, axis=0), y=sites["c"].y.repeat(2)
     )  # 60 samples, twice the median
     done = served(tmp_path / "run", config(), Flaky(), names=NAMES)
-    assert done.history[-1].failed == {}
+    assert done.history[-1].outcome.failed == {}
     assert done.history[-1].metric("clients_scored") == 3
 
 
@@ -198,7 +202,7 @@ def test_a_late_site_with_other_samples_is_refused(tmp_path, sites):
         grid.gone = set()
 
     done = served(tmp_path / "run", config(), grid, on_round=follow, names=NAMES)
-    assert [sorted(record.failed) for record in done.history] == [[2], [2], [2]]
+    assert [sorted(record.outcome.failed) for record in done.history] == [[2], [2], [2]]
     assert (
         "it has samples of the shape (2,) in 3 classes, and the run has"
         in (done.about["refused"]["c"])
@@ -229,8 +233,8 @@ def test_a_refused_site_is_asked_again_when_it_has_been_away(tmp_path, sites):
 
     long = {**config(), "rounds": 5}
     done = served(tmp_path / "run", long, grid, on_round=follow, names=NAMES)
-    assert sorted(done.history[0].failed) == [2]
-    assert done.history[-1].failed == {}
+    assert sorted(done.history[0].outcome.failed) == [2]
+    assert done.history[-1].outcome.failed == {}
 
 
 def test_a_site_that_is_busy_is_not_taken_for_an_outage():

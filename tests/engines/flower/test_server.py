@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import ClassVar
 
 import numpy as np
@@ -49,10 +50,7 @@ SMALL = {
     "costs": {"kind": "lognormal", "value": 0.05},
     "engine": {"name": "flower"},
 }
-SAME = (
-    *("selected", "failed", "abstained", "local_epochs", "decay_factor", "contributions"),
-    "certificate",
-)
+same_parts = attrgetter("selected", "offer", "outcome", "game")
 SAME_METRICS = ("accuracy", "accuracy_variance", "test_accuracy")
 
 
@@ -70,7 +68,7 @@ def served(place, config, grid=None, on_round=None, **options):
 def assert_same(ours, theirs):
     assert ours.params_sha256 == theirs.params_sha256
     for one, other in zip(ours.history, theirs.history, strict=True):
-        assert {k: getattr(one, k) for k in SAME} == {k: getattr(other, k) for k in SAME}
+        assert same_parts(one) == same_parts(other)
         for name in SAME_METRICS:
             assert one.metric(name) == other.metric(name)
 
@@ -109,7 +107,7 @@ def test_batch_norms_go_through_every_strategy(tmp_path, name, monkeypatch):
         training={"epochs": 1, "batch_size": 4, "learning_rate": 0.05},
     )
     ours = served(tmp_path / "flower", config)
-    assert [record.failed for record in ours.history] == [{}, {}]
+    assert [record.outcome.failed for record in ours.history] == [{}, {}]
     assert ours.about["trainer"] == "torch"
     assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
 
@@ -124,7 +122,7 @@ def test_batch_norms_go_through_every_strategy(tmp_path, name, monkeypatch):
 def test_options_of_training_travel_to_the_clients(tmp_path, options):
     config = tables(training={**SMALL["training"], "learning_rate": 0.002, **options})
     ours = served(tmp_path / "flower", config)
-    assert [record.failed for record in ours.history] == [{}, {}, {}]
+    assert [record.outcome.failed for record in ours.history] == [{}, {}, {}]
     assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
 
 
@@ -229,9 +227,9 @@ def test_a_hostile_answer_is_refused_and_the_round_goes_on(tmp_path, mischief):
     about_scores = mischief in ("accuracy", "held out", "score name", "no score")
     first, last = done.history
     for record in (first, last):
-        assert list(record.failed) == ([] if about_scores else [2])
-        assert all("refused: " in reason for reason in record.failed.values())
-        assert record.certificate.follower_gap < 1e-9
+        assert list(record.outcome.failed) == ([] if about_scores else [2])
+        assert all("refused: " in reason for reason in record.outcome.failed.values())
+        assert record.game.certificate.follower_gap < 1e-9
     # What was said of the first round's model came in the second round.
     assert (first.metric("clients_scored") == CLIENTS - 1) == about_scores
     assert first.evaluation.unscored.keys() == ({2} if about_scores else set())
@@ -246,7 +244,7 @@ def test_a_hostile_answer_is_refused_and_the_round_goes_on(tmp_path, mischief):
             tmp_path / "silent", {**config, "engine": {"name": "flower", "wait": 0.1}}, other
         )
         assert silent.params_sha256 == done.params_sha256
-        assert silent.history[0].failed == {2: "no answer in 0.1 s"}
+        assert silent.history[0].outcome.failed == {2: "no answer in 0.1 s"}
 
 
 def test_a_client_that_raises_is_told_in_one_line(tmp_path, monkeypatch):
@@ -262,7 +260,7 @@ def test_a_client_that_raises_is_told_in_one_line(tmp_path, monkeypatch):
     done = served(tmp_path / "run", tables("fedavg", per_round=CLIENTS), grid)
     for record in done.history:
         assert record.evaluation.unscored == {1: "ValueError: the disk is gone"}
-        assert record.failed == {}  # it could still train
+        assert record.outcome.failed == {}  # it could still train
         assert record.metric("clients_scored") == CLIENTS - 1
 
 
@@ -275,7 +273,7 @@ def test_who_is_away_is_said_and_comes_back(tmp_path):
 
     done = served(tmp_path / "run", tables("fedavg", per_round=4, rounds=4), grid, on_round=follow)
     # Round 1 is told when round 2 has been played, so it is round 3 that misses somebody.
-    assert [r.failed for r in done.history] == [{}, {}, {0: "not connected"}, {}]
+    assert [r.outcome.failed for r in done.history] == [{}, {}, {0: "not connected"}, {}]
     unscored = [r.evaluation.unscored for r in done.history]
     assert unscored == [{}, {0: "not connected"}, {}, {}]
     assert [r.metric("clients_scored") for r in done.history] == [4, 3, 4, 4]
@@ -304,7 +302,7 @@ def test_a_run_begins_with_all_clients_only_but_goes_on_without_some(tmp_path, m
     again.away = {gone}
     done = served(tmp_path / "run", config, again)
     assert done.finished
-    assert done.history[-1].failed == {3: "not connected"}
+    assert done.history[-1].outcome.failed == {3: "not connected"}
     assert done.history[-1].metric("clients_scored") == 3
 
 
@@ -362,15 +360,15 @@ def test_a_site_may_lack_a_class(tmp_path, sites):
     sites["b"] = replace(kept, held_y=np.minimum(kept.held_y, 1))
     config = {**SITES, "per_round": 3}
     done = served(tmp_path / "run", config, LoopGrid(nodes("abc")), names=["a", "b", "c"])
-    assert [record.failed for record in done.history] == [{}, {}, {}]
+    assert [record.outcome.failed for record in done.history] == [{}, {}, {}]
     assert done.history[-1].metric("clients_scored") == 3
 
 
 def test_a_client_slower_than_the_limit_is_late(tmp_path):
     config = tables("fedavg", rounds=1, engine={"name": "flower", "time_limit": 1e-9})
     done = served(tmp_path / "run", config)
-    assert set(done.history[0].failed.values()) == {"late: over 1e-09 s"}
-    assert len(done.history[0].failed) == SMALL["per_round"]
+    assert set(done.history[0].outcome.failed.values()) == {"late: over 1e-09 s"}
+    assert len(done.history[0].outcome.failed) == SMALL["per_round"]
     assert done.history[0].metric("clients_scored") == CLIENTS  # the evaluation was not late
 
 
@@ -399,7 +397,7 @@ def test_a_site_that_keeps_its_cost_to_itself_is_estimated(tmp_path, sites):
     told = (tmp_path / "run" / "population.csv").read_text()
     assert "0.07,a" in told
     assert "nan,b" in told
-    assert all(record.certificate is not None for record in done.history)
+    assert all(record.game.certificate is not None for record in done.history)
 
 
 def test_a_stranger_and_a_second_of_the_same_name_are_refused(tmp_path, sites):
@@ -421,7 +419,7 @@ def test_a_name_must_be_that_of_the_key(tmp_path, sites):
     crowd = LoopGrid({5: {"site": "liar"}, **nodes("abc")}, names=names | {5: "d"})
     done = served(tmp_path / "run", SITES, crowd, names=["a", "b", "c"])
     assert done.about["refused"] == {"d": "it says that it is 'a', but its key is that of 'd'"}
-    assert done.history[-1].failed == {}
+    assert done.history[-1].outcome.failed == {}
 
 
 def test_a_site_with_a_new_key_is_the_same_client(tmp_path, sites):
@@ -436,7 +434,7 @@ def test_a_site_with_a_new_key_is_the_same_client(tmp_path, sites):
 
     config = SITES | {"per_round": 3, "strategy": {"name": "fedavg"}}
     done = served(tmp_path / "run", config, grid, on_round=follow, names=["a", "b", "c"])
-    assert [record.failed for record in done.history] == [{}] * 3
+    assert [record.outcome.failed for record in done.history] == [{}] * 3
     assert 7 in {node for node, _ in grid.sent}
     assert "refused" not in done.about
 
@@ -600,8 +598,8 @@ def test_frozen_parts_do_not_travel_and_are_the_same_at_every_client(tmp_path, n
     config = tables(name, model={"name": "mlp", "hidden": [5], "freeze": ["1.*"]})
     ours = served(tmp_path / "flower", config)
     assert ours.about["trainer"] == "torch"
-    assert [record.failed for record in ours.history] == [{}, {}, {}]
-    assert ours.history[-1].bytes_up == 3 * 4 * (5 * 10 + 10)
+    assert [record.outcome.failed for record in ours.history] == [{}, {}, {}]
+    assert ours.history[-1].cost.bytes_up == 3 * 4 * (5 * 10 + 10)
     assert_same(ours, run(config, out=tmp_path / "local", engine__name="local"))
     for one in ("flower", "local"):
         card = json.loads((tmp_path / one / "model.json").read_text())
@@ -621,7 +619,7 @@ def test_a_run_begins_with_the_weights_of_a_file(tmp_path, monkeypatch):
     frozen = tables("fedavg", model=fine["model"] | {"freeze": ["1.*"]})
     refused = served(tmp_path / "refused", frozen)
     assert "frozen weights of a file do not travel" in next(
-        iter(refused.history[0].failed.values())
+        iter(refused.history[0].outcome.failed.values())
     )
     monkeypatch.setenv("FLAMMA_FLOWER_KEPT", str(tmp_path / "kept"))
     ours = served(tmp_path / "frozen", frozen)

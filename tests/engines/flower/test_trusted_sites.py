@@ -48,7 +48,7 @@ def test_a_claim_of_very_many_samples_counts_for_ten_times_the_median(tmp_path, 
     done = run(tmp_path / "run", lie)
     table = (tmp_path / "run" / "population.csv").read_text().splitlines()
     assert [row.split(",")[1] for row in table[1:]] == ["30", "30", "300"]
-    assert [dict(record.failed) for record in done.history] == [{}, {}, {}]
+    assert [dict(record.outcome.failed) for record in done.history] == [{}, {}, {}]
     assert done.about["capped"] == {"c": MOST_SAMPLES - 1}
 
 
@@ -61,8 +61,8 @@ def test_weights_of_the_largest_finite_numbers_do_not_end_everybody_elses_traini
 
     done = run(tmp_path / "run", drown)
     for record in done.history:
-        assert list(record.failed) == [2]
-        assert record.failed[2].startswith("refused: an update of length")
+        assert list(record.outcome.failed) == [2]
+        assert record.outcome.failed[2].startswith("refused: an update of length")
     assert done.history[-1].metric("clients_scored") == 3
 
 
@@ -75,7 +75,7 @@ def test_losses_that_are_no_numbers_are_refused(tmp_path, sites, loss):
 
     done = run(tmp_path / "run", blur, {**FEDAVG, "strategy": {"name": "qffl"}})
     for record in done.history:
-        assert dict(record.failed) == {2: f"refused: a loss of {loss:g}"}
+        assert dict(record.outcome.failed) == {2: f"refused: a loss of {loss:g}"}
         assert dict(record.evaluation.unscored) == {2: f"refused: a loss of {loss:g}"}
 
 
@@ -98,14 +98,14 @@ def test_a_site_does_not_do_more_than_it_says_in_its_file(tmp_path, sites, limit
     sites["b"] = replace(sites["b"], limits=limits)
     done = run(tmp_path / "run", lambda content: None)
     for record in done.history:
-        assert list(record.failed) == [1]
-        assert record.failed[1].endswith(why)
+        assert list(record.outcome.failed) == [1]
+        assert record.outcome.failed[1].endswith(why)
 
 
 def test_an_order_of_a_million_epochs_is_done_nowhere(tmp_path, sites):
     config = {**FEDAVG, "training": {"epochs": 10**6}, "rounds": 1}
     done = run(tmp_path / "run", lambda content: None, config)
-    assert set(done.history[0].failed.values()) == {
+    assert set(done.history[0].outcome.failed.values()) == {
         "the order is for 1e+06 epochs, and this site does at most 1000"
     }
 
@@ -159,7 +159,7 @@ def test_a_deployed_server_may_have_a_validation_set_of_its_own(tmp_path, sites,
     assert sorted(map(tuple, x.tolist())) == sorted(map(tuple, own.x.tolist()))  # all, in any order
     assert np.bincount(y).tolist() == np.bincount(own.y).tolist()
     done = run(tmp_path / "run", lambda content: None, config)
-    assert [dict(record.failed) for record in done.history] == [{}, {}, {}]
+    assert [dict(record.outcome.failed) for record in done.history] == [{}, {}, {}]
     assert done.history[-1].metric("accuracy") > 60
 
 

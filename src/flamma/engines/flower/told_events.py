@@ -47,10 +47,11 @@ class RunEvents(Callback):
 
     def on_round(self, record: RoundRecord) -> None:
         """Tell of a round: what it took, and who failed."""
-        failed = {str(client): reason for client, reason in record.failed.items()}
+        outcome, cost = record.outcome, record.cost
+        failed = {str(client): reason for client, reason in outcome.failed.items()}
         message = (
-            f"{len(record.selected)} selected, {len(record.abstained)} abstained, {len(failed)} "
-            f"failed, in {record.seconds:.1f} s"
+            f"{len(record.selected)} selected, {len(outcome.abstained)} abstained, {len(failed)} "
+            f"failed, in {cost.seconds:.1f} s"
         )
         self.journal.tell(
             "round ended",
@@ -58,15 +59,15 @@ class RunEvents(Callback):
             "warning" if failed else "info",
             self.run,
             record.round,
-            gamma=record.decay_factor,
-            epochs=record.epochs_total,
+            gamma=record.offer.decay_factor,
+            epochs=outcome.epochs_total,
             accuracy=record.metric("accuracy"),
             accuracy_variance=record.metric("accuracy_variance"),
-            seconds=record.seconds,
-            seconds_train=record.seconds_train,
-            seconds_evaluate=record.seconds_evaluate,
-            bytes_up=record.bytes_up,
-            bytes_down=record.bytes_down,
+            seconds=cost.seconds,
+            seconds_train=cost.seconds_train,
+            seconds_evaluate=cost.seconds_evaluate,
+            bytes_up=cost.bytes_up,
+            bytes_down=cost.bytes_down,
             failed=failed,
         )
 
