@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flamma.data.encoding import SampleEncoding, as_given
-from flamma.data.own import MOST_CATEGORIES, from_data
+from flamma.data.own import _MOST_CATEGORIES, from_data
 from flamma.errors import DataError
 
 ROWS = 12
@@ -131,12 +131,12 @@ def test_a_table_that_cannot_be_used_is_refused_with_a_sentence(columns, options
 
 
 def test_a_text_of_too_many_kinds_is_no_category():
-    rows = MOST_CATEGORIES + 1
+    rows = _MOST_CATEGORIES + 1
     columns = {"name": [f"p{k}" for k in range(rows)], "y": [0, 1] * (rows // 2) + [0]}
     with pytest.raises(DataError, match="'name' has 101 different texts, and at most 100"):
         from_data(columns, target="y", clients=2)
     columns["name"][0] = "p1"
-    assert from_data(columns, target="y", clients=2).shape == (MOST_CATEGORIES,)
+    assert from_data(columns, target="y", clients=2).shape == (_MOST_CATEGORIES,)
 
 
 def test_whole_floats_of_many_kinds_are_quantities():

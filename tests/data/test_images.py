@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flamma.data.images import cifar_batch_from_png, parse_cifar, parse_idx, parse_labels
+from flamma.data.images import _cifar_batch_from_png, _parse_cifar, _parse_idx, _parse_labels
 from flamma.errors import DataError
 
 
@@ -26,7 +26,7 @@ def png(array, mode="RGB", form="PNG"):
 
 def test_idx_gives_back_the_array():
     images = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
-    assert np.array_equal(parse_idx(idx(images), 3, "images"), images)
+    assert np.array_equal(_parse_idx(idx(images), 3, "images"), images)
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,12 @@ def test_idx_gives_back_the_array():
 )
 def test_a_damaged_idx_file_is_refused(content, what):
     with pytest.raises(DataError, match=what):
-        parse_idx(content, 3, "train-images")
+        _parse_idx(content, 3, "train-images")
 
 
 def test_cifar_rows_are_a_label_and_three_planes():
     row = bytes([7]) + bytes([1]) * 1024 + bytes([2]) * 1024 + bytes([3]) * 1024
-    x, y = parse_cifar(row * 2, "batch")
+    x, y = _parse_cifar(row * 2, "batch")
     assert x.shape == (2, 3, 32, 32)
     assert y.tolist() == [7, 7]
     assert x[0, :, 5, 9].tolist() == [1, 2, 3]
@@ -59,13 +59,13 @@ def test_cifar_rows_are_a_label_and_three_planes():
 @pytest.mark.parametrize("content", [b"", bytes(3072), bytes(3074), bytes([10]) + bytes(3072)])
 def test_a_damaged_cifar_batch_is_refused(content):
     with pytest.raises(DataError, match="no CIFAR-10 batch"):
-        parse_cifar(content, "batch")
+        _parse_cifar(content, "batch")
 
 
 def test_a_picture_becomes_a_batch():
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 256, (4, 1024, 3), dtype=np.uint8)
-    x, y = parse_cifar(cifar_batch_from_png(png(rows), [3, 1, 4, 1], "picture"), "batch")
+    x, y = _parse_cifar(_cifar_batch_from_png(png(rows), [3, 1, 4, 1], "picture"), "batch")
     assert y.tolist() == [3, 1, 4, 1]
     assert np.array_equal(x.transpose(0, 2, 3, 1).reshape(4, 1024, 3), rows)
 
@@ -81,11 +81,11 @@ def test_other_pictures_are_refused():
         (png(rows, mode="L"), "should be 1024x4 RGB"),
     ]:
         with pytest.raises(DataError, match=what):
-            cifar_batch_from_png(picture, [0, 1, 2, 3], "batch.png")
+            _cifar_batch_from_png(picture, [0, 1, 2, 3], "batch.png")
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"[1,10]", b"[1,-1]", b"[1,true]"])
 def test_labels_must_be_as_many_whole_numbers(content):
     with pytest.raises(DataError, match=r"labels\.json"):
-        parse_labels(content, 2, "labels.json")
-    assert parse_labels(b"[1, 9]", 2, "labels.json") == [1, 9]
+        _parse_labels(content, 2, "labels.json")
+    assert _parse_labels(b"[1, 9]", 2, "labels.json") == [1, 9]

@@ -678,7 +678,7 @@ def test_a_dataset_that_is_too_large_is_refused_at_its_first_item(monkeypatch):
 
 
 def test_a_slow_dataset_says_how_far_it_is(monkeypatch, capsys):
-    monkeypatch.setattr(own, "SECONDS_UNTOLD", 0.0)
+    monkeypatch.setattr(own, "_SECONDS_UNTOLD", 0.0)
     from_data(Items([(X_TORCH_SETS[k], int(Y_TORCH_SETS[k])) for k in range(20)]), clients=2)
     assert "read 20 of 20 samples" in capsys.readouterr().err
 

@@ -17,16 +17,16 @@ from pyarrow import parquet
 from flamma.clients.behaviours import BEHAVIOURS
 from flamma.data.build import VALIDATION_SAMPLES, build_federation
 from flamma.data.sites import (
+    _CACHED_ARRAYS,
     CACHE_FOLDER,
     CACHE_RECORD,
-    CACHED_ARRAYS,
     SITE_PREPARATIONS,
-    DatasetSlice,
-    NpzFile,
     OverLimitError,
-    ParquetFile,
-    PictureFolder,
     SiteLimits,
+    _DatasetSlice,
+    _NpzFile,
+    _ParquetFile,
+    _PictureFolder,
     load_site,
     read_declared,
     read_site,
@@ -145,7 +145,7 @@ def test_the_second_time_arrays_are_mapped_and_equal(tmp_path):
     path.write_text(SLICE)
     first, second = load_site(path), load_site(path)
     assert isinstance(second.x, np.memmap)
-    for name in CACHED_ARRAYS:
+    for name in _CACHED_ARRAYS:
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
     second.x[0] = 99  # copy on write: the file keeps what it has
     np.testing.assert_array_equal(load_site(path).x, first.x)
@@ -171,7 +171,7 @@ def test_a_changed_source_is_read_again(tmp_path):
     load_site(npz(tmp_path, x=x, y=y))
     found = load_site(npz(tmp_path, x=x[:20] + 1, y=y[:20]))
     assert len(found.y) + len(found.held_y) == 20
-    assert len(list((tmp_path / CACHE_FOLDER).glob("*.npy"))) == len(CACHED_ARRAYS)
+    assert len(list((tmp_path / CACHE_FOLDER).glob("*.npy"))) == len(_CACHED_ARRAYS)
 
 
 def test_damaged_cached_arrays_are_read_again(tmp_path):
@@ -207,7 +207,7 @@ def test_a_damaged_cache_is_noted_and_never_taken_for_the_data(tmp_path, caplog,
     for _ in range(2):
         found = load_site(path)
         assert found.classes == before.classes
-        for name in CACHED_ARRAYS:
+        for name in _CACHED_ARRAYS:
             np.testing.assert_array_equal(getattr(found, name), getattr(before, name))
     [note] = caplog.messages  # the second time, the cache is whole again
     assert note.startswith(f"the cache {cache} is damaged")
@@ -428,22 +428,22 @@ def test_reading_the_file_alone_reads_no_data(tmp_path):
 @pytest.mark.parametrize(
     ("data", "source"),
     [
-        ("npz = 'a.npz'", NpzFile(npz="a.npz", held_out=HELD_OUT)),
+        ("npz = 'a.npz'", _NpzFile(npz="a.npz", held_out=HELD_OUT)),
         (
             "npz = 'a'\nmean = [0]\nstd = [1, 2, 3]\nclasses = 4\nseed = 5\nheld_out = 0.5",
-            NpzFile(npz="a", mean=(0.0,), std=(1.0, 2.0, 3.0), classes=4, seed=5, held_out=0.5),
+            _NpzFile(npz="a", mean=(0.0,), std=(1.0, 2.0, 3.0), classes=4, seed=5, held_out=0.5),
         ),
         (
             "parquet = 'a'\nsize = [8, 4]\nchannels = 3",
-            ParquetFile(parquet="a", size=(8, 4), channels=3),
+            _ParquetFile(parquet="a", size=(8, 4), channels=3),
         ),
         (
             "folder = 'a'\nclass_names = ['cat', 'dog']",
-            PictureFolder(folder="a", class_names=("cat", "dog")),
+            _PictureFolder(folder="a", class_names=("cat", "dog")),
         ),
         (
             "dataset = 'digits'\npartition = 1\npartitions = 3",
-            DatasetSlice(
+            _DatasetSlice(
                 dataset="digits",
                 split=SPLITS.choose("shards", "split"),
                 partition=1,
@@ -454,7 +454,7 @@ def test_reading_the_file_alone_reads_no_data(tmp_path):
         ),
         (
             "dataset = 'digits'\npartition = 0\npartitions = 3\nsplit = 'dirichlet'\nalpha = 2",
-            DatasetSlice(
+            _DatasetSlice(
                 dataset="digits",
                 split=SPLITS.choose({"name": "dirichlet", "alpha": 2}, "split"),
                 partition=0,

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from data.pools import owners_by, pools, possible
-from flamma.data.splits import SPLITS, Pool, balanced_sample, held_out_mask, part_sizes, partition
+from flamma.data.splits import SPLITS, Pool, _part_sizes, balanced_sample, held_out_mask, partition
 from flamma.errors import DataError, FlammaError
 from flamma.registry import Choice
 
@@ -249,7 +249,7 @@ def test_more_clients_than_groups_are_refused():
 )
 def test_part_sizes_add_up_and_follow_the_weights(total, weights, least):
     assume(total >= least * len(weights))
-    sizes = part_sizes(total, np.array(weights), least)
+    sizes = _part_sizes(total, np.array(weights), least)
     assert sizes.sum() == total
     ideal = least + (total - least * len(weights)) * np.array(weights) / sum(weights)
     assert np.abs(sizes - ideal).max() <= 1 + 1e-9

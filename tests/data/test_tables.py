@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from flamma.data.tables import NO_VALUE, NUMBER, TRUTH, csv_columns, every_tenth
+from flamma.data.tables import _NO_VALUE, _NUMBER, _TRUTH, csv_columns, every_tenth
 from flamma.errors import InputFileError
 
 
@@ -86,7 +86,7 @@ def test_any_bytes_are_a_table_or_refused(content):
 CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8).map(str.strip)
 TEXTS = CELLS.filter(
     lambda cell: (
-        cell and cell.casefold() not in NO_VALUE | TRUTH.keys() and not NUMBER.fullmatch(cell)
+        cell and cell.casefold() not in _NO_VALUE | _TRUTH.keys() and not _NUMBER.fullmatch(cell)
     )
 )
 

@@ -20,29 +20,29 @@ from flamma.data.datasets import DATASETS
 from flamma.data.fetch import PythonPackage, fetch
 from flamma.data.records import DataFile
 from flamma.data.tables_bundled import (
+    _AIRLINES,
+    _DEPARTMENTS,
+    _DESTINATIONS,
+    _FLIGHTS_FILE,
+    _FLIGHTS_IN_ALL,
+    _INSTEVAL_FILE,
+    _NOT_ARRIVED,
+    _ORIGINS,
+    _SCALES,
+    _TOKENS,
     ADULT,
-    AIRLINES,
-    DEPARTMENTS,
-    DESTINATIONS,
     FILE,
     FLIGHTS,
-    FLIGHTS_FILE,
-    FLIGHTS_IN_ALL,
     INSTEVAL,
-    INSTEVAL_FILE,
-    NOT_ARRIVED,
-    ORIGINS,
-    SCALES,
-    TOKENS,
-    adult_from_table,
-    flights_from_table,
-    insteval_from_table,
-    weekdays,
+    _adult_from_table,
+    _flights_from_table,
+    _insteval_from_table,
+    _weekdays,
 )
 from flamma.errors import DataError, InputFileError
 from flamma.experiments.config import make_config
 
-COLUMNS = (*SCALES, "sex_Male", "education_Doctorate", "education_HS-grad")
+COLUMNS = (*_SCALES, "sex_Male", "education_Doctorate", "education_HS-grad")
 PEOPLE = [(20 + k % 50, 9 + k % 7, 10 * k, k, 40, k % 2, k % 3 == 0, k % 3 > 0) for k in range(90)]
 
 
@@ -66,17 +66,17 @@ def small(monkeypatch):
     """Let the small table be the file of the dataset."""
     file = DataFile(FILE.name, hashlib.sha256(table()).hexdigest(), len(table()))
     monkeypatch.setattr(tables_bundled, "FILE", file)
-    monkeypatch.setattr(tables_bundled, "TRAINING_ROWS", 60)
+    monkeypatch.setattr(tables_bundled, "_TRAINING_ROWS", 60)
     return replace(ADULT, files=(file,))
 
 
 def test_rows_become_samples_labels_and_groups():
-    data = adult_from_table(table(), 60)
+    data = _adult_from_table(table(), 60)
     assert (data.train_x.shape, data.test_x.shape) == ((60, 8), (30, 8))
     assert data.train_y.tolist() == [int(k % 4 == 0) for k in range(60)]
     assert data.groups.tolist() == [int(k % 3 > 0) for k in range(60)]
     x = data.standardised(data.test_x)
-    for place, (mean, std) in enumerate(SCALES.values()):
+    for place, (mean, std) in enumerate(_SCALES.values()):
         expected = [(person[place] - mean) / std for person in PEOPLE[60:]]
         np.testing.assert_allclose(x[:, place], expected, atol=1e-5)
     assert set(x[:, 5:].ravel().tolist()) == {0.0, 1.0}  # what is one-hot stays so
@@ -101,13 +101,13 @@ def test_the_entry_names_a_file_that_pip_fetches():
 )
 def test_another_table_is_refused(content, what):
     with pytest.raises(InputFileError, match=what) as caught:
-        adult_from_table(content, 1)
+        _adult_from_table(content, 1)
     assert "\n" not in str(caught.value)
 
 
 def test_windows_line_ends_are_read_too():
-    data, windows = adult_from_table(table(), 60), table().replace(b"\n", b"\r\n")
-    np.testing.assert_array_equal(adult_from_table(windows, 60).train_x, data.train_x)
+    data, windows = _adult_from_table(table(), 60), table().replace(b"\n", b"\r\n")
+    np.testing.assert_array_equal(_adult_from_table(windows, 60).train_x, data.train_x)
 
 
 def test_a_wheel_in_a_folder_will_do(tmp_path, small):
@@ -176,7 +176,7 @@ def flight(carrier="UA", delay="11", planned=(515, 819), dest="IAH", month=1, da
 
 def table_flights(rows=None):
     if rows is None:
-        carriers = [carrier for carrier in AIRLINES for _ in range(20)]
+        carriers = [carrier for carrier in _AIRLINES for _ in range(20)]
         rows = [flight(carrier, str(k % 40)) for k, carrier in enumerate(carriers)]
     return "\n".join((HEADER, *rows)).encode() + b"\n"
 
@@ -198,13 +198,13 @@ def sdist(folder, content):
 def small_flights(monkeypatch):
     """Let the small table be the file of the dataset."""
     digest = hashlib.sha256(table_flights()).hexdigest()
-    file = replace(FLIGHTS_FILE, sha256=digest, size=len(table_flights()))
-    monkeypatch.setattr(tables_bundled, "FLIGHTS_FILE", file)
+    file = replace(_FLIGHTS_FILE, sha256=digest, size=len(table_flights()))
+    monkeypatch.setattr(tables_bundled, "_FLIGHTS_FILE", file)
     return replace(FLIGHTS, files=(file,))
 
 
 def test_a_flight_is_late_from_a_quarter_of_an_hour_on():
-    data = flights_from_table(
+    data = _flights_from_table(
         table_flights([flight(delay=d) for d in ("14", "15", "-3", "200")] * 5)
     )
     assert data.train_y.tolist()[:4] == [0, 1, 0, 1]
@@ -212,21 +212,21 @@ def test_a_flight_is_late_from_a_quarter_of_an_hour_on():
 
 def test_flights_that_did_not_arrive_are_left_out():
     rows = [flight(delay="") if k % 3 == 0 else flight(delay=str(k)) for k in range(30)]
-    data = flights_from_table(table_flights([*rows, flight(delay="NA")]))
+    data = _flights_from_table(table_flights([*rows, flight(delay="NA")]))
     assert (len(data.train_y), len(data.test_y)) == (18, 2)
-    assert FLIGHTS.train + FLIGHTS.test + NOT_ARRIVED == FLIGHTS_IN_ALL
+    assert FLIGHTS.train + FLIGHTS.test + _NOT_ARRIVED == _FLIGHTS_IN_ALL
 
 
 def test_the_features_are_what_is_planned():
     row = flight(planned=(2330, 45), dest="LAX", month=12, day=31)
-    data = flights_from_table(table_flights([row] * 10))
+    data = _flights_from_table(table_flights([row] * 10))
     sample = data.train_x[0]
     assert sample[:5].tolist() == [31, 23 * 60 + 30, 45, 75, 1400]
     months, week, origins, places = np.split(sample[5:], [12, 19, 22])
     assert np.flatnonzero(months).tolist() == [11]
     assert np.flatnonzero(week).tolist() == [1]
-    assert np.flatnonzero(origins).tolist() == [ORIGINS.index("EWR")]
-    assert np.flatnonzero(places).tolist() == [DESTINATIONS.index("LAX")]
+    assert np.flatnonzero(origins).tolist() == [_ORIGINS.index("EWR")]
+    assert np.flatnonzero(places).tolist() == [_DESTINATIONS.index("LAX")]
     assert sample.shape == FLIGHTS.shape
 
 
@@ -234,28 +234,28 @@ def test_nothing_that_is_known_later_is_a_feature():
     known = "2013,1,1,{},515,{},{},819,20,UA,1545,{},EWR,IAH,{},1400,5,15,{}"
     one = known.format(517, 2, 830, "N14228", 227, "2013-01-01T10:00:00Z")
     other = known.format(900, 99, 1234, "N1", 300, "2013-06-01T10:00:00Z")
-    pair = [flights_from_table(table_flights([row] * 10)).train_x for row in (one, other)]
+    pair = [_flights_from_table(table_flights([row] * 10)).train_x for row in (one, other)]
     np.testing.assert_array_equal(*pair)
 
 
 def test_weekdays_are_those_of_the_calendar():
     days = [datetime.date(1999, 12, 25) + datetime.timedelta(37 * k) for k in range(200)]
     parts = (np.array([getattr(d, part) for d in days]) for part in ("year", "month", "day"))
-    assert weekdays(*parts).tolist() == [day.weekday() for day in days]
+    assert _weekdays(*parts).tolist() == [day.weekday() for day in days]
 
 
 @pytest.mark.parametrize("wrong", [{"carrier": "XX"}, {"dest": "XXX"}, {"delay": "soon"}])
 def test_another_table_is_refused_flights(wrong):
     with pytest.raises(InputFileError, match=r"^flights\.csv, line 2: (carrier|dest|arr_delay) "):
-        flights_from_table(table_flights([flight(**wrong)] * 10))
+        _flights_from_table(table_flights([flight(**wrong)] * 10))
 
 
 def test_an_archive_in_a_folder_will_do_and_airlines_are_clients(tmp_path, small_flights):
     sdist(tmp_path / "there", table_flights())
     (delivery,) = fetch("flights", small_flights, tmp_path / "flights", tmp_path / "there")
-    assert delivery.files == (FLIGHTS_FILE.name,)
+    assert delivery.files == (_FLIGHTS_FILE.name,)
     data = build_federation("flights", "groups", 16, 0, validation_samples=0, data_dir=tmp_path)
-    assert data.client_names == tuple(AIRLINES.values())
+    assert data.client_names == tuple(_AIRLINES.values())
     assert (data.samples + np.diff(data.held_offsets)).tolist() == [18] * 16
     few = build_federation("flights", "groups", 4, 0, validation_samples=0, data_dir=tmp_path)
     assert few.client_names == ()
@@ -297,7 +297,7 @@ def table_insteval(rows=None):
     if rows is None:
         rows = [
             rating(k, k + 1, 7 * k, department, 1 + k % 5)
-            for k, department in enumerate(d for d in DEPARTMENTS for _ in range(20))
+            for k, department in enumerate(d for d in _DEPARTMENTS for _ in range(20))
         ]
     return "\n".join((HEADER_INSTEVAL, *rows)).encode() + b"\n"
 
@@ -316,16 +316,18 @@ def tar_of(members):
 def small_insteval(monkeypatch):
     """Let the small table be the file of the dataset."""
     digest = hashlib.sha256(table_insteval()).hexdigest()
-    file = replace(INSTEVAL_FILE, sha256=digest, size=len(table_insteval()))
-    monkeypatch.setattr(tables_bundled, "INSTEVAL_FILE", file)
+    file = replace(_INSTEVAL_FILE, sha256=digest, size=len(table_insteval()))
+    monkeypatch.setattr(tables_bundled, "_INSTEVAL_FILE", file)
     return replace(INSTEVAL, files=(file,))
 
 
 def test_features_are_tokens_and_every_column_has_its_own():
-    data = insteval_from_table(table_insteval([rating(k, 3, 5, y=2, service=1) for k in range(10)]))
+    data = _insteval_from_table(
+        table_insteval([rating(k, 3, 5, y=2, service=1) for k in range(10)])
+    )
     # Students are 0 to 2972, lecturers 0 to 2160, then 0 to 8, 0 to 6 and 0 to 1.
     assert data.train_x[0].tolist() == [3, 2973 + 5, 5134 + 2, 5143 + 6, 5150 + 1]
-    assert TOKENS == 5152
+    assert _TOKENS == 5152
     assert (data.train_x.dtype, data.train_y.dtype) == (np.int64, np.float32)
     assert data.train_y.tolist() == [2.0] * 9
 
@@ -342,7 +344,7 @@ def test_features_are_tokens_and_every_column_has_its_own():
 )
 def test_another_table_is_refused_insteval(wrong, what):
     with pytest.raises(DataError, match=what):
-        insteval_from_table(table_insteval([rating(1), rating(2, **wrong)]))
+        _insteval_from_table(table_insteval([rating(1), rating(2, **wrong)]))
 
 
 def test_an_archive_in_a_folder_will_do_and_departments_are_clients(tmp_path, small_insteval):
@@ -361,7 +363,7 @@ def test_an_archive_in_a_folder_will_do_and_departments_are_clients(tmp_path, sm
 
 def test_a_run_of_it_has_embeddings_for_all_tokens_and_the_departments():
     config = make_config({"data": {"dataset": "insteval"}})
-    assert (config.model.name, config.model.options["tokens"]) == ("embedding", TOKENS)
+    assert (config.model.name, config.model.options["tokens"]) == ("embedding", _TOKENS)
     assert (config.data.split.name, config.data.clients) == ("groups", 14)
     assert (
         "tokens" not in make_config({"data": {"dataset": "insteval"}, "model": "mlp"}).model.options

@@ -15,24 +15,24 @@ from flamma.data.build import build_federation
 from flamma.data.federated import from_arrays
 from flamma.data.fetch import fetch
 from flamma.data.text import (
+    _BIBLE_FILE,
+    _CHARACTERS,
+    _PIECE,
+    _SQUASHED_HEADER,
+    _SQUASHED_MAGIC,
     BIBLE,
-    BIBLE_FILE,
-    CHARACTERS,
-    PIECE,
-    SQUASHED_HEADER,
-    SQUASHED_MAGIC,
-    bible_from_text,
-    tokens_of,
-    unpack_codes,
-    unsquash,
+    _bible_from_text,
+    _tokens_of,
+    _unpack_codes,
+    _unsquash,
 )
 from flamma.errors import DataError
 from flamma.experiments.config import make_config
 
-VERSE = "And the earth was without form, and void; and darkness was upon the face of the deep."
-BOOKS = ("Ge", "Exo", "1Sm")
+_VERSE = "And the earth was without form, and void; and darkness was upon the face of the deep."
+_BOOKS = ("Ge", "Exo", "1Sm")
 TEXT = "Holy Bible\n" + "".join(
-    f"{book}{chapter}:1 {VERSE}\n" for book in BOOKS for chapter in range(1, 31)
+    f"{book}{chapter}:1 {_VERSE}\n" for book in _BOOKS for chapter in range(1, 31)
 )
 
 
@@ -62,16 +62,16 @@ def squeezed(text, most_bits=16):
 
 def squashed(text, window=1000):
     windows = [squeezed(text[k : k + window]) for k in range(0, len(text), window)]
-    first = SQUASHED_HEADER + 8 + 4 * (len(windows) + 1)
+    first = _SQUASHED_HEADER + 8 + 4 * (len(windows) + 1)
     starts = np.cumsum([first, *map(len, windows)]).tolist()
-    head = SQUASHED_MAGIC.ljust(SQUASHED_HEADER, b"\0") + struct.pack(">2I", window, len(windows))
+    head = _SQUASHED_MAGIC.ljust(_SQUASHED_HEADER, b"\0") + struct.pack(">2I", window, len(windows))
     return head + struct.pack(f">{len(starts)}I", *starts) + b"".join(windows)
 
 
 @pytest.mark.parametrize("text", [b"a", b"aaaaaaa", TEXT.encode(), bytes(range(256)) * 40])
 def test_codes_of_all_lengths_are_read(text):
-    assert unpack_codes(squeezed(text), len(text), "t") == text
-    assert unsquash(squashed(text), "t") == text
+    assert _unpack_codes(squeezed(text), len(text), "t") == text
+    assert _unsquash(squashed(text), "t") == text
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_codes_of_all_lengths_are_read(text):
         (b"", "no compressed text"),
         (b"x" * 200, "no compressed text"),
         (
-            SQUASHED_MAGIC.ljust(SQUASHED_HEADER, b"\0") + struct.pack(">2I", 1000, 2**31),
+            _SQUASHED_MAGIC.ljust(_SQUASHED_HEADER, b"\0") + struct.pack(">2I", 1000, 2**31),
             "damaged header",
         ),
         (
-            SQUASHED_MAGIC.ljust(SQUASHED_HEADER, b"\0") + struct.pack(">2I", 2**31, 1),
+            _SQUASHED_MAGIC.ljust(_SQUASHED_HEADER, b"\0") + struct.pack(">2I", 2**31, 1),
             "damaged header",
         ),
         (squashed(b"a" * 500).replace(struct.pack(">I", 1000), struct.pack(">I", 400)), "damaged"),
@@ -92,46 +92,46 @@ def test_codes_of_all_lengths_are_read(text):
 )
 def test_damaged_text_is_refused(content, what):
     with pytest.raises(DataError, match=what):
-        unsquash(content, "t")
+        _unsquash(content, "t")
 
 
 def test_a_code_that_is_not_defined_yet_is_refused():
     with pytest.raises(DataError, match="t is damaged"):
-        unpack_codes((97 | 300 << 9).to_bytes(3, "little"), 100, "t")
+        _unpack_codes((97 | 300 << 9).to_bytes(3, "little"), 100, "t")
     with pytest.raises(DataError, match="t is damaged"):
-        unpack_codes((257).to_bytes(2, "little"), 100, "t")
+        _unpack_codes((257).to_bytes(2, "little"), 100, "t")
 
 
 def test_the_target_is_the_next_character_and_pieces_do_not_overlap():
-    data = bible_from_text(TEXT.encode())
-    book = (VERSE + "\n") * 30
-    pieces = len(book) // PIECE
+    data = _bible_from_text(TEXT.encode())
+    book = (_VERSE + "\n") * 30
+    pieces = len(book) // _PIECE
     own = np.flatnonzero(data.groups == 1)
     assert own.size == pieces - pieces // 10
-    read = ["".join(CHARACTERS[token] for token in row) for row in data.train_x[own]]
-    assert read[:2] == [book[:PIECE], book[PIECE : 2 * PIECE]]
-    wanted = "".join(CHARACTERS[token] for token in data.train_y[own[1]])
-    assert wanted == book[PIECE + 1 : 2 * PIECE + 1]
-    assert data.group_names == BOOKS
+    read = ["".join(_CHARACTERS[token] for token in row) for row in data.train_x[own]]
+    assert read[:2] == [book[:_PIECE], book[_PIECE : 2 * _PIECE]]
+    wanted = "".join(_CHARACTERS[token] for token in data.train_y[own[1]])
+    assert wanted == book[_PIECE + 1 : 2 * _PIECE + 1]
+    assert data.group_names == _BOOKS
 
 
 def test_what_is_no_verse_or_another_character_is_refused():
     with pytest.raises(DataError, match="no verse"):
-        bible_from_text(b"Title\nGe1:1 In\nnothing\n")
+        _bible_from_text(b"Title\nGe1:1 In\nnothing\n")
     with pytest.raises(DataError, match="none of its 63"):
-        tokens_of("X")
-    assert tokens_of(CHARACTERS).tolist() == list(range(63))
+        _tokens_of("X")
+    assert _tokens_of(_CHARACTERS).tolist() == list(range(63))
 
 
 def test_the_file_of_the_package_is_decoded_and_books_are_clients(tmp_path, monkeypatch):
-    file = replace(BIBLE_FILE, sha256=hashlib.sha256(TEXT.encode()).hexdigest(), size=len(TEXT))
-    monkeypatch.setattr(bible, "BIBLE_FILE", file)
+    file = replace(_BIBLE_FILE, sha256=hashlib.sha256(TEXT.encode()).hexdigest(), size=len(TEXT))
+    monkeypatch.setattr(bible, "_BIBLE_FILE", file)
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "bible.data").write_bytes(squashed(TEXT.encode()))
     fetch("bible", replace(BIBLE, files=(file,)), tmp_path / "bible", tmp_path / "there")
     data = build_federation("bible", "groups", 3, 0, validation_samples=0, data_dir=tmp_path)
-    assert (data.task, data.classes, data.shape) == ("next-token", 63, (PIECE,))
-    assert data.client_names == BOOKS
+    assert (data.task, data.classes, data.shape) == ("next-token", 63, (_PIECE,))
+    assert data.client_names == _BOOKS
 
 
 def test_a_run_of_it_has_a_recurrent_model_and_the_books():
@@ -144,7 +144,7 @@ def test_a_run_of_it_has_a_recurrent_model_and_the_books():
 
 @pytest.mark.parametrize(("model", "options"), [("gru", {}), ("transformer", {"size": 32})])
 def test_both_models_of_text_learn_it(tmp_path, model, options):
-    small = bible_from_text(TEXT.encode())
+    small = _bible_from_text(TEXT.encode())
     parts = [(small.train_x[small.groups == k], small.train_y[small.groups == k]) for k in range(3)]
     data = from_arrays(
         [(x[:20], y[:20]) for x, y in parts],

@@ -34,7 +34,7 @@ def federation(labels=LABELS):
     parts = [samples(rng, 40, site / 4) for site in range(SITES)]
     held = [samples(rng, 15, site / 4) for site in range(SITES)]
     data = from_arrays(parts, held, validation=samples(rng, 20, 0.3))
-    return replace(data, labels=labels)
+    return replace(data, about=replace(data.about, labels=labels))
 
 
 DATA = federation()

@@ -402,7 +402,8 @@ def test_the_hash_of_data_is_of_what_is_in_them():
     assert data.sha256 == content_sha256(data)
     moved = replace(data, train_offsets=data.train_offsets + np.array([0, 1, 0, 0]))
     renumbered = replace(data, train_y=1 - data.train_y)
-    hashes = {content_sha256(d) for d in (data, moved, renumbered, replace(data, name="other"))}
+    named = replace(data, about=replace(data.about, name="other"))
+    hashes = {content_sha256(d) for d in (data, moved, renumbered, named)}
     assert len(hashes) == 3
 
 

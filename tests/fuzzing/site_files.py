@@ -23,7 +23,7 @@ import pyarrow as arrow
 from PIL import Image
 from pyarrow import parquet
 
-from flamma.data.sites import CACHE_FOLDER, CACHED_ARRAYS, load_site
+from flamma.data.sites import _CACHED_ARRAYS, CACHE_FOLDER, load_site
 from flamma.errors import FlammaError
 from flamma.tasks.base import MOST_CLASSES
 
@@ -192,7 +192,7 @@ def is_valid(site):
 
 def is_same(site, other):
     assert site.classes == other.classes
-    for name in CACHED_ARRAYS:
+    for name in _CACHED_ARRAYS:
         one, two = getattr(site, name), getattr(other, name)
         assert one.dtype == two.dtype
         np.testing.assert_array_equal(one, two)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flamma.data.datasets import DATASETS, load_dataset
-from flamma.data.federated import FederatedData
+from flamma.data.federated import DataDescription, FederatedData
 from flamma.data.records import Dataset
 from flamma.data.splits import (
     GROUPS_SPLIT,
@@ -109,7 +109,7 @@ def build_federation(
     wanted = _wanted(dataset, clients, pool, validation_samples)
     source = load_dataset(dataset, data_dir, wanted, task)
     learnt = TASKS[source.task]
-    samples = pool_of(source, clients, seed)
+    samples = _pool_of(source, clients, seed)
     part = partition(samples, chosen, pool, validation_samples, held_out, dataset)
     natural = chosen.name == GROUPS_SPLIT and clients == len(source.group_names)
     test_labels = source.test_y if learnt.labels_samples else np.zeros(len(source.test_y), np.int64)
@@ -132,14 +132,14 @@ def build_federation(
         np.asarray(source.test_y[test], dtype=learnt.target_type),
         validation_x,
         validation_y,
-        classes=source.classes,
-        name=dataset,
-        client_names=source.group_names if natural else (),
-        task=source.task,
+        source.classes,
+        DataDescription(
+            dataset, client_names=source.group_names if natural else (), task=source.task
+        ),
     )
 
 
-def pool_of(source: Dataset, clients: int, seed: int) -> Pool:
+def _pool_of(source: Dataset, clients: int, seed: int) -> Pool:
     """Return the training samples of a dataset, to be dealt to clients.
 
     Where the targets of its task are no classes, all samples are of one, which a split by label

@@ -29,13 +29,13 @@ from flamma.types import Floats, Ints
 
 SYNTHETIC_FEATURES, SYNTHETIC_CLASSES = 20, 5
 _SYNTHETIC_SEPARATION = 0.2
-MOST_SYNTHETIC_SAMPLES = 50_000_000
+_MOST_SYNTHETIC_SAMPLES = 50_000_000
 _SYNTHETIC_TEST_SAMPLES = 2_000
 _SAMPLES_PER_STREAM = 65_536
 """Samples drawn from one random stream, so that a larger set begins with the smaller one."""
 
 
-def load_digits(_folder: Path, _samples: int) -> Dataset:
+def _load_digits(_folder: Path, _samples: int) -> Dataset:
     """Return scikit-learn's 1,797 handwritten digits, 28x28, values 0 to 16.
 
     Each of the 8x8 pixels becomes 3x3, with a margin of 2, so that LeNet-5 can be used. The test
@@ -47,7 +47,7 @@ def load_digits(_folder: Path, _samples: int) -> Dataset:
     enlarged = images.repeat(3, axis=2).repeat(3, axis=3)
     x = np.pad(enlarged, ((0, 0), (0, 0), (2, 2), (2, 2)))
     y = table[:, -1].astype(np.int64)
-    test = every_fifth_of_each_class(y)
+    test = _every_fifth_of_each_class(y)
     return Dataset(
         "digits",
         x[~test],
@@ -76,12 +76,12 @@ def _digits_table() -> NDArray[np.uint8]:
     return np.column_stack([pixels, labels]).astype(np.uint8)
 
 
-def every_fifth_of_each_class(labels: Ints) -> NDArray[np.bool_]:
+def _every_fifth_of_each_class(labels: Ints) -> NDArray[np.bool_]:
     """Return a mask of the fifth, tenth, ... sample of each class.
 
     Examples
     --------
-    >>> every_fifth_of_each_class(np.array([0, 0, 1, 0, 0, 0])).astype(int)
+    >>> _every_fifth_of_each_class(np.array([0, 0, 1, 0, 0, 0])).astype(int)
     array([0, 0, 0, 0, 0, 1])
     """
     chosen = np.zeros(labels.size, dtype=bool)
@@ -90,17 +90,17 @@ def every_fifth_of_each_class(labels: Ints) -> NDArray[np.bool_]:
     return chosen
 
 
-def load_synthetic(_folder: Path, samples: int) -> Dataset:
+def _load_synthetic(_folder: Path, samples: int) -> Dataset:
     """Return the synthetic dataset with at least this many training samples.
 
     Raises
     ------
     DataError
-        If there would be more than ``MOST_SYNTHETIC_SAMPLES``.
+        If there would be more than ``_MOST_SYNTHETIC_SAMPLES``.
     """
-    if samples > MOST_SYNTHETIC_SAMPLES:
+    if samples > _MOST_SYNTHETIC_SAMPLES:
         raise DataError(
-            f"synthetic makes at most {MOST_SYNTHETIC_SAMPLES:,} samples: use fewer clients or "
+            f"synthetic makes at most {_MOST_SYNTHETIC_SAMPLES:,} samples: use fewer clients or "
             f"samples."
         )
     return synthetic(max(samples, SYNTHETIC_CLASSES), _SYNTHETIC_TEST_SAMPLES)
@@ -164,10 +164,10 @@ DEVICES, DEVICE_FEATURES, DEVICE_CLASSES = 100, 60, 10
 _DEVICE_TEST_SAMPLES = 10
 """Samples of each device in the common test set."""
 _TRAINING_SAMPLES = 63_648
-"""What :func:`device_sizes` adds up to."""
+"""What :func:`_device_sizes` adds up to."""
 
 
-def device_sizes(devices: int = DEVICES) -> Ints:
+def _device_sizes(devices: int = DEVICES) -> Ints:
     """Return how many training samples each device has: few have many.
 
     50 and the whole part of exp(4 + 2 z) with z normal, as in Li et al.'s generator.
@@ -176,7 +176,7 @@ def device_sizes(devices: int = DEVICES) -> Ints:
     return 50 + np.floor(exp(4 + 2 * normal(rng, devices))).astype(np.int64)
 
 
-def device_samples(
+def _device_samples(
     device: int, count: int, alpha: float, beta: float
 ) -> tuple[NDArray[np.float32], Ints]:
     """Return the first samples of a device, with their labels.
@@ -205,12 +205,12 @@ def _largest_scores(samples: NDArray[np.float32], weights: Floats) -> Ints:
     return chosen
 
 
-def load_devices(_folder: Path, _samples: int, *, name: str, alpha: float, beta: float) -> Dataset:
+def _load_devices(_folder: Path, _samples: int, *, name: str, alpha: float, beta: float) -> Dataset:
     """Return Synthetic(α, β) with every device a natural group."""
-    sizes = device_sizes()
+    sizes = _device_sizes()
     train, test = [], []
     for device, size in enumerate(sizes.tolist()):
-        x, y = device_samples(device, size + _DEVICE_TEST_SAMPLES, alpha, beta)
+        x, y = _device_samples(device, size + _DEVICE_TEST_SAMPLES, alpha, beta)
         test.append((x[:_DEVICE_TEST_SAMPLES], y[:_DEVICE_TEST_SAMPLES]))
         train.append((x[_DEVICE_TEST_SAMPLES:], y[_DEVICE_TEST_SAMPLES:]))
     return Dataset(
@@ -225,7 +225,7 @@ def load_devices(_folder: Path, _samples: int, *, name: str, alpha: float, beta:
 
 
 def _entry(name: str, alpha: float, beta: float) -> DatasetEntry:
-    load: Callable[[Path, int], Dataset] = partial(load_devices, name=name, alpha=alpha, beta=beta)
+    load: Callable[[Path, int], Dataset] = partial(_load_devices, name=name, alpha=alpha, beta=beta)
     return DatasetEntry(
         about=f"100 devices of Synthetic({alpha:g}, {beta:g}) (Li et al. 2020)",
         shape=(DEVICE_FEATURES,),
@@ -247,7 +247,7 @@ DIGITS = DatasetEntry(
     class_names=DIGIT_NAMES,
     train=1_442,
     test=355,
-    load=load_digits,
+    load=_load_digits,
 )
 SYNTHETIC = DatasetEntry(
     about="Gaussian clouds, as many samples as are asked for",
@@ -255,7 +255,7 @@ SYNTHETIC = DatasetEntry(
     class_names=tuple(f"class {label}" for label in range(SYNTHETIC_CLASSES)),
     train=10_000,
     test=_SYNTHETIC_TEST_SAMPLES,
-    load=load_synthetic,
+    load=_load_synthetic,
     generated=True,
 )
 

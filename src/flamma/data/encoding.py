@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.data.tables import LARGEST_TABLE_BYTES, Label, column_array, shown_names
+from flamma.data.tables import LARGEST_TABLE_BYTES, Array, Label, column_array, shown_names
 from flamma.errors import DataError
 from flamma.io import quoted
 from flamma.numerics import dot, total
@@ -22,6 +22,8 @@ from flamma.types import Ints
 
 BYTE_SCALE, SIXTEEN_BIT_SCALE = 255.0, 65535.0
 """What pictures of bytes, and of 16 bits, are divided by."""
+_SAMPLES_AT_ONCE = 4096
+"""Samples that are scaled and standardised at a time."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class FeatureColumn:
         """The names of the features that it becomes."""
         return tuple(f"{self.name}={c}" for c in self.categories) or (self.name,)
 
-    def encoded(self, values: NDArray[Any]) -> NDArray[np.float64]:
+    def encoded(self, values: Array) -> NDArray[np.float64]:
         """Return the column as (samples, features).
 
         Raises
@@ -112,7 +114,7 @@ class SampleEncoding:
         mean, std = (self.mean, self.std) if self.mean else ((0.0,), (1.0,))
         return np.reshape(mean, axis), np.reshape(std, axis)
 
-    def encode(self, x: Any) -> NDArray[Any]:
+    def encode(self, x: Any) -> Array:
         """Return new samples as the model takes them.
 
         Parameters
@@ -133,19 +135,21 @@ class SampleEncoding:
             raise DataError(f"samples must be whole numbers as in training, not {raw.dtype}.")
         return self.applied(raw)
 
-    def applied(self, raw: NDArray[Any]) -> NDArray[Any]:
+    def applied(self, raw: Array) -> Array:
         """Return samples of numbers scaled and standardised, in their type."""
         if self.dtype == "int64":
             return raw.astype(np.int64)
         if not self.is_applied:
             return _single(raw)
-        scaled = raw / np.float64(self.scale)
-        if self.mean:
-            mean, std = self.moments(raw.ndim - 1)
-            scaled = (scaled - mean) / std
-        return _single(scaled)
+        mean, std = self.moments(raw.ndim - 1)
+        encoded = np.empty(raw.shape, dtype=np.float32)
+        for first in range(0, len(raw), _SAMPLES_AT_ONCE):  # double precision takes much memory
+            own = slice(first, first + _SAMPLES_AT_ONCE)
+            scaled = raw[own] / np.float64(self.scale)
+            encoded[own] = _single((scaled - mean) / std if self.mean else scaled)
+        return encoded
 
-    def fitted(self, raw: NDArray[Any]) -> Self:
+    def fitted(self, raw: Array) -> Self:
         """Return the encoding with the mean and standard deviation of these samples.
 
         Indicators of categories keep their 0 and 1, and a feature that is the same everywhere is
@@ -187,9 +191,10 @@ class SampleEncoding:
     def matrix(self, x: Any) -> NDArray[np.float64]:
         """Return the features of a table, not standardised yet."""
         if hasattr(x, "keys") or hasattr(x, "columns") or hasattr(x, "column_names"):
-            names = _column_names(x)
+            names = getattr(x, "column_names", None) or getattr(x, "columns", None)
+            known = [str(name) for name in (x.keys() if names is None else names)]
             for column in self.columns:
-                if column.name not in names:
+                if column.name not in known:
                     raise DataError(f"column {quoted(column.name)} is missing.")
             found = [column_array(x[column.name], column.name) for column in self.columns]
         else:
@@ -203,9 +208,7 @@ class SampleEncoding:
         return joined_features(self.columns, found)
 
 
-def joined_features(
-    columns: tuple[FeatureColumn, ...], values: list[NDArray[Any]]
-) -> NDArray[np.float64]:
+def joined_features(columns: tuple[FeatureColumn, ...], values: list[Array]) -> NDArray[np.float64]:
     """Return the columns of a table as one matrix of (samples, features)."""
     width, rows = sum(len(c.features) for c in columns), values[0].size
     if 8 * width * rows > LARGEST_TABLE_BYTES:
@@ -217,7 +220,7 @@ def joined_features(
     return np.concatenate(parts, axis=1)
 
 
-def as_numbers(x: Any, what: str) -> NDArray[Any]:
+def as_numbers(x: Any, what: str) -> Array:
     """Return samples as an array of finite numbers; truth values become 0 and 1.
 
     Whole numbers stay whole, as int64 or, if they are bytes, as uint8.
@@ -227,11 +230,21 @@ def as_numbers(x: Any, what: str) -> NDArray[Any]:
     DataError
         If they are not numbers, ragged, not finite, or too large.
     """
-    array = _array(x, what)
+    if hasattr(x, "detach"):  # a torch tensor, perhaps on a GPU
+        x = x.detach().cpu()
+    try:
+        array = np.asarray(x)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DataError(
+            f"{what} make no array, all samples must have one shape: {error}."
+        ) from None
     if array.dtype.kind == "b":
         return array.astype(np.float32)
     if array.dtype.kind not in "iuf":
-        raise DataError(f"{what} must be numbers, not {array.dtype}: {_advice(array)}.")
+        advice = "turn texts into numbers, or give a table with named columns"
+        if array.dtype.kind == "O":
+            advice = "all samples must have one shape, and no cell may be None or text"
+        raise DataError(f"{what} must be numbers, not {array.dtype}: {advice}.")
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
             raise DataError(f"{what} have a value that is not finite: remove or replace it.")
@@ -243,7 +256,7 @@ def as_numbers(x: Any, what: str) -> NDArray[Any]:
     return array.astype(np.int64)
 
 
-def as_given(labels: tuple[Label, ...], numbers: Ints) -> NDArray[Any]:
+def as_given(labels: tuple[Label, ...], numbers: Ints) -> Array:
     """Return classes as the user calls them instead of their numbers.
 
     Examples
@@ -254,24 +267,7 @@ def as_given(labels: tuple[Label, ...], numbers: Ints) -> NDArray[Any]:
     return np.asarray(labels)[numbers] if labels else numbers
 
 
-def _array(x: Any, what: str) -> NDArray[Any]:
-    if hasattr(x, "detach"):  # a torch tensor, perhaps on a GPU
-        x = x.detach().cpu()
-    try:
-        return np.asarray(x)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise DataError(
-            f"{what} make no array, all samples must have one shape: {error}."
-        ) from None
-
-
-def _advice(array: NDArray[Any]) -> str:
-    if array.dtype.kind == "O":
-        return "all samples must have one shape, and no cell may be None or text"
-    return "turn texts into numbers, or give a table with named columns"
-
-
-def _single(array: NDArray[Any]) -> NDArray[np.float32]:
+def _single(array: Array) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         single = array.astype(np.float32)
     if not np.isfinite(single).all():
@@ -279,7 +275,7 @@ def _single(array: NDArray[Any]) -> NDArray[np.float32]:
     return single
 
 
-def _moments(values: NDArray[Any]) -> tuple[float, float]:
+def _moments(values: Array) -> tuple[float, float]:
     flat = values.astype(np.float64).reshape(-1)
     mean = total(flat) / flat.size
     centred = flat - mean
@@ -287,8 +283,3 @@ def _moments(values: NDArray[Any]) -> tuple[float, float]:
     if not math.isfinite(deviation) or not math.isfinite(mean):
         raise DataError("a feature has numbers too large to standardise: scale it.")
     return mean, deviation or 1.0
-
-
-def _column_names(x: Any) -> list[str]:
-    names = getattr(x, "column_names", None) or getattr(x, "columns", None)
-    return [str(name) for name in (x.keys() if names is None else names)]

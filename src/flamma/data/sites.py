@@ -11,10 +11,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import flamma
 from flamma.clients.behaviours import BEHAVIOURS, Behaviour, make_behaviour
@@ -32,9 +31,9 @@ from flamma.data.own import (
 )
 from flamma.data.pictures import PictureOptions, read_folder
 from flamma.data.splits import HELD_OUT, MIN_SAMPLES, held_out_mask
-from flamma.data.tables import column_array, no_column, object_array, shown_names
+from flamma.data.tables import Array, column_array, no_column, object_array, shown_names
 from flamma.errors import DataError, FlammaError
-from flamma.io import SITE_NAME, quoted, read_toml, unknown, write_atomically
+from flamma.io import SITE_NAME, file_sha256, quoted, read_toml, unknown, write_atomically
 from flamma.registry import Choice, Registry, from_table
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
 from flamma.tasks.base import MOST_CLASSES
@@ -139,7 +138,7 @@ def epochs_of(task: LocalWork, samples: int, batch_size: int) -> float:
 #
 # Only the site's own ``site.toml`` names it. A server can neither send code nor choose some.
 
-_Preparation = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
+_Preparation = Callable[..., tuple[Array, Array]]
 """Takes samples and labels as they were read, and returns those to use; has options of its own."""
 
 SITE_PREPARATIONS: Registry[_Preparation] = Registry("preparation", "flamma.site_preparations", {})
@@ -218,7 +217,7 @@ class _OwnSamples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NpzFile(_OwnSamples):
+class _NpzFile(_OwnSamples):
     """Arrays ``x`` and ``y``, and perhaps ``held_x`` and ``held_y``, in a file of numpy."""
 
     npz: str
@@ -234,14 +233,14 @@ class _OwnPictures(PictureOptions, _OwnSamples):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParquetFile(_OwnPictures):
+class _ParquetFile(_OwnPictures):
     """A parquet file with the columns ``image`` and ``label``."""
 
     parquet: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class PictureFolder(_OwnPictures):
+class _PictureFolder(_OwnPictures):
     """A folder with one folder of pictures per class, which are sorted without ``class_names``."""
 
     folder: str
@@ -268,7 +267,7 @@ class _TableFile(_OwnSamples):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetSlice:
+class _DatasetSlice:
     """One client's part of a registered dataset, as a run on one machine would split it.
 
     Parameters
@@ -297,13 +296,13 @@ class DatasetSlice:
             )
 
 
-_SiteSource = NpzFile | ParquetFile | PictureFolder | _TableFile | DatasetSlice
+_SiteSource = _NpzFile | _ParquetFile | _PictureFolder | _TableFile | _DatasetSlice
 
-SITE_SOURCES: dict[str, type[_SiteSource]] = {
-    "dataset": DatasetSlice,
-    "npz": NpzFile,
-    "parquet": ParquetFile,
-    "folder": PictureFolder,
+_SITE_SOURCES: dict[str, type[_SiteSource]] = {
+    "dataset": _DatasetSlice,
+    "npz": _NpzFile,
+    "parquet": _ParquetFile,
+    "folder": _PictureFolder,
     "table": _TableFile,
 }
 """The kinds of sources by the key that a site names its data with."""
@@ -313,7 +312,7 @@ SITE_SOURCES: dict[str, type[_SiteSource]] = {
 class _SiteFile:
     """A checked ``site.toml``.
 
-    ``kind`` is the key of :data:`SITE_SOURCES` by which the file names its data. ``tells_cost`` is
+    ``kind`` is the key of :data:`_SITE_SOURCES` by which the file names its data. ``tells_cost`` is
     whether the server may know the site's cost. ``behaviour`` is what the key of that name says,
     honest without it. ``limits`` are what the site does at most for an order.
     """
@@ -396,12 +395,12 @@ def _read_site_source(table: Any, where: str = "data") -> tuple[str, _SiteSource
     FlammaError
         If it does not describe one.
     """
-    named = [kind for kind in SITE_SOURCES if isinstance(table, Mapping) and kind in table]
+    named = [kind for kind in _SITE_SOURCES if isinstance(table, Mapping) and kind in table]
     if len(named) != 1:
-        raise DataError(f"[{where}] must have exactly one of the keys {', '.join(SITE_SOURCES)}.")
-    kind = SITE_SOURCES[named[0]]
+        raise DataError(f"[{where}] must have exactly one of the keys {', '.join(_SITE_SOURCES)}.")
+    kind = _SITE_SOURCES[named[0]]
     options: dict[str, Any] = {}
-    if kind is DatasetSlice:
+    if kind is _DatasetSlice:
         keys = [field.name for field in fields(kind) if field.name != "split"]
         options["split"], table = choose_split(table, keys)
     return named[0], kind(**options, **from_table(kind, table, f"{where}."))
@@ -533,7 +532,7 @@ def _read_table(path: Path, declared: DeclaredTable) -> GatheredSamples:
     return GatheredSamples(declared.encoding.encode(used), y, declared.encoding)
 
 
-def _texts(values: Any, name: str) -> NDArray[Any]:
+def _texts(values: Any, name: str) -> Array:
     """Return a column as texts: whole numbers and truth values of a parquet file have theirs."""
     array = column_array(values, name)
     if array.dtype.kind == "f":
@@ -545,7 +544,7 @@ def _texts(values: Any, name: str) -> NDArray[Any]:
     return object_array([t.lower() for t in written] if array.dtype.kind == "b" else written)
 
 
-def _places(values: NDArray[Any], name: str, declared: tuple[str, ...]) -> Ints:
+def _places(values: Array, name: str, declared: tuple[str, ...]) -> Ints:
     """Return where each text stands among those that are declared."""
     places = {text: place for place, text in enumerate(declared)}
     strangers = sorted(set(values.tolist()) - places.keys())
@@ -565,30 +564,38 @@ def _places(values: NDArray[Any], name: str, declared: tuple[str, ...]) -> Ints:
 CACHE_FOLDER, CACHE_RECORD = ".arrays", "about.json"
 _CACHE_FORM = 3
 """What tells a cache of today from those with other values beside the arrays."""
-CACHED_ARRAYS = ("x", "y", "held_x", "held_y")
+_CACHED_ARRAYS = ("x", "y", "held_x", "held_y")
 
 Parts = tuple[Inputs, Targets, Inputs, Targets]
 """Training samples and targets, held-out samples and targets."""
 
+
+class _About(NamedTuple):
+    """What is cached beside a site's arrays, as fields of :class:`SiteData`."""
+
+    classes: int
+    labels: tuple[str, ...] = ()
+    columns_sha256: str = ""
+
+
 _log = logging.getLogger(__name__)
 
 
-def _store_arrays(folder: Path, key: str, parts: Parts, about: dict[str, Any]) -> None:
-    """Store a site's arrays and a small JSON value under a key, in place of what is there.
+def _store_arrays(folder: Path, key: str, parts: Parts, about: _About) -> None:
+    """Store a site's arrays and what is known of them under a key, in place of what is there.
 
     If the folder cannot be written, nothing is cached and no error is raised.
     """
     try:
-        described = {}
-        for name, array in zip(CACHED_ARRAYS, parts, strict=True):
+        digests = {}
+        for name, array in zip(_CACHED_ARRAYS, parts, strict=True):
             buffer = io.BytesIO()
             np.save(buffer, array, allow_pickle=False)
-            content = buffer.getbuffer()
-            described[name] = {**_form(array), "sha256": hashlib.sha256(content).hexdigest()}
-            write_atomically(folder / f"{key[:16]}-{name}.npy", content, durable=False)
-        record = {"key": key, "about": about, "arrays": described}
-        record["sha256"] = _checksum(record)
-        write_atomically(folder / CACHE_RECORD, json.dumps(record).encode(), durable=False)
+            digests[name] = hashlib.sha256(buffer.getbuffer()).hexdigest()
+            write_atomically(folder / f"{key[:16]}-{name}.npy", buffer.getbuffer(), durable=False)
+        record = {"key": key, "about": about, "arrays": digests}
+        checked = json.dumps({**record, "sha256": _checksum(record)})
+        write_atomically(folder / CACHE_RECORD, checked.encode(), durable=False)
         for old in folder.glob("*.npy"):
             if not old.name.startswith(key[:16]):
                 old.unlink(missing_ok=True)
@@ -596,8 +603,8 @@ def _store_arrays(folder: Path, key: str, parts: Parts, about: dict[str, Any]) -
         return
 
 
-def _cached_arrays(folder: Path, key: str) -> tuple[Parts, dict[str, Any]] | None:
-    """Return the arrays and the value stored under this key, None if they are not usable.
+def _cached_arrays(folder: Path, key: str) -> tuple[Parts, _About] | None:
+    """Return the arrays stored under this key and what is known of them, None if not usable.
 
     The arrays are mapped copy-on-write: changing them does not change the files. If the cache is
     damaged, a warning is logged.
@@ -612,33 +619,22 @@ def _cached_arrays(folder: Path, key: str) -> tuple[Parts, dict[str, Any]] | Non
             raise ValueError("the checksum of its record is another")
         if record["key"] != key:
             return None  # the cache of other data or options
-        x, y, held_x, held_y = (
-            _load(folder / f"{key[:16]}-{name}.npy", record["arrays"][name])
-            for name in CACHED_ARRAYS
-        )
-        return (x, y, held_x, held_y), record["about"]
+        arrays = []
+        for name in _CACHED_ARRAYS:
+            path = folder / f"{key[:16]}-{name}.npy"
+            if file_sha256(path) != record["arrays"][name]:
+                raise ValueError(f"the checksum of {path.name} is another")
+            arrays.append(np.load(path, mmap_mode="c", allow_pickle=False))
+        x, y, held_x, held_y = arrays
+        classes, labels, columns_sha256 = record["about"]
+        return (x, y, held_x, held_y), _About(classes, tuple(labels), columns_sha256)
     except Exception as error:  # whatever the damage is, the data themselves are read again
         reason = str(error) or type(error).__name__
         _log.warning("the cache %s is damaged (%s): the data are read again", folder, reason)
         return None
 
 
-def _load(path: Path, described: Mapping[str, Any]) -> NDArray[Any]:
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != described["sha256"]:
-        raise ValueError(f"the checksum of {path.name} is another")
-    array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
-    if _form(array) != {name: described[name] for name in ("dtype", "shape")}:
-        raise ValueError(f"{path.name} has another form")
-    return array
-
-
-def _form(array: NDArray[Any]) -> dict[str, Any]:
-    return {"dtype": array.dtype.str, "shape": list(array.shape)}
-
-
-def _checksum(record: Mapping[str, Any]) -> str:
+def _checksum(record: object) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
@@ -692,7 +688,7 @@ def load_site(path: str | Path) -> SiteData:
     folder = site.path.parent / CACHE_FOLDER
     source = site.source
     try:
-        task = DATASETS[source.dataset].task if isinstance(source, DatasetSlice) else source.task
+        task = DATASETS[source.dataset].task if isinstance(source, _DatasetSlice) else source.task
         key = _cache_key(site)
         found = _cached_arrays(folder, key)
         if found is None:
@@ -708,12 +704,12 @@ def load_site(path: str | Path) -> SiteData:
         y,
         held_x,
         held_y,
-        about["classes"],
+        about.classes,
         site.tells_cost,
         site.behaviour,
         task,
-        tuple(about["labels"]),
-        about["columns_sha256"],
+        about.labels,
+        about.columns_sha256,
         site.limits,
     )
 
@@ -737,7 +733,7 @@ def all_samples(path: Path, table: Mapping[str, Any], where: str) -> tuple[Input
     """
     try:
         kind, source = _read_site_source(table, where)
-        if isinstance(source, DatasetSlice):
+        if isinstance(source, _DatasetSlice):
             raise DataError(f"[{where}] names data by npz, parquet, folder or table.")
         parts, _ = _read(_SiteFile(path.resolve(), "", None, False, kind, source), source.task)
     except FlammaError as error:
@@ -745,17 +741,17 @@ def all_samples(path: Path, table: Mapping[str, Any], where: str) -> tuple[Input
     return np.concatenate([parts[0], parts[2]]), np.concatenate([parts[1], parts[3]])
 
 
-def _read(site: _SiteFile, task_name: str) -> tuple[Parts, dict[str, Any]]:
+def _read(site: _SiteFile, task_name: str) -> tuple[Parts, _About]:
     """Return what a site trains on and holds out, and the values that are cached beside them."""
     source, task = site.source, TASKS[task_name]
-    about: dict[str, Any] = {"labels": (), "columns_sha256": ""}
-    if isinstance(source, DatasetSlice):
-        parts, about["classes"] = _slice(source)
+    if isinstance(source, _DatasetSlice):
+        parts, classes = _slice(source)
+        about = _About(classes)
     else:
-        samples, about["labels"], about["columns_sha256"] = _own_samples(site, source)
+        samples, labels, digest = _own_samples(site, source)
         parts = _own_parts(samples, source, task)
         found = max(task.outputs(x, y) for x, y in (parts[:2], parts[2:]))
-        about["classes"] = source.classes or len(about["labels"]) or found
+        about = _About(source.classes or len(labels) or found, labels, digest)
     for x, y, what in ((*parts[:2], "x and y"), (*parts[2:], "held_x and held_y")):
         if not 2 <= x.ndim <= 4 or (task.labels_samples and y.ndim != 1):
             raise DataError(
@@ -765,16 +761,11 @@ def _read(site: _SiteFile, task_name: str) -> tuple[Parts, dict[str, Any]]:
         if not len(y):
             raise DataError(f"{what} have no samples.")
         predicted = y[y != task.ignored] if y.dtype.kind == "i" else y[:0]
-        if predicted.size and (predicted.min() < 0 or predicted.max() >= about["classes"]):
+        if predicted.size and (predicted.min() < 0 or predicted.max() >= about.classes):
             raise DataError(
-                f"labels must lie from 0 to {about['classes'] - 1}, but {what} have "
+                f"labels must lie from 0 to {about.classes - 1}, but {what} have "
                 f"{predicted.min()} to {predicted.max()}."
             )
-    if parts[0].shape[1:] != parts[2].shape[1:]:
-        raise DataError(
-            f"training samples have the shape {parts[0].shape[1:]}, held-out samples "
-            f"{parts[2].shape[1:]}."
-        )
     return parts, about
 
 
@@ -783,12 +774,12 @@ def _own_samples(
 ) -> tuple[GatheredSamples, tuple[str, ...], str]:
     """Return a site's samples, what classes are called, and the checksum of declared columns."""
     path, names = site.data_path(), source.class_names
-    if isinstance(source, NpzFile):
+    if isinstance(source, _NpzFile):
         return gathered_npz(path), names, ""
-    if isinstance(source, ParquetFile):
+    if isinstance(source, _ParquetFile):
         columns = parquet_columns(path, source, (IMAGE_COLUMN, LABEL_COLUMN))
         return gathered_arrays(columns[IMAGE_COLUMN], columns[LABEL_COLUMN]), names, ""
-    if isinstance(source, PictureFolder):
+    if isinstance(source, _PictureFolder):
         x, y, names = read_folder(path, names, source)
         return gathered_arrays(x, y), names, ""
     assert isinstance(source, _TableFile)
@@ -807,47 +798,51 @@ def _own_parts(samples: GatheredSamples, source: _OwnSamples, task: Task) -> Par
     if source.prepare is not None:
         samples = _prepared(source.prepare, samples)
         test = None if test is None else _prepared(source.prepare, test)
-    y = task.targets(samples.y, "labels")
+    x, y = samples.x, task.targets(samples.y, "labels")
     if test is not None:
-        held_y = task.targets(test.y, "held-out labels")
-        return _scaled(samples, source, task), y, _scaled(test, source, task), held_y
-    if (task.labels_samples and y.ndim != 1) or len(y) < MIN_SAMPLES:
+        held_x, held_y = test.x, task.targets(test.y, "held-out labels")
+    elif (task.labels_samples and y.ndim != 1) or len(y) < MIN_SAMPLES:
         raise DataError(
             f"there must be a label for each sample, and at least two of them, but their shapes "
-            f"are {samples.x.shape} and {y.shape}."
+            f"are {x.shape} and {y.shape}."
         )
-    owners = np.zeros(len(y), dtype=np.int64)
-    classes = y if task.labels_samples else owners
-    held = held_out_mask(owners, classes, 1, source.seed, source.held_out)
-    x = _scaled(samples, source, task)
-    return x[~held], y[~held], x[held], y[held]
+    else:
+        owners = np.zeros(len(y), dtype=np.int64)
+        classes = y if task.labels_samples else owners
+        held = held_out_mask(owners, classes, 1, source.seed, source.held_out)
+        x, y, held_x, held_y = x[~held], y[~held], x[held], y[held]
+    if held_x.shape[1:] != x.shape[1:]:
+        raise DataError(
+            f"training samples have the shape {x.shape[1:]}, held-out samples {held_x.shape[1:]}."
+        )
+    if task.takes_tokens or isinstance(source, _TableFile):
+        return task.inputs(x), y, task.inputs(held_x), held_y
+    encoding = _encoding_of(samples, source)
+    return encoding.applied(x), y, encoding.applied(held_x), held_y
 
 
-def _scaled(samples: GatheredSamples, source: _OwnSamples, task: Task) -> Inputs:
-    """Return samples as float32: pictures from 0 to 1, then standardised by mean and std.
+def _encoding_of(samples: GatheredSamples, source: _OwnSamples) -> SampleEncoding:
+    """Return what scales samples: bytes to 0 to 1, then all by the file's mean and std.
 
     Whole numbers that may be token ids stay what they are, unless they are standardised.
     """
-    x, encoding = samples.x, samples.encoding
-    channels = x.shape[1]
+    encoding, channels = samples.encoding, samples.x.shape[1]
     for key in ("mean", "std"):
         if len(values := getattr(source, key)) not in (0, 1, channels):
             raise DataError(
                 f"data.{key} must be one number, or one for each of {channels} channels, not "
                 f"{len(values)}."
             )
-    if task.takes_tokens or isinstance(source, _TableFile):
-        return np.ascontiguousarray(task.inputs(x))
-    if x.dtype == np.uint8:
+    if samples.x.dtype == np.uint8:
         encoding = replace(encoding, dtype="float32", scale=BYTE_SCALE)
-    if source.mean or source.std:
-        mean, std = np.resize(source.mean or 0.0, channels), np.resize(source.std or 1.0, channels)
-        moments = (tuple(mean.tolist()), tuple(std.tolist()))
-        encoding = replace(encoding, dtype="float32", mean=moments[0], std=moments[1])
-    return np.ascontiguousarray(encoding.applied(x))
+    if not (source.mean or source.std):
+        return encoding
+    mean, std = np.resize(source.mean or 0.0, channels), np.resize(source.std or 1.0, channels)
+    moments = (tuple(mean.tolist()), tuple(std.tolist()))
+    return replace(encoding, dtype="float32", mean=moments[0], std=moments[1])
 
 
-def _slice(source: DatasetSlice) -> tuple[Parts, int]:
+def _slice(source: _DatasetSlice) -> tuple[Parts, int]:
     data = build_federation(
         source.dataset,
         source.split,
@@ -869,7 +864,7 @@ def _cache_key(site: _SiteFile) -> str:
     """Return a key that changes with the options, the data files, the code and the versions."""
     source = site.source
     parts: list[Any] = [flamma.__version__, np.__version__, _CACHE_FORM, site.kind, asdict(source)]
-    if not isinstance(source, DatasetSlice):
+    if not isinstance(source, _DatasetSlice):
         path = site.data_path()
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
         if isinstance(source, _TableFile):

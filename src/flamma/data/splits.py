@@ -25,12 +25,12 @@ from flamma.types import Floats, Ints
 # What splits are made of: sizes of parts, random orders within classes, and classes dealt out.
 
 
-def part_sizes(samples: int, weights: Floats, least: int, what: str = "clients") -> Ints:
+def _part_sizes(samples: int, weights: Floats, least: int, what: str = "clients") -> Ints:
     """Return integer sizes with the given sum: ``least`` each, the rest in proportion to weights.
 
     Examples
     --------
-    >>> part_sizes(10, np.array([1.0, 1.0, 2.0]), 1)
+    >>> _part_sizes(10, np.array([1.0, 1.0, 2.0]), 1)
     array([3, 3, 4])
     """
     rest = samples - least * weights.size
@@ -61,7 +61,7 @@ def _by_label(labels: Ints, rng: np.random.Generator) -> Ints:
     return order
 
 
-def deal_classes(clients: int, each: int, classes: int, rng: np.random.Generator) -> Ints:
+def _deal_classes(clients: int, each: int, classes: int, rng: np.random.Generator) -> Ints:
     """Return a row of distinct classes per client, with each class used about equally often.
 
     The clients of a block take consecutive classes of a random circular order of all classes; a
@@ -116,7 +116,7 @@ Split = Callable[..., Ints]
 """``(pool, **options) -> owners``: the number of the client that owns each sample."""
 
 
-def split_iid(pool: Pool, *, uneven: float = 0.0) -> Ints:
+def _split_iid(pool: Pool, *, uneven: float = 0.0) -> Ints:
     """Deal the samples at random, so that all clients have about the same distribution.
 
     Parameters
@@ -126,11 +126,11 @@ def split_iid(pool: Pool, *, uneven: float = 0.0) -> Ints:
         one client in six larger than 2.7 times the median.
     """
     rng = pool.stream()
-    sizes = part_sizes(pool.labels.size, _uneven_weights(pool.clients, uneven, rng), MIN_SAMPLES)
+    sizes = _part_sizes(pool.labels.size, _uneven_weights(pool.clients, uneven, rng), MIN_SAMPLES)
     return rng.permutation(np.repeat(np.arange(pool.clients), sizes))
 
 
-def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0) -> Ints:
+def _split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0) -> Ints:
     """Sort by label, cut into shards, deal ``shards_per_client`` of them to each client.
 
     If the number of shards is a multiple of the number of classes, each class is cut separately
@@ -162,7 +162,7 @@ def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0)
     cuts = present if separately else np.array([labels.size])
     weights = _uneven_weights(count, uneven, rng).reshape(cuts.size, -1)
     sizes = np.concatenate(
-        [part_sizes(int(n), w, least, "shards") for n, w in zip(cuts, weights, strict=True)]
+        [_part_sizes(int(n), w, least, "shards") for n, w in zip(cuts, weights, strict=True)]
     )
     holder = rng.permutation(np.repeat(np.arange(clients), shards_per_client))
     owners = np.empty(labels.size, dtype=np.int64)
@@ -170,7 +170,7 @@ def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0)
     return owners
 
 
-def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.0) -> Ints:
+def _split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.0) -> Ints:
     """Give every client ``classes_per_client`` classes, and each class to about as many clients.
 
     The samples of a class are divided among the clients that have it.
@@ -198,7 +198,7 @@ def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.
             f"no uneven parts of one: take more clients or classes per client, or uneven = 0."
         )
     rng = pool.stream()
-    held = deal_classes(clients, each, classes, rng)
+    held = _deal_classes(clients, each, classes, rng)
     order = _by_label(labels, rng)
     sizes = np.bincount(labels, minlength=classes)
     starts = np.concatenate(([0], np.cumsum(sizes)))
@@ -207,12 +207,12 @@ def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.
     for label in range(classes):
         holders = rng.permutation(np.flatnonzero((held == label).any(axis=1)))
         weights = _uneven_weights(holders.size, uneven, rng)
-        parts = part_sizes(int(sizes[label]), weights, least, f"parts of class {label}")
+        parts = _part_sizes(int(sizes[label]), weights, least, f"parts of class {label}")
         owners[order[starts[label] : starts[label + 1]]] = np.repeat(holders, parts)
     return owners
 
 
-def split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
+def _split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
     """Divide each class by weights drawn from a symmetric Dirichlet(``alpha``) distribution.
 
     A small alpha gives each class to few clients, a large one approaches equal shares (Hsu, Qi,
@@ -249,7 +249,7 @@ def split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
     )
 
 
-def split_groups(pool: Pool) -> Ints:
+def _split_groups(pool: Pool) -> Ints:
     """Give every client whole natural groups of the dataset, such as all samples of a writer.
 
     With as many clients as groups, each group is a client, in their order. With fewer clients,
@@ -281,11 +281,11 @@ SPLITS: Registry[Split] = Registry(
     "split",
     "flamma.splits",
     {
-        "iid": split_iid,
-        "shards": split_shards,
-        "classes": split_classes,
-        "dirichlet": split_dirichlet,
-        "groups": split_groups,
+        "iid": _split_iid,
+        "shards": _split_shards,
+        "classes": _split_classes,
+        "dirichlet": _split_dirichlet,
+        "groups": _split_groups,
     },
 )
 
@@ -363,7 +363,7 @@ HELD_OUT = 0.2
 
 
 @dataclass(frozen=True, eq=False)
-class _Partition:
+class Partition:
     """The training samples of each client and of the server; no sample is in two places."""
 
     train: Ints
@@ -380,7 +380,7 @@ def partition(
     validation: int = 0,
     held_out: float = HELD_OUT,
     name: str = "the dataset",
-) -> _Partition:
+) -> Partition:
     """Return the owner of each sample, as :func:`build_federation` describes, from labels alone."""
     labels, classes, seed = samples.labels, samples.classes, samples.seed
     check_samples(name, labels.size, wanted, validation, held_out)
@@ -391,14 +391,14 @@ def partition(
         rng = stream(seed, "split-subset")
         drawn = balanced_sample(labels[rest], classes, wanted, rng)
         if samples.groups is not None and split.name == GROUPS_SPLIT:
-            drawn = with_each_group(drawn, samples.groups[rest], samples.clients)
+            drawn = _with_each_group(drawn, samples.groups[rest], samples.clients)
         rest = rest[drawn]
     groups = None if samples.groups is None else samples.groups[rest]
     owners = split_owners(split, replace(samples, labels=labels[rest], groups=groups))
     held = held_out_mask(owners, labels[rest], samples.clients, seed, held_out)
     train, train_offsets = _grouped(rest[~held], owners[~held], samples.clients)
     kept, held_offsets = _grouped(rest[held], owners[held], samples.clients)
-    return _Partition(train, train_offsets, kept, held_offsets, server)
+    return Partition(train, train_offsets, kept, held_offsets, server)
 
 
 def balanced_sample(labels: Ints, classes: int, count: int, rng: np.random.Generator) -> Ints:
@@ -425,7 +425,7 @@ def balanced_sample(labels: Ints, classes: int, count: int, rng: np.random.Gener
     return rng.permutation(chosen)
 
 
-def with_each_group(drawn: Ints, groups: Ints, clients: int) -> Ints:
+def _with_each_group(drawn: Ints, groups: Ints, clients: int) -> Ints:
     """Return a sample with what it lacks of small groups, if each group is to be a client.
 
     A client needs one sample to train on and one that is held out; the first ones that were not
@@ -433,7 +433,7 @@ def with_each_group(drawn: Ints, groups: Ints, clients: int) -> Ints:
 
     Examples
     --------
-    >>> with_each_group(np.array([4, 0, 1]), np.array([0, 0, 0, 1, 1]), clients=2)
+    >>> _with_each_group(np.array([4, 0, 1]), np.array([0, 0, 0, 1, 1]), clients=2)
     array([4, 0, 1, 3])
     """
     sizes = np.bincount(groups)

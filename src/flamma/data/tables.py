@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from flamma.errors import DataError, InputFileError
 from flamma.io import CsvTable, nearest, quoted, read_csv
 
+Array = NDArray[Any]
+"""Numbers, truth values, texts or Python's values, of any shape."""
+
 Label = str | int | float | bool
 """What a user may call a class."""
 
@@ -25,7 +28,7 @@ _NAMES_SHOWN = 8
 _WHAT_TO_DO = "fill the gaps or remove these rows"
 
 
-def column_array(values: Any, name: str) -> NDArray[Any]:
+def column_array(values: Any, name: str) -> Array:
     """Return a column as an array of numbers, truth values or texts (of dtype object).
 
     Raises
@@ -72,10 +75,10 @@ def object_array(values: Sequence[object]) -> NDArray[np.object_]:
     return array
 
 
-def _plain_array(values: Any) -> NDArray[Any]:
+def _plain_array(values: Any) -> Array:
     """Return an array of a column; one of pandas is of Python's values where numpy has no type."""
     if hasattr(values, "to_numpy"):
-        array: NDArray[Any] = values.to_numpy()
+        array: Array = values.to_numpy()
     elif hasattr(values, "detach"):
         array = np.asarray(values.detach().cpu())
     elif isinstance(values, np.ndarray):
@@ -93,7 +96,7 @@ def _plain_array(values: Any) -> NDArray[Any]:
     return array.astype(object) if array.dtype.kind in "US" else array
 
 
-def _object_column(array: NDArray[Any], called: str) -> NDArray[Any]:
+def _object_column(array: Array, called: str) -> Array:
     """Return a column of Python's values as what they all are."""
     listed = array.tolist()
     missing = sum(map(_is_missing, listed))
@@ -119,7 +122,7 @@ def _object_column(array: NDArray[Any], called: str) -> NDArray[Any]:
     )
 
 
-def _finite(array: NDArray[Any], called: str) -> NDArray[Any]:
+def _finite(array: Array, called: str) -> Array:
     missing = int(np.isnan(array).sum())
     if missing:
         raise DataError(f"{called} has {missing:,} missing values: {_WHAT_TO_DO}.")
@@ -151,15 +154,15 @@ def every_tenth(rows: int) -> NDArray[np.bool_]:
 
 # Columns of CSV files: whole numbers, numbers, truth values or texts.
 
-NO_VALUE = frozenset({"", "na", "n/a", "nan", "null", "none"})
+_NO_VALUE = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """What stands for a missing value in a column of numbers or truth values, in any case."""
 
-TRUTH = {"true": True, "false": False}
+_TRUTH = {"true": True, "false": False}
 WHOLE = re.compile(r"[+-]?[0-9]+")
-NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf(inity)?", re.I)
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf(inity)?", re.I)
 
 
-def csv_columns(content: bytes, file: str, texts: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+def csv_columns(content: bytes, file: str, texts: Collection[str] = ()) -> dict[str, Array]:
     r"""Return the columns of a CSV file by name; those in ``texts`` as texts whatever they hold.
 
     Raises
@@ -177,15 +180,15 @@ def csv_columns(content: bytes, file: str, texts: Collection[str] = ()) -> dict[
     names = list(table.columns)
     if not all(names):
         raise InputFileError(f"{file}, line 1: column {names.index('') + 1} has no name.")
-    if all(NUMBER.fullmatch(name) for name in names):
+    if all(_NUMBER.fullmatch(name) for name in names):
         raise InputFileError(f"{file}, line 1: the first line must have the names of the columns.")
     return {name: _typed_column(table, name, name in texts) for name in names}
 
 
-def _typed_column(table: CsvTable, name: str, as_texts: bool) -> NDArray[Any]:
+def _typed_column(table: CsvTable, name: str, as_texts: bool) -> Array:
     """Return the cells of a column as what all of them are, or as texts."""
     cells = table.columns[name]
-    gaps = {cell for cell in set(cells) if cell.casefold() in NO_VALUE}
+    gaps = {cell for cell in set(cells) if cell.casefold() in _NO_VALUE}
     kind = None if as_texts else _kind_of_cells(set(cells) - gaps)
     if kind is None and gaps != set(cells):
         gaps &= {""}  # any other word may be a text
@@ -214,8 +217,8 @@ def _kind_of_cells(cells: set[str]) -> Callable[[str], int | float | bool] | Non
     """Return what makes values of all these cells, None if they are texts."""
     if all(map(WHOLE.fullmatch, cells)):
         return int
-    if all(map(NUMBER.fullmatch, cells)):
+    if all(map(_NUMBER.fullmatch, cells)):
         return float
-    if all(cell.casefold() in TRUTH for cell in cells):
-        return lambda cell: TRUTH[cell.casefold()]
+    if all(cell.casefold() in _TRUTH for cell in cells):
+        return lambda cell: _TRUTH[cell.casefold()]
     return None

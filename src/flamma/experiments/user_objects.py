@@ -282,7 +282,7 @@ def _real_valued(data: FederatedData) -> FederatedData:
     parts = ("train_x", "held_x", "test_x", "validation_x")
     encoding = None if data.encoding is None else replace(data.encoding, dtype="float32")
     as_reals = {name: getattr(data, name).astype(np.float32) for name in parts}
-    return replace(data, encoding=encoding, **as_reals)
+    return replace(data, about=replace(data.about, encoding=encoding), **as_reals)
 
 
 def _table(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -360,7 +360,8 @@ class UserObjects:
         if key not in self.known:
             built = federation_of(config, self.data)
             if not built.sha256:
-                built = replace(built, sha256=content_sha256(built))
+                about = replace(built.about, sha256=content_sha256(built))
+                built = replace(built, about=about)
             self.known.clear()
             self.known[key] = built
         return self.known[key]

@@ -87,7 +87,8 @@ def test_sites_of_different_tasks_are_told_before_anything_begins(tmp_path, monk
 def test_what_is_handed_over_comes_back(tmp_path):
     from dataclasses import replace
 
-    given = replace(numbers(), labels=("price",), client_names=("a", "b", "c", "d"))
+    data = numbers()
+    given = replace(data, about=replace(data.about, labels=("price",), client_names=tuple("abcd")))
     hand_over(given, tmp_path)
     found = take_over(tmp_path)
     assert (found.task, found.labels, found.client_names) == (

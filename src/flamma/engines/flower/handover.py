@@ -7,14 +7,14 @@ one copy.
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from flamma.data.encoding import SampleEncoding
-from flamma.data.federated import FederatedData
+from flamma.data.federated import DataDescription, FederatedData
 from flamma.data.tables import Label
 from flamma.errors import RunError
 from flamma.tasks import DEFAULT_TASK, TASKS
@@ -23,9 +23,6 @@ from flamma.types import Inputs, Targets
 _DATA_DESCRIPTION = "data.json"
 DATA_VARIABLE = "FLAMMA_FLOWER_DATA"
 """The environment variable that tells the processes of a simulation where the folder is."""
-
-_DESCRIBED = ("classes", "name", "labels", "client_names", "task", "sha256")
-"""What of a federation is no array, but for the encoding of its samples."""
 
 _MAPPED_BYTES = 2**12
 """Smaller files are read instead of mapped."""
@@ -36,8 +33,7 @@ def hand_over(data: FederatedData, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in _arrays():
         np.save(folder / f"{name}.npy", getattr(data, name), allow_pickle=False)
-    about = {name: getattr(data, name) for name in _DESCRIBED}
-    about["encoding"] = None if data.encoding is None else data.encoding.as_json()
+    about = {**asdict(data.about), "classes": data.classes}
     (folder / _DATA_DESCRIPTION).write_text(json.dumps(about), encoding="utf-8")
 
 
@@ -49,12 +45,12 @@ def take_over(folder: Path) -> FederatedData:
         path = folder / f"{name}.npy"
         mode: Literal["r"] | None = "r" if path.stat().st_size > _MAPPED_BYTES else None
         arrays[name] = np.asarray(np.load(path, mmap_mode=mode))
-    encoding = about.pop("encoding")
-    if encoding is not None:
-        encoding = SampleEncoding.from_json(encoding)
+    classes = about.pop("classes")
+    if about["encoding"] is not None:
+        about["encoding"] = SampleEncoding.from_json(about["encoding"])
     for name in ("labels", "client_names"):  # JSON has no tuples
         about[name] = tuple(about[name])
-    return FederatedData(**arrays, **about, encoding=encoding)
+    return FederatedData(**arrays, classes=classes, about=DataDescription(**about))
 
 
 def server_part(data: FederatedData) -> FederatedData:
@@ -80,9 +76,8 @@ def no_data(
     """Return the data of a server that has none: empty arrays of the right shape."""
     x, y = TASKS[task].blank(0, shape)
     nothing = np.zeros(2, dtype=np.int64)
-    return FederatedData(
-        x, y, nothing, x[:0], y, nothing, x[:], y, x, y, classes, "none", labels=labels, task=task
-    )
+    about = DataDescription("none", labels, task=task)
+    return FederatedData(x, y, nothing, x[:0], y, nothing, x[:], y, x, y, classes, about)
 
 
 def with_validation(data: FederatedData, x: Inputs, y: Targets) -> FederatedData:
@@ -97,4 +92,4 @@ def with_validation(data: FederatedData, x: Inputs, y: Targets) -> FederatedData
 
 
 def _arrays() -> list[str]:
-    return [f.name for f in fields(FederatedData) if f.name not in (*_DESCRIBED, "encoding")]
+    return [f.name for f in fields(FederatedData) if f.name not in ("classes", "about")]
