@@ -391,7 +391,7 @@ def test_the_oldest_orders_are_forgotten(monkeypatch):
             messages_list=[order], message_object_trees=[messages.ObjectTree()]
         )
         found.sent("site0", content.SerializeToString())
-    assert [found.is_another_s("site1", number) for number in ("1", "2", "3")] == [
+    assert [found.belongs_to_other_site("site1", number) for number in ("1", "2", "3")] == [
         False,
         True,
         True,

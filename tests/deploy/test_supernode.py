@@ -34,7 +34,7 @@ from flamma.deploy.commands import Command, commands_of
 from flamma.deploy.hosts import read_hosts
 from flamma.deploy.init import free_ports, init
 from flamma.deploy.liveness import SignGiver, Signs, stamp
-from flamma.deploy.supernode import _ANSWER_MISSING, MessageLoop, give_signs, mended
+from flamma.deploy.supernode import _ANSWER_MISSING, MessageLoop, give_signs, patch_message_loop
 from flamma.deploy.supervisor import Child
 
 RUN = 1
@@ -172,7 +172,7 @@ def test_flowers_own_loop_has_the_steps_that_are_mended(monkeypatch):
     steps = {name: getattr(flower, name) for name in ("_pull_and_store_message", "_push_messages")}
     for name, step in steps.items():
         monkeypatch.setattr(flower, name, step)  # put back at the end
-    mended(flower)
+    patch_message_loop(flower)
     assert all(getattr(flower, name) != step for name, step in steps.items())
 
 

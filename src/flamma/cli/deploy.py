@@ -710,7 +710,7 @@ def _run_deployed(options: argparse.Namespace) -> None:
     from flamma.cli.report import report_at_end
     from flamma.cli.run import print_run
     from flamma.deploy.hosts import read_server
-    from flamma.deploy.runs import check_online, deployed_config, needed_sites, told_reasons
+    from flamma.deploy.runs import check_online, deployed_config, needed_sites, offline_reasons
     from flamma.experiments.callbacks import Notices
     from flamma.experiments.run import default_folder, run_config
 
@@ -719,7 +719,7 @@ def _run_deployed(options: argparse.Namespace) -> None:
     out = options.out if options.out is not None else default_folder(config)
     if offline := check_online(server):
         print(
-            f"flamma: offline: {', '.join(offline)}{told_reasons(server)}; the run begins once "
+            f"flamma: offline: {', '.join(offline)}{offline_reasons(server)}; the run begins once "
             f"{needed_sites(config)} of {len(server.sites)} sites are there.",
             file=sys.stderr,
         )

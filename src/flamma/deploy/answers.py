@@ -27,8 +27,8 @@ from flamma.deploy.http_messages import (
     BODY_GRACE_SECONDS,
     SLOWEST_BYTES_PER_SECOND,
     RequestError,
-    made,
     parsed,
+    protobuf_response,
 )
 from flamma.deploy.orders import SentOrders
 
@@ -155,7 +155,7 @@ class HeldAnswers:
         request = parsed(PushMessagesRequest.FromString, body)
         objects = _objects_of(request)
         message = request.messages_list[0].metadata
-        if message.src_node_id != request.node.node_id or self._orders.is_another_s(
+        if message.src_node_id != request.node.node_id or self._orders.belongs_to_other_site(
             site, message.reply_to_message_id
         ):
             _log(f"{site} wanted to answer for another site, and was refused")
@@ -164,7 +164,7 @@ class HeldAnswers:
         limit = self._orders.limit(message.reply_to_message_id)
         answer = _Answer(site, request, headers, objects, limit, self._folder)
         self._open[site] = answer
-        return made(
+        return protobuf_response(
             PushMessagesResponse(
                 reconnect=Reconnect(reconnect=5),
                 results={message.message_id: 0},
@@ -183,13 +183,13 @@ class HeldAnswers:
             if request.session_id == self._refused.get(site):
                 raise RequestError(413)
             again = request.session_id == self._finished.get(site)  # the reply was lost
-            return made(PushObjectResponse(stored=again))
+            return protobuf_response(PushObjectResponse(stored=again))
         answer.headers, answer.last = headers, time.monotonic()
         if number in answer.missing:
             await self._keep(answer, number, request.object_content)
         if not answer.missing:
             return await self._pass_on(answer)
-        return made(PushObjectResponse(stored=True))
+        return protobuf_response(PushObjectResponse(stored=True))
 
     async def expire(self) -> None:
         """Replace answers whose time is over by errors; pass on whole ones that are still here."""
@@ -215,7 +215,8 @@ class HeldAnswers:
             await self._refuse(answer, f"its answer has more than {answer.limit} bytes")
             raise RequestError(413)
         try:
-            await asyncio.to_thread(_write, answer.folder / number, content)
+            answer.folder.mkdir(parents=True, exist_ok=True)
+            await asyncio.to_thread((answer.folder / number).write_bytes, content)
         except OSError as error:  # a full disk, or the answer was dropped meanwhile
             _log(f"{answer.site}: cannot keep its answer: {error.strerror}")
             raise RequestError(503) from None
@@ -229,16 +230,13 @@ class HeldAnswers:
                 refusal = await self._send(
                     answer, answer.request, lambda number: (answer.folder / number).read_bytes()
                 )
-                self._close(answer)
+                answer.passed_on = True
+                if self._open.get(answer.site) is answer:
+                    self.drop(answer.site)
+                    self._finished[answer.site] = answer.session
                 if refusal is not None:
                     return refusal
-        return made(PushObjectResponse(stored=True))
-
-    def _close(self, answer: _Answer) -> None:
-        answer.passed_on = True
-        if self._open.get(answer.site) is answer:
-            self.drop(answer.site)
-            self._finished[answer.site] = answer.session
+        return protobuf_response(PushObjectResponse(stored=True))
 
     async def _refuse(self, answer: _Answer, reason: str) -> None:
         """Send an error in place of an answer."""
@@ -274,11 +272,6 @@ class HeldAnswers:
             if reply.status_code != 200:
                 return reply
         return None
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
 
 
 def _objects_of(request: PushMessagesRequest) -> frozenset[str]:

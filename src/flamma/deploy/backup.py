@@ -78,9 +78,12 @@ def back_up(server: ServerHost, path: Path, keys: bool = False) -> _Backup:
                 archive.add(name, file)
         _add_state(server, archive, Path(scratch))
         for number, (run, place) in enumerate(sorted(runs.items())):
-            _add_run(archive, run, place, Path(scratch) / str(number))
+            for name, file in copied_run(run, Path(scratch) / str(number)):
+                archive.add(f"{place}/{name}", file)
+        known = [runs[run.path.resolve()] for run in known_runs(server)]  # the last one at the end
+        places = [*sorted(set(runs.values()) - set(known)), *known]
         about = {"flamma": flamma.__version__, "made": now_text(), "left_out": left_out}
-        archive.finish({**about, "runs": _in_order(server, runs)})
+        archive.finish({**about, "runs": places})
     return _Backup(len(archive.files), len(runs))
 
 
@@ -98,12 +101,6 @@ def _runs(server: ServerHost) -> dict[Path, str]:
             name += "-2"
         places[path] = name
     return places
-
-
-def _in_order(server: ServerHost, runs: dict[Path, str]) -> list[str]:
-    """Return the places of the runs, the one submitted last at the end."""
-    known = [runs[run.path.resolve()] for run in known_runs(server)]
-    return [*sorted(set(runs.values()) - set(known)), *known]
 
 
 def _settings(server: ServerHost, runs: set[Path]) -> Iterator[tuple[str, Path]]:
@@ -146,11 +143,6 @@ def _copy_database(database: Path, copy: Path) -> None:
             source.backup(target)
     except sqlite3.Error as error:
         raise DeployError(f"cannot copy {database}: {error}.") from error
-
-
-def _add_run(archive: ArchiveWriter, run: Path, place: str, scratch: Path) -> None:
-    for name, file in copied_run(run, scratch):
-        archive.add(f"{place}/{name}", file)
 
 
 def copied_run(run: Path, scratch: Path) -> list[tuple[str, Path]]:

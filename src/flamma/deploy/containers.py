@@ -13,10 +13,11 @@ _MOUNTED = "/host"
 
 def container_files(name: str, port: int | None) -> dict[str, str]:
     """Return the files for a host's container by name; ``port`` is the one that others reach."""
+    needed = f"!requirements.txt\n!{WHEEL_PREFIX}-*.whl\n"
     return {
         _CONTAINERFILE: _containerfile(name, port),
         _COMPOSE_FILE: _compose(name, port),
-        _IGNORE_FILE: _ignored(),
+        _IGNORE_FILE: f"# Keys and data are no part of a build.\n*\n{needed}",
     }
 
 
@@ -71,8 +72,3 @@ services:
       start_period: 120s
       retries: 3
 """
-
-
-def _ignored() -> str:
-    """Return what a build does not see: all of the folder but what the image is made of."""
-    return f"# Keys and data are no part of a build.\n*\n!requirements.txt\n!{WHEEL_PREFIX}-*.whl\n"

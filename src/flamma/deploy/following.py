@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from flamma.deploy.control import Control, FlowerRun
@@ -164,10 +164,8 @@ class Followed:
             return
         if news or (states.waiting_since and now - self._reminded > _REMINDER_SECONDS):
             self._reminded = now
-            self.notice(states.sentence(self._reasons(states.missing)))
-
-    def _reasons(self, missing: Mapping[str, str]) -> dict[str, str]:
-        return site_reasons(self.server) if missing else {}
+            reasons = site_reasons(self.server) if states.missing else {}
+            self.notice(states.sentence(reasons))
 
     def _submitted_again(self, callbacks: Sequence[Callback]) -> int:
         """Submit the run again; the server, or the directory, may need a moment."""

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import httpx
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[Scope]]
+Send = Callable[[Scope], Awaitable[None]]
 
 _Parsed = TypeVar("_Parsed")
 
@@ -46,7 +46,9 @@ async def until_disconnected(receive: Receive) -> None:
 
 async def read_body(headers: Headers, receive: Receive, account: Allowance) -> bytes:
     """Return a request's body, unless it is too large, too slow, or there is no room for it."""
-    _check_length(headers)
+    length = dict(headers).get(b"content-length", b"0")
+    if not length.isdigit() or int(length[:20]) > _MAX_REQUEST_BYTES:
+        raise RequestError(413)
     parts: list[bytes] = []
     begun = time.monotonic()
     while True:
@@ -70,13 +72,6 @@ async def read_body(headers: Headers, receive: Receive, account: Allowance) -> b
             return b"".join(parts)
 
 
-def _check_length(headers: Headers) -> None:
-    """Refuse a body that says itself that it is too large, before any of it is read."""
-    length = dict(headers).get(b"content-length", b"0")
-    if not length.isdigit() or int(length[:20]) > _MAX_REQUEST_BYTES:
-        raise RequestError(413)
-
-
 async def send_answer(send: Send, status: int, body: bytes = b"", headers: Headers = ()) -> None:
     """Send a whole answer, with its length."""
     if not any(key == b"content-length" for key, _ in headers):
@@ -95,7 +90,7 @@ def parsed(read: Callable[[bytes], _Parsed], body: bytes) -> _Parsed:
         raise RequestError(400) from None
 
 
-def made(message: Any) -> httpx.Response:
+def protobuf_response(message: Any) -> httpx.Response:
     """Return an answer of the proxy's own: a message of Flower's, or the bytes of one."""
     import httpx
 

@@ -87,7 +87,12 @@ def init(
         columns=_COLUMNS_FILE if columns is not None else "",
     )
     packed = read_wheel(wheel) if wheel else installed_wheel()
-    declared = b"" if columns is None else _declared(columns)
+    declared = b""
+    if columns is not None:
+        from flamma.data.sites import read_declared
+
+        read_declared(columns)  # or say what is wrong with it
+        declared = columns.read_bytes()
     _check_empty(folder)
     authority = keys.make_authority(folder / "ca")
     os.chmod(folder / "ca", 0o700)
@@ -100,14 +105,6 @@ def init(
         site = SiteHost(folder / "sites" / name, name, f"{address}:{server.port}")
         write_site(site, server, partition, packed)
     _write(folder / "README.md", templates.readme(hosts, server, str(folder), packed.name))
-
-
-def _declared(columns: Path) -> bytes:
-    """Return a file of declared columns, checked."""
-    from flamma.data.sites import read_declared
-
-    read_declared(columns)
-    return columns.read_bytes()
 
 
 def _write_server(server: ServerHost, wheel: Wheel) -> None:

@@ -61,7 +61,8 @@ class LostOrders:
         """
         try:
             reply = await self._ask(site, body, headers)
-            if self._is_sure(site) or reply.status_code != 200 or has_message(reply.content):
+            sure = self._database is None or site in self._sure
+            if sure or reply.status_code != 200 or has_message(reply.content):
                 return reply
             if await asyncio.to_thread(self._give_back, site, body):
                 reply = await self._ask(site, body, headers)
@@ -70,9 +71,6 @@ class LostOrders:
             raise
         self._sure.add(site)
         return reply
-
-    def _is_sure(self, site: str) -> bool:
-        return self._database is None or site in self._sure
 
     def _give_back(self, site: str, body: bytes) -> int:
         """Return how many orders of the site's node were lost, and are to be handed out again."""

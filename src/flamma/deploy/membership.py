@@ -70,7 +70,7 @@ def add_site(folder: Path, name: str, key: Path | None = None, wheel: Path | Non
         if len(server.sites) >= MAX_SITES:
             raise DeployError(f"a federation has at most {MAX_SITES} sites.")
         sites = (*server.sites, name)
-        _check(server, sites)
+        replace(server, sites=sites)  # or say why the server could not read the list
         if key is None:
             _make_site(folder, server, name, wheel)
         else:
@@ -185,11 +185,6 @@ def changing(folder: Path) -> Iterator[ServerHost]:
             yield read_server(folder)
     except Timeout:
         raise DeployError(f"another command changes the sites of {server.folder}.") from None
-
-
-def _check(server: ServerHost, sites: Sequence[str]) -> None:
-    """Refuse a list of sites that the server could not read."""
-    replace(server, sites=tuple(sites))
 
 
 def _make_site(folder: Path, server: ServerHost, name: str, wheel: Path | None) -> None:

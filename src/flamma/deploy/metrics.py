@@ -46,7 +46,10 @@ class ServerMetrics:
         runs = known_runs(self.host)[-_MAX_MEASURED_RUNS:]
         figures = [self._figures(run) for run in runs]
         self._read = {run.path: self._read[run.path] for run in runs}
-        return exposition([*self._host_families(), *run_families(figures)])
+        build = MetricFamily("flamma_build_info", "gauge", "The version of FLamma.")
+        build.add(1, version=flamma.__version__)
+        hosts = [build, *self._process_families(), *self._site_families()]
+        return exposition([*hosts, *run_families(figures)])
 
     def _figures(self, run: KnownRun) -> RunFigures:
         """Return the figures of a run, read again only if its records have changed."""
@@ -56,11 +59,6 @@ class ServerMetrics:
             known = (mark, RunFigures.read(run))
             self._read[run.path] = known
         return known[1]
-
-    def _host_families(self) -> list[MetricFamily]:
-        build = MetricFamily("flamma_build_info", "gauge", "The version of FLamma.")
-        build.add(1, version=flamma.__version__)
-        return [build, *self._process_families(), *self._site_families()]
 
     def _process_families(self) -> list[MetricFamily]:
         running = MetricFamily("flamma_process_running", "gauge", "Whether a process runs.")

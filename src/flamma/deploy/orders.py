@@ -93,7 +93,7 @@ class SentOrders:
                     order.size += size
                 return
 
-    def is_another_s(self, site: str, message: str) -> bool:
+    def belongs_to_other_site(self, site: str, message: str) -> bool:
         """Return whether an order is known to be that of another site."""
         return message in self._orders and self._orders[message].site != site
 

@@ -59,7 +59,9 @@ class LongPolling:
                 if has_message(reply.content):
                     self._last_message[site] = now
                     return reply
-                pause = self._pause(site, now)
+                idle = now - self._last_message.get(site, -math.inf)
+                pause = max(_MIN_POLL_SECONDS, min(_MAX_POLL_SECONDS, idle / 10))
+                pause = max(pause, self._waiting / _MAX_POLLS_PER_SECOND)
                 if now + pause > until or pause > _MAX_POLL_SECONDS:
                     return reply
                 await asyncio.wait({disconnected}, timeout=pause)
@@ -68,11 +70,6 @@ class LongPolling:
         finally:
             self._waiting -= 1
             disconnected.cancel()
-
-    def _pause(self, site: str, now: float) -> float:
-        idle = now - self._last_message.get(site, -math.inf)
-        wanted = max(_MIN_POLL_SECONDS, min(_MAX_POLL_SECONDS, idle / 10))
-        return max(wanted, self._waiting / _MAX_POLLS_PER_SECOND)
 
 
 def has_message(content: bytes) -> bool:

@@ -56,9 +56,13 @@ _App = Callable[..., Any]
 
 def main() -> None:
     """Take tasks until a signal comes."""
+    from flamma.data.sites import load_site
+
     address, secret, ready, reference, site = sys.argv[1:]
     app = _load_app(reference)
-    _cache_data(site)
+    # Tasks then find the site's data in the cache, and what is wrong with them is logged. A process
+    # of its own reads them, since its memory is freed when it exits.
+    os.waitpid(_fork(load_site, site), 0)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.signal(signal.SIGINT, lambda *_: os._exit(0))
     write_atomically(Path(ready), str(os.getpid()).encode(), durable=False)
@@ -72,16 +76,6 @@ def _load_app(reference: str) -> _App:
     module, _, name = reference.partition(":")
     app: _App = getattr(import_module(module), name)
     return app
-
-
-def _cache_data(site: str) -> None:
-    """Read the site's data once, so that tasks find them in the cache; log what is wrong with them.
-
-    A process of its own does it, since its memory is freed when it exits.
-    """
-    from flamma.data.sites import load_site
-
-    os.waitpid(_fork(load_site, site), 0)
 
 
 def _take_tasks(address: str, secret: bytes, app: _App) -> NoReturn:

@@ -61,7 +61,9 @@ class Process:
     def _find(self) -> psutil.Process | None:
         try:
             found = psutil.Process(self.pid)
-            same = _started(found) == self.started and not _has_ended(found)
+            # Threads of a killed process may still hold its port.
+            ended = found.status() == psutil.STATUS_ZOMBIE and found.num_threads() <= 1
+            same = _started(found) == self.started and not ended
         except psutil.Error:
             return None
         return found if same else None
@@ -107,11 +109,6 @@ def wait_for_exit(processes: Collection[Process], timeout: float) -> None:
     until = time.monotonic() + timeout
     while time.monotonic() < until and any(process.alive for process in processes):
         time.sleep(_EXIT_POLL_SECONDS)
-
-
-def _has_ended(process: psutil.Process) -> bool:
-    """Return whether nothing of a process runs; threads of a killed one may still hold its port."""
-    return bool(process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1)
 
 
 def _started(process: psutil.Process) -> float:

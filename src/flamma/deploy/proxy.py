@@ -46,8 +46,8 @@ from flamma.deploy.http_messages import (
     RequestError,
     Scope,
     Send,
-    made,
     parsed,
+    protobuf_response,
     read_body,
     send_answer,
 )
@@ -195,7 +195,7 @@ class Proxy:
         self, site: str, body: bytes, headers: Headers, receive: Receive
     ) -> httpx.Response | None:
         if (again := self.orders.not_fetched(site)) is not None:
-            return made(again)
+            return protobuf_response(again)
         reply = await self.polling.pull(site, body, headers, receive)
         if reply is not None and reply.status_code == 200:
             self.orders.sent(site, reply.content)
@@ -208,7 +208,7 @@ class Proxy:
 
         if path == _CONFIRM:
             order = parsed(ConfirmMessageReceivedRequest.FromString, body).message_object_id
-            if self.orders.is_another_s(site, order):
+            if self.orders.belongs_to_other_site(site, order):
                 raise RequestError(403)
         reply = await self._post(path, body, headers)
         if path == _PULL_OBJECT and reply.status_code == 200:

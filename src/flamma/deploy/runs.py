@@ -91,7 +91,7 @@ def check_online(server: ServerHost) -> tuple[str, ...]:
         offline = control.offline()
     if len(offline) == len(server.sites):
         raise DeployError(
-            f"none of the {len(server.sites)} sites is online{told_reasons(server)}; see flamma "
+            f"none of the {len(server.sites)} sites is online{offline_reasons(server)}; see flamma "
             f"deploy status {server.folder}."
         )
     return offline
@@ -103,7 +103,7 @@ def needed_sites(config: Config) -> int:
     return config.engine.quorum(config.data.clients)
 
 
-def told_reasons(server: ServerHost) -> str:
+def offline_reasons(server: ServerHost) -> str:
     """Return, after a colon, why sites are offline, of three of them at most."""
     from flamma.deploy.denials import site_reasons
 

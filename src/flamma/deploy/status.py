@@ -33,7 +33,9 @@ def status(folder: Path) -> dict[str, Any]:
     With one host's folder alone, the processes are those of that host; at a site, nothing is known
     of others.
     """
-    hosts = _hosts(folder)
+    if not (folder / HOST).exists():
+        read_server(folder)  # or say that it is no deployment
+    hosts = [read_host(folder)] if (folder / HOST).exists() else read_hosts(folder)
     server = next((host for host in hosts if isinstance(host, ServerHost)), None)
     names = server.sites if server else [host.title for host in hosts]
     table: dict[str, Any] = {
@@ -61,13 +63,6 @@ def status(folder: Path) -> dict[str, Any]:
         ]
     table["reasons"] = site_reasons(server)
     return table
-
-
-def _hosts(folder: Path) -> list[ServerHost | SiteHost]:
-    if (folder / HOST).exists():
-        return [read_host(folder)]
-    read_server(folder)
-    return read_hosts(folder)
 
 
 def _seen(

@@ -208,7 +208,7 @@ class _Upload:
             self._push_object(run_id, session, number, content)
 
 
-def mended(module: Any) -> None:
+def patch_message_loop(module: Any) -> None:
     """Put the mended steps into Flower's module of the SuperNode's loop."""
     loop = MessageLoop(
         module._pull_and_store_message, module._push_messages, module._insert_message
@@ -239,7 +239,7 @@ def main() -> None:
     from flwr.supernode.fleet_http_client import FleetHttpClient
 
     give_signs(FleetHttpClient, SignGiver(Path(sys.argv[1])))
-    mended(start_client_internal)
+    patch_message_loop(start_client_internal)
     sys.argv = ["flower-supernode", *sys.argv[2:]]
     exit_after(lambda: _exit_code(flower_supernode))
 

@@ -178,18 +178,18 @@ class Supervisor:
             self._spawn(Command("deregister", (sys.executable, *words)))
             delay = max(delay, _SUPERNODE_RESTART_SECONDS)
         elif name == "supernode" and isinstance(self.host, SiteHost):
-            self._say_why_not_connected(self.host)
+            # Another process finds out, and says where this one does, why it has ended.
+            server = server_address(self.host, self.loopback)
+            asking = (sys.executable, "-m", "flamma.deploy.connection", str(self.host.folder))
+            variables = environment(self.host)
+            self.asking = subprocess.Popen(
+                (*asking, server), stdin=subprocess.DEVNULL, env=variables
+            )
         _log(f"{name} ended with {code}; restarting it in {delay:.0f} s")
         told = f"{name} ended with {code} and is restarted in {delay:.0f} s"
         self._tell("process ended", told, "warning", process=name, code=code)
         child.due, child.delay = now + delay, min(2 * child.delay, _MAX_RESTART_SECONDS)
         self._record()
-
-    def _say_why_not_connected(self, host: SiteHost) -> None:
-        """Let a process find out, and say where this one does, why the SuperNode has ended."""
-        server = server_address(host, self.loopback)
-        words = (sys.executable, "-m", "flamma.deploy.connection", str(host.folder), server)
-        self.asking = subprocess.Popen(words, stdin=subprocess.DEVNULL, env=environment(host))
 
     def _start(self, child: Child) -> None:
         child.read = stamp(*child.command.reads)

@@ -100,7 +100,10 @@ class Watch:
             self._certificates = now
             self.own.load_cert_chain(self.host.certificate, self.host.certificate_key)
             self.trusted.load_verify_locations(str(self.host.authority))
-        self._tell()
+        text = json.dumps({"keys": keys_digest(self.proxy.keys.known())})
+        if text != self._told:
+            write_atomically(self.host.state / _PROXY_FILE, text.encode(), durable=False)
+            self._told = text
 
     def _take_sites(self) -> None:
         before = self.proxy.keys.known()
@@ -120,12 +123,6 @@ class Watch:
             self.proxy.answers.drop(name)
             self.proxy.orders.forget_last(name)
         self.proxy.orders.most_bytes = self.host.answer_bytes
-
-    def _tell(self) -> None:
-        text = json.dumps({"keys": keys_digest(self.proxy.keys.known())})
-        if text != self._told:
-            write_atomically(self.host.state / _PROXY_FILE, text.encode(), durable=False)
-            self._told = text
 
     def _sites_stamp(self) -> Stamp:
         return stamp(self.host.folder / HOST, *site_keys(self.host).values())

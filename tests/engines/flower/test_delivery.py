@@ -29,7 +29,7 @@ from flamma.engines.flower.final_model import (
 )
 from flamma.engines.flower.messages import MessageError, Order
 from flamma.engines.flower.server_app import serve
-from flamma.engines.flower.site_agreement import Agreement, read_agreement, told_labels
+from flamma.engines.flower.site_agreement import Agreement, read_agreement, reported_labels
 from flamma.errors import DeployError, RunError
 from flamma.experiments.config import make_config
 from flamma.experiments.folder import RunFolder
@@ -145,11 +145,11 @@ def test_other_columns_are_refused_whatever_the_classes_are():
 
 def test_many_names_travel_as_their_checksum():
     many = tuple(f"class {k}" for k in range(1001))
-    assert told_labels(many[:1000]) == many[:1000]
-    [told] = told_labels(many)
+    assert reported_labels(many[:1000]) == many[:1000]
+    [told] = reported_labels(many)
     assert told.startswith("1001 classes with names of SHA-256")
-    assert told_labels(many[::-1]) != (told,)
-    assert len(told_labels(("x" * 201, "y"))[0]) < 200
+    assert reported_labels(many[::-1]) != (told,)
+    assert len(reported_labels(("x" * 201, "y"))[0]) < 200
 
 
 def test_what_a_server_declares_is_read_back_and_damage_is_noticed(tmp_path):

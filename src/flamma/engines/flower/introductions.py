@@ -56,14 +56,14 @@ def server_data(
     return data
 
 
-def told_samples(profiles: dict[int, SiteProfile]) -> tuple[Ints, Ints]:
+def reported_samples(profiles: dict[int, SiteProfile]) -> tuple[Ints, Ints]:
     """Return how many training and held-out samples each client has."""
     ordered = [profiles[k] for k in sorted(profiles)]
     train = np.array([profile.samples for profile in ordered], dtype=np.int64)
     return train, np.array([profile.held_out for profile in ordered], dtype=np.int64)
 
 
-def told_costs(profiles: dict[int, SiteProfile]) -> Floats:
+def reported_costs(profiles: dict[int, SiteProfile]) -> Floats:
     """Return the clients' own costs: NaN if one is not told, infinite if a client has none."""
     ordered = [profiles[k] for k in sorted(profiles)]
     return np.array([p.cost if p.own_cost else math.inf for p in ordered])

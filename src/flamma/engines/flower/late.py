@@ -16,7 +16,7 @@ LATE_SITES = "late"
 """The key of ``run.json`` with the names of the sites that were not there at the beginning."""
 
 
-def with_stand_ins(
+def with_placeholders(
     profiles: Mapping[int, SiteProfile], names: Sequence[str], written: Mapping[str, int]
 ) -> dict[int, SiteProfile]:
     """Return a profile of every client, made up for those that are not there.

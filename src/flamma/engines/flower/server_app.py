@@ -18,8 +18,8 @@ from flamma.data.federated import FederatedData
 from flamma.engines.flower.clients import GridClients, Inspector
 from flamma.engines.flower.delivery import deliver
 from flamma.engines.flower.handover import server_part
-from flamma.engines.flower.introductions import server_data, told_costs, told_samples
-from flamma.engines.flower.late import LATE_SITES, at_most_recorded, check_fits, with_stand_ins
+from flamma.engines.flower.introductions import reported_costs, reported_samples, server_data
+from flamma.engines.flower.late import LATE_SITES, at_most_recorded, check_fits, with_placeholders
 from flamma.engines.flower.messages import Order
 from flamma.engines.flower.quorum import Quorum
 from flamma.engines.flower.roster import Roster
@@ -161,13 +161,13 @@ class _Server:
             config = config.with_settings({"training.trainer": "torch"})
         start = start_of(config, self.folder)
         with build_runner(config, server_part(held), processes=1, start=start) as runner:
-            everybody = with_stand_ins(profiles, roster.names, _limits(config).samples)
+            everybody = with_placeholders(profiles, roster.names, _limits(config).samples)
             population = make_population(
                 config,
                 self.folder,
                 runner.layout,
-                samples=lambda: told_samples(everybody),
-                own_costs=lambda: told_costs(everybody),
+                samples=lambda: reported_samples(everybody),
+                own_costs=lambda: reported_costs(everybody),
                 names=self.names,
             )
             # A client is alone on its machine, so there is nothing to stack.

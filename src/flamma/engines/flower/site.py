@@ -16,7 +16,7 @@ from flamma.engines.flower.client_data import ClientData
 from flamma.engines.flower.conduct import ClientConduct, Memory
 from flamma.engines.flower.messages import MessageError, Order, Score, SiteProfile
 from flamma.engines.flower.payload import read_configuration
-from flamma.engines.flower.site_agreement import told_labels
+from flamma.engines.flower.site_agreement import reported_labels
 from flamma.engines.flower.site_trainers import (
     first_params,
     lanes_plan,
@@ -99,7 +99,7 @@ class Site:
             classes=own.classes,
             lanes=available(),
             task=own.task,
-            labels=told_labels(own.labels),
+            labels=reported_labels(own.labels),
             columns_sha256=own.columns_sha256,
         )
 

@@ -26,12 +26,12 @@ _MAX_TOLD_LABELS = 1000
 _MAX_AGREEMENT_BYTES = 2**24
 
 
-def told_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
+def reported_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of classes as an introduction has them: the SHA-256 of long or many ones.
 
     Examples
     --------
-    >>> told_labels(("ill", "well"))
+    >>> reported_labels(("ill", "well"))
     ('ill', 'well')
     """
     if len(labels) <= _MAX_TOLD_LABELS and all(len(name) <= MAX_TEXT_LENGTH for name in labels):
@@ -108,7 +108,7 @@ def read_agreement(path: str) -> Agreement | None:
     if table is None:
         raise RunError(f"{path} is damaged: submit the run again.")
     declared, by = tuple(map(str, table["labels"])), "this federation"
-    return Agreement(told_labels(declared), by, str(table["columns_sha256"]), by)
+    return Agreement(reported_labels(declared), by, str(table["columns_sha256"]), by)
 
 
 def _shown(labels: tuple[str, ...]) -> str:
