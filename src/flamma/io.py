@@ -22,6 +22,12 @@ from typing import Any
 
 from flamma.errors import ConfigError, InputFileError
 
+JsonTable = dict[str, Any]
+"""An object of JSON, or a table of TOML: texts, numbers, lists and tables by name."""
+
+Stamp = tuple[tuple[int, int, int], ...]
+"""Which files were there, and in what state."""
+
 SITE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 """What a site of a federation may be called: it is a folder and part of a host's name too."""
 
@@ -492,6 +498,18 @@ def _is_deep(text: str) -> bool:
 def _depths(bare: str) -> Iterator[int]:
     steps = {"[": 1, "{": 1, "]": -1, "}": -1}
     return accumulate(steps[c] for c in re.findall(r"[\[\]{}]", bare))
+
+
+def stamp(*paths: Path) -> Stamp:
+    """Return what tells whether files were replaced or changed since."""
+    found = []
+    for path in paths:
+        try:
+            about = path.stat()
+            found.append((about.st_ino, about.st_mtime_ns, about.st_size))
+        except OSError:
+            found.append((0, 0, 0))
+    return tuple(found)
 
 
 # CSV files: one reader for tables of samples, of clients and of runs.

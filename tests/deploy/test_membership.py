@@ -18,13 +18,14 @@ from flamma.deploy.certificates import expiries, server_names, warnings_of
 from flamma.deploy.hosts import read_hosts, read_server
 from flamma.deploy.init import init
 from flamma.deploy.keys import make_site_key, public_key_bytes
-from flamma.deploy.liveness import SignGiver, Signs, stamp
+from flamma.deploy.liveness import SignGiver, Signs
 from flamma.deploy.membership import add_site, remove_site
 from flamma.deploy.rotation import rotate_authority, rotate_own_key, rotate_server, rotate_site
 from flamma.deploy.status import status
 from flamma.deploy.traffic import _TRAFFIC_FILE, ProxyTraffic, SiteTraffic
 from flamma.deploy.watch import Watch, keys_digest, proxy_state, site_keys
 from flamma.errors import DeployError
+from flamma.io import stamp
 
 OWN = {"dataset": "own", "held_out": 0.2, "seed": 0}
 COLUMNS = 'target = "t"\nclasses = [0, 1]\n[[columns]]\nname = "age"\n'

@@ -33,9 +33,10 @@ from flamma.deploy import supervisor
 from flamma.deploy.commands import Command, commands_of
 from flamma.deploy.hosts import read_hosts
 from flamma.deploy.init import free_ports, init
-from flamma.deploy.liveness import SignGiver, Signs, stamp
+from flamma.deploy.liveness import SignGiver, Signs
 from flamma.deploy.supernode import _ANSWER_MISSING, MessageLoop, give_signs, patch_message_loop
 from flamma.deploy.supervisor import Child
+from flamma.io import stamp
 
 RUN = 1
 """The run of the messages; ``identify`` says so."""

@@ -20,7 +20,7 @@ from flamma.cli.parser import Parser, add_settings, listed, settings
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.cli.run import TABLE_FILE
 from flamma.errors import FlammaError, MissingExtraError, RunError
-from flamma.io import read_text
+from flamma.io import JsonTable, read_text
 
 if TYPE_CHECKING:
     from flamma.experiments.comparison import Comparison, Repetition
@@ -344,7 +344,7 @@ class _Display(LiveLine):
         super().__init__(verbosity=verbosity)
         self.best = -float("inf")
 
-    def __call__(self, number: int, tried: dict[str, Any], score: float | None) -> None:
+    def __call__(self, number: int, tried: JsonTable, score: float | None) -> None:
         self.best = max(self.best, -float("inf") if score is None else score)
         what = ", ".join(f"{name} {value:.4g}" for name, value in tried.items())
         from flamma.experiments.tune import score_text

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flamma.cli.console import Verbosity, resume_hint, same_command, verbosity
 from flamma.cli.parser import OWN_DATA_FLAGS, Parser, add_flags, settings
 from flamma.errors import DataError, FlammaError
+from flamma.io import JsonTable
 
 if TYPE_CHECKING:
     from flamma.data.federated import FederatedData
@@ -153,7 +154,7 @@ def _config(options: argparse.Namespace) -> tuple[Config, FederatedData | None]:
     return config, own.federation(config)
 
 
-def _record(config: Config, data: FederatedData, names: tuple[str, ...]) -> dict[str, Any]:
+def _record(config: Config, data: FederatedData, names: tuple[str, ...]) -> JsonTable:
     import numpy as np
 
     return {
@@ -343,7 +344,7 @@ def _run_data_fetch(options: argparse.Namespace) -> None:
         )
 
 
-def _fetch(name: str, options: argparse.Namespace) -> dict[str, Any]:
+def _fetch(name: str, options: argparse.Namespace) -> JsonTable:
     """Fetch a dataset, say what came from where unless JSON is asked for, and return it."""
     from flamma.data.datasets import fetch_dataset
     from flamma.data.fetch import data_folder

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flamma.cli.console import Verbosity, duration, resume_hint, resuming, verbosity
 from flamma.cli.parser import Parser, add_settings, settings
 from flamma.errors import DeployError
 from flamma.experiments.settings import SETTINGS
 from flamma.extras import DEPLOYMENT_MODULES
+from flamma.io import JsonTable
 
 if TYPE_CHECKING:
     from flamma.deploy.hosts import Host
@@ -176,7 +177,7 @@ def _run_status(options: argparse.Namespace) -> None:
     _print_status(found)
 
 
-def _print_status(found: dict[str, Any]) -> None:
+def _print_status(found: JsonTable) -> None:
     from flamma.experiments.result import text_table
 
     rows = []

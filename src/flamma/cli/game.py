@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flamma.cli.console import progress, verbosity
 from flamma.cli.parser import Parser, bounds, numbers
 from flamma.errors import FlammaError
-from flamma.io import quoted, unknown
+from flamma.io import JsonTable, quoted, unknown
 
 if TYPE_CHECKING:
     from flamma.game import Game, Misreport, PricingRule
@@ -175,7 +175,7 @@ def _pricing_rule(options: argparse.Namespace) -> PricingRule | None:
     )
 
 
-def _audit_record(names: list[str], lies: list[Misreport]) -> dict[str, Any]:
+def _audit_record(names: list[str], lies: list[Misreport]) -> JsonTable:
     """Return the audit of a game as a record; an infinite relative gain is null."""
     rows = [
         {

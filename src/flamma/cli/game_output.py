@@ -11,16 +11,17 @@ from typing import Any
 
 from flamma.experiments.result import text_table
 from flamma.game import Certificate, Equilibrium, Game, Statics
+from flamma.io import JsonTable
 
 _CLIENT_COLUMNS_SHOWN = 8
 
 
-def print_json(record: dict[str, Any]) -> None:
+def print_json(record: JsonTable) -> None:
     """Print a record as JSON."""
     print(json.dumps(record, indent=2, allow_nan=False))
 
 
-def _game_record(names: list[str], game: Game) -> dict[str, Any]:
+def _game_record(names: list[str], game: Game) -> JsonTable:
     return {
         "names": names,
         "contributions": game.contributions.tolist(),
@@ -34,7 +35,7 @@ def _game_record(names: list[str], game: Game) -> dict[str, Any]:
 
 def solve_record(
     names: list[str], game: Game, equilibrium: Equilibrium, certificate: Certificate
-) -> dict[str, Any]:
+) -> JsonTable:
     """Return a solved game as a record."""
     return {
         "decay_factor": equilibrium.decay_factor,
@@ -47,7 +48,7 @@ def solve_record(
     }
 
 
-def statics_record(names: list[str], game: Game, found: Statics, **more: Any) -> dict[str, Any]:
+def statics_record(names: list[str], game: Game, found: Statics, **more: Any) -> JsonTable:
     """Return the games over the values of a parameter as a record; rounds are whole numbers."""
     is_path = found.parameter == "round"
     values = found.values.astype(int) if is_path else found.values

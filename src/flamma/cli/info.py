@@ -20,7 +20,7 @@ import flamma
 from flamma.cli.parser import Parser
 from flamma.errors import ConfigError, FlammaError
 from flamma.extras import DISTRIBUTION, PURPOSES, install_command, missing_packages
-from flamma.io import unknown
+from flamma.io import JsonTable, unknown
 
 if TYPE_CHECKING:
     from flamma.registry import Option
@@ -73,11 +73,11 @@ def _known(word: str, kinds: list[str]) -> str:
     return begun[0]
 
 
-def _detailed(found: _Lines, keys: _Options) -> dict[str, dict[str, dict[str, Any]]]:
+def _detailed(found: _Lines, keys: _Options) -> dict[str, dict[str, JsonTable]]:
     """Return what ``--options --json`` prints."""
     from flamma.strategies import family_of
 
-    detailed: dict[str, dict[str, dict[str, Any]]] = {
+    detailed: dict[str, dict[str, JsonTable]] = {
         kind: {
             name: {"about": line, "options": _json_options(keys.get((kind, name), {}))}
             for name, line in lines.items()
@@ -164,7 +164,7 @@ def source_of(package: Distribution) -> str:
 
 # What a bug report needs to know of a machine and of what is installed on it.
 
-_FactTable = dict[str, Any]
+_FactTable = JsonTable
 
 _COMPILERS = ("c++", "g++", "clang++", "cl")
 """The compilers that are looked for, after those that ``CXX`` and ``CC`` name."""
@@ -400,7 +400,7 @@ def _run_doctor(options: argparse.Namespace) -> None:
         print(f"Extras that are not installed (see above): {', '.join(missing)}.")
 
 
-def problems(found: dict[str, dict[str, Any]]) -> list[str]:
+def problems(found: dict[str, JsonTable]) -> list[str]:
     """Return what is amiss, a sentence each that says what to do."""
     from flamma.reports.document import byte_size
 

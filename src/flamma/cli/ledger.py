@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flamma.cli.parser import Parser
 from flamma.errors import FlammaError
+from flamma.io import JsonTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -189,7 +190,7 @@ def _print_csv(columns: Sequence[str], entries: Sequence[object]) -> None:
         writer.writerow([getattr(entry, column) for column in columns])
 
 
-def _print_json(table: dict[str, Any]) -> None:
+def _print_json(table: JsonTable) -> None:
     import json
 
     print(json.dumps(table, indent=2, allow_nan=False))

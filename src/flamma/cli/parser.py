@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import flamma
 from flamma.errors import FlammaError
 from flamma.experiments.settings import SETTINGS, flag_of
-from flamma.io import nearest, printable, quoted, unknown
+from flamma.io import JsonTable, nearest, printable, quoted, unknown
 
 _MAX_ARGUMENT_MESSAGE = 400
 """The most characters of what is said about an argument."""
@@ -361,7 +361,7 @@ def add_flags(parser: argparse._ActionsContainer, names: Iterable[str]) -> None:
             )
 
 
-def settings(options: argparse.Namespace) -> dict[str, Any]:
+def settings(options: argparse.Namespace) -> JsonTable:
     """Return what flags and --set ask for, as dotted settings."""
     from flamma.registry import parse_value
 

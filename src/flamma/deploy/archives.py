@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from flamma.errors import DeployError
 from flamma.experiments.folder import signed, verified
-from flamma.io import TEMPORARY_SUFFIX, sync_folder
+from flamma.io import TEMPORARY_SUFFIX, JsonTable, sync_folder
 
 _CONTENTS = "backup.json"
 """The last entry of an archive, with what is in it and the checksums."""
@@ -30,7 +30,7 @@ class ArchiveWriter:
 
     def __init__(self, archive: tarfile.TarFile) -> None:
         self._archive = archive
-        self.files: dict[str, dict[str, Any]] = {}
+        self.files: dict[str, JsonTable] = {}
 
     def add(self, name: str, file: Path) -> None:
         """Add a file under a name; its owner and its mode are not kept."""
@@ -79,7 +79,7 @@ def written_archive(path: Path) -> Iterator[ArchiveWriter]:
             os.unlink(temporary)
 
 
-def unpack(path: Path, folder: Path) -> dict[str, Any]:
+def unpack(path: Path, folder: Path) -> JsonTable:
     """Unpack an archive into an empty folder, and return what it says about itself.
 
     Only plain files are unpacked, and only into the folder; all of them are private.
@@ -89,8 +89,8 @@ def unpack(path: Path, folder: Path) -> dict[str, Any]:
     DeployError
         If it is not an archive of ours, is damaged, or has an entry that does not belong there.
     """
-    found: dict[str, dict[str, Any]] = {}
-    about: dict[str, Any] | None = None
+    found: dict[str, JsonTable] = {}
+    about: JsonTable | None = None
     try:
         with tarfile.open(path, "r:") as archive:
             for entry in archive:
@@ -138,7 +138,7 @@ def _plain_file(path: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo) ->
     return source
 
 
-def _copied(source: IO[bytes], target: Path, entry: tarfile.TarInfo) -> dict[str, Any]:
+def _copied(source: IO[bytes], target: Path, entry: tarfile.TarInfo) -> JsonTable:
     """Write an entry to a new file, and return its size and its checksum."""
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     digest, size = hashlib.sha256(), 0

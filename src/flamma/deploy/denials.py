@@ -12,7 +12,6 @@ import datetime
 import json
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from flamma.deploy.admission import (
     CLOCK_DRIFT_SECONDS,
@@ -27,7 +26,7 @@ from flamma.deploy.control import Control, known_nodes
 from flamma.deploy.hosts import ServerHost
 from flamma.deploy.keys import load_public_key, public_key_bytes
 from flamma.errors import DeployError, FlammaError
-from flamma.io import write_atomically
+from flamma.io import JsonTable, write_atomically
 
 _DENIALS_FILE = "denials.json"
 """The file in the server's state with the last reason of every site, and the time of day."""
@@ -121,7 +120,7 @@ def clock_sentence(whose: str, behind: float) -> str:
     return f"{whose} is {abs(behind):.0f} s {how} the server's: set the time of the site's host"
 
 
-def _read_denials(host: ServerHost) -> dict[str, Any]:
+def _read_denials(host: ServerHost) -> JsonTable:
     """Return the last reasons by site; empty if there are none."""
     try:
         table = json.loads((host.state / _DENIALS_FILE).read_text(encoding="utf-8"))

@@ -18,20 +18,6 @@ SIGNS_FILE = "supernode.json"
 _MIN_WRITE_SECONDS = 1.0
 """Seconds between two notes of an answered request."""
 
-Stamp = tuple[tuple[int, int, int], ...]
-
-
-def stamp(*paths: Path) -> Stamp:
-    """Return what tells whether files were replaced since."""
-    found = []
-    for path in paths:
-        try:
-            about = path.stat()
-            found.append((about.st_ino, about.st_mtime_ns, about.st_size))
-        except OSError:
-            found.append((0, 0, 0))
-    return tuple(found)
-
 
 @dataclass(frozen=True)
 class Signs:

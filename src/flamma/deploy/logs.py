@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flamma.deploy.hosts import Host, SiteHost
 from flamma.errors import DeployError
@@ -24,7 +23,7 @@ from flamma.events import (
     Journal,
     event_files,
 )
-from flamma.io import printable
+from flamma.io import JsonTable, printable
 
 _NEW_EVENTS_SECONDS = 0.5
 """Seconds between two looks for new events."""
@@ -33,7 +32,7 @@ _MAX_LINE_BYTES = 100_000
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TIME = re.compile(r"(\d{1,9})([smhd])")
 
-Event = dict[str, Any]
+Event = JsonTable
 
 
 def host_journal(host: Host, part: str) -> Journal:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -29,7 +28,7 @@ from flamma.deploy.loopback import end_host, is_alive
 from flamma.deploy.watch import keys_digest, proxy_state, site_keys
 from flamma.deploy.wheel import installed_wheel, read_wheel
 from flamma.errors import DeployError
-from flamma.io import read_toml, unknown, write_atomically
+from flamma.io import JsonTable, read_toml, unknown, write_atomically
 from flamma.registry import to_toml
 
 _TAKE_OVER_SECONDS = 10.0
@@ -211,7 +210,7 @@ def _make_site(folder: Path, server: ServerHost, name: str, wheel: Path | None) 
 
 def _write_sites(server: ServerHost, sites: Sequence[str]) -> None:
     path = server.folder / HOST
-    table: dict[str, Any] = {**read_toml(path), "sites": tuple(sites)}
+    table: JsonTable = {**read_toml(path), "sites": tuple(sites)}
     if "samples" in table:
         table["samples"] = {name: n for name, n in table["samples"].items() if name in sites}
     write_atomically(path, (to_toml(table) + "\n").encode())

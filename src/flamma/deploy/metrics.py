@@ -13,7 +13,6 @@ import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import flamma
 from flamma.deploy.exposition import CONTENT_TYPE, MetricFamily, exposition
@@ -22,6 +21,8 @@ from flamma.deploy.known_runs import KnownRun, known_runs
 from flamma.deploy.run_metrics import RunFigures, run_families
 from flamma.deploy.supervisor import recorded
 from flamma.deploy.traffic import ABSENT_SECONDS, read_traffic
+from flamma.experiments.folder import ABOUT, ROUNDS, SITES
+from flamma.io import Stamp, stamp
 
 _METRICS_PATH = "/metrics"
 _MAX_MEASURED_RUNS = 10
@@ -39,7 +40,7 @@ class ServerMetrics:
 
     def __init__(self, host: ServerHost) -> None:
         self.host = host
-        self._read: dict[Path, tuple[Any, RunFigures]] = {}
+        self._read: dict[Path, tuple[Stamp, RunFigures]] = {}
 
     def page(self) -> str:
         """Return all metrics in Prometheus' text format."""
@@ -53,7 +54,7 @@ class ServerMetrics:
 
     def _figures(self, run: KnownRun) -> RunFigures:
         """Return the figures of a run, read again only if its records have changed."""
-        mark = RunFigures.mark_of(run.path)
+        mark = stamp(*(run.path / name for name in (ROUNDS, ABOUT, SITES)))
         known = self._read.get(run.path)
         if known is None or known[0] != mark:
             known = (mark, RunFigures.read(run))
@@ -122,7 +123,7 @@ def serve_metrics(host: ServerHost) -> ThreadingHTTPServer:
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_: object) -> None:
             """Write no line for every question."""
 
     server = ThreadingHTTPServer(("127.0.0.1", host.metrics_port), Handler)

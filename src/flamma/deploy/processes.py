@@ -12,6 +12,8 @@ from typing import Any
 
 import psutil
 
+from flamma.io import JsonTable
+
 _EXIT_POLL_SECONDS = 0.05
 """Seconds between two checks whether processes have exited."""
 
@@ -54,7 +56,7 @@ class Process:
             if (found := self._find()) is not None:
                 found.send_signal(number)
 
-    def as_table(self) -> dict[str, Any]:
+    def as_table(self) -> JsonTable:
         """Return what :meth:`read` reads."""
         return {"pid": self.pid, "started": self.started}
 

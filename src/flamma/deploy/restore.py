@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flamma.deploy.archives import checked_name, unpack
 from flamma.deploy.hosts import ServerHost, read_server
@@ -18,7 +17,7 @@ from flamma.deploy.known_runs import remember_run
 from flamma.errors import DeployError
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.result import DEPLOYMENT
-from flamma.io import TEMPORARY_SUFFIX, sync_folder
+from flamma.io import TEMPORARY_SUFFIX, JsonTable, sync_folder
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def restore(archive: Path, folder: Path) -> _Restored:
     return _Restored(tuple(str(folder / run) for run in runs), missing)
 
 
-def _listed(about: dict[str, Any], key: str) -> tuple[str, ...]:
+def _listed(about: JsonTable, key: str) -> tuple[str, ...]:
     """Return a list of paths that an archive tells, all of which are inside it."""
     found = about.get(key)
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):

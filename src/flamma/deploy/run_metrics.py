@@ -6,8 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from flamma.deploy.exposition import MetricFamily
 from flamma.deploy.known_runs import KnownRun
@@ -52,18 +51,6 @@ class RunFigures:
     waiting: bool
     records: tuple[RoundRecord, ...]
     changed: float
-
-    @staticmethod
-    def mark_of(path: Path) -> Any:
-        """Return what differs if the records or the state of a run have changed."""
-        marks = []
-        for name in (ROUNDS, ABOUT, SITES):
-            try:
-                about = (path / name).stat()
-                marks.append((about.st_ino, about.st_size, about.st_mtime_ns))
-            except OSError:
-                marks.append((0, 0, 0))
-        return tuple(marks)
 
     @classmethod
     def read(cls, known: KnownRun) -> Self:

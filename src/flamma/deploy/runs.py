@@ -21,7 +21,7 @@ from flamma.experiments.config import Config, make_config, read_config, with_set
 from flamma.experiments.engine import NetworkEngine
 from flamma.experiments.folder import CONFIG, LOCK, RunFolder
 from flamma.experiments.result import DEPLOYMENT
-from flamma.io import write_atomically
+from flamma.io import JsonTable, write_atomically
 
 _FLWR_TIMEOUT_SECONDS = 180.0
 """Seconds that a ``flwr`` command may take."""
@@ -77,7 +77,7 @@ def deployed_config(
     """
     tables = read_config(config_file) if config_file else {}
     data = dict(server.data)
-    defaults: dict[str, Any] = {"seed": data.pop("seed", 0), "per_round": min(3, len(server.sites))}
+    defaults: JsonTable = {"seed": data.pop("seed", 0), "per_round": min(3, len(server.sites))}
     chosen = {key: value for key, value in defaults.items() if key not in tables}
     chosen |= {f"data.{key}": value for key, value in data.items()}
     chosen |= {"data.clients": len(server.sites), **settings}

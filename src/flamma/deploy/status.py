@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from flamma.deploy.certificates import expiries, warnings_of
 from flamma.deploy.control import Control, known_nodes
@@ -25,9 +24,10 @@ from flamma.deploy.loopback import is_alive
 from flamma.deploy.supervisor import recorded
 from flamma.deploy.traffic import read_traffic
 from flamma.errors import DeployError
+from flamma.io import JsonTable
 
 
-def status(folder: Path) -> dict[str, Any]:
+def status(folder: Path) -> JsonTable:
     """Return the hosts' processes, who is online, why others are not, the runs, what to see to.
 
     With one host's folder alone, the processes are those of that host; at a site, nothing is known
@@ -38,7 +38,7 @@ def status(folder: Path) -> dict[str, Any]:
     hosts = [read_host(folder)] if (folder / HOST).exists() else read_hosts(folder)
     server = next((host for host in hosts if isinstance(host, ServerHost)), None)
     names = server.sites if server else [host.title for host in hosts]
-    table: dict[str, Any] = {
+    table: JsonTable = {
         "hosts": {host.title: _host_status(host) for host in hosts},
         "sites": dict.fromkeys(names, "unknown"),
         "seen": {name: _iso(when) for name, when in _seen(hosts, server, names).items()},
@@ -66,7 +66,7 @@ def status(folder: Path) -> dict[str, Any]:
 
 
 def _seen(
-    hosts: list[ServerHost | SiteHost], server: ServerHost | None, names: Any
+    hosts: list[ServerHost | SiteHost], server: ServerHost | None, names: Iterable[str]
 ) -> dict[str, float | None]:
     """Return when each site last gave a sign of life, as the server's proxy or the site knows."""
     found: dict[str, float | None] = dict.fromkeys(names)
@@ -85,7 +85,7 @@ def _iso(when: float | None) -> str | None:
     return datetime.datetime.fromtimestamp(when, datetime.UTC).isoformat(timespec="seconds")
 
 
-def _certificates(hosts: Mapping[str, Host], folder: Path) -> dict[str, Any]:
+def _certificates(hosts: Mapping[str, Host], folder: Path) -> JsonTable:
     try:
         found = expiries(hosts)
     except DeployError as error:
@@ -94,7 +94,7 @@ def _certificates(hosts: Mapping[str, Host], folder: Path) -> dict[str, Any]:
     return {"certificates": dates, "warnings": warnings_of(found, folder)}
 
 
-def _host_status(host: Host) -> dict[str, Any]:
+def _host_status(host: Host) -> JsonTable:
     _, processes, restarts = recorded(host)
     return {
         "running": is_alive(host),

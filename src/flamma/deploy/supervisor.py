@@ -20,14 +20,14 @@ import flamma
 from flamma.deploy.commands import READY_FILE, Command, commands_of, environment, server_address
 from flamma.deploy.hosts import HOST, Host, ServerHost, SiteHost
 from flamma.deploy.init import free_ports
-from flamma.deploy.liveness import SIGNS_FILE, Signs, Stamp, stamp
+from flamma.deploy.liveness import SIGNS_FILE, Signs
 from flamma.deploy.logs import host_journal
 from flamma.deploy.processes import Process, end_sessions
 from flamma.deploy.service_manager import ALIVE, READY, STOPPING, notify
 from flamma.deploy.templates import flower_config
 from flamma.errors import DeployError
 from flamma.events import Level
-from flamma.io import write_atomically
+from flamma.io import Stamp, stamp, write_atomically
 
 PROCESSES_FILE = "processes.json"
 """The file in a host's state that lists its processes, for ``status`` and ``down``."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from flamma.deploy.admission import MAX_OPEN_FILES
 from flamma.deploy.hosts import ServerHost
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
+from flamma.io import JsonTable
 from flamma.registry import to_toml
 
 INSTALL_PREFIX = "/opt/flamma"
@@ -136,7 +136,7 @@ name = "{name}"
 """
 
 
-def _own_source(server: ServerHost) -> dict[str, Any]:
+def _own_source(server: ServerHost) -> JsonTable:
     if server.columns:
         return {"table": "data.csv", "columns": server.columns}
     if server.class_names:

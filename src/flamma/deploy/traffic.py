@@ -10,10 +10,10 @@ import asyncio
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from flamma.deploy.hosts import ServerHost
 from flamma.deploy.logs import host_journal
@@ -100,7 +100,13 @@ class ProxyTraffic:
         about.bytes_up += up
         about.bytes_down += down
 
-    def refused(self, status: int, site: str | None, client: Any = None, reason: str = "") -> None:
+    def refused(
+        self,
+        status: int,
+        site: str | None,
+        client: Sequence[object] | None = None,
+        reason: str = "",
+    ) -> None:
         """Count a request that was not passed on, and tell of the first one in a while."""
         self.refusals[status] += 1
         self._changed()

@@ -14,12 +14,11 @@ import ssl
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flamma.deploy.hosts import HOST, ServerHost, read_server
-from flamma.deploy.liveness import Stamp, stamp
 from flamma.errors import FlammaError
-from flamma.io import write_atomically
+from flamma.io import JsonTable, Stamp, stamp, write_atomically
 
 if TYPE_CHECKING:
     from flamma.deploy.proxy import Proxy
@@ -41,7 +40,7 @@ def keys_digest(keys: Mapping[str, bytes]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def proxy_state(host: ServerHost) -> dict[str, Any]:
+def proxy_state(host: ServerHost) -> JsonTable:
     """Return what the proxy wrote last: ``keys``, a digest of those that it goes by."""
     try:
         found = json.loads((host.state / _PROXY_FILE).read_text(encoding="utf-8"))

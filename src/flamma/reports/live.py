@@ -19,6 +19,7 @@ from typing import Self
 
 from flamma.errors import FlammaError
 from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, POPULATION, ROUNDS
+from flamma.io import Stamp, stamp
 from flamma.reports.document import Document, Facts, as_json, plotly, read_document, render
 from flamma.reports.reading import RUNS, TABLE, Pace
 
@@ -110,18 +111,10 @@ class DirectoryWatch:
             yield None if now == told else now
             told = now
 
-    def _signature(self) -> tuple[object, ...]:
+    def _signature(self) -> Stamp:
         files = [self.path / name for name in (*_WATCHED, TABLE)]
         files += sorted((self.path / RUNS).glob(f"*/*/*/seed-*/{ROUNDS}"))
-        return tuple(_stamp(file) for file in files)
-
-
-def _stamp(file: Path) -> tuple[object, ...]:
-    try:
-        found = file.stat()
-    except OSError:
-        return (str(file),)
-    return str(file), found.st_size, found.st_mtime_ns, found.st_ino
+        return stamp(*files)
 
 
 def _document(path: Path) -> Document:
