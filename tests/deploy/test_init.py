@@ -181,7 +181,7 @@ BAD = {
     "no port": (["--port", "70000"], "from 1 to 65535"),
     "one port for both": (["--port", "4000", "--control-port", "4000"], "two ports"),
     "no host": (["--host", "ä b"], "neither a host's name"),
-    "unknown dataset": (["--dataset", "minst", "--set", "data.splt=1"], "did you mean split"),
+    "unknown dataset": (["--dataset", "minst", "--set", "data.splt=1"], "did you mean --split"),
 }
 
 
