@@ -19,6 +19,7 @@ from flamma._renamed import RENAMED
 from flamma.clients.time import ClockConfig, Faults
 from flamma.experiments.config import ConfigTables, DataConfig, EvaluationConfig, WeightsConfig
 from flamma.experiments.parts import PARTS, option_row, own_options
+from flamma.experiments.schema import SCHEMAS
 from flamma.experiments.suite import Suite
 from flamma.metrics import METRICS
 from flamma.privacy import PrivacyConfig
@@ -44,6 +45,9 @@ EVERYWHERE = (
     "__main__",
     "__init__",
 )
+SCHEMA_FILES = {name: HERE / "reference" / f"{name}.schema.json" for name in SCHEMAS}
+"""The JSON Schemas for editors."""
+
 PAGES = [HERE.parent / "README.md", *sorted(HERE.rglob("*.md"))]
 FIRST = {
     "worst_10": ("Worst client in ten, %", 1),
@@ -241,6 +245,11 @@ def generated(name: str) -> str:
     return _part(kind, entry)
 
 
+def schema_text(schema: Mapping[str, Any]) -> str:
+    """Return a JSON Schema as a file has it."""
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
 def rewritten(text: str) -> str:
     """Return a page with its generated parts as they are now."""
     return BLOCK.sub(lambda m: f"{m[1]}{generated(m[2])}\n{m[4]}", text)
@@ -254,6 +263,8 @@ def main() -> None:
         if new != text:
             page.write_text(new, encoding="utf-8")
             print(page)
+    for name, schema in SCHEMAS.items():
+        SCHEMA_FILES[name].write_text(schema_text(schema()), encoding="utf-8")
 
 
 if __name__ == "__main__":

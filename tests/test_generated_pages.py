@@ -34,6 +34,12 @@ def test_a_page_is_up_to_date(page):
     assert generate.rewritten(text) == text, "run python docs/generate.py"
 
 
+@pytest.mark.parametrize("name", generate.SCHEMAS)
+def test_a_schema_is_up_to_date(name):
+    text = generate.SCHEMA_FILES[name].read_text(encoding="utf-8")
+    assert generate.schema_text(generate.SCHEMAS[name]()) == text, "run python docs/generate.py"
+
+
 def test_the_picture_of_the_front_page_is_drawn_from_its_table():
     table = pictures.TABLE.read_text(encoding="utf-8")
     drawn = pictures.PICTURE.read_text(encoding="utf-8")

@@ -1,6 +1,13 @@
 """FLamma: fair, incentive-compatible federated learning as a Stackelberg game.
 
 The heavy parts load when they are first used, so ``import flamma`` costs next to nothing.
+
+Examples
+--------
+>>> import flamma
+>>> done = flamma.run(strategy="fedavg", model="logistic", rounds=2, clients=5)
+>>> [record.round for record in done.history]
+[1, 2]
 """
 
 from __future__ import annotations
@@ -22,7 +29,10 @@ if TYPE_CHECKING:
     from flamma.experiments.callbacks import StopRun as StopRun
     from flamma.experiments.comparison import Comparison as Comparison
     from flamma.experiments.comparison import compare as compare
+    from flamma.experiments.config import Config as Config
+    from flamma.experiments.findings import Audit as Audit
     from flamma.experiments.result import Run as Run
+    from flamma.experiments.run import load as load
     from flamma.experiments.run import resume as resume
     from flamma.experiments.run import run as run
     from flamma.experiments.tune import tune as tune
@@ -33,33 +43,51 @@ __version__ = "0.3.0"
 # first product, in every process; whatever trains or scores has imported this package by then.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
-_LATE = {
-    "BestCheckpoint": "flamma.experiments.callbacks",
-    "Callback": "flamma.experiments.callbacks",
-    "EarlyStopping": "flamma.experiments.callbacks",
-    "FederatedClassifier": "flamma.estimators",
-    "FederatedRegressor": "flamma.estimators",
-    "Comparison": "flamma.experiments.comparison",
-    "Run": "flamma.experiments.result",
-    "StopRun": "flamma.experiments.callbacks",
-    "audit": "flamma.experiments.audit",
-    "compare": "flamma.experiments.comparison",
-    "resume": "flamma.experiments.run",
-    "run": "flamma.experiments.run",
-    "tune": "flamma.experiments.tune",
+__all__ = [
+    "Audit",
+    "BestCheckpoint",
+    "Callback",
+    "Comparison",
+    "Config",
+    "EarlyStopping",
+    "FlammaError",
+    "Run",
+    "StopRun",
+    "__version__",
+    "audit",
+    "compare",
+    "load",
+    "resume",
+    "run",
+    "tune",
+]
+
+_HOMES = {
+    "Audit": "experiments.findings",
+    "BestCheckpoint": "experiments.callbacks",
+    "Callback": "experiments.callbacks",
+    "Comparison": "experiments.comparison",
+    "Config": "experiments.config",
+    "EarlyStopping": "experiments.callbacks",
+    "FederatedClassifier": "estimators",
+    "FederatedRegressor": "estimators",
+    "Run": "experiments.result",
+    "StopRun": "experiments.callbacks",
+    "audit": "experiments.audit",
+    "compare": "experiments.comparison",
+    "load": "experiments.run",
+    "resume": "experiments.run",
+    "run": "experiments.run",
+    "tune": "experiments.tune",
 }
-
-_OPTIONAL = {"FederatedClassifier", "FederatedRegressor"}
-"""What needs an optional package, so that ``from flamma import *`` leaves it out."""
-
-__all__ = ["FlammaError", "__version__", *sorted(_LATE.keys() - _OPTIONAL)]
+"""The module of each name; the estimators are not in ``__all__``."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        return getattr(import_module(_LATE[name]), name)
+    if name in _HOMES:
+        return getattr(import_module(f"flamma.{_HOMES[name]}"), name)
     return _renamed.renamed(__name__, stacklevel=3)(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_OPTIONAL})
+    return sorted({*__all__, *_HOMES})

@@ -41,6 +41,11 @@ def register_list(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument("--options", action="store_true", help="show the options of each, too")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument(
+        "--schema",
+        choices=["run", "suite"],
+        help="print a JSON Schema of the file of a run or a suite, for editors",
+    )
     parser.set_defaults(run=run_list)
 
 
@@ -49,6 +54,11 @@ def run_list(options: argparse.Namespace) -> None:
     from flamma.experiments.parts import PARTS, own_options
     from flamma.experiments.suite import suite_names
 
+    if options.schema:
+        from flamma.experiments.schema import SCHEMAS
+
+        print(json.dumps(SCHEMAS[options.schema](), indent=1, ensure_ascii=False))
+        return
     found = {part.name: part.lines() for part in PARTS}
     found["suites"] = dict.fromkeys(suite_names(), "for flamma compare")
     if options.kind:
@@ -58,8 +68,6 @@ def run_list(options: argparse.Namespace) -> None:
         (part.name, name): own_options(entry) for part in PARTS for name, entry in part.entries()
     }
     if options.json:
-        import json
-
         print(json.dumps(_detailed(found, keys) if options.options else found, indent=2))
     else:
         print(_text(found, keys if options.options else {}))

@@ -467,6 +467,17 @@ def run_config(
     return _execute(_assignment(config, folder, own, told, data_dir, begins=True))
 
 
+def load(path: str | Path) -> Run:
+    """Return the run of a directory, finished or not.
+
+    Raises
+    ------
+    FlammaError
+        If the directory holds no run, or a damaged one.
+    """
+    return Run.load(path)
+
+
 def resume(
     path: str | Path,
     *,
