@@ -25,7 +25,7 @@ from flamma.models import FlatModel, build_model
 from flamma.training import Trainer, TrainingJob
 from flamma.training.config import TrainerSettings, pick_trainer
 from flamma.training.devices import pick_device
-from flamma.types import LocalWork, Params
+from flamma.types import LocalWork, Params, Terms
 
 SHAPES = {"lenet5": (1, 28, 28), "resnet18": (3, 32, 32)}
 CLASSES = 10
@@ -35,7 +35,7 @@ def jobs_of(shape: tuple[int, ...], clients: int, samples: int) -> list[Training
     rng = np.random.default_rng(0)
     return [
         TrainingJob(
-            LocalWork(client, 1, epochs=1, learning_rate=0.01),
+            LocalWork(Terms(client, 1), epochs=1, learning_rate=0.01),
             rng.random((samples, *shape), dtype=np.float32),
             rng.integers(0, CLASSES, samples),
             rng,

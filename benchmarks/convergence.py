@@ -101,7 +101,7 @@ def run(watched: Watched, name: str, rounds: int, per_round: int, step: float, s
         reports = []
         for terms in offer.terms:
             task = strategy.respond(terms, Profile(terms.client, 0.1, SAMPLES))
-            count = task.epochs if task.iterations is None else task.iterations
+            count = task.epochs if task.terms.batches is None else task.terms.batches
             batches = stream(seed, "train", offer.round, terms.client)
             trained = watched.train(
                 terms.client, state.params.astype(float), count, task.learning_rate, batches

@@ -20,7 +20,7 @@ from flamma.data.federated import FederatedData
 from flamma.experiments.result import text_table
 from flamma.models import build_model
 from flamma.simulation.runner import ClientRunner
-from flamma.types import LocalWork
+from flamma.types import LocalWork, Terms
 
 FEATURES, CLASSES, EACH, HELD = 20, 5, 10, 2
 
@@ -50,7 +50,7 @@ def measure(data: FederatedData, per_round: int, processes: int, trainer: str) -
         return build_model("logistic", data.shape, data.classes, 0)
 
     chosen = np.random.default_rng(1).choice(data.clients, per_round, replace=False)
-    tasks = [LocalWork(int(c), 1, epochs=2, learning_rate=0.1) for c in np.sort(chosen)]
+    tasks = [LocalWork(Terms(int(c), 1), epochs=2, learning_rate=0.1) for c in np.sort(chosen)]
     kind = {"processes": processes, "trainer": trainer}
     with ClientRunner(data, model, 0, **kind) as runner:
         params = runner.initial_params

@@ -21,7 +21,7 @@ from flamma.experiments.result import text_table
 from flamma.models import FlatModel, build_model
 from flamma.training import TorchTrainer, TrainingJob
 from flamma.training.lanes import LanesTrainer, library
-from flamma.types import LocalWork
+from flamma.types import LocalWork, Terms
 
 SHAPE, CLASSES = (1, 28, 28), 10
 ROUNDS = 2_000_000
@@ -68,7 +68,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     jobs = [
         TrainingJob(
-            LocalWork(client, 1, epochs=1, learning_rate=0.01),
+            LocalWork(Terms(client, 1), epochs=1, learning_rate=0.01),
             rng.standard_normal((options.samples, *SHAPE)).astype(np.float32),
             rng.integers(0, CLASSES, options.samples),
             rng,

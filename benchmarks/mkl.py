@@ -24,7 +24,7 @@ import torch
 from flamma.experiments.result import text_table
 from flamma.models import build_model
 from flamma.training import TorchTrainer
-from flamma.types import LocalWork
+from flamma.types import LocalWork, Terms
 
 MODES = ["OFF", "AUTO,STRICT", "AVX2,STRICT", "COMPATIBLE"]
 MODELS = {
@@ -53,7 +53,7 @@ def serve(name: str) -> None:
     for _ in sys.stdin:
         begin = time.process_time()
         for client in range(CLIENTS):
-            task = LocalWork(client, 1, epochs=1, learning_rate=0.01)
+            task = LocalWork(Terms(client, 1), epochs=1, learning_rate=0.01)
             trainer.train(params, x, y, task, np.random.default_rng(client))
             trainer.predict(params, x[: samples // 4], y[: samples // 4])
         print(time.process_time() - begin, flush=True)

@@ -26,7 +26,7 @@ import numpy as np
 from flamma.experiments.result import text_table
 from flamma.experiments.run import Run, build_data, build_runner
 from flamma.models.flat import FlatModel
-from flamma.types import LocalWork
+from flamma.types import LocalWork, Terms
 
 WAYS = {
     "common, held out": ("common", True),
@@ -47,7 +47,7 @@ def scored_in_all_ways(run: Run) -> list[tuple[float, float]]:
     )
     params, plan = FlatModel(run.model()).read(), config.training
     tasks = [
-        LocalWork(client, config.rounds + 1, plan.epochs, plan.learning_rate)
+        LocalWork(Terms(client, config.rounds + 1), plan.epochs, plan.learning_rate)
         for client in range(data.clients)
     ]
     with (
@@ -56,7 +56,7 @@ def scored_in_all_ways(run: Run) -> list[tuple[float, float]]:
     ):
         models = {"common": [params] * data.clients}
         for name, done in {"ten": 10, "round": None}.items():
-            asked = [replace(task, iterations=done) for task in tasks]
+            asked = [replace(one, terms=replace(one.terms, batches=done)) for one in tasks]
             models[name] = [report.params for report in held_out_runner.train(params, asked)]
         found = []
         for name, held_out in WAYS.values():

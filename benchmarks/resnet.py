@@ -25,7 +25,7 @@ from flamma.experiments.result import text_table
 from flamma.models import build_model
 from flamma.training import TorchTrainer, TrainingJob
 from flamma.training.lanes import LanesTrainer
-from flamma.types import LocalWork
+from flamma.types import LocalWork, Terms
 
 SHAPE = (3, 32, 32)
 
@@ -69,7 +69,7 @@ def turns(setting: Setting) -> dict[str, tuple[int, Turn]]:
     x = rng.standard_normal((setting.samples, *SHAPE), dtype=np.float32)
     y = rng.integers(0, 10, setting.samples)
     trainer, module = TorchTrainer(setting.model, setting.batch_size), setting.model().train()
-    params, task = trainer.model.read(), LocalWork(0, 1, epochs=1, learning_rate=0.01)
+    params, task = trainer.model.read(), LocalWork(Terms(0, 1), epochs=1, learning_rate=0.01)
     ways: dict[str, tuple[int, Turn]] = {
         "plain": (1, lambda: plain(module, x, y, setting.batch_size)),
         "torch": (1, lambda: trainer.train(params, x, y, task, np.random.default_rng(0))),

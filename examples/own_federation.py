@@ -17,7 +17,7 @@ from torch import nn
 import flamma
 from flamma.data import from_arrays
 from flamma.strategies import STRATEGIES
-from flamma.strategies.base import Answers, State
+from flamma.strategies.base import Round, State
 from flamma.strategies.fedavg import FedAvg
 from flamma.types import Terms
 
@@ -31,18 +31,18 @@ class Tilted(FedAvg):
 
     tilt: float = 2.0
 
-    def terms(self, client: int, round: int) -> Terms:  # noqa: A002
+    def terms(self, client: int, round: int) -> Terms:
         """Ask each client for the loss of the model it receives."""
-        return replace(super().terms(client, round), wants_loss=True)
+        return replace(super().terms(client, round), report_loss="received")
 
-    def combine(self, state: State, answers: Answers) -> State:
+    def step(self, state: State, round: Round) -> State:
         """Take the tilted mean of the models."""
-        reports = [r for r in answers.accepted if np.isfinite(r.loss)]
+        reports = [r for r in round.updates if np.isfinite(r.loss)]
         if not reports:
             return state
         highest = max(r.loss for r in reports)  # taken off, so that exp cannot overflow
         weights = [r.samples * np.exp(self.tilt * (r.loss - highest)) for r in reports]
-        return replace(state, params=self.average(reports, weights, answers.reference))
+        return replace(state, params=self.average(round.only(reports), weights))
 
 
 def site(number: int, samples: int) -> tuple[np.ndarray, np.ndarray]:

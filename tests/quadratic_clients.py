@@ -30,7 +30,7 @@ def descended(task, received, vectors, steps):
     weights = (received if vectors.start is None else vectors.start).astype(np.float64)
     correction = 0 if vectors.correction is None else vectors.correction
     for _ in range(steps):
-        pull = task.proximal * (weights - received)
+        pull = task.terms.objective.proximal * (weights - received)
         gradient = weights - TARGETS[task.client] + pull + correction
         weights = weights - task.learning_rate * gradient
     return weights.astype(np.float32)

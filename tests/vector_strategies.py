@@ -16,9 +16,10 @@ from typing import ClassVar
 import numpy as np
 
 from flamma.strategies import STRATEGIES
-from flamma.strategies.base import KeepingState, Offer, State, largest, uniform_choice
+from flamma.strategies.base import KeepingState, Needs, Offer, State, largest, uniform_choice
 from flamma.strategies.fedavg import Averaging
-from flamma.types import Broadcast, LocalWork, TaskVectors, Terms
+from flamma.types import Broadcast, TaskVectors, Terms
+from flat_work import work
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,7 @@ class Controlled(Averaging[ControlState]):
     name: ClassVar[str] = "controlled"
     label: ClassVar[str] = "Controlled"
     summary: ClassVar[str] = "control variates"
-    clients_keep: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(client_memory=True)
 
     def init(self, params, population):
         nothing = np.zeros(population.clients, dtype=np.int64)
@@ -87,8 +88,8 @@ class Controlled(Averaging[ControlState]):
         before = 0 if vectors.kept is None else vectors.kept
         return np.float32(0.1) * moved + np.float32(0.5) * (before - vectors.extra)
 
-    def combine(self, state, answers):
-        after = super().combine(state, answers)
+    def step(self, state, round):
+        after = super().step(state, round)
         moved = (state.params - after.params)[: state.control.size]
         return replace(after, control=np.float32(0.5) * (state.control + moved))
 
@@ -117,10 +118,10 @@ class OwnDownloads(Averaging[OwnState]):
 
         return Broadcast(state.params, state.round, per_client=per_client)
 
-    def combine(self, state, answers):
+    def step(self, state, round):
         shrinking = state.shrinking.copy()
-        shrinking[[report.client for report in answers.accepted]] *= 0.75
-        return replace(super().combine(state, answers), shrinking=shrinking)
+        shrinking[[report.client for report in round.updates]] *= 0.75
+        return replace(super().step(state, round), shrinking=shrinking)
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class OwnModels(Averaging[KeepingState]):
     name: ClassVar[str] = "own-models"
     label: ClassVar[str] = "OwnModels"
     summary: ClassVar[str] = "models that clients keep"
-    clients_keep: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(client_memory=True)
 
     def init(self, params, population):
         nothing = np.zeros(population.clients, dtype=np.int64)
@@ -139,8 +140,8 @@ class OwnModels(Averaging[KeepingState]):
     def broadcast(self, state):
         return Broadcast(state.params, state.round, evaluates_kept=True)
 
-    def own_task(self, task):
-        return LocalWork(task.client, task.round, 1, task.learning_rate, proximal=0.5)
+    def personal_work(self, task):
+        return work(task.client, task.round, 1, task.learning_rate, proximal=0.5)
 
 
 VECTOR_STRATEGIES = (Surveying, Controlled, OwnDownloads, OwnModels)

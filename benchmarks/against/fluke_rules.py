@@ -57,7 +57,7 @@ class Watch:
     def __init__(self, server: Any, own_models: bool) -> None:
         self.server, self.own_models, self.after = server, own_models, []
 
-    def end_round(self, round: int) -> None:  # noqa: A002 - fluke's name
+    def end_round(self, round: int) -> None:
         model = getattr(self.server, "cld_mdl", self.server.model)
         clients = self.server.clients
         own = [read(one.personalized_model) for one in clients] if self.own_models else []

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from flamma.seeding import stream
 from flamma.training import TrainingJob, batches_of
-from flamma.types import LocalWork
+from flamma.types import LocalWork, Terms
 
 FEATURES, CLASSES, BATCH, EPOCHS, STEP, ROUNDS = 10, 4, 8, 2, 0.1, 3
 UNEQUAL = (8, 24, 16, 40, 32, 16)
@@ -49,7 +49,7 @@ class Problem:
     def epochs_of(self, number: int, client: int) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
         """Return the mini-batches of each epoch, those that our trainer takes."""
         x, y = self.data(client)
-        task = LocalWork(client, number, self.epochs[client], learning_rate=STEP)
+        task = LocalWork(Terms(client, number), self.epochs[client], learning_rate=STEP)
         job = TrainingJob(task, x, y, self.shuffles(number, client))
         batches = [
             (torch.from_numpy(x[rows]), torch.from_numpy(y[rows]))

@@ -44,7 +44,7 @@ class Timed:
     def __init__(self, record: Record) -> None:
         self.record = record
 
-    def end_round(self, round: int) -> None:  # noqa: A002 - fluke's name
+    def end_round(self, round: int) -> None:
         self.record.round_done()
 
 

@@ -19,7 +19,7 @@ from flamma.contributions import CONTRIBUTIONS
 from flamma.contributions.shapley import exact_shapley
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES
-from flamma.strategies.base import Answers, State, measured_contributions
+from flamma.strategies.base import Needs, Round, State, measured_contributions
 from flamma.strategies.fedavg import FedAvg
 from flamma.types import Floats, Ints, Update
 
@@ -44,7 +44,7 @@ class Coalition(FedAvg):
     """FedAvg among the clients of a coalition: bit i says whether client i belongs to it."""
 
     name: ClassVar[str] = "coalition"
-    needs_validation: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(validation=True, server_reads="mean")
 
     coalition: int = 1
     measured: bool = False
@@ -55,17 +55,16 @@ class Coalition(FedAvg):
         """Return all members."""
         return np.array([k for k in available if self.coalition >> int(k) & 1])
 
-    def combine(self, state: State, answers: Answers) -> State:
+    def step(self, state: State, round: Round) -> State:
         """Average what is sent; where it is measured, add up each client's contributions."""
         if self.deviation:
-            answers = replace(answers, accepted=self.sent(state, answers.accepted))
-        after = super().combine(state, answers)
+            round = round.only(self.sent(state, round.updates))
+        after = super().step(state, round)
         clients, step = state.samples.size, notes.step
         for name in CONTRIBUTIONS if self.measured else ():
             notes.last[name] = measured_contributions(
                 Choice(name),
-                answers,
-                before=state.params,
+                round,
                 after=after.params,
                 trainable_size=state.params.size,
                 last=notes.last.get(name, np.full(clients, np.nan)),

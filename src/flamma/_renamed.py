@@ -24,6 +24,8 @@ RENAMED = {
     "flamma.game.deterrence.free_riding": "flamma.game.costs.free_riding",
     "flamma.game.deterrence.smallest_inspection_rate": "flamma.game.costs.smallest_inspection_rate",
     "flamma.game.participation": "flamma.game.mechanisms",
+    "flamma.strategies.base.Answers": "flamma.strategies.base.Round",
+    "flamma.strategies.base.data_shares": "flamma.strategies.base.data_weights",
     "flamma.strategies.flights.Asynchronous": "flamma.strategies.asynchronous.Asynchronous",
     "flamma.strategies.mifa": "flamma.strategies.memory",
     "flamma.testing.contributions.played_round": "flamma.testing.parts.played_round",

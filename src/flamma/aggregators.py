@@ -549,6 +549,6 @@ def _needed(choice: Choice, reference: Reference | None) -> Reference:
     if reference is None:
         raise StrategyError(
             f"the aggregator {choice.name} needs to know the model that clients received: in a "
-            f"strategy of your own, call self.average(reports, weights, answers.reference)."
+            f"strategy of your own, call self.average(round, weights)."
         )
     return reference

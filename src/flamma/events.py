@@ -63,7 +63,7 @@ class Journal:
         message: str,
         level: Level = "info",
         run: str = "",
-        round: int | None = None,  # noqa: A002
+        round: int | None = None,
         **details: Any,
     ) -> None:
         """Write down one event.

@@ -11,7 +11,6 @@ from typing import Generic, Protocol
 
 import numpy as np
 
-from flamma.aggregators import SERVER_UPDATE
 from flamma.clients.time import Faults, Traffic, VirtualClock
 from flamma.clients.truth import TrueClients
 from flamma.errors import StrategyError
@@ -20,8 +19,8 @@ from flamma.metrics import evaluate
 from flamma.privacy import PrivateRounds, losses_refused
 from flamma.records import CostRecord, GameRecord, RoundRecord, Survey, Warmup
 from flamma.seeding import stream
-from flamma.strategies.asynchronous import FlightState
-from flamma.strategies.base import Inspect, Offer, S, Strategy
+from flamma.strategies.asynchronous import AsyncState
+from flamma.strategies.base import Offer, S, ServerSide, Strategy
 from flamma.types import Broadcast, Floats, Ints, LocalWork, Params, Scores, Scoring, Terms, Update
 
 # Who answers an offer and when, by simulated faults and the virtual clock.
@@ -41,7 +40,7 @@ class _Timing(Generic[S]):
 
     def advanced(self, state: S, present: Ints) -> S:
         """Return the state in which clients have answered that need not wait for each other."""
-        if not self.strategy.asynchronous:
+        if not self.strategy.needs.clock:
             return state
         assert self.clock is not None
         waited, sent = self.clock.waited, self.traffic(self.strategy.broadcast(state))
@@ -50,7 +49,7 @@ class _Timing(Generic[S]):
 
     def elapsed(self, state: S, before: float, broadcast: Broadcast, offer: Offer) -> float:
         """Return the virtual time when the answers of an offer have come, from that before it."""
-        if isinstance(state, FlightState):
+        if isinstance(state, AsyncState):
             return state.now
         if self.clock is None:
             return before
@@ -65,7 +64,7 @@ class _Timing(Generic[S]):
 
     def traffic(self, broadcast: Broadcast) -> Traffic:
         """Return the bytes of weights that one client receives, and those that it sends back."""
-        if not self.strategy.sends_models:
+        if not self.strategy.needs.sends_models:
             return Traffic(0, 0)
         size = broadcast.params.nbytes
         return Traffic(size + (0 if broadcast.extra is None else broadcast.extra.nbytes), size)
@@ -220,8 +219,6 @@ class Federation(Generic[S]):
         warmup: Warmup | None = None
         strategy, clients = self.strategy, self.clients
         population = self.truth.population
-        validate = clients.validate if strategy.wants_validation else None
-        train_server = clients.train_server if strategy.in_need_of(SERVER_UPDATE) else None
         while state.round < self.strategy.plan.rounds:
             started, number = time.perf_counter(), state.round + 1
             present = np.flatnonzero(self.faults.available(self.seed, number, population.clients))
@@ -233,15 +230,8 @@ class Federation(Generic[S]):
             reports = self._answers(broadcast, offer)
             elapsed = self.timing.elapsed(state, elapsed + asking, broadcast, offer)
             trained = time.perf_counter()
-            state, record = strategy.aggregate(
-                state,
-                offer,
-                reports,
-                validate,
-                train_server=train_server,
-                inspect=self._inspect(state.params),
-                release=None if self.privacy is None else self.privacy.release,
-            )
+            server = self._server(state.params)
+            state, record = strategy.aggregate(state, offer, reports, server)
             record = self._true(self._counted(record, state, survey), broadcast, offer)
             record = certified(record, offer, population.costs)
             if number == 0:
@@ -265,13 +255,19 @@ class Federation(Generic[S]):
             warmup = None
             yield Finished(state, record, scoring)
 
-    def _inspect(self, params: Params) -> Inspect | None:
-        """Return what inspects clients that received these weights; None where none can be.
+    def _server(self, received: Params) -> ServerSide:
+        """Return what the server can do in a round in which clients received these weights.
 
         What an inspection finds at a client is not private, so there is none under privacy.
         """
-        inspector = None if self.privacy is not None else self.clients.inspect
-        return None if inspector is None else partial(inspector, params)
+        needs, clients, privacy = self.strategy.component_that_needs, self.clients, self.privacy
+        inspector = None if privacy is not None else clients.inspect
+        return ServerSide(
+            validate=clients.validate if needs("validation") else None,
+            train=clients.train_server if needs("server_update") else None,
+            inspect=None if inspector is None else partial(inspector, received),
+            release=None if privacy is None else privacy.release,
+        )
 
     def _due(self, number: int) -> bool:
         return number % self.evaluate_every == 0 or number == self.strategy.plan.rounds
@@ -282,7 +278,7 @@ class Federation(Generic[S]):
         asked = self.strategy.survey(state, present, stream(self.seed, "survey", number))
         if not asked.size:
             return state, None, 0.0
-        terms = (Terms(int(c), number, wants_loss=True, evaluates=True) for c in asked)
+        terms = (Terms(int(c), number, report_loss="received", train=False) for c in asked)
         broadcast, offer = self.strategy.broadcast(state), Offer(number, tuple(terms))
         reports = self._answers(broadcast, offer)
         answers = map(evaluated, sorted(reports, key=lambda report: report.client))
@@ -299,7 +295,7 @@ class Federation(Generic[S]):
 
     def _answers(self, broadcast: Broadcast, offer: Offer) -> list[Update]:
         """Let the clients play, except those whom simulated faults keep from answering."""
-        asks = any(terms.wants_loss or terms.wants_trained_loss for terms in offer.terms)
+        asks = any(terms.report_loss != "no" for terms in offer.terms)
         if asks and self.privacy is not None:
             raise StrategyError(losses_refused(self.strategy.name))
         struck = self.timing.struck(broadcast, offer)
@@ -332,7 +328,7 @@ class Federation(Generic[S]):
         """Return what the warm-up took; its work in epochs, to be counted with the rest."""
         batch, outcome = self.strategy.plan.batch_size, record.outcome
         epochs = sum(
-            done if terms.iterations is None else terms.iterations * min(batch, own) / own
+            done if terms.batches is None else terms.batches * min(batch, own) / own
             for terms, done in zip(offer.terms, outcome.local_epochs, strict=True)
             if terms.client not in outcome.failed and (own := int(state.samples[terms.client]))
         )

@@ -103,12 +103,17 @@ _WHOLE_LIMIT = 2**63
 
 @dataclass(frozen=True)
 class Option:
-    """One option of an entry: its name, type, default and help."""
+    """One option of an entry: its name, type, default and help.
+
+    ``field`` is what a dataclass calls it where that is not its name: a field has it as
+    ``field(metadata={"option": name})``.
+    """
 
     name: str
     annotation: Any
     default: Any
     help: str = ""
+    field: str = ""
 
 
 def _readers(annotation: Any) -> tuple[Any, ...]:
@@ -155,7 +160,7 @@ class CheckedOptions:
         """Refuse options that are out of their bounds."""
         for option in options_of(type(self)).values():
             where = Key(f"{self._within}{option.name}")
-            _check_bounds(getattr(self, option.name), option.annotation, where, self._error)
+            _check_bounds(getattr(self, option.field), option.annotation, where, self._error)
 
 
 def options_of(entry: Callable[..., Any]) -> dict[str, Option]:
@@ -175,17 +180,20 @@ def options_of(entry: Callable[..., Any]) -> dict[str, Option]:
 @lru_cache(maxsize=1024)  # a message about a misspelt option reads those of every entry
 def _options_of(entry: Callable[..., Any]) -> dict[str, Option]:
     if inspect.isclass(entry) and dataclasses.is_dataclass(entry):
-        found = {f.name: _default(f) for f in dataclasses.fields(entry) if f.init}
-        found = {name: value for name, value in found.items() if value is not inspect._empty}
-        hints = get_type_hints(entry, include_extras=True)
-    else:
-        parameters = inspect.signature(entry).parameters.values()
-        found = {
-            p.name: p.default
-            for p in parameters
-            if p.kind is p.KEYWORD_ONLY or p.default is not p.empty
+        hints, helps = get_type_hints(entry, include_extras=True), _documented(entry)
+        return {
+            name: Option(name, hints[f.name], _default(f), helps.get(f.name, ""), f.name)
+            for f in dataclasses.fields(entry)
+            for name in (f.metadata.get("option", f.name),)
+            if f.init and _default(f) is not inspect._empty
         }
-        hints = _hints(entry, found)
+    parameters = inspect.signature(entry).parameters.values()
+    found = {
+        p.name: p.default
+        for p in parameters
+        if p.kind is p.KEYWORD_ONLY or p.default is not p.empty
+    }
+    hints = _hints(entry, found)
     helps = _documented(entry)
     return {
         name: Option(name, hints.get(name, Any), default, helps.get(name, ""))
@@ -587,7 +595,10 @@ class Registry(Generic[Entry]):
 
     def bind(self, choice: Choice) -> Callable[..., Any]:
         """Return the chosen entry as a function that has its options already."""
-        return partial(cast(Callable[..., Any], self[choice.name]), **choice.options)
+        entry = cast(Callable[..., Any], self[choice.name])
+        fields = {name: option.field or name for name, option in options_of(entry).items()}
+        given = {fields.get(name, name): value for name, value in choice.options.items()}
+        return partial(entry, **given)
 
     def option_owners(self) -> dict[str, list[str]]:
         """Return every option of every entry, with the names of the entries that have it."""

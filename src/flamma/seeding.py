@@ -25,7 +25,7 @@ class StreamKey(NamedTuple):
     client: int
 
     @classmethod
-    def of(cls, seed: int, purpose: str, round: int = 0, client: int = 0) -> Self:  # noqa: A002
+    def of(cls, seed: int, purpose: str, round: int = 0, client: int = 0) -> Self:
         """Return the key of one purpose, round and client."""
         return cls(seed, zlib.crc32(purpose.encode()), round, client)
 
@@ -41,7 +41,7 @@ class StreamKey(NamedTuple):
         return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
 
 
-def stream(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:  # noqa: A002
+def stream(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
     """Return the random stream of one purpose, round and client.
 
     Examples

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class Layout:
 class Schedule(Protocol):
     """How the step size changes from round to round."""
 
-    def factor(self, round: int, rounds: int) -> float:  # noqa: A002
+    def factor(self, round: int, rounds: int) -> float:
         """Return what the learning rate is multiplied by in a round, counted from 1."""
         ...
 
@@ -92,13 +92,13 @@ class Plan:
     momentum: float = 0.0
     schedule: Schedule | None = None
 
-    def factor(self, round: int) -> float:  # noqa: A002
+    def factor(self, round: int) -> float:
         """Return what the schedule multiplies the learning rate by in a round."""
         if self.schedule is None:
             return 1.0
         return max(SMALLEST_FACTOR, self.schedule.factor(round, self.rounds))
 
-    def step_size(self, round: int) -> float:  # noqa: A002
+    def step_size(self, round: int) -> float:
         """Return the learning rate of a round, before what a client's terms make of it."""
         return self.learning_rate * self.factor(round)
 
@@ -161,50 +161,115 @@ class DataUse:
         return min(samples, max(1, math.ceil(self.share * samples)))
 
 
-_OWN_DATA = DataUse()
+OWN_DATA = DataUse()
 """What honest clients train on."""
 
 
 @dataclass(frozen=True)
-class LocalWork:
-    """What a client has decided to do: epochs over its data, or a number of mini-batches.
-
-    ``iterations``, where given, counts mini-batches and replaces ``epochs``. A task of 0 epochs
-    means that the client abstains, unless it ``evaluates``: then it only tells its loss.
+class Objective:
+    """What a mini-batch minimises: its mean loss, bounded or tilted, plus μ/2 ‖v - received‖².
 
     Parameters
     ----------
-    loss_bound : float
+    proximal : float
+        μ.
+    bound : float
         M, where the mean loss ℓ of a mini-batch is replaced by -M log(1 - ℓ / M): its gradient is
         multiplied by M / (M - ℓ), and by M / ε from ℓ = M - ε on. Infinity leaves it as it is. A
-        task has a bound or a tilt, not both.
+        loss is bounded or tilted, not both.
     tilt : float
         t, where the mean loss is replaced by (1/t) log mean exp(t ℓ_j) over the samples j of the
         mini-batch; 0 leaves it as it is.
-    wants_trained_loss : bool
-        Whether the loss that is told is that of the trained model, not of the received one.
-    is_own : bool
-        Whether the client trains for itself, with mini-batches of their own.
+    """
+
+    proximal: float = 0.0
+    bound: float = math.inf
+    tilt: float = 0.0
+
+
+_MEAN_LOSS = Objective()
+
+ReportedLoss = Literal["no", "received", "trained"]
+"""Of which model a client reports the loss on its training data, if of any."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the server offers one client; a few numbers, so it travels anywhere.
+
+    Parameters
+    ----------
+    client, round : int
+        Whose terms these are, and in which round.
+    decay_factor, contribution : float
+        γ and ω of the game, where one is played.
+    step_scale : float
+        What the plan's step size is multiplied by.
+    epochs : int, optional
+        Instead of the plan's epochs.
+    batches : int, optional
+        Counts mini-batches, and replaces epochs.
+    objective : Objective
+        What is minimised.
+    report_loss : {"no", "received", "trained"}
+        Whether the client reports a loss on its training data, and of which model.
+    train : bool
+        False asks for the loss of the received model and for no training.
     """
 
     client: int
     round: int
+    decay_factor: float = 1.0
+    contribution: float = math.nan
+    step_scale: float = 1.0
+    epochs: int | None = None
+    batches: int | None = None
+    objective: Objective = _MEAN_LOSS
+    report_loss: ReportedLoss = "no"
+    train: bool = True
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """What a client has decided to do on its terms: epochs over its data.
+
+    Terms that count mini-batches replace the epochs. A work of 0 epochs means that the client
+    abstains, unless the terms ask for no training: then it only reports its loss.
+
+    Parameters
+    ----------
+    terms : Terms
+        What the server has offered.
+    epochs : int
+        How often it goes over its data.
+    learning_rate : float
+        The step size.
+    data : DataUse
+        Which data it trains on.
+    personal : bool
+        Whether the client trains a model for itself, which draws its own mini-batches.
+    """
+
+    terms: Terms
     epochs: int
     learning_rate: float
-    iterations: int | None = None
-    proximal: float = 0.0
-    wants_loss: bool = False
-    data: DataUse = _OWN_DATA
-    evaluates: bool = False
-    loss_bound: float = math.inf
-    tilt: float = 0.0
-    wants_trained_loss: bool = False
-    is_own: bool = False
+    data: DataUse = OWN_DATA
+    personal: bool = False
+
+    @property
+    def client(self) -> int:
+        """Whose work it is."""
+        return self.terms.client
+
+    @property
+    def round(self) -> int:
+        """The round of the terms."""
+        return self.terms.round
 
     @property
     def abstains(self) -> bool:
         """Whether there is nothing to do."""
-        return self.epochs == 0 and self.iterations is None and not self.evaluates
+        return self.epochs == 0 and self.terms.batches is None and self.terms.train
 
     @property
     def owner(self) -> int:
@@ -264,30 +329,6 @@ class ClientVectors:
 
 MOST_SAMPLES = 2**40
 """The most samples that a client can say it has."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What the server offers one client; a few numbers, so it travels anywhere.
-
-    ``evaluates`` asks for the loss of the received model and for no training. ``loss_bound`` and
-    ``tilt`` change what is minimised; see :class:`LocalWork`. ``wants_trained_loss`` asks for the
-    loss of the model that the client trained, in place of that of the received one.
-    """
-
-    client: int
-    round: int
-    decay_factor: float = 1.0
-    contribution: float = math.nan
-    step_scale: float = 1.0
-    proximal: float = 0.0
-    epochs: int | None = None
-    iterations: int | None = None
-    wants_loss: bool = False
-    evaluates: bool = False
-    loss_bound: float = math.inf
-    tilt: float = 0.0
-    wants_trained_loss: bool = False
 
 
 @dataclass(frozen=True, eq=False)

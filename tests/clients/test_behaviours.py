@@ -170,8 +170,8 @@ def test_a_client_may_lie_in_what_it_tells_does_and_sends(tmp_path):
 
 OMEGA, COST = 0.9, 0.1
 PROFILE = Profile(client=1, cost=COST, samples=20)
-TERMS = Terms(client=1, round=3, decay_factor=1.0, contribution=OMEGA, wants_loss=True)
-WARMUP = Terms(client=1, round=0, iterations=10)
+TERMS = Terms(client=1, round=3, decay_factor=1.0, contribution=OMEGA, report_loss="received")
+WARMUP = Terms(client=1, round=0, batches=10)
 RECEIVED = np.array([3.0, 4.0, 0.0, 0.0], dtype=np.float32)
 TRAINED = np.array([4.0, 4.0, 2.0, 0.0], dtype=np.float32)
 UPDATE = TRAINED - RECEIVED
@@ -310,7 +310,7 @@ def test_what_is_sent():
     assert sent("loss-inflater", factor=10).loss == 20
     assert sent("data-inflater").samples == 200
     assert sent("free-rider", loss=3.0).loss == 3
-    silent = offered(replace(TERMS, wants_loss=False))
+    silent = offered(replace(TERMS, report_loss="no"))
     assert math.isnan(sent("free-rider", silent, loss=3.0).loss)
     assert sent("dropper", rate=1.0).failure == "no answer"
     assert made("label-flip").act(offered()).data.flips_labels
@@ -360,7 +360,7 @@ def notes(request, tmp_path):
 def test_a_repeater_repeats_what_it_trained_in_the_warmup(notes):
     repeater = made("free-rider", sends="repeat")
     task, first = played(repeater, offered(WARMUP), notes)
-    assert task.iterations == 10
+    assert task.terms.batches == 10
     np.testing.assert_array_equal(first.params, TRAINED)
     for _ in range(2):  # a round that is played again gives the same
         task, again = played(repeater, offered(), notes)
@@ -444,7 +444,7 @@ def test_no_moment_of_any_behaviour_raises(
     client, number, samples = numbers
     behaviour, profile = made(name), Profile(client, cost, samples)
     chosen = STRATEGIES[strategy](plan=Plan(rounds=10, per_round=2))
-    terms = Terms(client, number, gamma, omega, iterations=3 if kind == "warm-up" else None)
+    terms = Terms(client, number, gamma, omega, batches=3 if kind == "warm-up" else None)
     encounter = offered(terms, profile, (client, client + 1), chosen)
     said = behaviour.tell(Introduction(profile))
     assert 1e-100 <= said.cost <= 1e100

@@ -15,7 +15,8 @@ from flamma.clients.costs import CostedClients, PacedClients, true_costs, true_s
 from flamma.clients.time import SIMULATED_LATE, ClockConfig, Faults, Traffic, VirtualClock
 from flamma.errors import ConfigError, InputFileError
 from flamma.registry import Choice
-from flamma.types import DataUse, LocalWork, Terms
+from flamma.types import DataUse, Terms
+from flat_work import work
 
 SAMPLES = np.array([100, 40, 10])
 SPEEDS = np.array([0.5, 0.25, 2.0])
@@ -28,7 +29,7 @@ def clock(*tasks, **more):
 
 
 def task(client, epochs=1, **more):
-    return LocalWork(client, 1, epochs, 0.1, **more)
+    return work(client, 1, epochs, 0.1, **more)
 
 
 def terms(*clients):
@@ -43,9 +44,9 @@ def test_a_client_takes_its_epochs_samples_and_bytes():
 
 def test_mini_batches_shares_of_data_and_losses_take_what_they_are():
     timed = clock(
-        task(0, 0, iterations=7),
+        task(0, 0, batches=7),
         task(1, 2, data=DataUse(share=0.5)),
-        task(2, 0, evaluates=True),
+        task(2, 0, train=False),
         bandwidth=10.0,
     )
     assert timed.seconds(Terms(0, 1), NOTHING) == 7 * 32 * 0.5

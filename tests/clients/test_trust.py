@@ -21,8 +21,8 @@ def report(client, length=1.0, samples=10, loss=math.nan):
     return Update(client, params, samples, 1, loss)
 
 
-def screened(trust, *reports, wants_loss=False):
-    terms = [Terms(r.client, 1, wants_loss=wants_loss) for r in reports]
+def screened(trust, *reports, report_loss="no"):
+    terms = [Terms(r.client, 1, report_loss=report_loss) for r in reports]
     return trust.screened(reports, terms, lambda client: MODEL)
 
 
@@ -91,7 +91,9 @@ def test_an_operator_may_bound_the_length_itself():
     (math.nan, False, False), (0.5, True, False),
 ])  # fmt: skip
 def test_a_loss_that_is_no_number_is_refused(loss, asked, refused):
-    found = screened(Trust(TrustLimits()), report(0, loss=loss), wants_loss=asked)
+    found = screened(
+        Trust(TrustLimits()), report(0, loss=loss), report_loss="received" if asked else "no"
+    )
     assert [r.failure for r in found] == ([f"refused: a loss of {loss:g}"] if refused else [""])
 
 

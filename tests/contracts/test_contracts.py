@@ -34,7 +34,7 @@ def each_of(names):
 
 
 class TestStrategies(StrategyContract):
-    entry = each_of(name for name in STRATEGIES if not STRATEGIES[name].pools_data)
+    entry = each_of(name for name in STRATEGIES if not STRATEGIES[name].needs.pooled_data)
 
 
 class TestBehaviours(BehaviourContract):

@@ -19,7 +19,7 @@ from flamma.errors import StrategyError
 from flamma.seeding import stream
 from flamma.strategies.flamma import Flamma
 from flamma.testing.parts import played_round, updates_of
-from flamma.testing.strategies import LittleWorld
+from flamma.testing.strategies import ToyFederation
 from flamma.types import Plan
 
 
@@ -219,7 +219,7 @@ def test_large_rounds_are_sampled_and_keyed_by_the_round():
 @pytest.mark.parametrize("name", list(CONTRIBUTIONS))
 def test_a_strategy_goes_by_the_measure_it_is_given(name):
     """After a warm-up the contributions are those of a round by itself."""
-    world = LittleWorld.make()
+    world = ToyFederation.make()
     strategy = Flamma(Plan(rounds=5, per_round=3), contribution=name)
     start = world.begin(strategy)
     reports = world.answers(strategy, start, world.offer(strategy, start))

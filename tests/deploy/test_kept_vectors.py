@@ -55,4 +55,4 @@ def test_a_site_that_loses_its_folder_in_mid_run_is_recorded(trial, tmp_path):
     assert code == 0, progress
     assert not any(record.outcome.failed for record in rounds(out))
     flagged = [dict(record.outcome.flags) for record in rounds(out) if record.outcome.flags]
-    assert flagged == [{1: "it had lost what it kept, and started anew"}]
+    assert flagged == [{1: "it lost its local state and restarted"}]

@@ -46,10 +46,10 @@ def small(**settings):
 def test_every_strategy_runs_and_records(tmp_path, name):
     done = run(small(strategy={"name": name}), out=tmp_path / "run")
     assert [record.round for record in done.history] == [1, 2, 3, 4, 5, 6]
-    selected = 1 if STRATEGIES[name].pools_data else 3
+    selected = 1 if STRATEGIES[name].needs.pooled_data else 3
     for record in done.history:
         assert len(record.selected) == len(record.outcome.local_epochs)
-        assert len(record.selected) == selected or STRATEGIES[name].varies_selection
+        assert len(record.selected) == selected or STRATEGIES[name].needs.varies_selection
         assert not record.outcome.failed
         assert 0 <= record.metric("accuracy") <= 100
         assert record.metric("accuracy_variance") >= 0

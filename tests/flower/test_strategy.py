@@ -57,7 +57,7 @@ def started(app, strategy, rounds=3, **options):
 
 def fits(strategy):
     """Whether a strategy can do without clients of FLamma's own."""
-    plain = not strategy.pools_data and not strategy.asynchronous
+    plain = not strategy.needs.pooled_data and not strategy.needs.clock
     return plain and not needs_our_clients(strategy)
 
 
@@ -71,7 +71,7 @@ def test_any_strategy_by_name_takes_a_model_with_batch_norm(app, name):
         scores = [task.score(model, task.load(k, CLIENTS)[1]) for k in range(CLIENTS)]
         return tuple(np.mean(scores, axis=0))
 
-    needs = {"validate": validate} if STRATEGIES[name].needs_validation else {}
+    needs = {"validate": validate} if STRATEGIES[name].needs.validation else {}
     strategy = FlowerStrategy(name, per_round=3, learning_rate=0.1, epochs=2, **needs)
     assert isinstance(strategy, flowers.Strategy)
     result, initial = started(app, strategy)

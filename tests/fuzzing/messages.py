@@ -34,7 +34,7 @@ from flamma.types import MOST_SAMPLES, Terms, Update
 
 SIZE = 9
 PARAMS = np.linspace(-1, 1, SIZE, dtype=np.float32)
-TERMS = Terms(3, 2, 0.5, 0.25, epochs=4, wants_loss=True)
+TERMS = Terms(3, 2, 0.5, 0.25, epochs=4, report_loss="received")
 ORDER = OrderContent(
     Order("a = 1", 3, "three", run="0a" * 16, round=5, earliest=4, trainable_size=6),
     TERMS,
@@ -100,7 +100,7 @@ def valid_report(report):
 
 
 def read_loss(content):
-    return codec.read_report(content, "three", replace(TERMS, evaluates=True), 40, SIZE)
+    return codec.read_report(content, "three", replace(TERMS, train=False), 40, SIZE)
 
 
 def valid_loss(report):
@@ -133,9 +133,9 @@ def any_order(found):
         assert vector is None or (vector.ndim == 1 and vector.dtype == np.float32)
         assert vector is None or size in (None, vector.size)
     if terms is not None:
-        assert terms.loss_bound > 0
-        assert math.isfinite(terms.tilt)
-        assert {type(terms.evaluates), type(terms.wants_trained_loss)} == {bool}
+        assert terms.objective.bound > 0
+        assert math.isfinite(terms.objective.tilt)
+        assert {type(not terms.train), type(terms.report_loss == "trained")} == {bool}
 
 
 def valid_update(found):

@@ -12,6 +12,7 @@ from torch import nn
 from flamma.data.federated import FederatedData, from_arrays
 from flamma.models import build_model
 from flamma.types import LocalWork
+from flat_work import work
 
 FEATURES, CLASSES = 4, 3
 
@@ -71,7 +72,7 @@ def make(name, shape=(FEATURES,), **options):
 
 def tasks(clients, **changes) -> list[LocalWork]:
     settings = {"round": 1, "epochs": 1, "learning_rate": 0.1, **changes}
-    return [LocalWork(client=client, **settings) for client in clients]
+    return [work(client=client, **settings) for client in clients]
 
 
 def alive(pid: int) -> bool:

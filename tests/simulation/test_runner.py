@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 import time
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +21,8 @@ from flamma.simulation.executor import one_thread, wants_cuda, worker_device, wo
 from flamma.simulation.runner import ClientRunner
 from flamma.training import TorchTrainer
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
-from flamma.types import NO_VECTORS, LocalWork, TaskVectors
+from flamma.types import NO_VECTORS, Objective, TaskVectors
+from flat_work import on_terms, work
 from simulation.federations import CLASSES, FEATURES, federation, make, make_faulty, tasks
 
 IMAGES = (2, 16, 16)
@@ -55,7 +55,7 @@ def test_the_bits_do_not_depend_on_the_processes(make_model):
         validation=30,
     )
     mixed = [
-        LocalWork(client, 4, 1 + client % 3, 0.05, proximal=0.1 * (client % 2), wants_loss=True)
+        work(client, 4, 1 + client % 3, 0.05, proximal=0.1 * (client % 2), report_loss="received")
         for client in (3, 0, 5, 1, 4, 2)
     ]
     results = []
@@ -90,8 +90,8 @@ def test_the_bits_do_not_depend_on_the_processes(make_model):
 def test_vectors_reach_their_tasks_in_any_process(trainer):
     data = federation([40, 9, 33, 8, 21])
     rng, given = np.random.default_rng(1), tasks([3, 0, 2, 1, 4], proximal=0.5)
-    given[2] = replace(given[2], tilt=1.0, wants_trained_loss=True)
-    given[4] = replace(given[4], evaluates=True)
+    given[2] = on_terms(given[2], objective=Objective(tilt=1.0), report_loss="trained")
+    given[4] = on_terms(given[4], train=False)
 
     def draw():
         return rng.standard_normal(CLASSES * (FEATURES + 1)).astype(np.float32)
@@ -169,10 +169,8 @@ def test_the_largest_tasks_come_first():
 
     data = federation([5, 50, 20, 30])
     with ClientRunner(data, lambda: Notes(FEATURES, CLASSES), seed=0, batch_size=100) as runner:
-        work = [
-            LocalWork(client, 1, epochs, 0.1) for client, epochs in [(0, 1), (1, 1), (2, 4), (3, 2)]
-        ]
-        runner.train(runner.initial_params, work)
+        tasks = [work(client, 1, epochs) for client, epochs in [(0, 1), (1, 1), (2, 4), (3, 2)]]
+        runner.train(runner.initial_params, tasks)
     assert seen == [20, 30, 50, 5]
 
 
@@ -180,7 +178,7 @@ def test_the_largest_tasks_come_first():
 def test_who_abstains_or_has_nothing_does_not_train(processes):
     data = federation([10, 0, 10])
     with ClientRunner(data, make("logistic"), seed=0, processes=processes) as runner:
-        abstains = LocalWork(client=0, round=1, epochs=0, learning_rate=0.1)
+        abstains = work(client=0, round=1, epochs=0, learning_rate=0.1)
         reports = runner.train(runner.initial_params, [abstains, *tasks([1, 2])])
         assert runner.train(runner.initial_params, []) == []
     first, empty, last = reports
@@ -255,7 +253,7 @@ def test_the_server_trains_on_its_validation_set_with_a_stream_of_its_own(proces
         params = runner.initial_params
         found = runner.train_server(params, task)
         assert found.tobytes() == runner.train_server(params, task).tobytes()
-        assert found.tobytes() != runner.train_server(params, replace(task, round=6)).tobytes()
+        assert found.tobytes() != runner.train_server(params, on_terms(task, round=6)).tobytes()
         assert params.tobytes() == runner.initial_params.tobytes()
     trainer = TorchTrainer(build, batch_size=32)
     with one_thread():

@@ -23,7 +23,7 @@ from simulation.test_behaviours_of_clients import SITES, assert_same, served
 from vector_strategies import VECTOR_STRATEGIES
 
 NAMES = [strategy.name for strategy in VECTOR_STRATEGIES]
-KEEPING = [strategy.name for strategy in VECTOR_STRATEGIES if strategy.clients_keep]
+KEEPING = [strategy.name for strategy in VECTOR_STRATEGIES if strategy.needs.client_memory]
 SMALL = {
     "rounds": 4,
     "per_round": 3,
@@ -73,7 +73,7 @@ def test_messages_and_processes_change_nothing(tmp_path, monkeypatch, name, trai
 
 
 def uses_more_than_terms(strategy):
-    methods = ("survey", "broadcast", "prepare", "own_task", "keep")
+    methods = ("survey", "broadcast", "prepare", "personal_work", "keep")
     return any(getattr(strategy, name) is not getattr(Strategy, name) for name in methods)
 
 
@@ -207,7 +207,7 @@ def test_a_site_that_has_lost_what_it_kept_says_so(tmp_path, sites):
 
     done = deployed(tmp_path / "run", sites, on_round=lose, rounds=5)
     # The records are one round behind: with that of round 2, round 3 is done already.
-    lost = {1: "it had lost what it kept, and started anew"}
+    lost = {1: "it lost its local state and restarted"}
     assert [dict(record.outcome.flags) for record in done.history] == [{}, {}, {}, lost, {}]
 
 

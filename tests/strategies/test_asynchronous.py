@@ -15,7 +15,7 @@ from flamma.flower.refusals import check_own_app
 from flamma.seeding import stream
 from flamma.strategies import in_family
 from flamma.strategies.asynchronous import FedBuff
-from flamma.testing.strategies import SIZE, TRAINABLE, LittleWorld, assert_same
+from flamma.testing.strategies import SIZE, TRAINABLE, ToyFederation, assert_same
 from flamma.types import Plan, Population, Update
 
 PLAN = Plan(rounds=9, per_round=2, epochs=1, learning_rate=0.1)
@@ -147,7 +147,7 @@ def test_time_goes_forward_and_nobody_is_lost(seconds, concurrency, buffer):
 
 def test_the_same_seed_gives_the_same_queue():
     strategy = FedBuff(replace(PLAN, per_round=3))
-    world = LittleWorld.make()
+    world = ToyFederation.make()
     assert_same(world.play(strategy, 6), world.play(strategy, 6))
 
 

@@ -11,7 +11,7 @@ import flamma
 from flamma.errors import FlammaError
 from flamma.registry import options_of
 from flamma.strategies import STRATEGIES
-from flamma.testing.strategies import LittleWorld
+from flamma.testing.strategies import ToyFederation
 from flamma.types import Plan
 
 PLAN = Plan(rounds=2, per_round=3, epochs=1, learning_rate=0.1, batch_size=8)
@@ -28,8 +28,8 @@ def test_rounds_with_an_extreme_option_end_or_are_refused(name):
         for value in EXTREMES:
             given = (value, value) if "tuple" in str(option.annotation) else value
             try:
-                strategy = kind(plan=PLAN, **{option.name: given})
-                state = LittleWorld.make(clients=5).play(strategy, rounds=2)
+                strategy = kind(plan=PLAN, **{option.field: given})
+                state = ToyFederation.make(clients=5).play(strategy, rounds=2)
             except FlammaError:
                 continue
             assert state.round == 2, (option.name, given)
@@ -54,7 +54,7 @@ def test_a_run_with_an_extreme_option_ends(strategy, option, value):
 
 
 def test_cffl_with_a_tiny_steepness_is_the_limit_of_ever_smaller_ones():
-    world = LittleWorld.make(clients=5)
+    world = ToyFederation.make(clients=5)
     states = [
         world.play(STRATEGIES["cffl"](plan=PLAN, steepness=steepness), rounds=2)
         for steepness in (1e-5, 1e-300)

@@ -24,11 +24,11 @@ from flamma.strategies.loss_weights import (
 from flamma.strategies.multi_objective import AdaFed, FedFV, FedMgdaPlus
 from flamma.testing import StrategyContract
 from flamma.testing.strategies import PLAN as CONTRACT_PLAN
-from flamma.testing.strategies import LittleWorld
+from flamma.testing.strategies import ToyFederation
 from flamma.types import Plan, Population, Profile, Terms, Update
 
 PLAN = Plan(rounds=20, per_round=2, epochs=3, learning_rate=0.5)
-WORLD = LittleWorld.make()
+WORLD = ToyFederation.make()
 
 
 def vector(*numbers):
@@ -54,6 +54,10 @@ def report(client, params, loss=1.0, samples=10):
     return Update(client, vector(*params), samples, 3, loss)
 
 
+def afl_of(plan, step):
+    return Afl(plan, pace=step)
+
+
 class TestPartialAfl(StrategyContract):
     """The contract suite plays the defaults; this is the other participation."""
 
@@ -64,7 +68,7 @@ class TestPartialAfl(StrategyContract):
 @pytest.mark.parametrize(
     "strategy",
     [
-        Afl(CONTRACT_PLAN, step=0.0),
+        Afl(CONTRACT_PLAN, pace=0.0),
         Term(CONTRACT_PLAN, t=0.0),
         Gifair(CONTRACT_PLAN, strength=0.0),
         PropFair(CONTRACT_PLAN, loss_bound=math.inf),
@@ -94,7 +98,7 @@ def test_no_loss_that_a_client_tells_makes_the_weights_anything_but_finite(name,
 
 
 def test_the_mixture_moves_to_the_larger_loss():
-    strategy = Afl(PLAN, step=0.1)
+    strategy = Afl(PLAN, pace=0.1)
     state = strategy.hear(started(strategy), {0: 1.0, 1: 3.0})
     # (0.5, 0.5) + 0.1 (1, 3) = (0.6, 0.8), on the simplex (0.4, 0.6); of 20 samples.
     np.testing.assert_allclose(state.mixture, [8, 12], rtol=1e-12)
@@ -103,7 +107,7 @@ def test_the_mixture_moves_to_the_larger_loss():
 
 
 def test_who_told_no_loss_neither_gains_nor_loses():
-    strategy = Afl(PLAN, step=0.01)
+    strategy = Afl(PLAN, pace=0.01)
     state = strategy.hear(started(strategy, (10, 10, 10)), {0: 1.0, 1: 3.0, 2: np.nan})
     assert state.mixture[2] == pytest.approx(10)
     assert state.mixture[1] > 10 > state.mixture[0]
@@ -111,7 +115,7 @@ def test_who_told_no_loss_neither_gains_nor_loses():
 
 
 def test_partial_participation_scales_the_losses_of_a_survey():
-    strategy = Afl(PLAN, step=0.05, participation="partial")
+    strategy = Afl(PLAN, pace=0.05, participation="partial")
     state = strategy.hear(started(strategy, (5, 5, 5, 5)), {1: 1.0, 3: 2.0})
     # 0.25 + 0.05 * 4/2 * (0, 1, 0, 2) = (.25, .35, .25, .45), less 0.3/4 each; of 20 samples.
     np.testing.assert_allclose(state.mixture, [3.5, 5.5, 3.5, 7.5], rtol=1e-12)
@@ -119,7 +123,7 @@ def test_partial_participation_scales_the_losses_of_a_survey():
 
 @pytest.mark.parametrize("participation", ["all", "partial"])
 def test_a_huge_loss_takes_the_whole_mixture_and_no_more(participation):
-    strategy = Afl(PLAN, step=1.0, participation=participation)
+    strategy = Afl(PLAN, pace=1.0, participation=participation)
     state = strategy.hear(started(strategy, (10, 30, 20)), {0: 1.0, 1: 1.7e308, 2: 0.0})
     np.testing.assert_array_equal(state.mixture, [0, 60, 0])
     made = strategy.offer(state, np.arange(3), stream(0, "select", 1))
@@ -140,7 +144,7 @@ def test_who_is_asked():
     np.testing.assert_array_equal(everybody.survey(started(everybody), present, rng), present)
     some = Afl(PLAN, participation="partial")
     assert some.survey(started(some), present, rng).size == 2
-    still = Afl(PLAN, step=0.0)
+    still = Afl(PLAN, pace=0.0)
     assert still.survey(started(still), present, rng).size == 0
 
 
@@ -198,8 +202,8 @@ def test_term_goes_to_the_largest_loss_and_leaves_out_who_has_none():
     task = Term(PLAN, sample_tilt=0.5).respond(
         Term(PLAN, sample_tilt=0.5).terms(0, 1), Profile(0, 0.1, 10)
     )
-    assert task.tilt == 0.5
-    assert task.wants_loss
+    assert task.terms.objective.tilt == 0.5
+    assert task.terms.report_loss == "received"
 
 
 # GIFAIR
@@ -227,9 +231,9 @@ def test_gifair_by_hand():
 def test_propfair_asks_for_the_bound_and_averages_by_data():
     strategy = PropFair(PLAN, loss_bound=3.0)
     made = strategy.offer(started(strategy), np.arange(2), stream(0, "select", 1))
-    assert {terms.loss_bound for terms in made.terms} == {3.0}
+    assert {terms.objective.bound for terms in made.terms} == {3.0}
     task = strategy.respond(made.terms[0], Profile(0, 0.1, 10))
-    assert task.loss_bound == 3.0
+    assert task.terms.objective.bound == 3.0
     told = [report(0, (3, 0), 9.0), report(1, (0, 3), 0.1, samples=20)]
     np.testing.assert_array_equal(after(strategy, told, (10, 20)).params, vector(1, 2))
 
@@ -416,8 +420,8 @@ def test_adafed_by_hand():
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        (Afl, {"step": -0.1}),
-        (Afl, {"step": math.inf}),
+        (afl_of, {"step": -0.1}),
+        (afl_of, {"step": math.inf}),
         (Afl, {"participation": "some"}),
         (Term, {"t": math.nan}),
         (Term, {"sample_tilt": math.inf}),

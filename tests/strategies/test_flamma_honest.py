@@ -14,6 +14,7 @@ from flamma.errors import EmptyRunError, StrategyError
 from flamma.experiments.audit import audit
 from flamma.experiments.run import Run, resume, run
 from flamma.game import Game, best_response
+from flamma.strategies.base import ServerSide
 from flamma.strategies.flamma_honest import (
     FlammaHonest,
     believed_share,
@@ -55,7 +56,7 @@ def test_first_answers_are_inspected_and_then_some():
     strategy, state, offer = first_round(inspection_rate=0.2)
     assert offer.inspected == offer.selected
     answers = [answer(c) for c in offer.selected]
-    state, record = strategy.aggregate(state, offer, answers, inspect=honest_inspector)
+    state, record = strategy.aggregate(state, offer, answers, ServerSide(inspect=honest_inspector))
     assert record.outcome.flags == record.outcome.failed == record.outcome.fines == {}
     later = [
         strategy.offer(state, np.array(offer.selected), np.random.default_rng(seed)).inspected
@@ -78,7 +79,7 @@ def test_who_is_caught_pays_and_is_not_asked_again(lie, says):
     strategy, state, offer = first_round(inspection_rate=0.1)
     liar, *others = offer.selected
     answers = [answer(liar, **lie), *map(answer, others)]
-    state, record = strategy.aggregate(state, offer, answers, inspect=honest_inspector)
+    state, record = strategy.aggregate(state, offer, answers, ServerSide(inspect=honest_inspector))
     assert says in record.outcome.flags[liar]
     assert says in record.outcome.failed[liar]
     place = offer.selected.index(liar)
@@ -101,7 +102,7 @@ def test_more_samples_than_there_are_is_caught():
         return [replace(answer(task.client), samples=30) for task in tasks]
 
     answers = [answer(c) for c in offer.selected]
-    _, record = strategy.aggregate(state, offer, answers, inspect=inspector)
+    _, record = strategy.aggregate(state, offer, answers, ServerSide(inspect=inspector))
     assert set(record.outcome.flags.values()) == {"inspected: it has 30 samples, not 40"}
 
 
@@ -159,7 +160,7 @@ def again(strategy, state, offer, inspector, **changes):
             for r in inspector(tasks)
         ]
 
-    return strategy.aggregate(state, offer, moved, inspect=visit)
+    return strategy.aggregate(state, offer, moved, ServerSide(inspect=visit))
 
 
 def strategy_inspects(strategy, state, offer):
@@ -226,7 +227,7 @@ def test_the_suspended_are_not_selected_even_if_nobody_else_is_there():
     empty = strategy.offer(state, np.array([0, 2]), np.random.default_rng(0))
     assert empty.round == 2
     assert empty.terms == ()
-    after, record = strategy.aggregate(state, empty, [], inspect=honest_inspector)
+    after, record = strategy.aggregate(state, empty, [], ServerSide(inspect=honest_inspector))
     assert after.round == 2
     assert record.selected == ()
     np.testing.assert_array_equal(after.params, state.params)
@@ -235,14 +236,14 @@ def test_the_suspended_are_not_selected_even_if_nobody_else_is_there():
 def test_what_was_earned_unchecked_is_forfeited():
     strategy, state, offer = first_round(inspection_rate=0.1)
     answers = [answer(c) for c in offer.selected]
-    state, _ = strategy.aggregate(state, offer, answers, inspect=honest_inspector)
+    state, _ = strategy.aggregate(state, offer, answers, ServerSide(inspect=honest_inspector))
     liar = offer.selected[0]
     unchecked = state.unchecked.copy()
     unchecked[liar] = 7.0
     state = replace(state, unchecked=unchecked)
     again = replace(offer, round=2, inspected=(liar,))
     answers[0] = answer(liar, params=np.full(SIZE, 9, dtype=np.float32))
-    _, record = strategy.aggregate(state, again, answers, inspect=honest_inspector)
+    _, record = strategy.aggregate(state, again, answers, ServerSide(inspect=honest_inspector))
     place = again.selected.index(liar)
     terms = again.terms[place]
     assert record.outcome.fines[liar] == pytest.approx(
@@ -326,7 +327,7 @@ def test_who_names_other_samples_is_flagged_and_inspected():
 
     answers = [answer(c, samples=30 if c == liar else 40) for c in offer.selected]
     answers = [replace(a, params=a.params + state.params) for a in answers]
-    _, record = strategy.aggregate(state, offer, answers, inspect=inspector)
+    _, record = strategy.aggregate(state, offer, answers, ServerSide(inspect=inspector))
     assert visited == [liar]
     assert record.outcome.flags == {liar: "30 samples of a client that had 40"}
     assert record.outcome.fines == {}
@@ -409,7 +410,7 @@ def with_bound(cost):
     """A second round of clients whose inspected work shows a cost of at most this."""
     strategy, state, offer = first_round(inspection_rate=0.1)
     answers = [answer(c) for c in offer.selected]
-    state, _ = strategy.aggregate(state, offer, answers, inspect=honest_inspector)
+    state, _ = strategy.aggregate(state, offer, answers, ServerSide(inspect=honest_inspector))
     state = replace(state, largest_costs=np.full(5, cost))
     return strategy, state, replace(offer, round=2, inspected=())
 
@@ -425,7 +426,7 @@ def inspected_with(epochs, cost=0.1):
 
     who = offer.selected[0]
     answers = [answer(c, epochs=epochs if c == who else 4) for c in offer.selected]
-    _, record = strategy.aggregate(state, offer, answers, inspect=inspector)
+    _, record = strategy.aggregate(state, offer, answers, ServerSide(inspect=inspector))
     assert record.outcome.inspected == tuple(visited)
     return who in visited
 
@@ -447,7 +448,9 @@ def test_inspections_confirm_work_that_looks_too_short():
         return replace(own, params=own.params * share + state.params)
 
     answers = [moved(answer(c)) for c in offer.selected]
-    _, record = strategy.aggregate(state, offer, answers, inspect=lambda tasks: answers[:1])
+    _, record = strategy.aggregate(
+        state, offer, answers, ServerSide(inspect=lambda tasks: answers[:1])
+    )
     assert record.outcome.inspected == (short,)
     assert record.outcome.flags == record.outcome.fines == {}
     assert record.outcome.credited == (4.0, 4.0, 4.0)

@@ -13,7 +13,7 @@ from flamma.errors import StrategyError
 from flamma.strategies.base import Offer
 from flamma.strategies.flamma_plus import LONGEST_MEAN, FlammaPlus, Path, Steps, fading_for
 from flamma.strategies.memory import Slopes
-from flamma.testing.strategies import LittleWorld
+from flamma.testing.strategies import ToyFederation
 from flamma.types import Plan, Population, Terms, Update
 
 PLAN = Plan(rounds=20, per_round=2, epochs=4, learning_rate=0.1)
@@ -244,7 +244,7 @@ def test_the_decay_waits_as_long_as_the_model_gets_on(gets_on, start):
 
 
 def test_clients_do_no_more_epochs_than_are_planned():
-    world = LittleWorld.make(6)
+    world = ToyFederation.make(6)
     strategy = FlammaPlus(Plan(rounds=4, per_round=3, epochs=3, learning_rate=0.1))
     state = world.begin(strategy)
     while state.round < 4:

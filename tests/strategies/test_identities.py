@@ -14,14 +14,14 @@ from flamma.federation import certified
 from flamma.game import certify, solve
 from flamma.seeding import stream
 from flamma.strategies import STRATEGIES
-from flamma.strategies.base import Offer
+from flamma.strategies.base import Offer, ServerSide
 from flamma.strategies.fedavg import Central, FedAvg, FedAvgDecay, FedProx
 from flamma.strategies.flamma import Flamma, known_costs
 from flamma.strategies.flamma_plus import FlammaPlus, loss_factors
 from flamma.strategies.loss_weights import QFFL
 from flamma.strategies.memory import Mifa
 from flamma.strategies.rewards import Incentive
-from flamma.types import Plan, Population, Profile, Terms, Update
+from flamma.types import Objective, Plan, Population, Profile, Terms, Update
 
 PLAN = Plan(rounds=20, per_round=2, epochs=3, learning_rate=0.5)
 
@@ -95,8 +95,8 @@ def test_qffl_asks_for_the_loss_of_the_received_model():
     strategy = QFFL(PLAN)
     state = strategy.init(vector(0, 0), population())
     made = strategy.offer(state, np.arange(3), stream(0, "select", 1))
-    assert all(terms.wants_loss for terms in made.terms)
-    assert strategy.respond(made.terms[0], Profile(0, 0.1, 10)).wants_loss
+    assert all(terms.report_loss == "received" for terms in made.terms)
+    assert strategy.respond(made.terms[0], Profile(0, 0.1, 10)).terms.report_loss == "received"
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.3])
@@ -105,10 +105,11 @@ def test_fedprox_differs_from_fedavg_in_the_proximal_weight_only(mu):
     plain = FedAvg(PLAN).offer(states[0], np.arange(3), stream(0, "select", 1))
     prox = FedProx(PLAN, mu=mu).offer(states[1], np.arange(3), stream(0, "select", 1))
     ours, theirs = (
-        [replace(t, proximal=0.0, contribution=0.0) for t in made.terms] for made in (prox, plain)
+        [replace(t, objective=Objective(), contribution=0.0) for t in made.terms]
+        for made in (prox, plain)
     )
     assert ours == theirs
-    assert {t.proximal for t in prox.terms} == {mu}
+    assert {t.objective.proximal for t in prox.terms} == {mu}
 
 
 def test_incentive_by_hand():
@@ -119,7 +120,10 @@ def test_incentive_by_hand():
     state = strategy.init(vector(0, 0), population())
     reports = [report(0, (1, 0), 10), report(1, (0, 0), 10)]
     after, _ = strategy.aggregate(
-        state, offer(0, 1), reports, validate=lambda w: (float((w[0] - 1) ** 2), 0.0)
+        state,
+        offer(0, 1),
+        reports,
+        ServerSide(validate=lambda w: (float((w[0] - 1) ** 2), 0.0)),
     )
     np.testing.assert_allclose(after.params, vector(1, 0))
     np.testing.assert_allclose(after.gain, [0.375, -0.125, 0.0])
@@ -181,7 +185,11 @@ def test_flamma_with_gamma_1_uniform_selection_and_fixed_epochs_is_fedavg():
             (flamma.respond(a, Profile(a.client, 0.01, 9)), fedavg.respond(b, Profile(0, 0.01, 9)))
             for a, b in zip(ours_offer.terms, theirs_offer.terms, strict=True)
         ]
-        assert all(a == b for a, b in tasks)
+        assert all(
+            (a.epochs, a.learning_rate, a.terms.objective)
+            == (b.epochs, b.learning_rate, b.terms.objective)
+            for a, b in tasks
+        )
         noise = stream(number, "noise").normal(0, 0.05, (8, 2)).astype(np.float32)
         reports = [Update(t.client, ours.params + noise[t.client], 7, 3) for t, _ in tasks]
         ours, _ = flamma.aggregate(ours, ours_offer, reports)
@@ -194,7 +202,7 @@ def warm(strategy, clients=6, costs=0.1):
     state = strategy.init(vector(10, 0), population(clients, costs))
     made = strategy.offer(state, np.arange(clients), stream(0, "select", 0))
     assert made.round == 0
-    assert {t.iterations for t in made.terms} == {10}
+    assert {t.batches for t in made.terms} == {10}
     assert made.selected == tuple(range(clients))
     reports = [Update(c, vector(10, 0.1 * (-1) ** c * (c + 1)), 10, 0) for c in range(clients)]
     return strategy.aggregate(state, made, reports)[0]
@@ -327,7 +335,7 @@ def test_the_loss_is_asked_for_where_it_weighs(levelling):
     strategy = FlammaPlus(PLAN, levelling=levelling)
     state = strategy.init(vector(1, 2), population())
     made = strategy.offer(replace(state, round=0), np.arange(3), stream(0, "select", 1))
-    assert {terms.wants_loss for terms in made.terms} == {levelling > 0}
+    assert {terms.report_loss == "received" for terms in made.terms} == {levelling > 0}
 
 
 @pytest.mark.parametrize("persistence", [0.0, 0.6, 1.0])
@@ -405,7 +413,7 @@ def test_the_ceiling_trains_on_everything_as_much_as_the_selected_would():
     state = strategy.init(vector(0, 0), Population(np.array([200, 0, 0]), None, trainable_size=2))
     made = strategy.offer(state, np.arange(3), stream(0, "select", 1))
     [terms] = made.terms
-    assert (terms.client, terms.epochs, terms.iterations) == (0, 6, 6 * 3)  # 200 / 3 in 3 batches
+    assert (terms.client, terms.epochs, terms.batches) == (0, 6, 6 * 3)  # 200 / 3 in 3 batches
     after, record = strategy.aggregate(state, made, [report(0, (1, 2), 200, epochs=6)])
     np.testing.assert_array_equal(after.params, vector(1, 2))
     assert record.outcome.local_epochs == (6,)
@@ -456,7 +464,10 @@ def test_an_aggregator_is_an_option_of_every_strategy():
             state = replace(strategy.init(vector(0, 0), population()), round=0)
             reports = [report(0, (3, 0), 10, loss=1.0), report(1, (0, 4), 10, loss=1.0)]
             after, record = strategy.aggregate(
-                state, offer(0, 1), [replace(r, epochs=3) for r in reports], lambda w: (1.0, 0.0)
+                state,
+                offer(0, 1),
+                [replace(r, epochs=3) for r in reports],
+                ServerSide(lambda w: (1.0, 0.0)),
             )
             assert not record.outcome.failed
             np.testing.assert_allclose(after.params, vector(3, 4), err_msg=name)

@@ -11,6 +11,7 @@ import pytest
 from flamma.errors import RunError, StrategyError
 from flamma.experiments.run import run
 from flamma.strategies import STRATEGIES
+from flamma.strategies.fedavg import FedAvg
 from flamma.strategies.flamma_plus import loss_factors
 from flamma.types import Plan, Population, Update
 
@@ -73,7 +74,7 @@ def test_a_trillion_rounds_take_no_memory_or_are_refused(name):
         strategy = STRATEGIES[name](Plan(10**12, 3, 1, 0.1, 8))
         state = strategy.init(np.zeros(4, dtype=np.float32), population(3, 4))
         offer = strategy.offer(state, np.arange(3), np.random.default_rng(0))
-        assert offer.selected or strategy.asynchronous  # which asks when somebody is idle
+        assert offer.selected or strategy.needs.clock  # which asks when somebody is idle
 
 
 def test_what_the_configuration_tells_is_checked_before_data_are_loaded(tmp_path, monkeypatch):
@@ -116,3 +117,11 @@ def test_a_memory_that_does_not_fit_on_the_disk_is_refused_before_anything_is_tr
     with pytest.raises(RunError, match=r"remembering 10 clients with .* GB are free in .*: make"):
         run(strategy__name=name, model__name="logistic", rounds=1, out=tmp_path / "run")
     assert not (tmp_path / "run/config.toml").exists()
+
+
+@pytest.mark.parametrize(
+    "old", [{"combine": lambda self, state, answers: state}, {"clients_keep": True}]
+)
+def test_a_strategy_of_the_old_contract_gets_one_sentence_and_the_page(old):
+    with pytest.raises(StrategyError, match=r"^the strategy Mine has .*docs/how-to/upgrade.md"):
+        type("Mine", (FedAvg,), old)

@@ -16,7 +16,8 @@ from flamma.strategies.drift import FedDyn, Scaffold
 from flamma.strategies.fedavg import FedAvg, FedProx, gradient_weight, stepped
 from flamma.strategies.memory import FedVarp
 from flamma.strategies.server_optimisers import FedAdam, FedAvgM, FedNova, FedYogi
-from flamma.types import LocalWork, Plan, Population, Terms, Update
+from flamma.types import Plan, Population, Terms, Update
+from flat_work import work
 from quadratic_clients import (
     EVERYBODY,
     PLAN,
@@ -200,7 +201,7 @@ def test_a_training_that_diverged_is_not_kept():
     states, _, side = play(strategy, 1)
     client = int(selected(1)[0][0])
     before = side.kept.read(client, 2)
-    task = LocalWork(client, 2, 2, ETA)
+    task = work(client, 2, 2, ETA)
     vectors = side.vectors(task, states[-1].params, states[-1].control)
     lost = Update(client, np.full(5, np.inf, np.float32), 8, 2)
     side.settle(task, vectors, lost)

@@ -11,7 +11,7 @@ from flamma.errors import StrategyError
 from flamma.strategies import in_family
 from flamma.strategies.fedavg import FedAvg
 from flamma.strategies.personal import Ditto, Local
-from flamma.types import LocalWork
+from flat_work import work
 from quadratic_clients import PLAN, START, STEPS, TARGETS, play, selected
 
 ETA = PLAN.learning_rate
@@ -65,7 +65,7 @@ def test_epochs_of_own_models_count_as_work(own_epochs, counted):
     strategy = Ditto(PLAN, own_epochs=own_epochs)
     _, records, _ = play(strategy, 1)
     assert records[0].outcome.epochs_total == counted
-    task = strategy.own_task(LocalWork(0, 1, 2, 0.1))
+    task = strategy.personal_work(work(0, 1, 2, 0.1))
     assert (task.epochs, task.proximal) == (own_epochs or 2, 1.0)
 
 

@@ -17,11 +17,11 @@ from flamma.federation import certified
 from flamma.game.mechanisms import ParticipationGame, certify_menu, certify_participation
 from flamma.seeding import stream
 from flamma.strategies import STRATEGIES
-from flamma.strategies.base import Offer
+from flamma.strategies.base import Offer, ServerSide
 from flamma.strategies.fedavg import FedAvg
 from flamma.strategies.markets import FLI, Contract, Pricing
 from flamma.strategies.rewards import CFFL, CGSV, hyperbolic_tangent, magnitude_ranks
-from flamma.testing.strategies import TRAINABLE, LittleWorld
+from flamma.testing.strategies import TRAINABLE, ToyFederation
 from flamma.types import Plan, Population, Profile, Terms, Update
 
 PLAN = Plan(rounds=20, per_round=3, epochs=3, learning_rate=0.5, batch_size=8)
@@ -107,7 +107,7 @@ def test_cgsv_agrees_with_a_reference_over_rounds():
 
 def test_cgsv_with_a_large_altruism_gives_everybody_everything():
     strategy = CGSV(PLAN, altruism=1e6)
-    world = LittleWorld.make(5)
+    world = ToyFederation.make(5)
     state = world.play(strategy, 4)
     assert np.ptp(state.reputations) > 0
     for client in range(5):
@@ -115,7 +115,7 @@ def test_cgsv_with_a_large_altruism_gives_everybody_everything():
 
 
 def test_cgsv_shares_differ_without_it():
-    world = LittleWorld.make(5)
+    world = ToyFederation.make(5)
     state = world.play(CGSV(PLAN), 4)
     ahead = int(np.argmax(state.reputations))
     behind = int(np.argmin(state.reputations))
@@ -173,7 +173,7 @@ def test_cffl_by_hand():
     strategy = CFFL(PLAN)
     state = strategy.init(vector(0, 0, 0, 0), population())
     reports = [report(0, (1, 1, 0, 0)), report(1, (2, 0, 3, 1)), report(2, (3, 0, 0, 2))]
-    after, _ = strategy.aggregate(state, offer(0, 1, 2), reports, scored(20, 30, 50))
+    after, _ = strategy.aggregate(state, offer(0, 1, 2), reports, ServerSide(scored(20, 30, 50)))
     risen = np.sinh(5 * (0.8 / 3 + 0.2 * np.array([0.2, 0.3, 0.5])))
     np.testing.assert_allclose(after.reputations, risen / risen.sum(), rtol=1e-12)
     # By data 1 : 2 : 3 the step is ((1+4+9)/6, 1/6, 6/6, 8/6).
@@ -195,7 +195,7 @@ def test_cffl_with_equal_reputations_gives_all_of_the_step():
     state = strategy.init(vector(0, 0, 0, 0), population())
     updates = [(1, 1, 0, 0), (2, 0, 3, 1), (3, 0, 0, 2)]
     reports = [report(k, u) for k, u in enumerate(updates)]
-    after, _ = strategy.aggregate(state, offer(0, 1, 2), reports, scored(40, 40, 40))
+    after, _ = strategy.aggregate(state, offer(0, 1, 2), reports, ServerSide(scored(40, 40, 40)))
     np.testing.assert_allclose(after.reputations, np.full(3, 1 / 3), rtol=1e-12)
     fedavg = FedAvg(PLAN)
     plain, _ = fedavg.aggregate(fedavg.init(state.params, population()), offer(0, 1, 2), reports)
@@ -209,7 +209,7 @@ def test_who_falls_below_the_threshold_is_out():
     strategy = CFFL(PLAN, memory=0.0, threshold=0.9)
     state = strategy.init(vector(0, 0, 0, 0), population())
     reports = [report(0, (1, 1, 0, 0)), report(1, (2, 0, 3, 1)), report(2, (3, 0, 0, 2))]
-    after, _ = strategy.aggregate(state, offer(0, 1, 2), reports, scored(1, 50, 50))
+    after, _ = strategy.aggregate(state, offer(0, 1, 2), reports, ServerSide(scored(1, 50, 50)))
     np.testing.assert_allclose(after.reputations, [0, 0.5, 0.5], rtol=1e-12)
     np.testing.assert_array_equal(after.model(0), state.params)  # neither its own nor others'
     mean = (2 * np.array([2, 0, 3, 1]) + 3 * np.array([3, 0, 0, 2])) / 5
@@ -223,7 +223,9 @@ def test_scores_that_say_nothing_change_nothing():
     strategy = CFFL(PLAN)
     state = strategy.init(vector(0, 0, 0, 0), population())
     reports = [report(0, (1, 1, 0, 0)), report(1, (2, 0, 3, 1))]
-    after, _ = strategy.aggregate(state, offer(0, 1), reports, scored(math.nan, math.nan))
+    after, _ = strategy.aggregate(
+        state, offer(0, 1), reports, ServerSide(scored(math.nan, math.nan))
+    )
     np.testing.assert_allclose(after.reputations, np.full(3, 1 / 3), rtol=1e-12)
     with pytest.raises(StrategyError, match="validation set"):
         strategy.aggregate(state, offer(0, 1), reports)
@@ -233,7 +235,9 @@ def test_huge_weights_stay_finite():
     strategy = CFFL(PLAN)
     state = strategy.init(vector(-1e38, 0, 0, 0), population())
     reports = [report(k, (3.4e38, 0, 0, 0)) for k in range(3)]
-    after, _ = strategy.aggregate(state, offer(0, 1, 2), reports, lambda params: (0.0, 50.0))
+    after, _ = strategy.aggregate(
+        state, offer(0, 1, 2), reports, ServerSide(lambda params: (0.0, 50.0))
+    )
     assert np.isfinite(np.asarray(after.models)).all()
     assert np.isfinite(after.params).all()
 
@@ -242,7 +246,7 @@ def test_huge_weights_stay_finite():
 
 
 def test_pricing_with_everybody_is_fedavg_with_everybody():
-    world = LittleWorld.make(6)
+    world = ToyFederation.make(6)
     everybody = replace(PLAN, per_round=6)
     priced = world.play(Pricing(everybody), 5)
     plain = world.play(FedAvg(everybody), 5)
@@ -264,7 +268,7 @@ def test_the_priced_step_by_hand():
 
 def test_the_priced_step_has_no_bias():
     """Over all sixteen sets that may be drawn, the mean of the step is that of everybody."""
-    world = LittleWorld.make(4, costs=np.geomspace(0.02, 1.0, 4))
+    world = ToyFederation.make(4, costs=np.geomspace(0.02, 1.0, 4))
     strategy = Pricing(replace(PLAN, per_round=2))
     state = world.begin(strategy)
     chances = strategy.priced(state, world.all_clients).probabilities
@@ -285,7 +289,7 @@ def test_the_priced_step_has_no_bias():
 
 
 def test_clients_are_drawn_as_likely_as_they_choose():
-    world = LittleWorld.make(6, costs=np.geomspace(0.02, 1.0, 6))
+    world = ToyFederation.make(6, costs=np.geomspace(0.02, 1.0, 6))
     strategy = Pricing(PLAN)
     state = world.begin(strategy)
     found = strategy.priced(state, world.all_clients)
@@ -298,7 +302,7 @@ def test_clients_are_drawn_as_likely_as_they_choose():
 
 
 def test_priced_clients_would_choose_nothing_else():
-    world = LittleWorld.make(6)
+    world = ToyFederation.make(6)
     strategy = Pricing(PLAN, value=0.05)
     state = world.play(strategy, 6)
     found = strategy.priced(state, world.all_clients)
@@ -324,7 +328,7 @@ def test_a_larger_gradient_is_asked_more_often_up_to_a_bound():
 
 @pytest.mark.parametrize("budget", [0.0, 0.5, 20.0, 300.0])
 def test_a_budget_is_never_exceeded(budget):
-    world = LittleWorld.make(8)
+    world = ToyFederation.make(8)
     for name in ("pricing", "contract", "fli"):
         strategy = STRATEGIES[name](plan=replace(PLAN, budget=budget))
         writer = LedgerWriter(LedgerConfig(budget=budget), "a run")
@@ -427,7 +431,7 @@ def test_fli_by_hand():
 
 
 def test_fli_moves_the_model_as_fedavg_does_and_spends_its_budget():
-    world = LittleWorld.make(6)
+    world = ToyFederation.make(6)
     np.testing.assert_array_equal(
         world.play(FLI(PLAN), 6).params, world.play(FedAvg(PLAN), 6).params
     )
@@ -438,7 +442,7 @@ def test_fli_moves_the_model_as_fedavg_does_and_spends_its_budget():
 
 
 def test_fli_pays_nothing_for_no_answer():
-    world = LittleWorld.make(6)
+    world = ToyFederation.make(6)
     state = world.play(FLI(PLAN), 3)
     after, record = world.play_round(FLI(PLAN), state, change=lambda reports: reports[1:])
     assert record.outcome.payments[0] == 0.0

@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flamma.aggregators import AGGREGATORS, Reference
+from flamma.aggregators import AGGREGATORS, Reference, aggregated
 from flamma.errors import FlammaError, StrategyError
 from flamma.registry import Choice
 from flamma.strategies import STRATEGIES
-from flamma.strategies.base import Answers, server_task
+from flamma.strategies.base import Offer, Round, ServerSide, Verdict, server_work
 from flamma.strategies.fedavg import FedAvg
 from flamma.strategies.loss_weights import QFFL
-from flamma.testing.strategies import SIZE, TRAINABLE, LittleWorld
+from flamma.testing.strategies import SIZE, TRAINABLE, ToyFederation
 from flamma.types import Plan, Terms, Update
 
-FEDERATED = [name for name in STRATEGIES if not STRATEGIES[name].pools_data]
+FEDERATED = [name for name in STRATEGIES if not STRATEGIES[name].needs.pooled_data]
 WITH_MEMORY = {
     "mifa": {"memory": 1.0},
     "flamma-plus": {"warmup_iterations": 0},  # which would find the attacker out
@@ -25,7 +25,7 @@ WITH_MEMORY = {
 }
 ROBUST = [name for name in AGGREGATORS if name != "mean"]
 ATTACKER, FAR, ROUNDS = 3, 1e4, 12
-WORLD = LittleWorld.make(10)
+WORLD = ToyFederation.make(10)
 
 
 def attacked(reports):
@@ -104,7 +104,7 @@ def test_the_received_model_is_the_origin_of_rows_too():
                 offer = WORLD.offer(strategy, state)
                 reports = [Update(c, state.params.copy(), 10, 1) for c in offer.selected]
                 state, _ = strategy.aggregate(
-                    state, offer, reports, train_server=WORLD.train_server
+                    state, offer, reports, ServerSide(train=WORLD.train_server)
                 )
             np.testing.assert_allclose(state.params, still, atol=1e-6)
 
@@ -122,6 +122,12 @@ def test_clipped_rows_move_the_model_by_the_radius_at_most():
             state = after
 
 
+def round_of(updates, reference):
+    made = Offer(1, tuple(Terms(update.client, 1) for update in updates))
+    usable = tuple(updates)
+    return Round(made, usable, (), reference.received, ServerSide(), Verdict(usable), reference)
+
+
 def test_what_is_not_trained_stays_within_what_clients_sent():
     # FLTrust makes short updates longer, which could take a running variance below zero.
     received = np.ones(SIZE, np.float32)
@@ -134,11 +140,11 @@ def test_what_is_not_trained_stays_within_what_clients_sent():
         reports.append(Update(client, model, 10, 1))
     strategy = FedAvg(Plan(1, 3, 1), aggregator="fltrust")
     reference = Reference(received, lambda: np.ones(TRAINABLE))
-    found = strategy.average(reports, [1.0, 1.0, 1.0], reference)
+    found = strategy.average(round_of(reports, reference), [1.0, 1.0, 1.0])
     np.testing.assert_allclose(found[:TRAINABLE], 1.0, rtol=1e-5)
     np.testing.assert_allclose(found[TRAINABLE:], 0.6, rtol=1e-5)
     liar = replace(reports[0], params=np.full(SIZE, 1e20, np.float32))
-    found = strategy.average([liar, *reports[1:]], [1.0, 1.0, 1.0], reference)
+    found = strategy.average(round_of([liar, *reports[1:]], reference), [1.0, 1.0, 1.0])
     np.testing.assert_allclose(found[TRAINABLE:], 0.7, rtol=1e-5)
 
 
@@ -156,11 +162,11 @@ def test_the_server_trains_as_the_middle_client_does():
     plan = Plan(5, 3, epochs=5, learning_rate=0.1)
     terms = [Terms(c, 7, step_scale=s) for c, s in ((2, 0.5), (4, 1.0), (9, 0.25))]
     reports = [Update(c, None, 10, e) for c, e in ((2, 8), (4, 1), (9, 3))]
-    task = server_task(plan, terms, reports)
-    assert (task.round, task.epochs, task.iterations) == (7, 3, None)
+    task = server_work(plan, terms, reports)
+    assert (task.round, task.epochs, task.terms.batches) == (7, 3, None)
     assert task.learning_rate == pytest.approx(0.05)
-    warm = server_task(plan, [Terms(1, 0, iterations=10)], [Update(1, None, 10, 0)])
-    assert (warm.iterations, warm.abstains) == (10, False)
+    warm = server_work(plan, [Terms(1, 0, batches=10)], [Update(1, None, 10, 0)])
+    assert (warm.terms.batches, warm.abstains) == (10, False)
 
 
 def test_the_server_trains_once_a_round_and_only_if_the_aggregator_asks():
@@ -175,7 +181,7 @@ def test_the_server_trains_once_a_round_and_only_if_the_aggregator_asks():
         state = WORLD.begin(strategy)
         offer = WORLD.offer(strategy, state)
         reports = WORLD.answers(strategy, state, offer)
-        strategy.aggregate(state, offer, reports, WORLD.validate, train_server=train)
+        strategy.aggregate(state, offer, reports, ServerSide(WORLD.validate, train=train))
         assert len(calls) == expected
 
 
@@ -189,16 +195,17 @@ def test_who_needs_a_validation_set():
     }
     for (name, aggregator), who in needs.items():
         strategy = STRATEGIES[name](plan, aggregator=aggregator)
-        assert strategy.in_need_of("needs_validation") == who
+        assert strategy.component_that_needs("validation") == who
         assert strategy.wants_validation == bool(who)
 
 
 def test_a_strategy_that_keeps_the_reference_to_itself_is_told_what_to_do():
     class Forgetful(FedAvg):
-        def combine(self, state, answers: Answers):
-            return replace(state, params=self.average(answers.accepted, [1.0] * 5))
+        def step(self, state, round: Round):
+            models = [update.params for update in round.updates]
+            return replace(state, params=aggregated(self.aggregator, models, np.full(5, 0.2)))
 
-    with pytest.raises(StrategyError, match=r"self\.average\(reports, weights, answers\.reference"):
+    with pytest.raises(StrategyError, match=r"self\.average\(round, weights\)"):
         WORLD.play(Forgetful(Plan(3, 5), aggregator="norm-clipping"), 1)
 
 

@@ -10,10 +10,11 @@ import pytest
 
 import flamma
 from flamma.strategies import STRATEGIES
+from flamma.strategies.base import ServerSide
 from flamma.strategies.multi_objective import AdaFed, FedMgdaPlus
 from flamma.strategies.rewards import CGSV
 from flamma.strategies.server_optimisers import FedAdam, FedYogi
-from flamma.testing.strategies import SIZE, TRAINABLE, LittleWorld
+from flamma.testing.strategies import SIZE, TRAINABLE, ToyFederation
 from flamma.training import lanes
 from flamma.training.optimisers import CosineSchedule, StepSchedule
 from flamma.types import Plan, Population
@@ -30,7 +31,7 @@ def late_step(name, *, server=None, clients=None):
     The server and the clients have schedules of their own. Updates are so short that gradients stay
     as they are, so that nothing but a schedule can make steps shorter.
     """
-    world = LittleWorld.make()
+    world = ToyFederation.make()
     here, there = (
         STRATEGIES[name](Plan(ROUNDS, 3, epochs=4, learning_rate=1e-4, schedule=schedule))
         for schedule in (server, clients)
@@ -41,7 +42,7 @@ def late_step(name, *, server=None, clients=None):
         offer = world.offer(here, state)
         answers = world.answers(there, state, offer)
         state, _ = here.aggregate(
-            state, offer, answers, world.validate, train_server=world.train_server
+            state, offer, answers, ServerSide(world.validate, train=world.train_server)
         )
         sent = here.broadcast(state)
         models.append(np.concatenate([side.model_of(c, sent) for c in world.all_clients.tolist()]))
@@ -81,7 +82,7 @@ def test_a_schedule_shortens_the_steps_of_every_strategy_as_the_page_says(name):
 
 @pytest.mark.parametrize("kind", [FedMgdaPlus, AdaFed, CGSV])
 def test_updates_of_one_length_make_steps_in_proportion_to_the_schedule(kind):
-    world, schedule = LittleWorld.make(), CosineSchedule(floor=0.1)
+    world, schedule = ToyFederation.make(), CosineSchedule(floor=0.1)
     falling, constant = (
         kind(Plan(10, per_round=3, epochs=4, learning_rate=0.1, schedule=own))
         for own in (schedule, None)
@@ -134,7 +135,7 @@ def test_adam_forgets_longer_updates_and_yogi_hardly_does(kind, regained):
     state = strategy.init(start, Population(np.array([10]), None, TRAINABLE))
     lengths = []
     for update in [0.1] * 1000 + [0.01] * 1000:
-        step, state = strategy.step(state, np.full(TRAINABLE, update))
+        step, state = strategy.move(state, np.full(TRAINABLE, update))
         lengths.append(step[0] / lengths[999] if len(lengths) > 999 else step[0])
     assert lengths[1050] == pytest.approx(0.1, abs=0.05)
     assert lengths[-1] == pytest.approx(regained, abs=0.05)

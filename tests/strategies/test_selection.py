@@ -15,7 +15,7 @@ from flamma.experiments.run import run
 from flamma.federation import Federation
 from flamma.seeding import stream
 from flamma.strategies import STRATEGIES
-from flamma.strategies.base import Offer, weighted_choice
+from flamma.strategies.base import Offer, ServerSide, weighted_choice
 from flamma.strategies.fedavg import FedAvg
 from flamma.strategies.loss_weights import MaxFL, appeal_slopes
 from flamma.strategies.selection import (
@@ -26,7 +26,7 @@ from flamma.strategies.selection import (
     PowerOfChoice,
     nearest_rank,
 )
-from flamma.testing.strategies import LittleWorld, assert_same
+from flamma.testing.strategies import ToyFederation, assert_same
 from flamma.types import Plan, Population, Terms, Update
 
 PLAN = Plan(rounds=40, per_round=3, epochs=2, learning_rate=0.1)
@@ -52,7 +52,7 @@ def offered(*clients, number=1):
 
 def after(strategy, state, *reports, validate=None):
     offer = offered(*(r.client for r in reports), number=state.round + 1)
-    return strategy.aggregate(state, offer, reports, validate)[0]
+    return strategy.aggregate(state, offer, reports, ServerSide(validate))[0]
 
 
 def frequencies(select, draws=2000):
@@ -246,7 +246,7 @@ def test_fedfair3_multiplies_loss_speed_and_past_selections():
 
 
 def test_fedfair3_lets_everybody_have_their_rounds():
-    world = LittleWorld.make()
+    world = ToyFederation.make()
     counts = np.zeros(8)
     strategy = FedFair3(PLAN, repeat=0.01)
     state = world.begin(strategy)
@@ -280,7 +280,7 @@ def test_fairfedcs_follows_reputation_and_queues():
 
 def test_fairfedcs_says_that_it_needs_a_validation_set():
     strategy = FairFedCS(PLAN)
-    with pytest.raises(StrategyError, match="fairfedcs needs a validation set"):
+    with pytest.raises(StrategyError, match="the server has no validation set"):
         after(strategy, begun(strategy), report(0))
 
 
@@ -288,7 +288,7 @@ def test_fairfedcs_says_that_it_needs_a_validation_set():
 
 
 def test_adafl_with_a_constant_number_is_fedavg():
-    world = LittleWorld.make()
+    world = ToyFederation.make()
     assert_same(world.play(AdaFL(PLAN, first_share=1.0), 10), world.play(FedAvg(PLAN), 10))
 
 
@@ -317,14 +317,14 @@ def test_maxfl_warms_up_with_everybody_and_the_model_stays():
     offer = strategy.offer(begun(strategy), EVERYBODY, stream(0, "select"))
     assert offer.round == 0
     assert offer.selected == tuple(range(8))
-    assert all(t.epochs == 7 and t.wants_trained_loss and not t.wants_loss for t in offer.terms)
+    assert all(t.epochs == 7 and t.report_loss == "trained" for t in offer.terms)
     state = warmed_up(strategy, [0.1, 0.2, math.inf])
     assert state.round == 0
     np.testing.assert_array_equal(state.params, [0, 0])
     np.testing.assert_array_equal(state.alone, [0.1, 0.2, *[math.nan] * 6])
     later = strategy.offer(state, EVERYBODY, stream(0, "select"))
     assert len(later.selected) == 3
-    assert all(t.wants_loss and not t.wants_trained_loss for t in later.terms)
+    assert all(t.report_loss == "received" for t in later.terms)
 
 
 def test_maxfl_with_equal_gaps_is_the_plain_mean():

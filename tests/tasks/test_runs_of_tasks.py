@@ -19,7 +19,7 @@ from flamma.reports.document import write_report
 from flamma.simulation.runner import ClientRunner
 from flamma.tasks import TASKS, measures_for
 from flamma.tasks.supervised import Regression
-from flamma.types import LocalWork
+from flat_work import work
 from tasks.federations_of_tasks import (
     CLIENTS,
     embedding_model,
@@ -349,7 +349,7 @@ def test_a_stack_trains_other_tasks_as_torch_does(task):
         torch.manual_seed(0)
         return embedding_model(data.shape, data.classes)
 
-    tasks = [LocalWork(k, 1, 1, 0.05, wants_loss=True, tilt=0.5 * k) for k in range(CLIENTS)]
+    tasks = [work(k, 1, 1, 0.05, report_loss="received", tilt=0.5 * k) for k in range(CLIENTS)]
     trained = {}
     for trainer in ("torch", "stacked"):
         measures = measures_for(task)

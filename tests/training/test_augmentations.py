@@ -26,7 +26,7 @@ from flamma.training.augmentations import (
 from flamma.training.config import TrainerSettings, pick_trainer, stacked_trainer
 from flamma.training.lanes import LanesTrainer, available, instruction_sets
 from flamma.training.torch_trainer import TorchTrainer
-from flamma.types import LocalWork
+from flat_work import work
 
 SHAPE = (2, 5, 4)
 
@@ -69,8 +69,8 @@ def test_several_are_applied_in_turn():
     assert augmentation_of(()) is None
 
 
-def make_job(round=1):  # noqa: A002
-    task = LocalWork(3, round, epochs=2, learning_rate=0.1, wants_loss=True)
+def make_job(round=1):
+    task = work(3, round, epochs=2, learning_rate=0.1, report_loss="received")
     y = np.arange(20) % 3
     return TrainingJob(task, pictures(20), y, training_stream(7, task))
 
@@ -191,7 +191,7 @@ BOTH = InTurn((Flip(), Crop(1)))
 def jobs_of_several(**task):
     jobs = []
     for client, samples in enumerate((20, 7, 16, 33, 8)):
-        own = LocalWork(client, 4, learning_rate=0.1, **({"epochs": 3} | task))
+        own = work(client, 4, learning_rate=0.1, **({"epochs": 3} | task))
         x, y = pictures(samples), np.arange(samples) % 3
         jobs.append(TrainingJob(own, x, y, training_stream(7, own)))
     return jobs
@@ -208,7 +208,7 @@ needs_lanes = pytest.mark.skipif(not available(), reason="the kernels are not co
 
 @needs_lanes
 @pytest.mark.parametrize(
-    "task", [{}, {"wants_loss": True}, {"wants_trained_loss": True}, {"iterations": 7}]
+    "task", [{}, {"report_loss": "received"}, {"report_loss": "trained"}, {"batches": 7}]
 )
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_lanes_train_on_the_samples_that_torch_trains_on(task, momentum):

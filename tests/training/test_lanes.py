@@ -41,7 +41,8 @@ from flamma.training.lanes import (
 )
 from flamma.training.lanes import trainer as orders
 from flamma.training.lanes.plan import BARE_CONV, GROUP_NORM, RECALL
-from flamma.types import NO_VECTORS, LocalWork, TaskVectors
+from flamma.types import NO_VECTORS, TaskVectors
+from flat_work import on_terms, work
 
 SHAPE = (1, 28, 28)
 SETS = instruction_sets() if available() else ()
@@ -65,7 +66,7 @@ def samples(count, shape=SHAPE, classes=10, seed=0):
 def job(client, count, shape=SHAPE, classes=10, **changes):
     chosen = {"epochs": 1, "learning_rate": 0.05, **changes}
     x, y = samples(count, shape, classes, seed=client)
-    return TrainingJob(LocalWork(client, 1, **chosen), x, y, np.random.default_rng([7, client]))
+    return TrainingJob(work(client, 1, **chosen), x, y, np.random.default_rng([7, client]))
 
 
 def again(jobs):
@@ -118,14 +119,14 @@ def test_clients_may_differ_in_everything(name):
     jobs = [
         job(0, 70, epochs=2, learning_rate=0.01),
         job(1, 33, epochs=3, learning_rate=0.1, proximal=0.5),
-        job(2, 1, epochs=2, wants_loss=True),
-        job(3, 64, epochs=1, proximal=2.0, wants_loss=True),
-        job(4, 50, epochs=9, iterations=3),
-        job(5, 10, epochs=1, iterations=5),
+        job(2, 1, epochs=2, report_loss="received"),
+        job(3, 64, epochs=1, proximal=2.0, report_loss="received"),
+        job(4, 50, epochs=9, batches=3),
+        job(5, 10, epochs=1, batches=5),
         job(6, 31),
-        job(7, 45, epochs=0, iterations=1, wants_loss=True),
-        job(8, 20, epochs=0, wants_loss=True),
-        job(9, 40, iterations=0),
+        job(7, 45, epochs=0, batches=1, report_loss="received"),
+        job(8, 20, epochs=0, report_loss="received"),
+        job(9, 40, batches=0),
         *(job(client, 5 * client) for client in range(10, 20)),
     ]
     agree_on(name, jobs, momentum=0.9)
@@ -150,7 +151,7 @@ def test_odd_images(shape):
 @pytest.mark.skipif(not available(), reason=why_not())
 @pytest.mark.usefixtures("one_thread")
 def test_one_class_leaves_the_weights_alone():
-    jobs = [job(client, 12, classes=1, wants_loss=True) for client in range(2)]
+    jobs = [job(client, 12, classes=1, report_loss="received") for client in range(2)]
     params = initial(build_model("lenet5", SHAPE, 1, seed=1))
     trainer = LanesTrainer(build_model("lenet5", SHAPE, 1, seed=1), SHAPE, 5)
     for result in trainer.train_many(params, jobs):
@@ -244,7 +245,7 @@ def test_clients_that_cannot_train_are_reported_and_the_others_trained():
 @pytest.mark.usefixtures("one_thread")
 def test_late_clients():
     params = initial(build_model("lenet5", SHAPE, 10, seed=1))
-    jobs = [job(0, 20, epochs=10**6, wants_loss=True), job(1, 16)]
+    jobs = [job(0, 20, epochs=10**6, report_loss="received"), job(1, 16)]
     late, early = make_trainer().train_many(params, jobs, time_limit=1.0)
     assert late.seconds >= 1.0
     assert isinstance(late.error, TooSlow)
@@ -300,7 +301,9 @@ def test_a_prediction_does_not_depend_on_the_samples_beside():
 def test_all_instruction_sets_give_the_same_bits(name, momentum):
     module = build_model(name, SHAPE, 10, seed=1)
     params = initial(module)
-    jobs = [each._replace(task=replace(each.task, wants_loss=True)) for each in mixed_jobs()[:9]]
+    jobs = [
+        each._replace(task=on_terms(each.task, report_loss="received")) for each in mixed_jobs()[:9]
+    ]
     first, *others = (
         LanesTrainer(module, SHAPE, 16, momentum, instructions=instructions)
         for instructions in SETS
@@ -322,7 +325,7 @@ def test_a_fading_velocity_does_not_end_in_numbers_that_processors_treat_differe
     params = initial(module)
     x, y = np.zeros((64, 4), np.float32), np.zeros(64, np.int64)
     x[0] = 1e-20  # its gradient fades from step to step
-    one = TrainingJob(LocalWork(0, 1, epochs=60, learning_rate=1.0), x, y, np.random.default_rng(0))
+    one = TrainingJob(work(0, 1, epochs=60, learning_rate=1.0), x, y, np.random.default_rng(0))
     results = [
         LanesTrainer(module, (4,), 8, 0.5, instructions=name).train_many(params, again([one]))[0]
         for name in SETS
@@ -345,7 +348,7 @@ def test_the_environment_names_an_instruction_set(monkeypatch):
 @pytest.mark.usefixtures("one_thread")
 def test_a_long_training_is_drawn_in_pieces(monkeypatch):
     params = initial(build_model("lenet5", SHAPE, 10, seed=1))
-    jobs = [job(0, 20, epochs=7), job(1, 9, iterations=11), job(2, 33, epochs=2)]
+    jobs = [job(0, 20, epochs=7), job(1, 9, batches=11), job(2, 33, epochs=2)]
     whole = make_trainer().train_many(params, again(jobs))
     monkeypatch.setattr("flamma.training.lanes.trainer.ORDER_PIECE", 25)
     for one, two in zip(whole, make_trainer().train_many(params, again(jobs)), strict=True):
@@ -468,7 +471,7 @@ def check(module, shape, classes, sizes, seed, tolerance=5e-6, **options):
     jobs = []
     for client, size in enumerate(sizes):
         x = rng.standard_normal((size, *shape)).astype(np.float32)
-        task = LocalWork(client, 1, epochs=1, learning_rate=1.0)
+        task = work(client, 1, epochs=1, learning_rate=1.0)
         jobs.append(TrainingJob(task, x, rng.integers(0, classes, size), rng))
     results = trainer.train_many(params, jobs)
     for job, result in zip(jobs, results, strict=True):
@@ -533,7 +536,7 @@ def test_saturated_activations():
     losses, _ = trainer.predict(params, x, y)
     expected = cross_entropy(net(torch.from_numpy(x)), torch.from_numpy(y), reduction="none")
     np.testing.assert_allclose(losses, expected.detach().numpy(), rtol=1e-5)
-    job = TrainingJob(LocalWork(0, 1, epochs=1, learning_rate=1.0), x, y, np.random.default_rng(0))
+    job = TrainingJob(work(0, 1, epochs=1, learning_rate=1.0), x, y, np.random.default_rng(0))
     [result] = trainer.train_many(params, [job])
     np.testing.assert_allclose(params - result.params, gradient(net, x, y), rtol=1e-4, atol=1e-5)
 
@@ -629,7 +632,7 @@ def trained_with(rngs, **task):
     data = np.random.default_rng(5)
     jobs = [
         TrainingJob(
-            LocalWork(client, 1, learning_rate=0.1, **({"epochs": 3} | task)),
+            work(client, 1, learning_rate=0.1, **({"epochs": 3} | task)),
             data.standard_normal((20 + client, *SHAPE_ORDERS)).astype(np.float32),
             data.integers(0, 3, 20 + client),
             rng,
@@ -671,7 +674,7 @@ def test_a_key_makes_the_stream_of_its_purpose_round_and_client():
 
 
 @pytest.mark.skipif(not available(), reason="the kernels are not compiled")
-@pytest.mark.parametrize("task", [{}, {"epochs": 0}, {"iterations": 4}, {"iterations": 7}])
+@pytest.mark.parametrize("task", [{}, {"epochs": 0}, {"batches": 4}, {"batches": 7}])
 def test_a_key_shuffles_as_its_stream_does(task):
     keys = [StreamKey.of(7, "train", 1, client) for client in range(5)]
     assert orders.agree_with_numpy()
@@ -684,10 +687,10 @@ def test_clients_with_vectors_and_those_that_evaluate_are_given_by_keys_too():
     params = FlatModel(model).read()
     own = TaskVectors(start=2 * params, correction=np.full_like(params, 0.01))
     tasks = [
-        (LocalWork(0, 1, 2, learning_rate=0.1), NO_VECTORS),
-        (LocalWork(1, 1, 0, learning_rate=0.1, evaluates=True), NO_VECTORS),
-        (LocalWork(2, 1, 2, learning_rate=0.1, wants_trained_loss=True), own),
-        (LocalWork(2, 1, 2, learning_rate=0.1, is_own=True), own),
+        (work(0, 1, 2, learning_rate=0.1), NO_VECTORS),
+        (work(1, 1, 0, learning_rate=0.1, train=False), NO_VECTORS),
+        (work(2, 1, 2, learning_rate=0.1, report_loss="trained"), own),
+        (work(2, 1, 2, learning_rate=0.1, personal=True), own),
     ]
     x, y = rng.standard_normal((20, *SHAPE_ORDERS)).astype(np.float32), rng.integers(0, 3, 20)
     by_key = [TrainingJob(t, x, y, training_stream(7, t), vectors) for t, vectors in tasks]
@@ -703,8 +706,8 @@ def test_clients_with_vectors_and_those_that_evaluate_are_given_by_keys_too():
 
 @pytest.mark.skipif(not available(), reason="the kernels are not compiled")
 def test_the_own_training_of_a_client_has_mini_batches_of_its_own():
-    task = LocalWork(12, 3, 1, learning_rate=0.1)
-    keys = [training_stream(7, task), training_stream(7, replace(task, is_own=True))]
+    task = work(12, 3, 1, learning_rate=0.1)
+    keys = [training_stream(7, task), training_stream(7, replace(task, personal=True))]
     expected = [stream(7, "train", 3, 12).random(), stream(7, "train-own", 3, 12).random()]
     assert [key.generator().random() for key in keys] == expected
 
@@ -720,7 +723,7 @@ def test_without_agreement_numpy_draws(monkeypatch):
 
 @pytest.mark.skipif(not available(), reason="the kernels are not compiled")
 def test_other_trainers_take_keys():
-    key, task = StreamKey.of(7, "train"), LocalWork(0, 1, epochs=2, learning_rate=0.1)
+    key, task = StreamKey.of(7, "train"), work(0, 1, epochs=2, learning_rate=0.1)
     x, y = np.zeros((9, *SHAPE_ORDERS), np.float32), np.zeros(9, np.int64)
     by_key = [b.tolist() for b in batches_of(TrainingJob(task, x, y, key), 4)]
     by_stream = [b.tolist() for b in batches_of(TrainingJob(task, x, y, key.generator()), 4)]
@@ -809,8 +812,8 @@ def jobs_of_all_kinds():
     return [
         job(0, 21, SHAPE_LANES_RESIDUAL, 5, epochs=2),
         job(1, 3, SHAPE_LANES_RESIDUAL, 5, epochs=2, proximal=0.5),
-        job(5, 40, SHAPE_LANES_RESIDUAL, 5, wants_loss=True),
-        job(3, 16, SHAPE_LANES_RESIDUAL, 5, learning_rate=0.01, wants_loss=True),
+        job(5, 40, SHAPE_LANES_RESIDUAL, 5, report_loss="received"),
+        job(3, 16, SHAPE_LANES_RESIDUAL, 5, learning_rate=0.01, report_loss="received"),
         job(4, 1, SHAPE_LANES_RESIDUAL, 5),
     ]
 
@@ -913,7 +916,7 @@ def trainers(batch_size):
 @pytest.mark.parametrize("batch_size", [2**31, 2**62, 2**63 - 1])
 def test_a_batch_longer_than_the_data_is_the_data(batch_size):
     params = initial(build_model("logistic", (4,), 3, seed=1))
-    jobs = [job(0, 9, (4,), 3, epochs=3), job(1, 5, (4,), 3, iterations=4, wants_loss=True)]
+    jobs = [job(0, 9, (4,), 3, epochs=3), job(1, 5, (4,), 3, batches=4, report_loss="received")]
     for one, other in zip(trainers(batch_size), trainers(16), strict=True):
         results, expected = (
             dict(trainer.train_each(params, again(jobs))) for trainer in (one, other)
@@ -933,23 +936,23 @@ def test_a_batch_longer_than_the_data_is_the_data(batch_size):
         ({"epochs": 2**63}, "epochs must be a whole number"),
         ({"epochs": -1}, "epochs must be a whole number"),
         ({"epochs": 1.5}, "epochs must be a whole number"),
-        ({"iterations": 10**400}, "iterations must be a whole number"),
-        ({"iterations": -5}, "iterations must be a whole number"),
+        ({"batches": 10**400}, "batches must be a whole number"),
+        ({"batches": -5}, "batches must be a whole number"),
         ({"learning_rate": 10**400}, "step size is too large"),
         ({"proximal": -(10**400)}, "proximal weight is too large"),
         ({"tilt": 10**400}, "tilt of the loss is too large"),
         ({"tilt": math.nan}, "tilt of the loss must be a finite number, not nan"),
         ({"tilt": -math.inf}, "tilt of the loss must be a finite number, not -inf"),
-        ({"loss_bound": 10**400}, "bound of the loss is too large"),
-        ({"loss_bound": 0.0}, "bound of the loss must be above 0, not 0"),
-        ({"loss_bound": math.nan}, "bound of the loss must be above 0, not nan"),
-        ({"loss_bound": 2.0, "tilt": 1.0}, "tilted or bounded, not both"),
+        ({"bound": 10**400}, "bound of the loss is too large"),
+        ({"bound": 0.0}, "bound of the loss must be above 0, not 0"),
+        ({"bound": math.nan}, "bound of the loss must be above 0, not nan"),
+        ({"bound": 2.0, "tilt": 1.0}, "tilted or bounded, not both"),
     ],
 )
 def test_a_task_that_no_trainer_can_do_is_the_failure_of_its_client(changes, message):
     params = initial(build_model("logistic", (4,), 3, seed=1))
     for trainer in trainers(4):
-        jobs = [job(0, 5, (4,), 3), job(1, 5, (4,), 3, **changes), job(2, 0, (4,), 3, iterations=2)]
+        jobs = [job(0, 5, (4,), 3), job(1, 5, (4,), 3, **changes), job(2, 0, (4,), 3, batches=2)]
         results = dict(trainer.train_each(params, jobs))
         assert results[0].error is None
         assert isinstance(results[1].error, FlammaError)

@@ -16,7 +16,7 @@ from flamma.models import FlatModel, build_model
 from flamma.seeding import stream
 from flamma.simulation.executor import one_thread
 from flamma.training import TorchTrainer
-from flamma.types import LocalWork
+from flat_work import work
 
 IMAGE = (2, 16, 16)
 CLASSES = 3
@@ -78,7 +78,7 @@ def shifted(array, offset):
 @pytest.mark.parametrize("name", ["logistic", "mlp", "lenet5"])
 def test_training_has_the_same_bits_wherever_its_arrays_lie_in_memory(name):
     x, y = samples(name, 18)
-    task = LocalWork(client=0, round=1, epochs=1, learning_rate=0.05)
+    task = work(client=0, round=1, epochs=1, learning_rate=0.05)
     first = FlatModel(build(name)).read()
     trained, scored = set(), set()
     for offset in range(64):

@@ -32,7 +32,8 @@ from flamma.training.optimisers import (
 )
 from flamma.training.stacked import StackedTrainer
 from flamma.training.torch_trainer import TorchTrainer, clip_rows
-from flamma.types import SMALLEST_FACTOR, LocalWork, Plan, TaskVectors
+from flamma.types import SMALLEST_FACTOR, Plan, TaskVectors
+from flat_work import work
 
 SHAPE, CLASSES, BATCH = (1, 6, 7), 3, 8
 SETS = instruction_sets() if available() else ()
@@ -71,7 +72,7 @@ def make_jobs(clients=5, **changes):
         samples = 11 + 5 * client
         x = rng.standard_normal((samples, *SHAPE)).astype(np.float32)
         y = rng.integers(0, CLASSES, samples)
-        jobs.append(TrainingJob(LocalWork(client, 1, **chosen), x, y, fresh(client)))
+        jobs.append(TrainingJob(work(client, 1, **chosen), x, y, fresh(client)))
     return jobs
 
 
@@ -121,7 +122,7 @@ def test_every_step_is_that_of_torch_optim(name):
     expected = list(by_torch_optim(job, rule, momentum))
     assert len(expected) == 8
     for steps, weights in enumerate(expected, start=1):
-        [few] = make_jobs(1, epochs=0, iterations=steps)
+        [few] = make_jobs(1, epochs=0, batches=steps)
         [own] = trained(trainer, received, [few])
         np.testing.assert_allclose(own, weights, rtol=2e-5, atol=2e-6)
     moved = np.abs(expected[-1] - received).max()
@@ -191,7 +192,7 @@ def test_a_clip_that_is_never_reached_changes_no_bit_in_lanes(momentum):
 def test_a_clipped_step_of_lanes_has_the_length_that_it_may_have():
     module = make_model()
     received = FlatModel(module).read()
-    jobs = make_jobs(epochs=0, iterations=1, learning_rate=1.0)
+    jobs = make_jobs(epochs=0, batches=1, learning_rate=1.0)
     for own in trained(
         LanesTrainer(module, SHAPE, BATCH, rule=UpdateRule(clip=1e-3)), received, jobs
     ):

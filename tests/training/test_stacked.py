@@ -16,7 +16,7 @@ from flamma.training import StackedTrainer, TooSlow, TorchTrainer, TrainingJob, 
 from flamma.training.config import TRAINERS, TrainerSettings, pick_trainer
 from flamma.training.devices import SINGLE_PRECISION, Precision, pick_device, pick_precision
 from flamma.training.stacked import StackedModel
-from flamma.types import LocalWork
+from flat_work import work
 
 SHAPE = (2, 16, 16)
 CLASSES = 3
@@ -71,7 +71,7 @@ def flat(model, **options):
 
 def job(number, samples, shape=SHAPE, **changes):
     rng = np.random.default_rng(number)
-    task = LocalWork(**{"client": number, "round": 1, "epochs": 1, "learning_rate": 0.05} | changes)
+    task = work(**{"client": number, "round": 1, "epochs": 1, "learning_rate": 0.05} | changes)
     x = rng.random((samples, *shape), dtype=np.float32)
     return TrainingJob(task, x, rng.integers(0, CLASSES, samples), rng)
 
@@ -82,9 +82,9 @@ def various():
         job(0, 24),
         job(1, 21, epochs=2, learning_rate=0.1),
         job(2, 5, epochs=3, proximal=0.5),
-        job(3, 16, iterations=5, wants_loss=True),
+        job(3, 16, batches=5, report_loss="received"),
         job(4, 1, learning_rate=0.2),
-        job(5, 9, iterations=0, wants_loss=True),
+        job(5, 9, batches=0, report_loss="received"),
         job(6, 8, epochs=0),
     ]
 
@@ -141,12 +141,12 @@ def test_a_stack_gives_what_one_after_the_other_gives(model, momentum):
 @pytest.mark.usefixtures("_one_thread")
 def test_a_step_of_a_resnet_in_a_stack_is_that_of_one_client():
     # Only one, and not too exact: beside its many kinks two roundings soon go different ways.
-    jobs = [job(n, samples, iterations=1) for n, samples in enumerate([8, 5, 1, 20])]
+    jobs = [job(n, samples, batches=1) for n, samples in enumerate([8, 5, 1, 20])]
     one = TorchTrainer(flat("resnet18", width=0.125), 8)
     many = StackedTrainer(flat("resnet18", width=0.125), SHAPE, 8)
     received = one.model.read()
     found = results(many, received, jobs)
-    again = [job(n, samples, iterations=1) for n, samples in enumerate([8, 5, 1, 20])]
+    again = [job(n, samples, batches=1) for n, samples in enumerate([8, 5, 1, 20])]
     for number, expected in results(one, received, again).items():
         assert apart(expected, found[number], received) < 0.02
 
@@ -324,7 +324,7 @@ def test_late_clients_fail_and_the_others_do_not(monkeypatch):
         now[0] += 1.0
 
     monkeypatch.setattr(trainer._stacked, "step", step)
-    jobs = [job(0, 8, iterations=n) for n in (9, 3, 2, 1)]
+    jobs = [job(0, 8, batches=n) for n in (9, 3, 2, 1)]
     found = results(trainer, trainer.model.read(), jobs, 3.5)
     assert isinstance(found[0].error, TooSlow)
     assert [found[n].error for n in (1, 2, 3)] == [None] * 3
@@ -373,7 +373,7 @@ def test_a_stack_is_as_large_as_the_free_memory_allows(monkeypatch):
     start = trainer._stacked.start
     monkeypatch.setattr(trainer._stacked, "start", lambda m: sizes.append(len(m)) or start(m))
     data = job(0, 100).x.nbytes + job(0, 100).y.nbytes
-    results(trainer, trainer.model.read(), [job(n, 100, iterations=1) for n in range(12)])
+    results(trainer, trainer.model.read(), [job(n, 100, batches=1) for n in range(12)])
     assert max(sizes) == int(10.5 * each / (each + data)) < 10
 
 
@@ -385,7 +385,7 @@ def test_bfloat16_is_near_float32_and_neither_is_the_other(trainer):
         wanted = TrainerSettings(SHAPE, 8, 0.9, precision=precision)
         chosen = pick_trainer(trainer, flat("lenet5"), wanted)
         received = chosen.model.read()
-        found[precision] = results(chosen, received, [job(0, 24, wants_loss=True)])[0]
+        found[precision] = results(chosen, received, [job(0, 24, report_loss="received")])[0]
     assert 1e-5 < apart(found["float32"], found["bfloat16"], received) < 0.1
     assert found["bfloat16"].params.dtype == np.float32
     assert found["bfloat16"].loss == found["float32"].loss

@@ -17,7 +17,8 @@ from flamma.models import FlatModel, build_model
 from flamma.simulation.executor import one_thread
 from flamma.training import BOUND_MARGIN, StackedTrainer, TorchTrainer, TrainingJob
 from flamma.training.lanes import LanesTrainer, available, instruction_sets
-from flamma.types import LocalWork, TaskVectors
+from flamma.types import TaskVectors
+from flat_work import work
 
 SHAPE, CLASSES, BATCH = (6,), 3, 8
 SIZE = CLASSES * SHAPE[0] + CLASSES
@@ -49,7 +50,7 @@ def vector(seed, size=SIZE, scale=0.3):
 
 def job(client=0, samples=21, shape=SHAPE, vectors=None, **changes):
     rng = np.random.default_rng(client)
-    task = LocalWork(**{"client": client, "round": 1, "epochs": 2, "learning_rate": 0.1} | changes)
+    task = work(**{"client": client, "round": 1, "epochs": 2, "learning_rate": 0.1} | changes)
     x = rng.standard_normal((samples, *shape)).astype(np.float32)
     own = TrainingJob(task, x, rng.integers(0, CLASSES, samples), rng)
     return own if vectors is None else own._replace(vectors=vectors)
@@ -66,9 +67,9 @@ def results(trainer, params, jobs):
 
 def value(losses, task):
     """Return what a mini-batch minimises, as the formulas say."""
-    if task.tilt:
-        return (task.tilt * losses).exp().mean().log() / task.tilt
-    mean, bound = losses.mean(), task.loss_bound
+    if task.terms.objective.tilt:
+        return (task.terms.objective.tilt * losses).exp().mean().log() / task.terms.objective.tilt
+    mean, bound = losses.mean(), task.terms.objective.bound
     if bound == math.inf:
         return mean
     edge = bound - BOUND_MARGIN
@@ -90,12 +91,12 @@ def by_hand(params, one, momentum=0.0):
     weights = received if own.start is None else torch.from_numpy(own.start).double()
     added = 0 if own.correction is None else torch.from_numpy(own.correction).double()
     first, velocity = losses_of(weights, one.x, one.y).mean().item(), 0
-    for _ in range(0 if task.evaluates else task.epochs):
+    for _ in range(0 if not task.terms.train else task.epochs):
         order = rng.permutation(one.y.size)
         for begin in range(0, one.y.size, BATCH):
             batch, point = order[begin : begin + BATCH], weights.clone().requires_grad_()
             value(losses_of(point, one.x[batch], one.y[batch]), task).backward()
-            pull = task.proximal * (weights - received)
+            pull = task.terms.objective.proximal * (weights - received)
             velocity = momentum * velocity + point.grad + added + pull
             weights = weights - task.learning_rate * velocity
     return weights.numpy(), first, losses_of(weights, one.x, one.y).mean().item()
@@ -107,8 +108,8 @@ CASES = {
     "own received": {"vectors": TaskVectors(received=vector(2)), "proximal": 0.7},
     "ditto": {"vectors": TaskVectors(start=vector(3)), "proximal": 0.7},
     "all vectors": {"vectors": TaskVectors(vector(2), vector(3), vector(4)), "proximal": 0.7},
-    "bound": {"loss_bound": 2.0},
-    "bound below the loss": {"loss_bound": 0.9},
+    "bound": {"bound": 2.0},
+    "bound below the loss": {"bound": 0.9},
     "tilt": {"tilt": 2.0},
     "negative tilt": {"tilt": -1.5},
     "everything": {
@@ -124,7 +125,7 @@ CASES = {
 def test_every_step_is_that_of_the_formula(kind, momentum):
     params = vector(0)
     jobs = [
-        job(client, 17 + client, wants_loss=True, **CASES[name])
+        job(client, 17 + client, report_loss="received", **CASES[name])
         for client, name in enumerate(CASES)
     ]
     for one, trained in zip(
@@ -140,11 +141,11 @@ def test_every_step_is_that_of_the_formula(kind, momentum):
 def test_the_loss_told_is_that_of_the_trained_weights_where_the_task_wants_it(kind):
     params = vector(0)
     jobs = [
-        job(0, wants_trained_loss=True),
-        job(1, wants_trained_loss=True, wants_loss=True, vectors=TaskVectors(start=vector(3))),
-        job(2, wants_loss=True),
+        job(0, report_loss="trained"),
+        job(1, report_loss="trained", vectors=TaskVectors(start=vector(3))),
+        job(2, report_loss="received"),
         job(3),
-        job(4, wants_trained_loss=True, epochs=0, iterations=0),
+        job(4, report_loss="trained", epochs=0, batches=0),
     ]
     found = results(made(kind), params, jobs)
     hand = [by_hand(params, one) for one in jobs]
@@ -159,11 +160,11 @@ def test_the_loss_told_is_that_of_the_trained_weights_where_the_task_wants_it(ki
 def test_who_evaluates_tells_the_loss_of_the_start_and_trains_nothing(kind):
     params, own = vector(0), TaskVectors(received=vector(2), start=vector(3))
     jobs = [
-        job(0, evaluates=True),
-        job(1, evaluates=True, vectors=TaskVectors(received=own.received)),
-        job(2, evaluates=True, vectors=own, iterations=4),
-        job(3, epochs=0, iterations=0, wants_loss=True, vectors=own),
-        job(4, epochs=0, evaluates=True, wants_trained_loss=True),
+        job(0, train=False),
+        job(1, train=False, vectors=TaskVectors(received=own.received)),
+        job(2, train=False, vectors=own, batches=4),
+        job(3, epochs=0, batches=0, report_loss="received", vectors=own),
+        job(4, epochs=0, train=False, report_loss="trained"),
     ]
     found = results(made(kind), params, jobs)
     starts = [params, own.received, own.start, own.start, params]
@@ -192,10 +193,10 @@ def test_a_correction_of_minus_the_gradient_stays_where_it_is(kind, momentum):
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_what_changes_nothing_changes_no_bit(kind, momentum):
     params, zeros = vector(0), np.zeros(SIZE, np.float32)
-    plain = [job(client, proximal=0.2 * client, wants_loss=True) for client in range(3)]
+    plain = [job(client, proximal=0.2 * client, report_loss="received") for client in range(3)]
     given = TaskVectors(params.copy(), params.copy(), zeros)
     same = [
-        each._replace(vectors=given, task=replace(each.task, loss_bound=math.inf, tilt=0.0))
+        each._replace(vectors=given, task=replace(each.task, terms=replace(each.task.terms)))
         for each in plain
     ]
     for one, two in zip(
@@ -224,13 +225,13 @@ def image_jobs(size):
     own = [vector(seed, size, 0.05) for seed in range(6)]
     return [
         job(0, 30, IMAGE, TaskVectors(correction=own[0]), learning_rate=0.05),
-        job(1, 9, IMAGE, TaskVectors(own[1], own[2], own[3]), proximal=0.5, wants_loss=True),
-        job(2, 25, IMAGE, loss_bound=1.5, wants_trained_loss=True),
-        job(3, 40, IMAGE, tilt=1.0, wants_loss=True),
+        job(1, 9, IMAGE, TaskVectors(own[1], own[2], own[3]), proximal=0.5, report_loss="received"),
+        job(2, 25, IMAGE, bound=1.5, report_loss="trained"),
+        job(3, 40, IMAGE, tilt=1.0, report_loss="received"),
         job(4, 12, IMAGE, proximal=0.5),
         job(5, 33, IMAGE),
-        job(6, 14, IMAGE, TaskVectors(start=own[4]), evaluates=True),
-        job(7, 21, IMAGE, TaskVectors(own[5]), tilt=-0.5, proximal=0.1, wants_trained_loss=True),
+        job(6, 14, IMAGE, TaskVectors(start=own[4]), train=False),
+        job(7, 21, IMAGE, TaskVectors(own[5]), tilt=-0.5, proximal=0.1, report_loss="trained"),
     ]
 
 

@@ -15,7 +15,7 @@ from flamma.models import FlatModel, build_model
 from flamma.seeding import stream
 from flamma.training import TooSlow, TorchTrainer
 from flamma.training.torch_trainer import SAMPLES_SCORED_AT_ONCE
-from flamma.types import LocalWork
+from flat_work import work
 
 SHAPE = (2, 16, 16)
 
@@ -27,7 +27,7 @@ def samples(count, shape=SHAPE, classes=3, seed=0):
 
 
 def task(**changes):
-    return LocalWork(**{"client": 0, "round": 1, "epochs": 2, "learning_rate": 0.05, **changes})
+    return work(**{"client": 0, "round": 1, "epochs": 2, "learning_rate": 0.05, **changes})
 
 
 def make(name="lenet5", shape=SHAPE, **options):
@@ -100,7 +100,7 @@ def test_a_step_of_a_resnet_equals_a_plain_one(norm):
     build = make("resnet18", width=0.125, norm=norm)
     trainer = TorchTrainer(build, batch_size=8)
     received = trainer.model.read()
-    params, _ = trainer.train(received, x, y, task(iterations=1), stream(3, "train"))
+    params, _ = trainer.train(received, x, y, task(batches=1), stream(3, "train"))
     expected = plain_loop(build(), x, y, shuffled(8, 8, 1, stream(3, "train")), 0.05)
     np.testing.assert_allclose(params, expected, rtol=1e-4, atol=1e-5)
     assert np.abs(params - received).max() > 1e-3
@@ -110,10 +110,12 @@ def test_a_call_depends_on_its_arguments_only():
     x, y = samples(30)
     trainer = TorchTrainer(MODELS["batch norm"], batch_size=8, momentum=0.9)
     received = trainer.model.read()
-    first, loss = trainer.train(received, x, y, task(wants_loss=True), stream(1, "train"))
+    first, loss = trainer.train(received, x, y, task(report_loss="received"), stream(1, "train"))
     trainer.train(first, x[:9], y[:9], task(), stream(2, "train"))
     trainer.predict(first, x, y)
-    again, loss_again = trainer.train(received, x, y, task(wants_loss=True), stream(1, "train"))
+    again, loss_again = trainer.train(
+        received, x, y, task(report_loss="received"), stream(1, "train")
+    )
     fresh = TorchTrainer(MODELS["batch norm"], batch_size=8, momentum=0.9)
     fresh_params, _ = fresh.train(received, x, y, task(), stream(1, "train"))
     assert first.tobytes() == again.tobytes() == fresh_params.tobytes()
@@ -128,7 +130,7 @@ def test_neither_the_received_weights_nor_the_data_are_changed():
     for array in (received, x, y):
         array.setflags(write=False)  # torch would warn, and warnings are errors here
     before = received.copy(), x.copy()
-    trainer.train(received, x, y, task(wants_loss=True), stream(0, "train"))
+    trainer.train(received, x, y, task(report_loss="received"), stream(0, "train"))
     assert np.array_equal(received, before[0])
     assert np.array_equal(x, before[1])
 
@@ -202,7 +204,7 @@ def test_the_loss_is_that_of_the_received_model_on_all_training_data():
     trainer = TorchTrainer(MODELS["batch norm"], batch_size=64)
     received = trainer.model.read()
     _, loss = trainer.train(
-        received, x, y, task(epochs=0, iterations=1, wants_loss=True), stream(0, "train")
+        received, x, y, task(epochs=0, batches=1, report_loss="received"), stream(0, "train")
     )
     module = MODELS["batch norm"]().eval()
     with torch.no_grad():
@@ -215,7 +217,7 @@ def test_the_loss_is_not_computed_unless_wanted_and_changes_nothing():
     trainer = TorchTrainer(MODELS["batch norm"], batch_size=8)
     received = trainer.model.read()
     silent, nothing = trainer.train(received, x, y, task(), stream(0, "train"))
-    asked, loss = trainer.train(received, x, y, task(wants_loss=True), stream(0, "train"))
+    asked, loss = trainer.train(received, x, y, task(report_loss="received"), stream(0, "train"))
     assert math.isnan(nothing)
     assert math.isfinite(loss)
     assert silent.tobytes() == asked.tobytes()
@@ -226,7 +228,7 @@ def test_iterations_are_mini_batches_over_reshuffled_epochs(iterations):
     x, y = samples(20)  # three batches of 8, 8, 4 an epoch
     trainer = TorchTrainer(MODELS["mlp"], batch_size=8)
     received = trainer.model.read()
-    params, _ = trainer.train(received, x, y, task(iterations=iterations), stream(3, "train"))
+    params, _ = trainer.train(received, x, y, task(batches=iterations), stream(3, "train"))
     batches = list(shuffled(20, 8, 3, stream(3, "train")))[:iterations]
     expected = plain_loop(MODELS["mlp"](), x, y, batches, 0.05)
     np.testing.assert_allclose(params, expected, rtol=1e-4, atol=1e-6)
@@ -257,11 +259,9 @@ def test_the_deadline_is_checked_between_batches_and_at_the_end():
         trainer.train(received, x, y, task(), stream(0, "train"), time.monotonic() + 0.1)
     assert Slow.calls < 10  # of the ten mini-batches of an epoch
     with pytest.raises(TooSlow):
-        trainer.train(
-            received, x, y, task(iterations=1), stream(0, "train"), time.monotonic() + 0.01
-        )
+        trainer.train(received, x, y, task(batches=1), stream(0, "train"), time.monotonic() + 0.01)
     calls = Slow.calls
-    trainer.train(received, x, y, task(iterations=2), stream(0, "train"), time.monotonic() + 60)
+    trainer.train(received, x, y, task(batches=2), stream(0, "train"), time.monotonic() + 60)
     assert Slow.calls == calls + 2
 
 

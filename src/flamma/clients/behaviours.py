@@ -52,11 +52,11 @@ class Notes:
     def __init__(self) -> None:
         self._kept: dict[int, dict[int, Params]] = {}
 
-    def write(self, client: int, round: int, note: Params) -> None:  # noqa: A002
+    def write(self, client: int, round: int, note: Params) -> None:
         """Keep a vector."""
         self._kept.setdefault(client, {})[round] = note
 
-    def read(self, client: int, round: int) -> Params | None:  # noqa: A002
+    def read(self, client: int, round: int) -> Params | None:
         """Return the client's last note of an earlier round, None if there is none."""
         own = self._kept.get(client, {})
         return own[max(earlier)] if (earlier := [r for r in own if r < round]) else None
@@ -122,7 +122,7 @@ class Encounter:
     @property
     def warms_up(self) -> bool:
         """Whether this is the warm-up before the first round, which is not paid for."""
-        return self.terms.iterations is not None
+        return self.terms.batches is not None
 
     def rng(self, shared: bool = False) -> np.random.Generator:
         """Return the random stream of this client and round, or the one that its group shares."""
@@ -343,7 +343,7 @@ class FreeRider(Behaviour):
             if self.sends == "received"
             else self._made_up(encounter, received, notes)
         )
-        loss = self.loss if encounter.terms.wants_loss else report.loss
+        loss = self.loss if encounter.terms.report_loss == "received" else report.loss
         return replace(report, params=params, epochs=claimed, loss=loss)
 
     def _made_up(self, encounter: Encounter, received: Params, notes: Notes) -> Params:
@@ -455,7 +455,8 @@ class Dropper(Behaviour):
 
 def nothing(encounter: Encounter) -> LocalWork:
     """Return the task of a client that does not train."""
-    return replace(encounter.honest, epochs=0, iterations=None)
+    terms = replace(encounter.terms, batches=None)
+    return replace(encounter.honest, terms=terms, epochs=0)
 
 
 # Clients that want to do harm: they train, and send something else.

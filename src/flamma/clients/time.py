@@ -61,7 +61,7 @@ class Faults(CheckedOptions, within="faults."):
     stragglers: Annotated[float, Between(0, 1, without="high")] = 0.0
     failures: Annotated[float, Between(0, 1, without="high")] = 0.0
 
-    def available(self, seed: int, round: int, clients: int) -> Flags:  # noqa: A002
+    def available(self, seed: int, round: int, clients: int) -> Flags:
         """Return which of all clients can be selected this round; at least one always can.
 
         If no client would be left, the one that came nearest stays.
@@ -72,15 +72,15 @@ class Faults(CheckedOptions, within="faults."):
             present[np.argmax(luck)] = True
         return present
 
-    def late(self, seed: int, round: int, clients_selected: ArrayLike) -> Flags:  # noqa: A002
+    def late(self, seed: int, round: int, clients_selected: ArrayLike) -> Flags:
         """Return which of the selected clients, given by number, are too late."""
         return _struck(seed, "stragglers", round, clients_selected, self.stragglers)
 
-    def fails(self, seed: int, round: int, clients_selected: ArrayLike) -> Flags:  # noqa: A002
+    def fails(self, seed: int, round: int, clients_selected: ArrayLike) -> Flags:
         """Return which of the selected clients, given by number, fail."""
         return _struck(seed, "failures", round, clients_selected, self.failures)
 
-    def strike(self, seed: int, round: int, selected: Sequence[int]) -> dict[int, str]:  # noqa: A002
+    def strike(self, seed: int, round: int, selected: Sequence[int]) -> dict[int, str]:
         """Return which of the selected clients give no answer, and why."""
         who: Ints = np.array(selected, dtype=np.int64)
         late, fails = self.late(seed, round, who), self.fails(seed, round, who)
@@ -223,7 +223,7 @@ class VirtualClock:
         """Return what a client takes for its terms, however late that makes it."""
         tasks = self.tasks_of(terms)
         trained = sum(map(self._samples, tasks))
-        sends = any(not task.evaluates and not task.abstains for task in tasks)
+        sends = any(task.terms.train and not task.abstains for task in tasks)
         sent = traffic.down + (traffic.up if sends else 0)
         return float(self.speeds[terms.client]) * trained + sent / self.bandwidth
 
@@ -253,8 +253,8 @@ class VirtualClock:
     def _samples(self, task: LocalWork) -> float:
         """Return how many samples a task goes through, one that only evaluates at its share."""
         own = task.data.samples_of(int(self.samples[task.owner]))
-        if task.evaluates:
+        if not task.terms.train:
             return own * FORWARD_SHARE
-        if task.iterations is None:
+        if task.terms.batches is None:
             return float(task.epochs * own)
-        return float(task.iterations * min(self.batch_size, own))
+        return float(task.terms.batches * min(self.batch_size, own))

@@ -127,7 +127,7 @@ class Trust:
         received : callable
             Returns the model that a client was sent, from which its update is measured.
         """
-        asked = {t.client for t in terms if t.wants_loss or t.wants_trained_loss}
+        asked = {t.client for t in terms if t.report_loss != "no"}
         heard = [_with_loss(report, report.client in asked) for report in reports]
         return self._not_too_long(self._counted(heard), received)
 

@@ -143,7 +143,7 @@ class NotesInFiles(Notes):
         self._unsynced: deque[Path] = deque()
         self._unpruned: set[int] | None = None  # not known before the folder was looked through
 
-    def write(self, client: int, round: int, note: Params) -> None:  # noqa: A002
+    def write(self, client: int, round: int, note: Params) -> None:
         """Keep a vector."""
         content = note.astype("<f4", copy=False).tobytes()
         path = self._of(client) / f"{round}{NOTE_SUFFIX}"
@@ -153,7 +153,7 @@ class NotesInFiles(Notes):
         if self._unpruned is not None:
             self._unpruned.add(client)
 
-    def read(self, client: int, round: int) -> Params | None:  # noqa: A002
+    def read(self, client: int, round: int) -> Params | None:
         """Return the client's last note of an earlier round, None if there is none."""
         earlier = [number for number in self.rounds(client) if number < round]
         if not earlier:

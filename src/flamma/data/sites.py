@@ -126,12 +126,13 @@ def epochs_of(task: LocalWork, samples: int, batch_size: int) -> float:
 
     Examples
     --------
-    >>> epochs_of(LocalWork(0, round=0, epochs=0, learning_rate=0.1, iterations=5), 100, 10)
+    >>> from flamma.types import Terms
+    >>> epochs_of(LocalWork(Terms(0, 0, batches=5), epochs=0, learning_rate=0.1), 100, 10)
     0.5
     """
-    if task.iterations is None:
+    if task.terms.batches is None:
         return task.epochs
-    return task.iterations / max(1, math.ceil(samples / batch_size))
+    return task.terms.batches / max(1, math.ceil(samples / batch_size))
 
 
 # What a site does to its own samples before anything else: code that is installed at the site.

@@ -351,14 +351,14 @@ def _check_augmentation(config: Config) -> None:
 def _check_strategy(config: Config) -> None:
     """Refuse a strategy with an optimiser or an engine that it cannot work with."""
     strategy, optimiser = config.strategy, config.training.optimiser
-    if optimiser != TrainingConfig.optimiser and strategy.needs_sgd:
+    if optimiser != TrainingConfig.optimiser and strategy.needs.sgd:
         raise ConfigError(
             f"{strategy.name} takes clients' updates for sums of gradients, which those "
             f"of {optimiser.name} are not: use ",
             Key("training.optimiser"),
             " sgd.",
         )
-    if strategy.pools_data and not config.engine.controls_clients:
+    if strategy.needs.pooled_data and not config.engine.controls_clients:
         raise ConfigError(
             f"{strategy.name} trains on all clients' data in one place: use the local engine."
         )
@@ -368,7 +368,7 @@ def _check_clock(config: Config) -> None:
     """Refuse virtual time where clients' time is their own."""
     if config.engine.controls_clients:
         return
-    if config.strategy.asynchronous:
+    if config.strategy.needs.clock:
         raise ConfigError(
             f"{config.strategy.name} is asynchronous, in virtual time, which the engine "
             f"{config.engine.name} has not: use the local engine, or another strategy."
@@ -637,7 +637,8 @@ def _strategy(given: Any, plan: Plan, needs_strategy: bool) -> Strategy[Any]:
     if isinstance(name, str) and not needs_strategy and name not in STRATEGIES:
         return UnregisteredStrategy.of(plan, given)
     chosen = STRATEGIES.choose(given, "strategy", default=ConfigTables.strategy)
-    return STRATEGIES[chosen.name](plan=plan, **chosen.options)
+    strategy: Strategy[Any] = STRATEGIES.bind(chosen)(plan=plan)
+    return strategy
 
 
 def _model(given: Any) -> tuple[Choice, WeightsConfig]:
@@ -667,7 +668,11 @@ def _strategy_options(strategy: Strategy[Any]) -> Mapping[str, Any]:
 
 def _options(chosen: Any, *leave_out: str) -> dict[str, Any]:
     """Return the options of a strategy or an engine as a configuration writes them."""
-    values = {f.name: getattr(chosen, f.name) for f in fields(chosen) if f.name not in leave_out}
+    values = {
+        f.metadata.get("option", f.name): getattr(chosen, f.name)
+        for f in fields(chosen)
+        if f.name not in leave_out
+    }
     return {k: v.as_value() if isinstance(v, Choice) else v for k, v in values.items()}
 
 

@@ -207,7 +207,7 @@ def _execute(assignment: Assignment) -> None:
     config, folder, data = assignment.config, assignment.folder, assignment.data
     data = build_data(config, assignment.data_dir) if data is None else data
     check_same_data(folder, data)
-    data = pooled(data) if config.strategy.pools_data else data
+    data = pooled(data) if config.strategy.needs.pooled_data else data
     check_validation(config, len(data.validation_y))
     evaluated = evaluated_clients(config)
     measures = build_measures(config, data.task, assignment.loss, assignment.metric)

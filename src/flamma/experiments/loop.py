@@ -167,7 +167,7 @@ def true_clients(config: Config, population: Population) -> TrueClients:
 
 def check_validation(config: Config, samples: int) -> None:
     """Refuse a strategy that needs a validation set where the server has none."""
-    who = config.strategy.in_need_of("needs_validation")
+    who = config.strategy.component_that_needs("validation")
     if who and not samples:
         how = ["set ", Key("data.validation_samples"), ", or give the server a validation set"]
         if config.data.dataset == OWN and config.engine.clients_hold_data:

@@ -109,7 +109,8 @@ def describe_entry(entry: Any) -> str:
 
 def missing_note(entry: Any) -> str:
     """Return what to install before an entry can be used, in parentheses; empty if nothing."""
-    for module in getattr(entry, "needs", ()):
+    wanted = getattr(entry, "needs", ())
+    for module in wanted if isinstance(wanted, tuple) else ():  # what a strategy needs is no module
         if not is_installed(module):
             extra = extra_of(module)
             how = f"extra {extra}: {install_command(extra)}" if extra else f"package {module}"

@@ -50,7 +50,7 @@ def check_private(privacy: PrivacyConfig, strategy: Strategy[Any], clients: int)
         )
     if strategy.wants_losses:
         raise ConfigError(losses_refused(strategy.name))
-    if strategy.server_reads == "plain":
+    if strategy.needs.server_reads == "plain":
         raise ConfigError(
             f"{strategy.name} cannot work with noisy updates: leave out the table [privacy], or "
             f"choose another strategy."
@@ -61,7 +61,7 @@ def check_private(privacy: PrivacyConfig, strategy: Strategy[Any], clients: int)
 
 def _check_mean_is_enough(strategy: Strategy[Any]) -> None:
     remedy = ("set ", Key("privacy.noise_on"), ' to "updates"')
-    if strategy.server_reads != "mean":
+    if strategy.needs.server_reads != "mean":
         raise ConfigError(
             f"{strategy.name} compares clients' updates, and noise on the mean shows it nothing "
             f"but that: ",

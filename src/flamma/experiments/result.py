@@ -649,7 +649,7 @@ class Run(PresentedResult):
         *,
         model: Any = None,
         client: int | None = None,
-        round: int | None = None,  # noqa: A002
+        round: int | None = None,
     ) -> nn.Module:
         """Return the trained module, in evaluation mode.
 
@@ -678,7 +678,7 @@ class Run(PresentedResult):
         *,
         model: Any = None,
         client: int | None = None,
-        round: int | None = None,  # noqa: A002
+        round: int | None = None,
     ) -> Path:
         """Write the trained weights by name (.safetensors, .npz), or the model (.onnx).
 

@@ -260,7 +260,7 @@ def seconds_per_epoch(data: FederatedData, runner: ClientRunner) -> Floats:
     The second of two runs counts: the first also warms the machine up.
     """
     largest = int(np.argmax(data.samples))
-    task = LocalWork(largest, round=0, epochs=1, learning_rate=1e-3)
+    task = LocalWork(Terms(largest, 0), epochs=1, learning_rate=1e-3)
     for _ in range(2):
         [report] = runner.train(runner.initial_params, [task])
     seconds: Floats = report.seconds * data.samples / data.samples[largest]
@@ -307,7 +307,7 @@ def client_speeds(
     asynchronous strategy are all equally fast where nothing else is said.
     """
     kind = config.clock.speeds
-    if kind is None and config.strategy.asynchronous:
+    if kind is None and config.strategy.needs.clock:
         kind = Choice("constant", read_options(constant_speed, {}))
     if kind is None:
         return None
@@ -333,7 +333,7 @@ def virtual_clock(config: Config, truth: TrueClients, speeds: Floats) -> Virtual
 
     def tasks_of(terms: Terms) -> list[LocalWork]:
         task = truth.task(terms)
-        own = None if task.evaluates or task.abstains else config.strategy.own_task(task)
+        own = None if not task.terms.train or task.abstains else config.strategy.personal_work(task)
         return [task] if own is None else [task, own]
 
     clock = config.clock

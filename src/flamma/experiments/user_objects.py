@@ -266,7 +266,7 @@ def server_samples(own: GatheredSamples) -> int:
 
 def needs_server_samples(strategy: str) -> bool:
     """Return whether a strategy scores updates on the server's own data."""
-    return strategy in STRATEGIES and getattr(STRATEGIES[strategy], "needs_validation", False)
+    return strategy in STRATEGIES and STRATEGIES[strategy].needs.validation
 
 
 def file_of(tables: Mapping[str, Any]) -> Path | None:

@@ -37,9 +37,9 @@ def respond(message: Message, cost: float = 0.1, samples: int = 1) -> LocalWork:
     Returns
     -------
     LocalWork
-        ``epochs``, ``learning_rate``, ``proximal`` and, in a warm-up, ``iterations``; with some
-        strategies ``tilt`` or ``loss_bound``, by which the loss is to be changed. If it
-        ``abstains``, training does not pay for this client.
+        ``epochs`` and ``learning_rate``. Its ``terms`` have ``batches`` in a warm-up, and the
+        ``objective``: its ``proximal`` weight and, with some strategies, its ``bound`` or ``tilt``.
+        If it ``abstains``, training does not pay for this client.
 
     Raises
     ------
@@ -62,15 +62,16 @@ def batches(task: LocalWork, loader: Iterable[_Batch]) -> Iterator[_Batch]:
 
     Examples
     --------
-    >>> task = LocalWork(client=0, round=1, epochs=2, learning_rate=0.1)
+    >>> from flamma.types import Terms
+    >>> task = LocalWork(Terms(client=0, round=1), epochs=2, learning_rate=0.1)
     >>> list(batches(task, "ab"))
     ['a', 'b', 'a', 'b']
     """
-    if task.iterations is None:
+    if task.terms.batches is None:
         for _ in range(task.epochs):
             yield from loader
         return
-    left = task.iterations
+    left = task.terms.batches
     while left > 0:
         before = left
         for batch in loader:
@@ -97,7 +98,7 @@ def reply(
     """
     told = {SAMPLES_METRIC: samples, EPOCHS_METRIC: task.epochs, LOSS_METRIC: loss, **metrics}
     content = RecordDict({"metrics": MetricRecord(dict(told))})
-    if not (task.abstains or task.evaluates):
+    if task.terms.train and not task.abstains:
         content["arrays"] = arrays
     return Message(content, reply_to=message)
 

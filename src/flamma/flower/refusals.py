@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from flamma.aggregators import SERVER_UPDATE
 from flamma.errors import FlammaError
 from flamma.strategies.base import Strategy
 
 _CLIENT_SIDE = {
     "survey": "asks clients for their losses before it selects",
     "prepare": "changes how clients train by vectors of its own",
-    "own_task": "lets clients train models for themselves",
+    "personal_work": "lets clients train models for themselves",
 }
 """The methods of a strategy that need FLamma's own clients, and what they are for."""
 
@@ -24,12 +23,12 @@ def check_own_app(strategy: Strategy[Any]) -> None:
     FlammaError
         With what it would need.
     """
-    if trains := strategy.in_need_of(SERVER_UPDATE):
+    if trains := strategy.component_that_needs("server_update"):
         raise FlammaError(
             f"{trains} trains on the server's own data, which it cannot do in an app of your "
             f"own: choose another."
         )
-    if strategy.asynchronous:
+    if strategy.needs.clock:
         raise FlammaError(
             f"{strategy.name} is asynchronous, which needs the virtual clock of FLamma's local "
             f"engine: choose another, or use flamma run --engine local."
@@ -46,4 +45,4 @@ def needs_our_clients(strategy: type[Strategy[Any]]) -> str:
     for method, purpose in _CLIENT_SIDE.items():
         if getattr(strategy, method) is not getattr(Strategy, method):
             return purpose
-    return "lets clients keep a vector from round to round" if strategy.clients_keep else ""
+    return "lets clients keep a vector from round to round" if strategy.needs.client_memory else ""

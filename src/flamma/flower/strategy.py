@@ -45,7 +45,7 @@ from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.metrics import evaluate, shown_in
 from flamma.records import RoundRecord
 from flamma.seeding import stream
-from flamma.strategies.base import Offer, State
+from flamma.strategies.base import Offer, ServerSide, State
 from flamma.types import MOST_SAMPLES, Broadcast, Floats, Ints, Population, Scores, Update
 
 _NODE_POLL_SECONDS = 0.5
@@ -446,9 +446,11 @@ class FlowerStrategy(Strategy):
             reports.append(report)
         reports = self._trust.screened(reports, self._offer.terms, self._broadcast.model)
         score = self._validate
-        validate = None if score is None else lambda params: score(self._model.arrays(params))
+        server = ServerSide(
+            None if score is None else lambda params: score(self._model.arrays(params))
+        )
         self._state, record = self._config.strategy.aggregate(
-            self._state, self._offer, reports, validate
+            self._state, self._offer, reports, server
         )
         record = certified(record, self._offer, self._clients.costs)
         self.history.append(record)

@@ -85,7 +85,7 @@ class Game:
         self,
         contributions: ArrayLike,
         costs: ArrayLike,
-        round: int = 1,  # noqa: A002 - the paper's word
+        round: int = 1,
         price: float = 1.0,
         epoch_bounds: tuple[float, float] = (1, 10),
         whole_epochs: bool = True,

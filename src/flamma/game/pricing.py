@@ -95,7 +95,7 @@ def constant_decay(decay_factor: float) -> float:
     return float(check_decay_factor(check_number("decay_factor", decay_factor)))
 
 
-def harmonic_decay(round: int, mean_epochs: float, price: float = 1.0) -> float:  # noqa: A002
+def harmonic_decay(round: int, mean_epochs: float, price: float = 1.0) -> float:
     """Return γ = 1 / (1 + λ (t + τ̄)), which falls with the rounds and with the work done.
 
     Parameters
@@ -210,7 +210,7 @@ def unbounded_best_response(
     return response
 
 
-def printed_decay_factor(contribution: float, cost: float, round: int) -> float:  # noqa: A002
+def printed_decay_factor(contribution: float, cost: float, round: int) -> float:
     """Return γ* = ω c / (2 t c - ω) as printed, for one client and a price of 1.
 
     It is the equilibrium only of the one-client game, only where 2 t c > ω (else the server's
@@ -233,7 +233,7 @@ def printed_decay_factor(contribution: float, cost: float, round: int) -> float:
 def server_utility_is_concave(
     contributions: ArrayLike,
     costs: ArrayLike,
-    round: int,  # noqa: A002
+    round: int,
     price: float = 1.0,
 ) -> bool:
     """Return whether Lemma 3 holds: U_s(γ, τ*(γ)) is strictly concave exactly if 2 λ t > B.
@@ -250,7 +250,7 @@ def server_utility_is_concave(
 def closed_form_decay_factor(
     contributions: ArrayLike,
     costs: ArrayLike,
-    round: int,  # noqa: A002
+    round: int,
     price: float = 1.0,
 ) -> float:
     """Return min(1, A / (2 λ t - B)) where 2 λ t > B, else 1: the equilibrium without bounds.
@@ -282,7 +282,7 @@ def decay_start_round(contributions: ArrayLike, costs: ArrayLike, price: float =
 def _unbounded(
     contributions: ArrayLike,
     costs: ArrayLike,
-    round: int = 1,  # noqa: A002
+    round: int = 1,
     price: float = 1.0,
 ) -> Game:
     return Game(contributions, costs, round, price, epoch_bounds=(0, math.inf), whole_epochs=False)
@@ -463,7 +463,7 @@ class PricingRule:
         check_round(self.rounds, "rounds")
         check_epoch_bounds(self.epoch_bounds, self.whole_epochs)
 
-    def game(self, contributions: ArrayLike, costs: ArrayLike, round: int) -> Game:  # noqa: A002
+    def game(self, contributions: ArrayLike, costs: ArrayLike, round: int) -> Game:
         """Return the game of these clients: its floor and its price are set by the rule."""
         bare = self._free(contributions, costs, round)
         floor = self._floor(bare.contributions, bare.costs)
@@ -478,7 +478,7 @@ class PricingRule:
         self,
         contributions: ArrayLike,
         costs: ArrayLike,
-        round: int,  # noqa: A002
+        round: int,
         offered: ArrayLike | None = None,
     ) -> Floats:
         """Return the decay factor of each client that is offered work.

@@ -53,7 +53,7 @@ class ClientSide:
     def is_plain(self, broadcast: Broadcast) -> bool:
         """Whether clients need nothing but the common weights."""
         only_model = broadcast.extra is None and broadcast.per_client is None
-        return only_model and not self.strategy.clients_keep
+        return only_model and not self.strategy.needs.client_memory
 
     def carry_out(
         self, broadcast: Broadcast, tasks: Sequence[LocalWork], train: Train
@@ -94,13 +94,15 @@ class ClientSide:
 
     def vectors(self, task: LocalWork, received: Params, extra: Params | None) -> ClientVectors:
         """Return what a client has at hand before it trains."""
-        kept = self.kept.read(task.client, task.round) if self.strategy.clients_keep else None
+        kept = (
+            self.kept.read(task.client, task.round) if self.strategy.needs.client_memory else None
+        )
         return ClientVectors(received, extra, kept, self.trainable_size)
 
     def prepared(self, task: LocalWork, vectors: ClientVectors, common: Params) -> TaskVectors:
         """Return what the training of a task needs besides the common weights."""
         own = None if vectors.received is common else vectors.received
-        if task.evaluates or task.abstains:
+        if not task.terms.train or task.abstains:
             return NO_VECTORS if own is None else TaskVectors(received=own)
         return replace(self.strategy.prepare(task, vectors), received=own)
 
@@ -108,10 +110,10 @@ class ClientSide:
         self, task: LocalWork, vectors: ClientVectors, common: Params
     ) -> tuple[LocalWork, TaskVectors] | None:
         """Return what a client trains for itself after a task, None if nothing."""
-        own = self.strategy.own_task(task)
+        own = self.strategy.personal_work(task)
         if own is None:
             return None
-        own = replace(own, is_own=True, wants_loss=False)
+        own = replace(own, personal=True, terms=replace(own.terms, report_loss="no"))
         received = None if vectors.received is common else vectors.received
         return own, TaskVectors(received=received, start=vectors.kept)
 
@@ -123,7 +125,7 @@ class ClientSide:
         ``own`` is what it trained for itself. After a training that diverged it keeps what it had:
         numbers that are not finite would end all that it does later.
         """
-        if not self.strategy.clients_keep or report.params is None:
+        if not self.strategy.needs.client_memory or report.params is None:
             return report
         if own is None:
             done = replace(vectors, samples=report.samples)
@@ -166,7 +168,7 @@ def training_report(
 ) -> Update:
     """Return the report of a training: of no weights and no epochs if it failed or evaluated."""
     loss, seconds, failure = outcome
-    if failure or task.evaluates:
+    if failure or not task.terms.train:
         return Update(task.client, None, samples, 0, loss, seconds, failure)
     return Update(task.client, params, samples, task.epochs, loss, seconds)
 

@@ -183,7 +183,7 @@ class Executor:
         jobs = [self._training_job(one) for one in job]
         for place, trained in self.trainer.train_each(params, jobs, self.time_limit):
             task = jobs[place].task
-            if trained.params is not None and not task.evaluates:
+            if trained.params is not None and task.terms.train:
                 weights[place] = trained.params
             outcomes[place] = outcome_of(trained, self.time_limit)
         return [outcomes[place] for place in range(len(job))]
@@ -228,11 +228,11 @@ class Executor:
 
         def work(place: int) -> int:
             task, own = tasks[place], samples[place]
-            if task.evaluates:
+            if not task.terms.train:
                 return own
-            if task.iterations is None:
+            if task.terms.batches is None:
                 return task.epochs * own
-            return task.iterations * min(self.trainer.batch_size, own)
+            return task.terms.batches * min(self.trainer.batch_size, own)
 
         order = sorted(places, key=lambda place: (-work(place), place))
         if self.trainer.width == 1:

@@ -208,13 +208,14 @@ class ClientRunner:
     >>> import numpy as np
     >>> from flamma.data.federated import from_arrays
     >>> from flamma.models import build_model
+    >>> from flamma.types import Terms
     >>> rng = np.random.default_rng(0)
     >>> parts = [(rng.normal(size=(20, 4)), rng.integers(0, 2, 20)) for _ in range(3)]
     >>> data = from_arrays(clients=parts, held_out=parts)
     >>> def make_model():
     ...     return build_model("logistic", data.shape, data.classes, seed=0)
     >>> with ClientRunner(data, make_model, seed=0) as runner:
-    ...     task = LocalWork(client=2, round=1, epochs=1, learning_rate=0.1)
+    ...     task = LocalWork(Terms(client=2, round=1), epochs=1, learning_rate=0.1)
     ...     [report] = runner.train(runner.initial_params, [task])
     ...     scores = runner.evaluate(report.params)
     >>> report.client, report.samples, scores.samples.tolist()

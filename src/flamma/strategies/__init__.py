@@ -145,6 +145,6 @@ def label_of(name: str) -> str:
 def competes(name: str) -> bool:
     """Return whether a strategy is compared with the others: all that are federated."""
     try:
-        return not STRATEGIES[name].pools_data and STRATEGIES[name].sends_models
+        return not STRATEGIES[name].needs.pooled_data and STRATEGIES[name].needs.sends_models
     except ConfigError:
         return True

@@ -22,7 +22,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from flamma.registry import above, at_least
-from flamma.strategies.base import Answers, Offer, SecondsOf, ServerReads, model_of, uniform_choice
+from flamma.strategies.base import Needs, Offer, Round, SecondsOf, model_of, uniform_choice
 from flamma.strategies.fedavg import Averaging, GradientState, change, stepped
 from flamma.strategies.memory import CHECKPOINT_ROUNDS
 from flamma.strategies.rows import Rows
@@ -30,7 +30,7 @@ from flamma.types import Broadcast, Floats, Ints, Params, Plan, Population, Upda
 
 
 @dataclass(frozen=True, eq=False)
-class FlightState(GradientState):
+class AsyncState(GradientState):
     """The state of a server whose clients are at work between its steps.
 
     Attributes
@@ -60,7 +60,7 @@ class FlightState(GradientState):
         [row] = self.received.each(np.array([client]))
         return row
 
-    def landed(self) -> FlightState:
+    def without_answered(self) -> AsyncState:
         """Return the state in which those that have answered are idle."""
         done = np.flatnonzero(self.answered)
         began, finishes = self.began.copy(), self.finishes.copy()
@@ -75,7 +75,7 @@ class FlightState(GradientState):
 
 
 @dataclass(frozen=True)
-class Asynchronous(Averaging[FlightState]):
+class Asynchronous(Averaging[AsyncState]):
     """What strategies share whose server steps as soon as some of the clients at work answered.
 
     A client is not started twice on the same model: it would do the same work again.
@@ -89,17 +89,15 @@ class Asynchronous(Averaging[FlightState]):
     """
 
     family: ClassVar[str] = "asynchronous"
-    asynchronous: ClassVar[bool] = True
-    varies_selection: ClassVar[bool] = True
-    server_reads: ClassVar[ServerReads] = "plain"
+    needs: ClassVar[Needs] = Needs(clock=True, varies_selection=True, server_reads="plain")
 
     concurrency: Annotated[int | None, at_least(1)] = None
     buffer: Annotated[int | None, at_least(1)] = None
 
-    def init(self, params: Params, population: Population) -> FlightState:
+    def init(self, params: Params, population: Population) -> AsyncState:
         """Start with all clients idle, at time 0."""
         clients = population.clients
-        return FlightState(
+        return AsyncState(
             params,
             0,
             population.samples,
@@ -112,8 +110,8 @@ class Asynchronous(Averaging[FlightState]):
         )
 
     def advance(
-        self, state: FlightState, available: Ints, rng: np.random.Generator, seconds_of: SecondsOf
-    ) -> FlightState:
+        self, state: AsyncState, available: Ints, rng: np.random.Generator, seconds_of: SecondsOf
+    ) -> AsyncState:
         """Let clients begin and finish until as many have answered as the step waits for.
 
         Fewer answer where all others are away or have had the newest model already.
@@ -145,20 +143,20 @@ class Asynchronous(Averaging[FlightState]):
             received=state.received.updated(new, _copies(state.params, new), available[:0]),
         )
 
-    def offer(self, state: FlightState, available: Ints, rng: np.random.Generator) -> Offer:
+    def offer(self, state: AsyncState, available: Ints, rng: np.random.Generator) -> Offer:
         """Return the terms on which those began that have answered."""
         heard = np.flatnonzero(state.answered).tolist()
         terms = tuple(self.terms(client, int(state.began[client])) for client in heard)
         return Offer(state.round + 1, terms)
 
-    def broadcast(self, state: FlightState) -> Broadcast:
+    def broadcast(self, state: AsyncState) -> Broadcast:
         """Return the global model, and to those that have answered the one that each received."""
         per_client = state.model_of if state.answered.any() else None
         return Broadcast(state.params, state.round, per_client=per_client)
 
-    def staleness(self, state: FlightState, answers: Answers) -> list[int]:
+    def staleness(self, state: AsyncState, round: Round) -> list[int]:
         """Return how many steps the server has made since each accepted client began."""
-        return [state.round + 1 - int(state.began[r.client]) for r in answers.accepted]
+        return [state.round + 1 - int(state.began[r.client]) for r in round.updates]
 
     def _sizes(self, plan: Plan) -> tuple[int, int]:
         """Return how many clients are at work, and how many answers a step waits for."""
@@ -198,22 +196,22 @@ class FedBuff(Asynchronous):
 
     server_step: Annotated[float, above(0)] = 1.0
 
-    def combine(self, state: FlightState, answers: Answers) -> FlightState:
+    def step(self, state: AsyncState, round: Round) -> AsyncState:
         """Make the step of those that have answered, who are idle from then on."""
-        landed = state.landed()
-        if not answers.accepted:
-            return landed
-        weights = [1 / math.sqrt(1 + steps) for steps in self.staleness(state, answers)]
+        idle = state.without_answered()
+        if not round.updates:
+            return idle
+        weights = [1 / math.sqrt(1 + steps) for steps in self.staleness(state, round)]
         moved = [
             replace(report, params=_moved(state, report, weight))
-            for report, weight in zip(answers.accepted, weights, strict=True)
+            for report, weight in zip(round.updates, weights, strict=True)
         ]
-        mean = self.average(moved, [1.0] * len(moved), answers.reference)
+        mean = self.average(round.only(moved), [1.0] * len(moved))
         step = self.server_step * change(state.params, mean, state.trainable_size)
-        return replace(landed, params=stepped(state.params, mean, step))
+        return replace(idle, params=stepped(state.params, mean, step))
 
 
-def _moved(state: FlightState, report: Update, weight: float) -> Params:
+def _moved(state: AsyncState, report: Update, weight: float) -> Params:
     """Return the newest model moved by a client's weighed update, and as it is where not trained.
 
     It is computed from the client's model, so that an update of the newest one at weight 1 leads

@@ -12,10 +12,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 import numpy as np
 
+from flamma._renamed import renamed
 from flamma.aggregators import AGGREGATORS, Reference, aggregated, check_aggregator
 from flamma.clients.behaviours import BestReport
 from flamma.contributions import RoundUpdates, measure_round
@@ -32,6 +44,7 @@ from flamma.types import (
     Floats,
     Ints,
     LocalWork,
+    Objective,
     Params,
     Plan,
     Population,
@@ -41,7 +54,10 @@ from flamma.types import (
     Update,
 )
 
-# What passes between a strategy and the round loop: states, offers and answers.
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__)
+
+# What passes between a strategy and the round loop: states, offers and rounds.
 
 Validate = Callable[[Params], tuple[float, float]]
 """Scores weights on the server's own validation set: (loss, accuracy in percent)."""
@@ -52,8 +68,81 @@ Inspect = Callable[[Sequence[LocalWork]], list[Update]]
 ServerReads = Literal["mean", "updates", "plain"]
 """What a server must see of clients' models: their mean, each of them, or each as it was sent."""
 
-_Release = Callable[[Params, int, tuple[Update, ...]], tuple[Update, ...]]
-"""Returns what a strategy may see of the reports of a round, given the received model."""
+Release = Callable[[Params, int, tuple[Update, ...]], tuple[Update, ...]]
+"""Returns what a strategy may see of the updates of a round, given the received model."""
+
+TrainServer = Callable[[Params, LocalWork], Params]
+"""Trains on the server's own validation set; returns the trainable weights, which are the first."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a strategy needs from a run; also what a component chosen for it can need.
+
+    Parameters
+    ----------
+    validation : bool
+        A validation set at the server.
+    server_update : bool
+        That the server trains on its validation set.
+    sgd : bool
+        That updates are sums of gradients, which those of Adam are not.
+    clock : bool
+        A virtual clock: the server steps without waiting for all clients at work; see
+        :meth:`Strategy.advance`.
+    client_memory : bool
+        That clients keep a vector from one training to the next. The state is then a
+        :class:`KeepingState`.
+    pooled_data : bool
+        All data in one place: a ceiling, not a competitor.
+    varies_selection : bool
+        The number of selected clients is not always that of the plan.
+    sends_models : bool
+        Models travel between the server and the clients, and so count as traffic.
+    server_reads : {"mean", "updates", "plain"}
+        What the server must see of clients' models: nothing but their mean; each of them, which
+        may be noisy; or each as it was sent. It says what differential privacy can be had.
+    """
+
+    validation: bool = False
+    server_update: bool = False
+    sgd: bool = False
+    clock: bool = False
+    client_memory: bool = False
+    pooled_data: bool = False
+    varies_selection: bool = False
+    sends_models: bool = True
+    server_reads: ServerReads = "updates"
+
+
+Need = Literal["validation", "server_update"]
+"""What a component of a strategy can need, too."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServerSide:
+    """What the server can do in a round besides averaging; None for what it cannot.
+
+    Attributes
+    ----------
+    validate : callable
+        Scores weights on the server's validation set.
+    train : callable
+        Trains on the server's validation set.
+    inspect : callable
+        Repeats clients' claimed work.
+    release : callable
+        Puts what a strategy may see in the place of well-formed updates, before all else.
+    """
+
+    validate: Validate | None = None
+    train: TrainServer | None = None
+    inspect: Inspect | None = None
+    release: Release | None = None
+
+
+ALONE = ServerSide()
+"""A server that can do nothing of that."""
 
 
 SecondsOf = Callable[[Terms], float]
@@ -89,20 +178,19 @@ class KeepingState(State):
 
     answered: Ints
 
-    def having_heard(self, accepted: Sequence[Update]) -> Self:
-        """Return the state that knows of these answers."""
+    def with_participants(self, updates: Sequence[Update]) -> Self:
+        """Return the state that knows who has taken part."""
         answered = self.answered.copy()
-        answered[[report.client for report in accepted]] = 1
+        answered[[update.client for update in updates]] = 1
         return replace(self, answered=answered)
 
-
-def lost_what_they_kept(state: KeepingState, accepted: Sequence[Update]) -> dict[int, str]:
-    """Return a flag for every client that should have kept something and has nothing."""
-    return {
-        report.client: "it had lost what it kept, and started anew"
-        for report in accepted
-        if report.restarted and state.answered[report.client]
-    }
+    def clients_with_lost_state(self, updates: Sequence[Update]) -> dict[int, str]:
+        """Return a flag for every client that should have kept something and has nothing."""
+        return {
+            update.client: "it lost its local state and restarted"
+            for update in updates
+            if update.restarted and self.answered[update.client]
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,14 +229,14 @@ class Offer:
 
 
 @dataclass(frozen=True, eq=False)
-class Screened:
-    """What a strategy makes of answers before it uses them, one for each selected client.
+class Verdict:
+    """What a strategy makes of updates before it uses them, one for each selected client.
 
     ``credited``, ``fines``, ``flags`` and ``inspected`` are as in a record. ``unverified`` are the
-    clients whose inspection failed, so that nobody knows what their answers are worth.
+    clients whose inspection failed, so that nobody knows what their updates are worth.
     """
 
-    answers: tuple[Update, ...]
+    updates: tuple[Update, ...]
     credited: tuple[float, ...] | None = None
     fines: Mapping[int, float] = field(default_factory=dict)
     flags: Mapping[int, str] = field(default_factory=dict)
@@ -157,44 +245,82 @@ class Screened:
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
-    """What came back in a round: the usable reports in client order, and who abstained.
+class Round:
+    """All that came back in a round, in client order: what :meth:`Strategy.step` is given.
 
-    ``validate`` scores weights on the server's validation set; None where there is none.
-    ``reference`` is what aggregators measure updates from. ``screened`` has what was found out
-    about the answers, those that are not usable too.
+    Attributes
+    ----------
+    offer : Offer
+        What was offered, and to whom.
+    updates : tuple of Update
+        The usable ones only.
+    abstained : tuple of int
+        The clients that chose to do nothing.
+    received : Params
+        The model that clients received.
+    server : ServerSide
+        What the server can do besides.
+    verdict : Verdict
+        What was found out about all updates, those that are not usable too.
     """
 
     offer: Offer
-    accepted: tuple[Update, ...]
+    updates: tuple[Update, ...]
     abstained: tuple[int, ...]
-    validate: Validate | None = None
-    reference: Reference | None = None
-    screened: Screened | None = None
+    received: Params
+    server: ServerSide
+    verdict: Verdict
+    reference: Reference
 
     @property
-    def earned(self) -> tuple[float, ...] | None:
-        """What the offer has fixed for each selected client, and 0 for one without usable answer.
+    def number(self) -> int:
+        """The number of the round, 0 for the warm-up."""
+        return self.offer.round
+
+    @property
+    def clients(self) -> Ints:
+        """The clients of the usable updates, in order."""
+        return np.array([update.client for update in self.updates], dtype=np.int64)
+
+    def only(self, updates: Sequence[Update]) -> Round:
+        """Return the round as if these were the only usable updates."""
+        return replace(self, updates=tuple(updates))
+
+    def validate(self, params: Params) -> tuple[float, float]:
+        """Return loss and accuracy in percent of weights on the server's validation set.
+
+        Raises
+        ------
+        StrategyError
+            If the server has none.
+        """
+        if self.server.validate is None:
+            raise StrategyError("the server has no validation set: set data.validation_samples.")
+        return self.server.validate(params)
+
+    @property
+    def fixed_payments(self) -> tuple[float, ...] | None:
+        """What the offer has fixed for each selected client, and 0 for one without usable update.
 
         None if it has fixed nothing.
         """
         if self.offer.payments is None:
             return None
-        usable = {report.client for report in self.accepted}
+        usable = {update.client for update in self.updates}
         pairs = zip(self.offer.selected, self.offer.payments, strict=True)
         return tuple(amount if client in usable else 0.0 for client, amount in pairs)
 
 
 def record_of(
     offer: Offer,
-    screened: Screened,
+    verdict: Verdict,
     flags: Mapping[int, str],
     *,
     epochs_total: int,
     payments: tuple[float, ...] | None,
 ) -> RoundRecord:
     """Return the record of a round, as far as a strategy knows it."""
-    answers = screened.answers
+    answers = verdict.updates
     contributions = tuple(terms.contribution for terms in offer.terms)
     measured = bool(contributions) and not any(map(math.isnan, contributions))
     offered = OfferRecord(
@@ -205,11 +331,11 @@ def record_of(
         failed={r.client: r.failure for r in answers if r.failure},
         local_epochs=tuple(r.epochs for r in answers),
         epochs_total=epochs_total,
-        credited=screened.credited,
+        credited=verdict.credited,
         payments=payments,
-        fines=screened.fines,
+        fines=verdict.fines,
         flags=flags,
-        inspected=screened.inspected,
+        inspected=verdict.inspected,
     )
     return RoundRecord(offer.round, offer.selected, offered, outcome)
 
@@ -245,14 +371,14 @@ def weighted_choice(available: Ints, weights: Floats, count: int, rng: np.random
     return np.sort(available[largest(keys, min(count, available.size), rng)])
 
 
-def data_shares(accepted: Sequence[Update]) -> list[float]:
-    """Return each report's number of training samples, the weights of FedAvg."""
-    return [float(report.samples) for report in accepted]
+def data_weights(updates: Sequence[Update]) -> list[float]:
+    """Return each update's number of training samples, the weights of FedAvg."""
+    return [float(update.samples) for update in updates]
 
 
-def with_losses(accepted: Sequence[Update]) -> list[Update]:
-    """Return the reports that have a usable loss."""
-    return [report for report in accepted if np.isfinite(report.loss)]
+def with_losses(updates: Sequence[Update]) -> list[Update]:
+    """Return the updates that have a usable loss."""
+    return [update for update in updates if np.isfinite(update.loss)]
 
 
 def loss_unit(losses: Sequence[float], power: float) -> float:
@@ -266,10 +392,10 @@ def loss_unit(losses: Sequence[float], power: float) -> float:
     return 1.0 if abs(max(1.0, power) * float(log(most))) < MOST_EXPONENT else most
 
 
-def model_of(report: Update) -> Params:
-    """Return the model of an accepted report."""
-    assert report.params is not None
-    return report.params
+def model_of(update: Update) -> Params:
+    """Return the model of a usable update."""
+    assert update.params is not None
+    return update.params
 
 
 PriorCost = Annotated[float, Between(SMALLEST_COST, LARGEST_COST)]
@@ -289,11 +415,25 @@ def round_costs(population: Population, epochs: int, prior: float) -> Floats:
 
 # Reports as they come in: one for each selected client, those refused that are not well formed.
 
+_CONTRACT_OF_0_2 = (
+    "combine",
+    "own_task",
+    "download",
+    "needs_validation",
+    "pools_data",
+    "clients_keep",
+    "varies_selection",
+    "sends_models",
+    "needs_sgd",
+    "asynchronous",
+    "server_reads",
+)
+
 NOT_FINITE = "refused: weights that are not finite"
 """Why an answer is refused whose training has diverged."""
 
 
-def well_formed_reports(
+def validate_updates(
     state: State,
     offer: Offer,
     reports: Sequence[Update],
@@ -304,12 +444,12 @@ def well_formed_reports(
     introduced = bool((state.samples > 1).any())
     told = state.samples if introduced else np.full_like(state.samples, 2**62)
     return tuple(
-        well_formed_report(report, state.params.size, epoch_range(terms), told[report.client])
-        for report, terms in zip(one_each(offer, reports), offer.terms, strict=True)
+        _validated(report, state.params.size, epoch_range(terms), told[report.client])
+        for report, terms in zip(_one_each(offer, reports), offer.terms, strict=True)
     )
 
 
-def one_each(offer: Offer, reports: Sequence[Update]) -> list[Update]:
+def _one_each(offer: Offer, reports: Sequence[Update]) -> list[Update]:
     """Return one report for each selected client, in order; a failed one where none was sent."""
     by_client: dict[int, Update] = {}
     for report in sorted(reports, key=lambda r: r.client):
@@ -321,7 +461,7 @@ def one_each(offer: Offer, reports: Sequence[Update]) -> list[Update]:
     ]
 
 
-def well_formed_report(report: Update, size: int, epochs: tuple[int, int], told: int) -> Update:
+def _validated(report: Update, size: int, epochs: tuple[int, int], told: int) -> Update:
     """Return the report as it is, or without its weights and with the reason.
 
     A failed or refused report has done no epochs that count.
@@ -353,33 +493,31 @@ def well_formed_report(report: Update, size: int, epochs: tuple[int, int], told:
 SERVER = -1
 """Stands for a client's number in the task of the server itself."""
 
-_TrainServer = Callable[[Params, LocalWork], Params]
-"""Trains on the server's own validation set; returns the trainable weights, which are the first."""
 
-
-def server_task(plan: Plan, terms: Sequence[Terms], accepted: Sequence[Update]) -> LocalWork:
+def server_work(plan: Plan, terms: Sequence[Terms], accepted: Sequence[Update]) -> LocalWork:
     """Return how the server trains: as long, and with as large a step, as the middle client."""
     terms_of = {own.client: own for own in terms}
     asked = [terms_of[report.client] for report in accepted]
     middle = len(accepted) // 2
+    of_middle = asked[middle]
     return LocalWork(
-        client=SERVER,
-        round=asked[middle].round,
+        Terms(
+            SERVER,
+            of_middle.round,
+            batches=of_middle.batches,
+            objective=Objective(proximal=of_middle.objective.proximal),
+        ),
         epochs=max(1, sorted(report.epochs for report in accepted)[middle]),
-        iterations=asked[middle].iterations,
-        learning_rate=plan.step_size(asked[middle].round)
+        learning_rate=plan.step_size(of_middle.round)
         * sorted(own.step_scale for own in asked)[middle],
-        proximal=asked[middle].proximal,
     )
 
 
-def update_by(
-    train_server: _TrainServer, received: Params, task: LocalWork
-) -> Callable[[], Floats]:
+def update_by(train_server: TrainServer, received: Params, work: LocalWork) -> Callable[[], Floats]:
     """Return a function that trains when it is first called, and returns the update."""
 
     def update() -> Floats:
-        trained = train_server(received, task)
+        trained = train_server(received, work)
         return trained.astype(np.float64) - received[: trained.size]
 
     return cache(update)
@@ -401,24 +539,8 @@ class Strategy(CheckedOptions, ABC, Generic[S], within="strategy.", error=Strate
         In configurations, in tables, and in one line.
     family : str
         One of :data:`flamma.strategies.FAMILIES`.
-    needs_validation : bool
-        Whether the server needs a validation set.
-    pools_data : bool
-        Whether all data are brought to one place: a ceiling, not a competitor.
-    clients_keep : bool
-        Whether clients keep a vector from one training to the next. The state is then a
-        :class:`KeepingState`.
-    varies_selection : bool
-        Whether the number of selected clients is not always that of the plan.
-    sends_models : bool
-        Whether models travel between the server and the clients, and so count as traffic.
-    needs_sgd : bool
-        Whether updates are read as sums of gradients, which those of Adam are not.
-    asynchronous : bool
-        Whether the server steps without waiting for all clients at work; see :meth:`advance`.
-    server_reads : {"mean", "updates", "plain"}
-        What the server must see of clients' models: nothing but their mean; each of them, which
-        may be noisy; or each as it was sent. It says what differential privacy can be had.
+    needs : Needs
+        What it needs from a run.
     """
 
     plan: Plan
@@ -428,48 +550,50 @@ class Strategy(CheckedOptions, ABC, Generic[S], within="strategy.", error=Strate
     label: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     family: ClassVar[str] = "other"
-    needs_validation: ClassVar[bool] = False
-    pools_data: ClassVar[bool] = False
-    clients_keep: ClassVar[bool] = False
-    varies_selection: ClassVar[bool] = False
-    sends_models: ClassVar[bool] = True
-    needs_sgd: ClassVar[bool] = False
-    asynchronous: ClassVar[bool] = False
-    server_reads: ClassVar[ServerReads] = "updates"
+    needs: ClassVar[Needs] = Needs()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        old = [name for name in _CONTRACT_OF_0_2 if name in vars(cls)]
+        if old:
+            raise StrategyError(
+                f"the strategy {cls.__name__} has {old[0]}, which the contract of version 0.2 had: "
+                f"docs/how-to/upgrade.md says what to change."
+            )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         # From Python a name alone will do, as in a configuration.
         for option in options_of(type(self)).values():
-            value = getattr(self, option.name)
+            value = getattr(self, option.field)
             if isinstance(value, str) and get_origin(option.annotation) is Annotated:
                 object.__setattr__(
-                    self, option.name, convert(value, option.annotation, option.name)
+                    self, option.field, convert(value, option.annotation, option.name)
                 )
         check_aggregator(self.aggregator, self.plan.per_round)
 
     @property
     def wants_validation(self) -> bool:
         """Whether the server needs a validation set, by the strategy or what was chosen for it."""
-        return bool(self.in_need_of("needs_validation"))
+        return bool(self.component_that_needs("validation"))
 
     @property
     def wants_losses(self) -> bool:
         """Whether clients must tell the loss of a model on their data."""
         return type(self).survey is not Strategy.survey
 
-    def in_need_of(self, what: str) -> str:
-        """Return the name of what has this attribute set, empty if nothing has.
+    def component_that_needs(self, requirement: Need) -> str:
+        """Return the name of what needs this, empty if nothing does.
 
         That is the strategy itself, or a component that was chosen for it from a registry, such
         as its aggregator.
         """
-        if getattr(self, what, False):
+        if getattr(self.needs, requirement):
             return self.name
         for option in options_of(type(self)).values():
-            chosen: Any = getattr(self, option.name)
+            chosen: Any = getattr(self, option.field)
             for registry in get_args(option.annotation)[1:] if isinstance(chosen, Choice) else ():
-                if getattr(registry[chosen.name], what, False):
+                if getattr(registry[chosen.name], f"needs_{requirement}", False):
                     return f"the {registry.kind} {chosen.name}"
         return ""
 
@@ -519,19 +643,8 @@ class Strategy(CheckedOptions, ABC, Generic[S], within="strategy.", error=Strate
     def respond(self, terms: Terms, profile: Profile) -> LocalWork:
         """Decide, on the client, what it does: here the epochs that the plan fixes."""
         planned = self.plan.epochs if terms.epochs is None else terms.epochs
-        return LocalWork(
-            client=terms.client,
-            round=terms.round,
-            epochs=0 if terms.evaluates else planned,
-            iterations=terms.iterations,
-            learning_rate=self.plan.step_size(terms.round) * terms.step_scale,
-            proximal=terms.proximal,
-            wants_loss=terms.wants_loss,
-            evaluates=terms.evaluates,
-            loss_bound=terms.loss_bound,
-            tilt=terms.tilt,
-            wants_trained_loss=terms.wants_trained_loss,
-        )
+        step_size = self.plan.step_size(terms.round) * terms.step_scale
+        return LocalWork(terms, planned if terms.train else 0, step_size)
 
     def prepare(self, task: LocalWork, vectors: ClientVectors) -> TaskVectors:
         """Return, on the client, where its training starts and what corrects its gradients.
@@ -540,7 +653,7 @@ class Strategy(CheckedOptions, ABC, Generic[S], within="strategy.", error=Strate
         """
         return TaskVectors()
 
-    def own_task(self, task: LocalWork) -> LocalWork | None:
+    def personal_work(self, task: LocalWork) -> LocalWork | None:
         """Return, on the client, what it trains for itself after a task; here nothing.
 
         That training starts from what it has kept, from the received model if that is nothing, and
@@ -558,93 +671,86 @@ class Strategy(CheckedOptions, ABC, Generic[S], within="strategy.", error=Strate
         Where clients decide as :meth:`respond` does here, there is one number. A strategy that
         lets them choose says how far. Terms that count mini-batches say nothing of epochs.
         """
-        if terms.iterations is not None or type(self).respond is not Strategy.respond:
+        if terms.batches is not None or type(self).respond is not Strategy.respond:
             return 0, MAX_EPOCHS
         fixed = self.plan.epochs if terms.epochs is None else terms.epochs
         return fixed, fixed
 
     def screen(
-        self, state: S, offer: Offer, answers: tuple[Update, ...], inspect: Inspect | None
-    ) -> Screened:
-        """Look at answers that are well formed and say which to believe: here all of them."""
-        return Screened(answers)
+        self, state: S, offer: Offer, updates: tuple[Update, ...], inspect: Inspect | None
+    ) -> Verdict:
+        """Look at updates that are well formed and say which to believe: here all of them."""
+        return Verdict(updates)
 
     def aggregate(
         self,
         state: S,
         offer: Offer,
-        reports: Sequence[Update],
-        validate: Validate | None = None,
-        train_server: _TrainServer | None = None,
-        inspect: Inspect | None = None,
-        release: _Release | None = None,
+        updates: Sequence[Update],
+        server: ServerSide = ALONE,
     ) -> tuple[S, RoundRecord]:
         """Return the state after the round, and the record of what happened in it.
 
-        Reports may come in any order and are reduced in client order. An update that is not
+        Updates may come in any order and are reduced in client order. An update that is not
         finite, or not of the model's size, or of epochs that were not on offer, or of more samples
         than the client had when it introduced itself, is left out and recorded with its reason.
-        ``release`` puts noisy models in the place of well-formed ones before all else.
         """
-        well_formed = well_formed_reports(state, offer, reports, self.epoch_range)
-        if release is not None:
-            well_formed = release(state.params, offer.round, well_formed)
-        screened = self.screen(state, offer, well_formed, inspect)
-        answers = screened.answers
-        accepted = tuple(r for r in answers if r.params is not None)
-        abstained = tuple(r.client for r in answers if r.abstained)
+        well_formed = validate_updates(state, offer, updates, self.epoch_range)
+        if server.release is not None:
+            well_formed = server.release(state.params, offer.round, well_formed)
+        verdict = self.screen(state, offer, well_formed, server.inspect)
+        usable = tuple(update for update in verdict.updates if update.params is not None)
         reference = Reference(state.params)
-        if train_server is not None and accepted:
-            task = server_task(self.plan, offer.terms, accepted)
-            reference = Reference(state.params, update_by(train_server, state.params, task))
-        came_back = Answers(offer, accepted, abstained, validate, reference, screened)
-        after = self.combine(state, came_back)
-        flags = dict(screened.flags)
+        if server.train is not None and usable:
+            work = server_work(self.plan, offer.terms, usable)
+            reference = Reference(state.params, update_by(server.train, state.params, work))
+        round = Round(
+            offer,
+            usable,
+            abstained=tuple(update.client for update in verdict.updates if update.abstained),
+            received=state.params,
+            server=server,
+            verdict=verdict,
+            reference=reference,
+        )
+        after = self.step(state, round)
+        flags = dict(verdict.flags)
         if isinstance(after, KeepingState):
-            flags = lost_what_they_kept(after, accepted) | flags
-            after = after.having_heard(accepted)
+            flags = after.clients_with_lost_state(usable) | flags
+            after = after.with_participants(usable)
         record = record_of(
             offer,
-            screened,
+            verdict,
             flags,
-            epochs_total=sum(r.epochs + self._own_epochs(r) for r in accepted),
-            payments=self.payments(after, came_back),
+            epochs_total=sum(update.epochs + self._personal_epochs(update) for update in usable),
+            payments=self.payments(after, round),
         )
         return replace(after, round=offer.round), record
 
-    def payments(self, state: S, answers: Answers) -> tuple[float, ...] | None:
+    def payments(self, state: S, round: Round) -> tuple[float, ...] | None:
         """Return what each selected client is paid, by the state after the round.
 
         Here it is what the offer has fixed, for usable answers alone. None means γ ω τ where there
         is a game, and nothing where there is none.
         """
-        return answers.earned
+        return round.fixed_payments
 
-    def _own_epochs(self, report: Update) -> int:
+    def _personal_epochs(self, update: Update) -> int:
         """Return the epochs that a client trained for itself beside those that it reports."""
-        if report.params is None:
-            return 0
-        own = self.own_task(LocalWork(report.client, 0, report.epochs, self.plan.learning_rate))
+        done = LocalWork(Terms(update.client, 0), update.epochs, self.plan.learning_rate)
+        own = self.personal_work(done)
         return 0 if own is None else own.epochs
 
     @abstractmethod
-    def combine(self, state: S, answers: Answers) -> S:
-        """Return the next state; without accepted reports the weights stay as they are."""
+    def step(self, state: S, round: Round) -> S:
+        """Return the next state; without usable updates the weights stay as they are."""
 
-    def average(
-        self,
-        accepted: Sequence[Update],
-        weights: Sequence[float],
-        reference: Reference | None = None,
-    ) -> Params:
-        """Return Σ p_k w_k with p in proportion to the weights, by the chosen aggregator.
-
-        Aggregators that work on updates need the ``reference`` of the answers.
-        """
+    def average(self, round: Round, weights: Sequence[float]) -> Params:
+        """Return Σ p_k w_k with p in proportion to the weights, by the chosen aggregator."""
         total = math.fsum(weights)
         shares = np.array([weight / total for weight in weights])
-        models = [model_of(report) for report in accepted]
-        return aggregated(self.aggregator, models, shares, reference).astype(np.float32)
+        models = [model_of(update) for update in round.updates]
+        return aggregated(self.aggregator, models, shares, round.reference).astype(np.float32)
 
 
 # Contributions of the clients that answered, as a strategy needs them.
@@ -652,8 +758,7 @@ class Strategy(CheckedOptions, ABC, Generic[S], within="strategy.", error=Strate
 
 def measured_contributions(
     choice: Choice,
-    answers: Answers,
-    before: Params,
+    round: Round,
     after: Params,
     trainable_size: int,
     last: Floats,
@@ -661,27 +766,25 @@ def measured_contributions(
 ) -> Floats:
     """Return all clients' contributions, with those of this round measured anew.
 
-    ``before`` and ``after`` are the global model around the round, and ``last`` the contributions
-    as of every client's last report. A strategy that keeps the ``last_step`` of the global model
+    ``after`` is the global model after the round, and ``last`` are the contributions as of every
+    client's last update. A strategy that keeps the ``last_step`` of the global model
     lets measures tell what clients could have sent without work.
     """
-    accepted, number = answers.accepted, answers.offer.round
-    if not accepted:
+    clients, shares = round.clients, data_weights(round.updates)
+    if not clients.size:
         return last
-    clients = np.array([report.client for report in accepted])
-    shares = data_shares(accepted)
     updates = RoundUpdates(
         clients=clients,
-        models=[model_of(report) for report in accepted],
-        before=before,
+        models=[model_of(update) for update in round.updates],
+        before=round.received,
         after=after,
         trainable_size=trainable_size,
         weights=np.array(shares) / math.fsum(shares),
         # In a warm-up nothing was measured before.
-        previous=last[clients] if number else np.full(clients.size, np.nan),
-        round=number,
+        previous=last[clients] if round.number else np.full(clients.size, np.nan),
+        round=round.number,
         last_step=last_step,
-        validate=answers.validate,
+        validate=round.server.validate,
     )
     measured = last.copy()
     measured[clients] = measure_round(choice, updates)
@@ -691,10 +794,10 @@ def measured_contributions(
 # What each answer adds to the aggregate, on the server's validation set.
 
 
-def marginal_gains(strategy: Strategy[Any], received: Params, answers: Answers) -> list[float]:
-    """Return the validation loss of the aggregate without each answer, minus that with all.
+def marginal_gains(strategy: Strategy[Any], round: Round) -> list[float]:
+    """Return the validation loss of the aggregate without each update, minus that with all.
 
-    An answer above 0 helped. Without the only one there is, the aggregate is the received model. A
+    An update above 0 helped. Without the only one there is, the aggregate is the received model. A
     gain is not finite if one of the losses is not.
 
     Raises
@@ -702,15 +805,12 @@ def marginal_gains(strategy: Strategy[Any], received: Params, answers: Answers) 
     StrategyError
         If the server has no validation set.
     """
-    accepted, validate, reference = answers.accepted, answers.validate, answers.reference
-    if validate is None:
-        raise StrategyError(f"{strategy.name} needs a validation set: set data.validation_samples.")
-    shares = data_shares(accepted)
-    together = validate(strategy.average(accepted, shares, reference))[0]
+    shares = data_weights(round.updates)
+    together = round.validate(strategy.average(round, shares))[0]
     gains = []
-    for k in range(len(accepted)):
-        others = [*accepted[:k], *accepted[k + 1 :]]
+    for k in range(len(shares)):
+        others = round.only([*round.updates[:k], *round.updates[k + 1 :]])
         rest = [*shares[:k], *shares[k + 1 :]]
-        without = strategy.average(others, rest, reference) if others else received
-        gains.append(validate(without)[0] - together)
+        without = strategy.average(others, rest) if rest else round.received
+        gains.append(round.validate(without)[0] - together)
     return gains

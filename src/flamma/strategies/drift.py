@@ -13,7 +13,7 @@ import numpy as np
 
 from flamma.aggregators import aggregated
 from flamma.registry import above
-from flamma.strategies.base import Answers, KeepingState, ServerReads
+from flamma.strategies.base import KeepingState, Needs, Round
 from flamma.strategies.fedavg import (
     Averaging,
     change,
@@ -26,6 +26,7 @@ from flamma.types import (
     ClientVectors,
     Floats,
     LocalWork,
+    Objective,
     Params,
     Population,
     TaskVectors,
@@ -59,8 +60,7 @@ class Scaffold(Averaging[ControlState]):
     label: ClassVar[str] = "SCAFFOLD"
     summary: ClassVar[str] = "control variates correct the drift of local steps"
     family: ClassVar[str] = "optimisation"
-    clients_keep: ClassVar[bool] = True
-    needs_sgd: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(client_memory=True, sgd=True)
 
     server_step: Annotated[float, above(0)] = 1.0
 
@@ -81,25 +81,25 @@ class Scaffold(Averaging[ControlState]):
     def keep(self, task: LocalWork, vectors: ClientVectors, trained: Params) -> Params:
         """Keep c_k' = c_k - c - u_k / (a_k η)."""
         size = vectors.trainable_size
-        done = gradient_weight(self.plan, vectors.samples, task.epochs, task.iterations)
+        done = gradient_weight(self.plan, vectors.samples, task.epochs, task.terms.batches)
         gradient = change(trained, vectors.received, size) / (done * task.learning_rate)
         kept = _own_control(vectors) - _server_control(vectors).astype(np.float64) + gradient
         return kept.astype(np.float32)
 
-    def combine(self, state: ControlState, answers: Answers) -> ControlState:
+    def step(self, state: ControlState, round: Round) -> ControlState:
         """Take the mean update, and move c by what the clients' controls moved."""
-        reports, size = answers.accepted, state.control.size
+        reports, size = round.updates, state.control.size
         if not reports:
             return state
         equal = [1.0] * len(reports)
-        mean = self.average(reports, equal, answers.reference)
+        mean = self.average(round, equal)
         step = self.server_step * change(state.params, mean, size)
         # The models after a single step each tell the mean gradient, by any aggregator.
         single = [1 / gradient_weight(self.plan, r.samples, r.epochs) for r in reports]
         models = scaled_models(reports, state.params, single, size)
         shares = np.full(len(reports), 1 / len(reports))
-        after = aggregated(self.aggregator, models, shares, answers.reference)[:size]
-        gradient = (state.params[:size] - after) / self.plan.step_size(answers.offer.round)
+        after = aggregated(self.aggregator, models, shares, round.reference)[:size]
+        gradient = (state.params[:size] - after) / self.plan.step_size(round.number)
         share = len(reports) / state.samples.size
         control = state.control + share * (gradient - state.control)
         params = stepped(state.params, mean, step)
@@ -148,8 +148,7 @@ class FedDyn(Averaging[_DynamicState]):
     label: ClassVar[str] = "FedDyn"
     summary: ClassVar[str] = "dynamic regularisation aligns local with global minima (alpha)"
     family: ClassVar[str] = "optimisation"
-    server_reads: ClassVar[ServerReads] = "mean"
-    clients_keep: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(server_reads="mean", client_memory=True)
 
     alpha: Annotated[float, above(0)] = 0.1
 
@@ -159,9 +158,9 @@ class FedDyn(Averaging[_DynamicState]):
         drift = np.zeros(population.trainable_size)
         return _DynamicState(params, 0, population.samples, unheard, drift)
 
-    def terms(self, client: int, round: int) -> Terms:  # noqa: A002
+    def terms(self, client: int, round: int) -> Terms:
         """Return FedAvg's terms with α as the proximal weight."""
-        return replace(super().terms(client, round), proximal=self.alpha)
+        return Terms(client, round, objective=Objective(proximal=self.alpha))
 
     def prepare(self, task: LocalWork, vectors: ClientVectors) -> TaskVectors:
         """Correct gradients by -h_k."""
@@ -173,12 +172,12 @@ class FedDyn(Averaging[_DynamicState]):
         moved = self.alpha * change(vectors.received, trained, vectors.trainable_size)
         return (-moved if vectors.kept is None else vectors.kept - moved).astype(np.float32)
 
-    def combine(self, state: _DynamicState, answers: Answers) -> _DynamicState:
+    def step(self, state: _DynamicState, round: Round) -> _DynamicState:
         """Take the mean of the models, less h / α."""
-        reports = answers.accepted
+        reports = round.updates
         if not reports:
             return state
-        mean = self.average(reports, [1.0] * len(reports), answers.reference)
+        mean = self.average(round, [1.0] * len(reports))
         update = change(state.params, mean, state.drift.size)
         drift: Floats = state.drift + len(reports) / state.samples.size * update
         return replace(state, params=stepped(state.params, mean, update + drift), drift=drift)

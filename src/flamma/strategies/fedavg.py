@@ -18,18 +18,29 @@ from flamma.numerics import dot, norm, power
 from flamma.registry import above, at_least
 from flamma.strategies.base import (
     MAX_EPOCHS,
-    Answers,
+    Needs,
     Offer,
+    Round,
     S,
-    ServerReads,
     State,
     Strategy,
-    data_shares,
+    data_weights,
     model_of,
     uniform_choice,
 )
 from flamma.strategies.flamma import Flamma, FlammaState
-from flamma.types import Floats, Ints, LocalWork, Params, Plan, Population, Profile, Terms, Update
+from flamma.types import (
+    Floats,
+    Ints,
+    LocalWork,
+    Objective,
+    Params,
+    Plan,
+    Population,
+    Profile,
+    Terms,
+    Update,
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +51,7 @@ class Averaging(Strategy[S]):
     def wants_losses(self) -> bool:
         """Whether clients must tell the loss of a model on their data."""
         terms = self.terms(0, 1)
-        return super().wants_losses or terms.wants_loss or terms.wants_trained_loss
+        return super().wants_losses or terms.report_loss != "no"
 
     def offer(self, state: S, available: Ints, rng: np.random.Generator) -> Offer:
         """Select clients, and offer each its terms."""
@@ -52,16 +63,16 @@ class Averaging(Strategy[S]):
         """Return the clients of the next round, in order: here a uniform draw."""
         return uniform_choice(available, self.plan.per_round, rng)
 
-    def terms(self, client: int, round: int) -> Terms:  # noqa: A002
+    def terms(self, client: int, round: int) -> Terms:
         """Return one client's terms; variants change them."""
         return Terms(client, round)
 
-    def combine(self, state: S, answers: Answers) -> S:
+    def step(self, state: S, round: Round) -> S:
         """Take the mean of the models, weighted by data size."""
-        reports = answers.accepted
+        reports = round.updates
         if not reports:
             return state
-        return replace(state, params=self.average(reports, data_shares(reports), answers.reference))
+        return replace(state, params=self.average(round, data_weights(reports)))
 
 
 @dataclass(frozen=True)
@@ -72,7 +83,7 @@ class FedAvg(Averaging[State]):
     label: ClassVar[str] = "FedAvg"
     summary: ClassVar[str] = "random clients, fixed epochs, mean by data size"
     family: ClassVar[str] = "reference"
-    server_reads: ClassVar[ServerReads] = "mean"
+    needs: ClassVar[Needs] = Needs(server_reads="mean")
 
     def init(self, params: Params, population: Population) -> State:
         """Start with the given weights."""
@@ -110,12 +121,12 @@ class Moves:
     reference: Reference | None
 
     @classmethod
-    def of(cls, state: GradientState, reports: Sequence[Update], answers: Answers) -> Moves:
-        """Return the moves of these reports."""
-        size, reference = state.trainable_size, answers.reference
+    def of(cls, state: GradientState, round: Round) -> Moves:
+        """Return the moves of the updates of a round."""
+        size, reference = state.trainable_size, round.reference
         received = state.params[:size].astype(np.float64)
-        updates = [model_of(report)[:size] - received for report in reports]
-        return cls(reports, received, updates, reference and reference.of_trained(size))
+        moves = [model_of(update)[:size] - received for update in round.updates]
+        return cls(round.updates, received, moves, reference and reference.of_trained(size))
 
     def of_length_1(self) -> list[Floats]:
         """Return the updates at length 1; one that is no more than rounding has no direction."""
@@ -140,13 +151,13 @@ def inner_products(vectors: Sequence[Floats]) -> Floats:
 class ByGradients(Averaging[G]):
     """The round of a strategy that combines gradients; variants say where the weights move."""
 
-    def combine(self, state: G, answers: Answers) -> G:
+    def step(self, state: G, round: Round) -> G:
         """Move the trained weights by the gradients, and average the others."""
-        reports = self.usable(answers.accepted)
-        if not reports:
+        round = round.only(self.usable(round.updates))
+        if not round.updates:
             return state
-        params = self.average(reports, data_shares(reports), answers.reference)
-        moved = self.moved(state, Moves.of(state, reports, answers))
+        params = self.average(round, data_weights(round.updates))
+        moved = self.moved(state, Moves.of(state, round))
         params[: state.trainable_size] = moved.astype(np.float32)
         return replace(state, params=params)
 
@@ -193,19 +204,19 @@ Stepping = TypeVar("Stepping", bound=GradientState)
 class ServerOptimiser(Averaging[Stepping]):
     """What strategies share whose server makes a step of its own from the mean update."""
 
-    server_reads: ClassVar[ServerReads] = "mean"
+    needs: ClassVar[Needs] = Needs(server_reads="mean")
 
     @abstractmethod
-    def step(self, state: Stepping, update: Floats) -> tuple[Floats, Stepping]:
+    def move(self, state: Stepping, update: Floats) -> tuple[Floats, Stepping]:
         """Return the server's step after a mean update, and the state that remembers it."""
 
-    def combine(self, state: Stepping, answers: Answers) -> Stepping:
+    def step(self, state: Stepping, round: Round) -> Stepping:
         """Take the mean of the updates by data size, and the step that follows from it."""
-        reports = answers.accepted
+        reports = round.updates
         if not reports:
             return state
-        mean = self.average(reports, data_shares(reports), answers.reference)
-        step, after = self.step(state, change(state.params, mean, state.trainable_size))
+        mean = self.average(round, data_weights(reports))
+        step, after = self.move(state, change(state.params, mean, state.trainable_size))
         return replace(after, params=stepped(state.params, mean, step))
 
 
@@ -283,9 +294,9 @@ class FedProx(FedAvg):
 
     mu: Annotated[float, at_least(0)] = 0.1
 
-    def terms(self, client: int, round: int) -> Terms:  # noqa: A002
+    def terms(self, client: int, round: int) -> Terms:
         """Return FedAvg's terms with the proximal weight."""
-        return replace(super().terms(client, round), proximal=self.mu)
+        return Terms(client, round, objective=Objective(proximal=self.mu))
 
 
 # FedAvg with FLamma's decay of the step: γ as FLamma's server finds it, and nothing else of it.
@@ -316,7 +327,7 @@ class FedAvgDecay(Flamma):
     def epoch_range(self, terms: Terms) -> tuple[int, int]:
         """Return the one number of epochs that the plan fixes; a warm-up has none."""
         fixed = self.plan.epochs
-        return (fixed, fixed) if terms.iterations is None else (0, MAX_EPOCHS)
+        return (fixed, fixed) if terms.batches is None else (0, MAX_EPOCHS)
 
 
 # The ceiling: the same net trained centrally on all clients' data, with as many sample-steps.
@@ -333,8 +344,7 @@ class Central(Strategy[State]):
     label: ClassVar[str] = "Central (ceiling)"
     summary: ClassVar[str] = "not federated: the pooled data, as the ceiling"
     family: ClassVar[str] = "reference"
-    server_reads: ClassVar[ServerReads] = "plain"
-    pools_data: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(server_reads="plain", pooled_data=True)
 
     def init(self, params: Params, population: Population) -> State:
         """Start with the given weights."""
@@ -345,9 +355,9 @@ class Central(Strategy[State]):
         number, clients = state.round + 1, state.samples.size
         epochs = self.plan.epochs * min(self.plan.per_round, clients)
         batches = -(-int(state.samples.sum()) // (clients * self.plan.batch_size))
-        return Offer(number, (Terms(0, number, epochs=epochs, iterations=epochs * batches),))
+        return Offer(number, (Terms(0, number, epochs=epochs, batches=epochs * batches),))
 
-    def combine(self, state: State, answers: Answers) -> State:
+    def step(self, state: State, round: Round) -> State:
         """Take what was trained."""
-        params = [report.params for report in answers.accepted if report.params is not None]
+        params = [report.params for report in round.updates if report.params is not None]
         return replace(state, params=params[0]) if params else state

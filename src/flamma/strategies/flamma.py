@@ -21,12 +21,12 @@ from flamma.game.model import LARGEST_COST, SMALLEST_COST, check_epoch_bounds
 from flamma.game.pricing import PricingRule, affordable
 from flamma.registry import Between, Choice, at_least
 from flamma.strategies.base import (
-    Answers,
     Offer,
     PriorCost,
+    Round,
     State,
     Strategy,
-    data_shares,
+    data_weights,
     largest,
     measured_contributions,
     model_of,
@@ -79,12 +79,12 @@ def known_costs(state: FlammaState, clients: Ints, prior: float) -> Floats:
     return np.clip(known, SMALLEST_COST, LARGEST_COST)
 
 
-def observed(state: Known, answers: Answers, epoch_bounds: tuple[int, int]) -> Known:
+def observed(state: Known, round: Round, epoch_bounds: tuple[int, int]) -> Known:
     """Return the state with narrower bounds on the costs of those whose epochs were seen."""
-    played = {r.client: r.epochs for r in answers.accepted} | dict.fromkeys(answers.abstained, 0)
+    played = {r.client: r.epochs for r in round.updates} | dict.fromkeys(round.abstained, 0)
     if not np.isnan(state.costs).any() or not played:
         return state
-    pulls = {t.client: t.decay_factor * t.contribution for t in answers.offer.terms}
+    pulls = {t.client: t.decay_factor * t.contribution for t in round.offer.terms}
     clients = np.array(sorted(played))
     pull = np.array([pulls[c] for c in clients])
     epochs = np.array([float(played[c]) for c in clients])
@@ -192,7 +192,7 @@ class GameStrategy(Strategy[F], Generic[F]):
         """Select by effective contribution, then solve the game of those selected (lines 3-5)."""
         number = state.round + 1
         if number == 0:
-            terms = (Terms(int(c), 0, iterations=self.warmup_iterations) for c in available)
+            terms = (Terms(int(c), 0, batches=self.warmup_iterations) for c in available)
             return Offer(0, tuple(terms))
         chosen = self.select(state, available, rng)
         game = self.game(state, chosen, number)
@@ -210,32 +210,32 @@ class GameStrategy(Strategy[F], Generic[F]):
     def respond(self, terms: Terms, profile: Profile) -> LocalWork:
         """Choose the epochs that are best for this client (line 9); 0 if none pays."""
         task = super().respond(terms, profile)
-        if terms.iterations is not None:
+        if terms.batches is not None:
             return task
         game = Game([terms.contribution], [profile.cost], epoch_bounds=self.epoch_limits)
         return replace(task, epochs=int(best_response(game, terms.decay_factor)[0]))
 
     def epoch_range(self, terms: Terms) -> tuple[int, int]:
         """Return the bounds of the game; a warm-up has none."""
-        return self.epoch_limits if terms.iterations is None else super().epoch_range(terms)
+        return self.epoch_limits if terms.batches is None else super().epoch_range(terms)
 
-    def combine(self, state: F, answers: Answers) -> F:
+    def step(self, state: F, round: Round) -> F:
         """Aggregate (line 14), measure contributions, rotate the selected, refresh when due."""
-        offer, accepted, before = answers.offer, answers.accepted, state.params
-        if accepted:
-            state = self.step(state, self.normalised(answers, before))
+        offer = round.offer
+        if round.updates:
+            state = self.move(state, self.normalised(round))
         selected = np.array(offer.selected, dtype=np.int64)
         measured = measured_contributions(
-            self.contribution, answers, before, state.params, state.trainable_size, state.measured
+            self.contribution, round, state.params, state.trainable_size, state.measured
         )
         state = replace(state, measured=measured)
         if offer.game is not None:
             own = np.array([terms.decay_factor for terms in offer.terms])
             effective = state.effective.copy()
             effective[selected] *= own if self.rotation == "gamma" else float(self.rotation)
-            effective[list(answers.abstained)] = 0.0  # asked again after the next refresh
+            effective[list(round.abstained)] = 0.0  # asked again after the next refresh
             state = replace(state, effective=effective)
-            state = observed(state, answers, self.epoch_limits)
+            state = observed(state, round, self.epoch_limits)
         if offer.round % self.refresh_every == 0:
             state = replace(state, contributions=measured, effective=measured)
         return state
@@ -303,27 +303,26 @@ class GameStrategy(Strategy[F], Generic[F]):
         """Return the share of the rounds at which γ leaves 1."""
         return self.decay_start
 
-    def step(self, state: F, answers: Answers) -> F:
+    def move(self, state: F, round: Round) -> F:
         """Return the state with the new global model."""
-        accepted = answers.accepted
-        params = self.average(accepted, data_shares(accepted), answers.reference)
-        return replace(state, params=self.damped(state.params, params, answers.offer))
+        params = self.average(round, data_weights(round.updates))
+        return replace(state, params=self.damped(state.params, params, round.offer))
 
-    def normalised(self, answers: Answers, received: Params) -> Answers:
+    def normalised(self, round: Round) -> Round:
         """Return the answers with their updates divided by the epochs done, times their mean."""
-        accepted = answers.accepted
+        accepted = round.updates
         if not self.normalise_epochs or any(report.epochs < 1 for report in accepted):
-            return answers
-        shares = data_shares(accepted)
+            return round
+        shares = data_weights(accepted)
         mean = math.fsum(
             share * report.epochs for share, report in zip(shares, accepted, strict=True)
         ) / math.fsum(shares)
         scaled = (
-            replace(report, params=received + np.float32(mean / report.epochs) * move)
+            replace(report, params=round.received + np.float32(mean / report.epochs) * move)
             for report in accepted
-            for move in (model_of(report) - received,)
+            for move in (model_of(report) - round.received,)
         )
-        return replace(answers, accepted=tuple(scaled))
+        return round.only(tuple(scaled))
 
     def damped(self, before: Params, target: Params, offer: Offer) -> Params:
         """Return the target, or only γ of the way to it if the decay acts on the server's step."""

@@ -21,12 +21,12 @@ from flamma.game.model import LARGEST_COST, SMALLEST_COST
 from flamma.numerics import norm, power
 from flamma.registry import Between, Choice, at_least
 from flamma.strategies.base import (
-    Answers,
     Inspect,
+    Needs,
     Offer,
-    Screened,
-    ServerReads,
+    Round,
     Strategy,
+    Verdict,
     model_of,
 )
 from flamma.strategies.flamma_plus import PlusState, PlusStrategy
@@ -266,7 +266,7 @@ class FlammaHonest(PlusStrategy[_HonestState]):
     label: ClassVar[str] = "FLamma-honest"
     summary: ClassVar[str] = "FLamma for clients that may lie: offers without one's own say"
     family: ClassVar[str] = "flamma"
-    server_reads: ClassVar[ServerReads] = "plain"
+    needs: ClassVar[Needs] = Needs(server_reads="plain")
 
     def init(self, params: Params, population: Population) -> _HonestState:
         """Start without having heard from any client, and without trust in any."""
@@ -304,14 +304,14 @@ class FlammaHonest(PlusStrategy[_HonestState]):
         offer: Offer,
         answers: tuple[Update, ...],
         inspect: Inspect | None,
-    ) -> Screened:
+    ) -> Verdict:
         """Inspect what is doubtful, refuse and fine what is disproved, credit what is plausible.
 
         Where nobody can inspect, an answer is credited with the work that it looks like. Where an
         inspection fails, the answer is neither used nor paid for until a later one succeeds.
         """
         if offer.game is None:
-            return Screened(answers)
+            return Verdict(answers)
         looks, plausible = self._plausible(state, offer, answers)
         inspected, failed = self._inspected(state, offer, answers, plausible, inspect)
         credited, flags, fines, kept = [], {}, {}, []
@@ -336,30 +336,30 @@ class FlammaHonest(PlusStrategy[_HonestState]):
                     flags[client] = f"its update is too long for {report.epochs} epochs"
             credited.append(epochs)
             kept.append(report)
-        return Screened(tuple(kept), tuple(credited), fines, flags, tuple(inspected), tuple(failed))
+        return Verdict(tuple(kept), tuple(credited), fines, flags, tuple(inspected), tuple(failed))
 
-    def combine(self, state: _HonestState, answers: Answers) -> _HonestState:
+    def step(self, state: _HonestState, round: Round) -> _HonestState:
         """Remember paces, inspections, earnings and who was caught."""
-        offer, screened = answers.offer, answers.screened
-        if offer.game is not None and screened is not None and screened.credited is not None:
+        offer, verdict = round.offer, round.verdict
+        if offer.game is not None and verdict.credited is not None:
             pace, unchecked = state.pace.copy(), state.unchecked.copy()
             inspections, suspended = state.inspections.copy(), state.suspended.copy()
-            for terms, epochs in zip(offer.terms, screened.credited, strict=True):
+            for terms, epochs in zip(offer.terms, verdict.credited, strict=True):
                 unchecked[terms.client] += _rate(terms) * epochs
-            for client, own in self._paces(state, offer, answers.accepted).items():
+            for client, own in self._paces(state, offer, round.updates).items():
                 pace[client] = own
-            visited, failed = list(screened.inspected), list(screened.unverified)
+            visited, failed = list(verdict.inspected), list(verdict.unverified)
             inspections[visited] += 1
             unchecked[visited] = 0.0
             unverified, withheld = state.unverified.copy(), state.withheld.copy()
             unverified[failed] += 1
-            for terms, report in zip(offer.terms, screened.answers, strict=True):
+            for terms, report in zip(offer.terms, verdict.updates, strict=True):
                 if terms.client in failed:
                     withheld[terms.client] += _rate(terms) * report.epochs
             unverified[visited], withheld[visited] = 0, 0.0
-            suspended[list(screened.fines)] = 1
+            suspended[list(verdict.fines)] = 1
             suspended[unverified >= _MOST_UNVERIFIED] = 1
-            verified = {r.client: r.epochs for r in answers.accepted if r.client in visited}
+            verified = {r.client: r.epochs for r in round.updates if r.client in visited}
             state = replace(
                 state,
                 pace=pace,
@@ -372,7 +372,7 @@ class FlammaHonest(PlusStrategy[_HonestState]):
                     state.largest_costs, offer.terms, verified, self.epoch_limits
                 ),
             )
-        return super().combine(state, answers)
+        return super().step(state, round)
 
     def sizes(self, samples: Ints | Floats, clients: Ints) -> Floats:
         """Return what data sizes count for, none beyond what the others' make plausible."""

@@ -27,7 +27,7 @@ import numpy as np
 
 from flamma.numerics import dot, norm, power, total
 from flamma.registry import Between, at_least
-from flamma.strategies.base import Answers, Offer, loss_unit, model_of
+from flamma.strategies.base import Offer, Round, loss_unit, model_of
 from flamma.strategies.fedavg import change, stepped
 from flamma.strategies.flamma import FlammaState, GameStrategy
 from flamma.strategies.memory import (
@@ -111,7 +111,7 @@ class LevellingStrategy(GameStrategy[L], Generic[L]):
         made = super().offer(state, available, rng)
         if not self.wants_losses or not made.round:
             return made
-        return replace(made, terms=tuple(replace(t, wants_loss=True) for t in made.terms))
+        return replace(made, terms=tuple(replace(t, report_loss="received") for t in made.terms))
 
     @property
     def wants_losses(self) -> bool:
@@ -408,14 +408,14 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
         sizes = self.sizes(state.samples, _clients_of(accepted))
         return sizes / total(sizes)
 
-    def step(self, state: P, answers: Answers) -> P:
+    def move(self, state: P, round: Round) -> P:
         """Step by this round's updates and the stand-ins of the others, and serve a mean."""
-        offer, accepted = answers.offer, answers.accepted
+        offer, accepted = round.offer, round.updates
         losses = told_losses(state.losses, accepted)
         clients = _clients_of(accepted)
         factors = self.loss_factors(losses, offer.decay_factor)[clients]
         weights = self.sizes(state.samples, clients) * factors
-        mean = self.average(accepted, weights.tolist(), answers.reference)
+        mean = self.average(round, weights.tolist())
         if not offer.round:  # what a warm-up sends is too short to stand in for an update
             return replace(state, params=mean, averaged=mean)
         kept, answered, received = state.kept, state.answered, state.params
@@ -423,7 +423,7 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
             kept, answered, state.places, accepted, received
         )
         own = change(received, mean, state.trainable_size)
-        update = own - self._excess(replace(state, seen=seen), answers)
+        update = own - self._excess(replace(state, seen=seen), round)
         update += self._repeated(state)
         update *= self._length(state)
         if not streams_rows(self):  # what an aggregator bounds, memory and momentum do not exceed
@@ -452,25 +452,25 @@ class PlusStrategy(LevellingStrategy[P], Generic[P]):
             return Slopes(self.correction, 0.0)
         return Slopes.fitted(state.seen)
 
-    def _excess(self, state: P, answers: Answers) -> Floats:
+    def _excess(self, state: P, round: Round) -> Floats:
         """Return Σ_S p_k û_k - Σ q_i û_i, with those that were heard from before.
 
         p is by data alone, and q a client's share in the last round that it was in: so what is
         taken off is whom S happens to have, and not what levelling makes of the weights, or that a
         large client weighs less among few others than among all.
         """
-        accepted, kept = answers.accepted, state.kept
+        accepted, kept = round.updates, state.kept
         clients = _clients_of(accepted)
         among = kept.slots[clients] >= 0
         if not among.any():
             return np.zeros(state.trainable_size)
-        reference, usual = answers.reference, state.shares[kept.known]
+        reference, usual = round.reference, state.shares[kept.known]
         shares = self._shares(state, accepted)
         if streams_rows(self):
             these = kept.weighted_sum(clients[among], shares[among])
             others = state.stand_ins / total(usual)
         else:
-            mean = self.average(accepted, shares.tolist(), reference)
+            mean = self.average(round, shares.tolist())
             these = of_these(self, kept, accepted, shares, mean, reference)
             others = of_all(self, kept, kept.known, usual / total(usual), reference)
         slopes, told = self.slopes(state), total(shares[among])

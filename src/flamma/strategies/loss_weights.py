@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -16,11 +16,11 @@ from flamma.numerics import dot, exp, power, total
 from flamma.registry import Between, at_least
 from flamma.strategies.base import (
     MAX_EPOCHS,
-    Answers,
+    Needs,
     Offer,
-    ServerReads,
+    Round,
     State,
-    data_shares,
+    data_weights,
     loss_unit,
     model_of,
     uniform_choice,
@@ -28,7 +28,7 @@ from flamma.strategies.base import (
 )
 from flamma.strategies.fedavg import Averaging, FedAvg, GradientState
 from flamma.strategies.quadratics import project_to_simplex
-from flamma.types import Floats, Ints, Params, Population, Terms, Update
+from flamma.types import Floats, Ints, Objective, Params, Population, Terms, Update
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,18 @@ class _ByLoss(FedAvg):
 
     name: ClassVar[str] = ""
     family: ClassVar[str] = "fairness"
-    server_reads: ClassVar[ServerReads] = "updates"
+    needs: ClassVar[Needs] = Needs()
 
-    def terms(self, client: int, round: int) -> Terms:  # noqa: A002
+    def terms(self, client: int, round: int) -> Terms:
         """Return FedAvg's terms, asking for the loss of the received model."""
-        return replace(super().terms(client, round), wants_loss=True)
+        return replace(super().terms(client, round), report_loss="received")
 
-    def combine(self, state: State, answers: Answers) -> State:
+    def step(self, state: State, round: Round) -> State:
         """Take the mean of the models by the weights."""
-        reports = with_losses(answers.accepted)
-        if not reports:
+        usable = with_losses(round.updates)
+        if not usable:
             return state
-        params = self.average(reports, self.weights(reports), answers.reference)
+        params = self.average(round.only(usable), self.weights(usable))
         return replace(state, params=params)
 
     @abstractmethod
@@ -91,29 +91,29 @@ class QFFL(Averaging[GradientState]):
         """Start with the given weights."""
         return GradientState(params, 0, population.samples, population.trainable_size)
 
-    def terms(self, client: int, round: int) -> Terms:  # noqa: A002
+    def terms(self, client: int, round: int) -> Terms:
         """Return FedAvg's terms, asking for the loss of the received model."""
-        return replace(super().terms(client, round), wants_loss=True)
+        return replace(super().terms(client, round), report_loss="received")
 
-    def combine(self, state: GradientState, answers: Answers) -> GradientState:
+    def step(self, state: GradientState, round: Round) -> GradientState:
         """Take the q-FedAvg step; a client without a usable loss is left out of it."""
-        usable = with_losses(answers.accepted)
+        usable = with_losses(round.updates)
         if not usable:
             return state
         trained = slice(state.trainable_size)
         received = state.params[trained].astype(np.float64)
-        lipschitz = 1 / self.plan.step_size(answers.offer.round)
+        lipschitz = 1 / self.plan.step_size(round.number)
         step, scale = np.zeros(received.size), 0.0
         unit = loss_unit([report.loss + SMALLEST_LOSS_SHIFT for report in usable], self.q)
         losses = [(report.loss + SMALLEST_LOSS_SHIFT) / unit for report in usable]
         weights, slopes = (power(losses, exponent).tolist() for exponent in (self.q, self.q - 1))
-        models = self._models(usable, weights, answers.reference, state.trainable_size)
+        models = self._models(usable, weights, round.reference, state.trainable_size)
         for model, weight, slope in zip(models, weights, slopes, strict=True):
             gradient = lipschitz * (received - model)
             step += weight * gradient
             scale += self.q * slope * dot(gradient, gradient) / unit
             scale += lipschitz * weight
-        params = self.average(usable, data_shares(usable), answers.reference)
+        params = self.average(round.only(usable), data_weights(usable))
         params[trained] = (received - step / scale).astype(np.float32)
         return replace(state, params=params)
 
@@ -160,7 +160,7 @@ class Afl(Averaging[_MixtureState]):
 
     Parameters
     ----------
-    step : float
+    pace : float
         s, how fast the mixture moves to clients with larger losses.
     participation : {"all", "partial"}
         Whether all clients tell their losses, and those drawn uniformly weigh by λ; or as many as
@@ -172,7 +172,7 @@ class Afl(Averaging[_MixtureState]):
     summary: ClassVar[str] = "weights move to the worst mixture of clients (step)"
     family: ClassVar[str] = "fairness"
 
-    step: Annotated[float, at_least(0)] = 0.01
+    pace: Annotated[float, at_least(0)] = field(default=0.01, metadata={"option": "step"})
     participation: Literal["all", "partial"] = "all"
 
     def init(self, params: Params, population: Population) -> _MixtureState:
@@ -182,7 +182,7 @@ class Afl(Averaging[_MixtureState]):
 
     def survey(self, state: _MixtureState, available: Ints, rng: np.random.Generator) -> Ints:
         """Ask for everybody's loss, or for that of as many as train."""
-        if not self.step:
+        if not self.pace:
             return super().survey(state, available, rng)
         if self.participation == "all":
             return available
@@ -199,7 +199,7 @@ class Afl(Averaging[_MixtureState]):
         if not told:
             return state
         mass = total(state.mixture)
-        pace = min(self.step * mass, np.finfo(np.float64).max)  # infinity times 0 is no number
+        pace = min(self.pace * mass, np.finfo(np.float64).max)  # infinity times 0 is no number
         with np.errstate(over="ignore"):
             moved = state.mixture + pace * self._below_largest(told, state.mixture.size)
         # What lies a whole mass below the largest entry, which is not negative, becomes 0 anyway.
@@ -239,14 +239,14 @@ class Afl(Averaging[_MixtureState]):
         number = state.round + 1
         return Offer(number, tuple(self.terms(int(client), number) for client in chosen))
 
-    def combine(self, state: _MixtureState, answers: Answers) -> _MixtureState:
+    def step(self, state: _MixtureState, round: Round) -> _MixtureState:
         """Take the mean of the models by the mixture; it stays where no weight has answered."""
-        offer, accepted = answers.offer, answers.accepted
+        offer, accepted = round.offer, round.updates
         chances = dict(zip(offer.selected, offer.probabilities or (), strict=False))
         weights = [float(state.mixture[r.client]) / chances.get(r.client, 1.0) for r in accepted]
         if not sum(weights) > 0:
             return state
-        return replace(state, params=self.average(accepted, weights, answers.reference))
+        return replace(state, params=self.average(round, weights))
 
 
 def inclusion_probabilities(weights: Floats, count: int) -> Floats:
@@ -306,9 +306,9 @@ class Term(_ByLoss):
     t: Annotated[float, Between(-math.inf, math.inf)] = 1.0
     sample_tilt: Annotated[float, Between(-math.inf, math.inf)] = 0.0
 
-    def terms(self, client: int, round: int) -> Terms:  # noqa: A002
+    def terms(self, client: int, round: int) -> Terms:
         """Return FedAvg's terms, asking for the loss, with the tilt among samples."""
-        return replace(super().terms(client, round), tilt=self.sample_tilt)
+        return replace(super().terms(client, round), objective=Objective(tilt=self.sample_tilt))
 
     def weights(self, reports: Sequence[Update]) -> list[float]:
         """Return n_k exp(t F_k), but for a common factor that keeps them finite."""
@@ -316,7 +316,7 @@ class Term(_ByLoss):
         largest_exponent = losses.max() if self.t > 0 else losses.min()
         with np.errstate(over="ignore"):
             exponents = self.t * (losses - largest_exponent)
-        weights: list[float] = (exp(exponents) * data_shares(reports)).tolist()
+        weights: list[float] = (exp(exponents) * data_weights(reports)).tolist()
         return weights
 
 
@@ -346,9 +346,9 @@ class PropFair(FedAvg):
 
     loss_bound: Annotated[float, Between(0, without="low", infinite=True)] = 10.0
 
-    def terms(self, client: int, round: int) -> Terms:  # noqa: A002
+    def terms(self, client: int, round: int) -> Terms:
         """Return FedAvg's terms with the bound of the loss."""
-        return replace(super().terms(client, round), loss_bound=self.loss_bound)
+        return Terms(client, round, objective=Objective(bound=self.loss_bound))
 
 
 # GIFAIR-FL: weights by the rank of the loss.
@@ -381,7 +381,7 @@ class Gifair(_ByLoss):
         losses = np.array([report.loss for report in reports])
         below = np.searchsorted(np.sort(losses), losses, side="left")
         above = losses.size - np.searchsorted(np.sort(losses), losses, side="right")
-        samples = data_shares(reports)
+        samples = data_weights(reports)
         price = self.strength * min(samples) / max(losses.size - 1, 1)
         weights: list[float] = (np.array(samples) + price * (below - above)).tolist()
         return weights
@@ -432,18 +432,18 @@ class MaxFL(Averaging[_MaxFLState]):
         """Let everybody take part in the warm-up, and draw uniformly afterwards."""
         return available if state.round < 0 else super().select(state, available, rng)
 
-    def terms(self, client: int, round: int) -> Terms:  # noqa: A002
+    def terms(self, client: int, round: int) -> Terms:
         """Ask for ρ_k in the warm-up, and for F_k(w) in all other rounds."""
         if round == 0:
-            return Terms(client, 0, epochs=self.warmup_epochs, wants_trained_loss=True)
-        return replace(super().terms(client, round), wants_loss=True)
+            return Terms(client, 0, epochs=self.warmup_epochs, report_loss="trained")
+        return replace(super().terms(client, round), report_loss="received")
 
-    def combine(self, state: _MaxFLState, answers: Answers) -> _MaxFLState:
+    def step(self, state: _MaxFLState, round: Round) -> _MaxFLState:
         """Note who reached what alone, or step by the weighted updates."""
-        usable = tuple(report for report in answers.accepted if np.isfinite(report.loss))
+        usable = tuple(report for report in round.updates if np.isfinite(report.loss))
         clients = [report.client for report in usable]
         losses = np.array([report.loss for report in usable])
-        if answers.offer.round == 0:
+        if round.number == 0:
             alone = state.alone.copy()
             alone[clients] = losses
             return replace(state, alone=alone)
@@ -451,7 +451,7 @@ class MaxFL(Averaging[_MaxFLState]):
         whole = total(weights)
         if not whole > 0:
             return state
-        mean = self.average(usable, weights.tolist(), answers.reference)
+        mean = self.average(round.only(usable), weights.tolist())
         step = mean.astype(np.float64) - state.params
         moved = state.params + whole / (whole + self.epsilon) * step
         return replace(state, params=moved.astype(np.float32))

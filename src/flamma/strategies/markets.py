@@ -27,14 +27,14 @@ from flamma.game.pricing import payment_share
 from flamma.numerics import norm, total
 from flamma.registry import Between, Choice, at_least
 from flamma.strategies.base import (
-    Answers,
     Inspect,
+    Needs,
     Offer,
     PriorCost,
-    Screened,
-    ServerReads,
+    Round,
     State,
-    data_shares,
+    Verdict,
+    data_weights,
     measured_contributions,
     model_of,
     round_costs,
@@ -99,7 +99,7 @@ class Pricing(Averaging[_PricingState]):
     label: ClassVar[str] = "Pricing"
     summary: ClassVar[str] = "prices for which clients choose how likely they take part"
     family: ClassVar[str] = "incentive"
-    varies_selection: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(varies_selection=True)
 
     value: Annotated[float, Between(0, LARGEST_COST)] = 0.0
     least: Annotated[float, Between(0, 1, without="low")] = 0.05
@@ -147,10 +147,10 @@ class Pricing(Averaging[_PricingState]):
         except GameError:  # not even the least probabilities can be paid
             return None
 
-    def combine(self, state: _PricingState, answers: Answers) -> _PricingState:
+    def step(self, state: _PricingState, round: Round) -> _PricingState:
         """Step by Σ (a_n / q_n) u_n, and look at the size of the updates."""
-        offer, accepted = answers.offer, answers.accepted
-        paid = state.spent + total(self.payments(state, answers) or ())
+        offer, accepted = round.offer, round.updates
+        paid = state.spent + total(self.payments(state, round) or ())
         state = replace(state, spent=paid)
         if not accepted or offer.probabilities is None:
             return state
@@ -160,10 +160,10 @@ class Pricing(Averaging[_PricingState]):
             [state.samples[r.client] / everybody / chances[r.client] for r in accepted]
         )
         trained = slice(state.trainable_size)
-        centre = self.average(accepted, weights.tolist(), answers.reference)
+        centre = self.average(round, weights.tolist())
         received = state.params[trained].astype(np.float64)
         step = total(weights) * (centre[trained] - received)
-        params = self.average(accepted, data_shares(accepted), answers.reference)
+        params = self.average(round, data_weights(accepted))
         params[trained] = (received + step).astype(np.float32)
         gradients = state.gradients.copy()
         for report in accepted:
@@ -185,7 +185,7 @@ class Pricing(Averaging[_PricingState]):
             return np.arange(prices.size)
         return np.flatnonzero(np.cumsum(np.maximum(prices, 0.0)) <= left)
 
-    def _gradient(self, report: Update, received: Floats, round: int) -> float:  # noqa: A002
+    def _gradient(self, report: Update, received: Floats, round: int) -> float:
         """Return the mean size of a client's gradients: its update over η times mini-batches."""
         batches = self.plan.epochs * math.ceil(report.samples / self.plan.batch_size)
         moved = norm(model_of(report)[: received.size] - received)
@@ -239,7 +239,7 @@ class Contract(Averaging[State]):
     label: ClassVar[str] = "Contract"
     summary: ClassVar[str] = "FedAvg; clients choose epochs and pay from an optimal menu"
     family: ClassVar[str] = "incentive"
-    server_reads: ClassVar[ServerReads] = "mean"
+    needs: ClassVar[Needs] = Needs(server_reads="mean")
 
     type_costs: tuple[float, ...] = (0.053, 0.077, 0.1, 0.13, 0.19)
     type_shares: tuple[float, ...] = ()
@@ -273,7 +273,9 @@ class Contract(Averaging[State]):
     def respond(self, terms: Terms, profile: Profile) -> LocalWork:
         """Choose the item that is best at this client's true cost; nothing if none pays."""
         task = super().respond(terms, profile)
-        return task if terms.evaluates else replace(task, epochs=self.menu.choice(profile.cost))
+        if not terms.train:
+            return task
+        return replace(task, epochs=self.menu.choice(profile.cost))
 
     def epoch_range(self, terms: Terms) -> tuple[int, int]:
         """Return the fewest and the most epochs of the menu."""
@@ -281,18 +283,18 @@ class Contract(Averaging[State]):
 
     def screen(
         self, state: State, offer: Offer, answers: tuple[Update, ...], inspect: Inspect | None
-    ) -> Screened:
+    ) -> Verdict:
         """Refuse work that no item of the menu has."""
         menu = self.menu
-        return Screened(tuple(_on_menu(report, menu) for report in answers))
+        return Verdict(tuple(_on_menu(report, menu) for report in answers))
 
-    def payments(self, state: State, answers: Answers) -> tuple[float, ...]:
+    def payments(self, state: State, round: Round) -> tuple[float, ...]:
         """Return the payment of the item that each has chosen."""
         menu = self.menu
-        chosen = {report.client: report.epochs for report in answers.accepted}
+        chosen = {report.client: report.epochs for report in round.updates}
         return tuple(
             (menu.payment(chosen[client]) or 0.0) if client in chosen else 0.0
-            for client in answers.offer.selected
+            for client in round.offer.selected
         )
 
 
@@ -390,19 +392,18 @@ class FLI(Averaging[_FLIState]):
         whole = self.plan.budget
         return self.round_budget if whole is None else payment_share(whole, self.plan.rounds)
 
-    def combine(self, state: _FLIState, answers: Answers) -> _FLIState:
+    def step(self, state: _FLIState, round: Round) -> _FLIState:
         """Average as FedAvg does, then share the budget out and settle the queues."""
-        after = super().combine(state, answers)
+        after = super().step(state, round)
         contributions = measured_contributions(
             self.contribution,
-            answers,
-            state.params,
+            round,
             after.params,
             state.trainable_size,
             state.contributions,
         )
         after = replace(after, contributions=contributions)
-        clients = [report.client for report in answers.accepted]
+        clients = [report.client for report in round.updates]
         return self.settled(after, clients) if clients else after
 
     def settled(self, state: _FLIState, clients: list[int]) -> _FLIState:
@@ -418,10 +419,10 @@ class FLI(Averaging[_FLIState]):
         waiting[clients] = np.maximum(waiting[clients] + urgency - payoffs, 0.0)
         return replace(state, paid=paid, regret=regrets, waiting=waiting)
 
-    def payments(self, state: _FLIState, answers: Answers) -> tuple[float, ...]:
+    def payments(self, state: _FLIState, round: Round) -> tuple[float, ...]:
         """Return the payoffs of those that answered."""
-        usable = {report.client for report in answers.accepted}
+        usable = {report.client for report in round.updates}
         return tuple(
             float(state.paid[client]) if client in usable else 0.0
-            for client in answers.offer.selected
+            for client in round.offer.selected
         )

@@ -29,7 +29,7 @@ from flamma.aggregators import AGGREGATORS, Reference, aggregated, weighted_mean
 from flamma.errors import Key, StrategyError
 from flamma.numerics import dot, total, weighted_sum
 from flamma.registry import Between, above
-from flamma.strategies.base import Answers, Strategy, data_shares, model_of
+from flamma.strategies.base import Round, Strategy, data_weights, model_of
 from flamma.strategies.fedavg import Averaging, GradientState, change, stepped
 from flamma.strategies.rows import RowFormat, Rows, check_matrix
 from flamma.types import Floats, Ints, Params, Population, Update
@@ -106,9 +106,7 @@ def empty_memory(
 def recall(
     strategy: Strategy[Any],
     state: Remembering,
-    accepted: Sequence[Update],
-    number: int,
-    reference: Reference | None,
+    round: Round,
     *,
     fading: float,
     persistence: float,
@@ -123,28 +121,28 @@ def recall(
     An aggregator other than the mean combines the rows of all clients heard from, not this round's
     alone, so that what an attacker has sent is held down as long as it is remembered.
     """
-    clients = [report.client for report in accepted]
+    clients = round.clients
     heard = state.heard.copy()
-    heard[clients] = number
+    heard[clients] = round.number
     known = np.flatnonzero(heard >= 0)
-    ages = number - heard[known]
+    ages = round.number - heard[known]
     weighing = (state.samples.astype(np.float64) if weights is None else weights)[known]
     faded: Floats = weighing / total(weighing) * powers(fading, int(ages.max()))[ages]
     lasting = has_not_faded(ages, faded, fading, state.kept)
     own = np.float32(persistence) * state.params
     kept = state.kept.updated(
-        clients, (model_of(report) - own for report in accepted), known[~lasting]
+        clients.tolist(), (model_of(update) - own for update in round.updates), known[~lasting]
     )
     lasting &= kept.slots[known] >= 0
     remembered, faded = known[lasting], faded[lasting]
     stays = np.float64(1 - total(faded) * (1 - persistence))
     # A client that has changed nothing since the received model w has the row (1 - κ) w.
     still = np.float64(1 - persistence) * state.params
-    pull = _combined_rows(strategy, kept, remembered, faded, still, reference)
+    pull = _combined_rows(strategy, kept, remembered, faded, still, round.reference)
     params = (stays * state.params + pull).astype(np.float32)
     carried = slice(state.trainable_size, None)
     if state.trainable_size < params.size:
-        params[carried] = strategy.average(accepted, data_shares(accepted), reference)[carried]
+        params[carried] = strategy.average(round, data_weights(round.updates))[carried]
     return _Recalled(params, kept, heard)
 
 
@@ -284,7 +282,7 @@ def of_these(
 
 def shares_of_data(reports: Sequence[Update]) -> Floats:
     """Return the share of each of those who answered in their data."""
-    sizes = np.array(data_shares(reports))
+    sizes = np.array(data_weights(reports))
     return sizes / total(sizes)
 
 
@@ -403,16 +401,14 @@ class Mifa(Averaging[Remembering]):
         )
         return Remembering(params, 0, population.samples, population.trainable_size, *memory)
 
-    def combine(self, state: Remembering, answers: Answers) -> Remembering:
+    def step(self, state: Remembering, round: Round) -> Remembering:
         """Remember this round's updates and step by all that is remembered."""
-        if not answers.accepted:
+        if not round.updates:
             return state
         recalled = recall(
             self,
             state,
-            answers.accepted,
-            answers.offer.round,
-            answers.reference,
+            round,
             fading=self.memory,
             persistence=self.persistence,
         )
@@ -455,23 +451,23 @@ class FedVarp(Averaging[Remembering]):
         memory = empty_memory(self, population.clients, size, fading=1.0, kept_as=self.rows)
         return Remembering(params, 0, population.samples, size, *memory)
 
-    def combine(self, state: Remembering, answers: Answers) -> Remembering:
+    def step(self, state: Remembering, round: Round) -> Remembering:
         """Step by this round's mean update, with that of the remembered ones put right."""
-        reports, size = answers.accepted, state.trainable_size
+        reports, size = round.updates, state.trainable_size
         if not reports:
             return state
-        mean = self.average(reports, data_shares(reports), answers.reference)
+        mean = self.average(round, data_weights(reports))
         kept, known = state.kept, state.kept.known
         every = (state.samples / total(state.samples))[known]
         shares = shares_of_data(reports)
-        others = of_all(self, kept, known, every, answers.reference)
-        stand_ins = others - of_these(self, kept, reports, shares, mean, answers.reference)
+        others = of_all(self, kept, known, every, round.reference)
+        stand_ins = others - of_these(self, kept, reports, shares, mean, round.reference)
         update = change(state.params, mean, size) + stand_ins
         clients = [report.client for report in reports]
         received = state.params[:size]
         updates = (model_of(report)[:size] - received for report in reports)
         heard = state.heard.copy()
-        heard[clients] = answers.offer.round
+        heard[clients] = round.number
         return replace(
             state,
             params=stepped(state.params, mean, self.server_step * update),

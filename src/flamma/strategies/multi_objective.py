@@ -17,7 +17,7 @@ from flamma.aggregators import AGGREGATORS, ROUNDING_LENGTH, aggregated, weighte
 from flamma.errors import StrategyError
 from flamma.numerics import dot, norm, power, weighted_sum
 from flamma.registry import Between, above, at_least
-from flamma.strategies.base import Answers, data_shares, model_of, with_losses
+from flamma.strategies.base import Round, data_weights, model_of, with_losses
 from flamma.strategies.fedavg import (
     ByGradients,
     ByUnitGradients,
@@ -57,7 +57,7 @@ class FedMgdaPlus(ByUnitGradients):
     def moved(self, state: GradientState, moves: Moves) -> Floats:
         """Step along the shortest combination."""
         units = moves.of_length_1()
-        samples = data_shares(moves.reports)
+        samples = data_weights(moves.reports)
         shares = np.array([count / math.fsum(samples) for count in samples])
         weights = least_norm_weights(inner_products(units), shares, self.epsilon)
         models = [moves.received + unit for unit in units]
@@ -109,18 +109,18 @@ class FedFV(ByGradients[Remembering]):
         kept = Rows.empty(clients, size, "auto", most + 3 * replaced)
         return Remembering(params, 0, population.samples, size, kept, np.full(clients, -1))
 
-    def terms(self, client: int, round: int) -> Terms:  # noqa: A002
+    def terms(self, client: int, round: int) -> Terms:
         """Return FedAvg's terms, asking for the loss of the received model."""
-        return replace(super().terms(client, round), wants_loss=True)
+        return replace(super().terms(client, round), report_loss="received")
 
     def usable(self, accepted: Sequence[Update]) -> Sequence[Update]:
         """Return the reports that have a usable loss."""
         return with_losses(accepted)
 
-    def combine(self, state: Remembering, answers: Answers) -> Remembering:
+    def step(self, state: Remembering, round: Round) -> Remembering:
         """Step, and keep what clients sent for the next τ rounds."""
-        after, number = super().combine(state, answers), answers.offer.round
-        reports = self.usable(answers.accepted) if self.tau else ()
+        after, number = super().step(state, round), round.number
+        reports = self.usable(round.updates) if self.tau else ()
         clients = [report.client for report in reports]
         heard = state.heard.copy()
         heard[clients] = number
@@ -149,7 +149,7 @@ class FedFV(ByGradients[Remembering]):
 
     def _mean(self, moves: Moves, updates: Sequence[Floats]) -> Floats:
         """Return the model that these updates lead to, by the aggregator."""
-        samples = data_shares(moves.reports)
+        samples = data_weights(moves.reports)
         shares = np.array([count / math.fsum(samples) for count in samples])
         models = [moves.received + update for update in updates]
         return aggregated(self.aggregator, models, shares, moves.reference)
@@ -223,9 +223,9 @@ class AdaFed(ByUnitGradients):
                 f"{self.aggregator.name} has nothing to combine: leave it at mean."
             )
 
-    def terms(self, client: int, round: int) -> Terms:  # noqa: A002
+    def terms(self, client: int, round: int) -> Terms:
         """Return FedAvg's terms, asking for the loss of the received model."""
-        return replace(super().terms(client, round), wants_loss=True)
+        return replace(super().terms(client, round), report_loss="received")
 
     def usable(self, accepted: Sequence[Update]) -> Sequence[Update]:
         """Return the reports that have a usable loss."""

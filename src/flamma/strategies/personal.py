@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from flamma.registry import at_least
-from flamma.strategies.base import Answers, KeepingState, ServerReads
+from flamma.strategies.base import KeepingState, Needs, Round
 from flamma.strategies.fedavg import Averaging
 from flamma.types import Broadcast, ClientVectors, LocalWork, Params, Population, TaskVectors
 
@@ -21,8 +21,7 @@ class _PersonalStrategy(Averaging[KeepingState]):
     """What strategies share whose clients keep a model of their own, which is evaluated."""
 
     family: ClassVar[str] = "personal"
-    server_reads: ClassVar[ServerReads] = "mean"
-    clients_keep: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(server_reads="mean", client_memory=True)
 
     def init(self, params: Params, population: Population) -> KeepingState:
         """Start with the given weights; no client has a model of its own."""
@@ -56,10 +55,11 @@ class Ditto(_PersonalStrategy):
     proximal: Annotated[float, at_least(0)] = 1.0
     own_epochs: Annotated[int | None, at_least(1)] = None
 
-    def own_task(self, task: LocalWork) -> LocalWork:
+    def personal_work(self, task: LocalWork) -> LocalWork:
         """Train the own model on the same data, held near the received one."""
         epochs = task.epochs if self.own_epochs is None else self.own_epochs
-        return replace(task, epochs=epochs, proximal=self.proximal)
+        near = replace(task.terms.objective, proximal=self.proximal)
+        return replace(task, epochs=epochs, terms=replace(task.terms, objective=near))
 
 
 # Everybody alone: the row that tells whether joining pays.
@@ -79,8 +79,7 @@ class Local(_PersonalStrategy):
     name: ClassVar[str] = "local"
     label: ClassVar[str] = "Alone"
     summary: ClassVar[str] = "not federated: every client trains alone on its own data"
-    sends_models: ClassVar[bool] = False
-    server_reads: ClassVar[ServerReads] = "plain"
+    needs: ClassVar[Needs] = Needs(sends_models=False, server_reads="plain", client_memory=True)
 
     def prepare(self, task: LocalWork, vectors: ClientVectors) -> TaskVectors:
         """Start from the own model."""
@@ -90,6 +89,6 @@ class Local(_PersonalStrategy):
         """Keep the own model."""
         return trained
 
-    def combine(self, state: KeepingState, answers: Answers) -> KeepingState:
+    def step(self, state: KeepingState, round: Round) -> KeepingState:
         """Leave the server's model as it is."""
         return state

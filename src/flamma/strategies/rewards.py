@@ -14,17 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.aggregators import Reference, aggregated
-from flamma.errors import StrategyError
 from flamma.numerics import dot, exp, norm, total
 from flamma.registry import Between, above
 from flamma.strategies.base import (
-    Answers,
+    Needs,
     Offer,
-    ServerReads,
+    Round,
     State,
     Strategy,
-    Validate,
-    data_shares,
+    data_weights,
     marginal_gains,
     model_of,
     weighted_choice,
@@ -117,13 +115,12 @@ def _combined_step(
 def _carried_along(
     strategy: Strategy[Any],
     state: OwnModels,
-    accepted: Sequence[Update],
-    reference: Reference | None,
+    round: Round,
 ) -> Params:
-    """Return what is not trained, such as running means: the mean of the answers by data size."""
+    """Return what is not trained, such as running means: the mean of the updates by data size."""
     if state.trainable_size == state.params.size:
         return state.params[:0]
-    return strategy.average(accepted, data_shares(accepted), reference)[state.trainable_size :]
+    return strategy.average(round, data_weights(round.updates))[state.trainable_size :]
 
 
 def _rewarded(
@@ -255,7 +252,7 @@ class CGSV(Averaging[OwnModels]):
     label: ClassVar[str] = "CGSV"
     summary: ClassVar[str] = "clients receive the more of a step the better they agree with it"
     family: ClassVar[str] = "incentive"
-    server_reads: ClassVar[ServerReads] = "plain"
+    needs: ClassVar[Needs] = Needs(server_reads="plain")
 
     memory: Annotated[float, Between(0, 1)] = 0.95
     length: Annotated[float, above(0)] = 0.5
@@ -270,21 +267,21 @@ class CGSV(Averaging[OwnModels]):
         """Return each client's own model."""
         return state.broadcast()
 
-    def combine(self, state: OwnModels, answers: Answers) -> OwnModels:
+    def step(self, state: OwnModels, round: Round) -> OwnModels:
         """Step by unit updates, learn reputations from their angles, and share the step out."""
-        accepted = answers.accepted
+        accepted = round.updates
         if not accepted:
             return state
         clients = [report.client for report in accepted]
-        length = self.length * self.plan.factor(answers.offer.round)
+        length = self.length * self.plan.factor(round.number)
         units = [scaled(update, length) for update in state.updates(accepted)]
         before = _shares_among(state, clients)
-        step = _combined_step(self, state, units, before, answers.reference)
+        step = _combined_step(self, state, units, before, round.reference)
         agreement = np.array([cosine_between(unit, step) for unit in units])
         now = np.maximum(self.memory * before + (1 - self.memory) * agreement, self.floor)
         reputations = _with_reputations(state, clients, now)
         shares = _of_largest(hyperbolic_tangent(self.altruism * reputations))
-        carried = _carried_along(self, state, accepted, answers.reference)
+        carried = _carried_along(self, state, round)
         return _rewarded(replace(state, reputations=reputations), step, carried, shares)
 
 
@@ -334,9 +331,7 @@ class CFFL(Averaging[OwnModels]):
     label: ClassVar[str] = "CFFL"
     summary: ClassVar[str] = "clients receive the more of a step the better their own models are"
     family: ClassVar[str] = "incentive"
-    server_reads: ClassVar[ServerReads] = "plain"
-    needs_validation: ClassVar[bool] = True
-    varies_selection: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(server_reads="plain", validation=True, varies_selection=True)
 
     memory: Annotated[float, Between(0, 1)] = 0.8
     steepness: Annotated[float, Between(0, 100, without="low")] = 5.0
@@ -354,37 +349,33 @@ class CFFL(Averaging[OwnModels]):
         """Select uniformly among those that have a reputation."""
         return super().offer(state, available[state.reputations[available] > 0], rng)
 
-    def combine(self, state: OwnModels, answers: Answers) -> OwnModels:
+    def step(self, state: OwnModels, round: Round) -> OwnModels:
         """Learn reputations, step by the updates of those that keep one, and share it out."""
-        if not answers.accepted:
+        if not round.updates:
             return state
-        clients = [report.client for report in answers.accepted]
-        among = self._reputations(state, answers.accepted, answers.validate)
+        clients = [report.client for report in round.updates]
+        among = self._reputations(state, round)
         state = replace(state, reputations=_with_reputations(state, clients, among))
-        kept = [r for r, own in zip(answers.accepted, among.tolist(), strict=True) if own > 0]
-        updates, weights = state.updates(kept), np.array(data_shares(kept))
-        step = _combined_step(self, state, updates, weights, answers.reference)
+        kept = [r for r, own in zip(round.updates, among.tolist(), strict=True) if own > 0]
+        updates, weights = state.updates(kept), np.array(data_weights(kept))
+        step = _combined_step(self, state, updates, weights, round.reference)
         own = {
             report.client: (update, weight)
             for report, update, weight in zip(
                 kept, updates, (weights / total(weights)).tolist(), strict=True
             )
         }
-        carried = _carried_along(self, state, kept, answers.reference)
+        carried = _carried_along(self, state, round.only(kept))
         return _rewarded(state, step, carried, _of_largest(state.reputations), own)
 
-    def _reputations(
-        self, state: OwnModels, accepted: Sequence[Update], validate: Validate | None
-    ) -> Floats:
+    def _reputations(self, state: OwnModels, round: Round) -> Floats:
         """Return the new reputations of those that answered, 0 for whom is dropped."""
-        if validate is None:
-            raise StrategyError("cffl needs a validation set: set data.validation_samples.")
-        scores = np.array([validate(model_of(report))[1] for report in accepted])
+        scores = np.array([round.validate(model_of(update))[1] for update in round.updates])
         # A score below 0, which R² can be, earns nothing.
         scores = np.maximum(np.where(np.isfinite(scores), scores, 0.0), 0.0)
         together = total(scores)
         now = scores / together if together > 0 else np.full(scores.size, 1 / scores.size)
-        before = _shares_among(state, [report.client for report in accepted])
+        before = _shares_among(state, round.clients.tolist())
         mixed = self.memory * before + (1 - self.memory) * now
         if self.steepness >= _SMALLEST_STEEPNESS:  # below it sinh is linear, and rounded to 0
             mixed = hyperbolic_sine(self.steepness * mixed)
@@ -434,7 +425,7 @@ class Incentive(Averaging[_IncentiveState]):
     label: ClassVar[str] = "Incentivization"
     summary: ClassVar[str] = "marginal contribution decides selection and weight (reconstruction)"
     family: ClassVar[str] = "incentive"
-    needs_validation: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(validation=True)
 
     memory: Annotated[float, Between(0, 1)] = 0.5
     floor: Annotated[float, Between(0, 1)] = 0.2
@@ -452,12 +443,12 @@ class Incentive(Averaging[_IncentiveState]):
         chance = (1 - self.floor) * score / total(score) + self.floor / score.size
         return weighted_choice(available, chance, self.plan.per_round, rng)
 
-    def combine(self, state: _IncentiveState, answers: Answers) -> _IncentiveState:
+    def step(self, state: _IncentiveState, round: Round) -> _IncentiveState:
         """Weigh by what leaving each client out would cost."""
-        accepted, reference = answers.accepted, answers.reference
+        accepted = round.updates
         if not accepted:
             return state
-        gains, shares = marginal_gains(self, state.params, answers), data_shares(accepted)
+        gains, shares = marginal_gains(self, round), data_weights(accepted)
         average = state.gain.copy()
         for report, gain in zip(accepted, gains, strict=True):
             if np.isfinite(gain):
@@ -467,5 +458,5 @@ class Incentive(Averaging[_IncentiveState]):
             share * max(gain, 0.0) if np.isfinite(gain) else 0.0
             for share, gain in zip(shares, gains, strict=True)
         ]
-        params = self.average(accepted, weights if sum(weights) > 0 else shares, reference)
+        params = self.average(round, weights if sum(weights) > 0 else shares)
         return replace(state, params=params, gain=average)

@@ -19,7 +19,8 @@ from flamma.errors import StrategyError
 from flamma.numerics import log, power, total
 from flamma.registry import Between, at_least
 from flamma.strategies.base import (
-    Answers,
+    Needs,
+    Round,
     State,
     largest,
     marginal_gains,
@@ -62,17 +63,17 @@ class _ByUtility(Averaging[U]):
     clip: Annotated[float, Between(0, 1)] = 0.95
     slowness: Annotated[float, at_least(0)] = 2.0
 
-    def terms(self, client: int, round: int) -> Terms:  # noqa: A002
+    def terms(self, client: int, round: int) -> Terms:
         """Return FedAvg's terms, asking for the loss of the received model."""
-        return replace(super().terms(client, round), wants_loss=True)
+        return replace(super().terms(client, round), report_loss="received")
 
-    def combine(self, state: U, answers: Answers) -> U:
+    def step(self, state: U, round: Round) -> U:
         """Take FedAvg's mean, and note the utility of those that answered."""
-        state = super().combine(state, answers)
+        state = super().step(state, round)
         utility, last_round = state.utility.copy(), state.last_round.copy()
-        told = _statistical_utility(state.samples, answers.accepted)
-        clients = [report.client for report in answers.accepted]
-        utility[clients], last_round[clients] = told, answers.offer.round
+        told = _statistical_utility(state.samples, round.updates)
+        clients = [report.client for report in round.updates]
+        utility[clients], last_round[clients] = told, round.number
         return replace(state, utility=utility, last_round=last_round)
 
     def speed_factors(self, state: U, clients: Ints, preferred: float) -> Floats:
@@ -177,12 +178,12 @@ class PowerOfChoice(Averaging[_SurveyState]):
         count = min(self.plan.per_round, available.size)
         return np.sort(available[largest(state.losses[available], count, rng)])
 
-    def combine(self, state: _SurveyState, answers: Answers) -> _SurveyState:
+    def step(self, state: _SurveyState, round: Round) -> _SurveyState:
         """Take the plain mean of the models."""
-        reports = answers.accepted
+        reports = round.updates
         if not reports:
             return state
-        params = self.average(reports, [1.0] * len(reports), answers.reference)
+        params = self.average(round, [1.0] * len(reports))
         return replace(state, params=params)
 
 
@@ -309,11 +310,11 @@ class Oort(_ByUtility[_OortState]):
         result: Floats = (utility + np.sqrt(stale)) * factors
         return result
 
-    def combine(self, state: _OortState, answers: Answers) -> _OortState:
+    def step(self, state: _OortState, round: Round) -> _OortState:
         """Take the mean, note utilities, and let the pacer look at the last two windows."""
-        state = super().combine(state, answers)
-        number, earned = answers.offer.round, state.earned.copy()
-        gained = _statistical_utility(state.samples, answers.accepted)
+        state = super().step(state, round)
+        number, earned = round.number, state.earned.copy()
+        gained = _statistical_utility(state.samples, round.updates)
         earned[(number - 1) % earned.size] = total(gained)
         preferred = state.preferred
         if number % self.pacer_window == 0 and number >= earned.size:
@@ -363,7 +364,7 @@ class FairFedCS(Averaging[_FairFedCSState]):
     label: ClassVar[str] = "FairFedCS"
     summary: ClassVar[str] = "reputation, and a queue for those who wait (needs validation)"
     family: ClassVar[str] = "selection"
-    needs_validation: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(validation=True)
 
     sigma: Annotated[float, at_least(0)] = 0.6
 
@@ -379,19 +380,19 @@ class FairFedCS(Averaging[_FairFedCSState]):
         count = min(self.plan.per_round, available.size)
         return np.sort(available[largest(priority, count, rng)])
 
-    def combine(self, state: _FairFedCSState, answers: Answers) -> _FairFedCSState:
+    def step(self, state: _FairFedCSState, round: Round) -> _FairFedCSState:
         """Take the mean, move the queues, and note whose answer helped."""
         chosen = np.zeros(state.queue.size)
-        chosen[list(answers.offer.selected)] = 1
+        chosen[list(round.offer.selected)] = 1
         waiting = self.plan.per_round / state.queue.size * state.reputation * (1 - chosen)
         state = replace(state, queue=np.maximum(0.0, state.queue + waiting - chosen))
-        if not answers.accepted:
+        if not round.updates:
             return state
         helped, harmed = state.helped.copy(), state.harmed.copy()
-        gains = marginal_gains(self, state.params, answers)
-        for report, gain in zip(answers.accepted, gains, strict=True):
+        gains = marginal_gains(self, round)
+        for report, gain in zip(round.updates, gains, strict=True):
             (helped if gain > 0 else harmed)[report.client] += 1
-        return replace(super().combine(state, answers), helped=helped, harmed=harmed)
+        return replace(super().step(state, round), helped=helped, harmed=harmed)
 
 
 # FedFair³: loss, speed and past selections decide who takes part.
@@ -457,11 +458,11 @@ class FedFair3(_ByUtility[_FedFair3State]):
         result: Floats = utility * factors * power(self.repeat, ahead)
         return result
 
-    def combine(self, state: _FedFair3State, answers: Answers) -> _FedFair3State:
+    def step(self, state: _FedFair3State, round: Round) -> _FedFair3State:
         """Take the mean, note utilities, and count who was selected."""
-        state = super().combine(state, answers)
+        state = super().step(state, round)
         selections = state.selections.copy()
-        selections[list(answers.offer.selected)] += 1
+        selections[list(round.offer.selected)] += 1
         return replace(state, selections=selections)
 
 
@@ -489,7 +490,7 @@ class AdaFL(Averaging[State]):
     label: ClassVar[str] = "AdaFL (growing number)"
     summary: ClassVar[str] = "FedAvg with few clients at first and more later"
     family: ClassVar[str] = "selection"
-    varies_selection: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(varies_selection=True)
 
     first_share: Annotated[float, Between(0, 1, without="low")] = 0.2
     grown_at: Annotated[float, Between(0, 1, without="low")] = 0.8

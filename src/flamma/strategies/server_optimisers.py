@@ -14,7 +14,7 @@ import numpy as np
 from flamma.aggregators import aggregated
 from flamma.numerics import total
 from flamma.registry import Between, above
-from flamma.strategies.base import Answers, data_shares
+from flamma.strategies.base import Round, data_weights
 from flamma.strategies.fedavg import (
     Averaging,
     GradientState,
@@ -57,7 +57,7 @@ class FedAvgM(ServerOptimiser[MomentumState]):
         size = population.trainable_size
         return MomentumState(params, 0, population.samples, size, np.zeros(size))
 
-    def step(self, state: MomentumState, update: Floats) -> tuple[Floats, MomentumState]:
+    def move(self, state: MomentumState, update: Floats) -> tuple[Floats, MomentumState]:
         """Add the mean update to the velocity, and move with it."""
         velocity: Floats = self.server_momentum * state.velocity + update
         return self.server_step * velocity, replace(state, velocity=velocity)
@@ -112,7 +112,7 @@ class _AdaptiveServer(ServerOptimiser[_MomentsState]):
         """Return v after a round whose mean update has these squares D²: here Adam's."""
         return self.beta_2 * before + (1 - self.beta_2) * squares
 
-    def step(self, state: _MomentsState, update: Floats) -> tuple[Floats, _MomentsState]:
+    def move(self, state: _MomentsState, update: Floats) -> tuple[Floats, _MomentsState]:
         """Follow the moments of the mean update."""
         first: Floats = self.beta_1 * state.first + (1 - self.beta_1) * update
         second = self.second_moment(state.second, np.square(update))
@@ -171,15 +171,15 @@ class FedNova(Averaging[GradientState]):
         """Start with the given weights."""
         return GradientState(params, 0, population.samples, population.trainable_size)
 
-    def combine(self, state: GradientState, answers: Answers) -> GradientState:
+    def step(self, state: GradientState, round: Round) -> GradientState:
         """Take the mean of the models at an equal number of steps."""
-        reports = answers.accepted
+        reports = round.updates
         if not reports:
             return state
-        samples = np.array(data_shares(reports))
+        samples = np.array(data_weights(reports))
         done = np.array([gradient_weight(self.plan, r.samples, r.epochs) for r in reports])
         factors = [total(samples * (done / own)) / total(samples) for own in done]
         models = scaled_models(reports, state.params, factors, state.trainable_size)
         shares: Floats = samples / total(samples)
-        params = aggregated(self.aggregator, models, shares, answers.reference)
+        params = aggregated(self.aggregator, models, shares, round.reference)
         return replace(state, params=params.astype(np.float32))

@@ -177,8 +177,8 @@ class BehaviourContract(PartContract):
         """Return offers of two strategies: a warm-up, rounds that pay more or less, or nothing."""
         plan = Plan(rounds=10, per_round=2)
         offers = [
-            Terms(1, 0, iterations=3),
-            *(Terms(1, 4, gamma, 0.8, wants_loss=True) for gamma in (1.0, 0.4, 0.0)),
+            Terms(1, 0, batches=3),
+            *(Terms(1, 4, gamma, 0.8, report_loss="received") for gamma in (1.0, 0.4, 0.0)),
             Terms(2, 4, 1.0, 0.8),
         ]
         return [
@@ -197,7 +197,7 @@ class BehaviourContract(PartContract):
             params=None if idle else received + _weights("update"),
             samples=encounter.profile.samples,
             epochs=0 if idle else task.epochs,
-            loss=math.nan if idle or not task.wants_loss else 0.5,
+            loss=math.nan if idle or task.terms.report_loss != "received" else 0.5,
             failure=failure,
         )
         return behaviour.send(report, encounter, received, notes)

@@ -15,7 +15,7 @@ from flamma.records import RoundRecord
 from flamma.seeding import stream
 from flamma.simulation.client_side import ClientSide
 from flamma.strategies import STRATEGIES
-from flamma.strategies.base import Offer, State, Strategy
+from flamma.strategies.base import Offer, ServerSide, State, Strategy
 from flamma.types import (
     Broadcast,
     Floats,
@@ -59,9 +59,9 @@ def walked(
     weights = (received if vectors.start is None else vectors.start).astype(np.float64)
     rate = min(task.learning_rate, 0.9)
     learns = slice(trainable_size)
-    for _ in range(task.epochs if task.iterations is None else 1):
+    for _ in range(task.epochs if task.terms.batches is None else 1):
         gradient = weights - target
-        gradient[learns] += task.proximal * (weights - received)[learns]
+        gradient[learns] += task.terms.objective.proximal * (weights - received)[learns]
         if vectors.correction is not None:
             gradient[learns] += vectors.correction
         weights -= rate * gradient
@@ -83,7 +83,7 @@ Change = Callable[[list[Update]], list[Update]]
 
 
 @dataclass(frozen=True, eq=False)
-class LittleWorld:
+class ToyFederation:
     """Clients that each walk towards a target of their own, as far as their epochs take them."""
 
     clients: int
@@ -92,7 +92,7 @@ class LittleWorld:
     sides: dict[int, ClientSide] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, clients: int = 8, seed: int = 0, costs: Floats | None = None) -> LittleWorld:
+    def make(cls, clients: int = 8, seed: int = 0, costs: Floats | None = None) -> ToyFederation:
         """Return a world whose targets depend on the seed alone."""
         targets = stream(seed, "targets").normal(size=(clients, SIZE)).astype(np.float32)
         given = np.linspace(0.06, 0.2, clients) if costs is None else costs
@@ -121,6 +121,11 @@ class LittleWorld:
         trained: Params = (params + way * (target - params)).astype(np.float32)
         return trained[:TRAINABLE]
 
+    @property
+    def server(self) -> ServerSide:
+        """What the server of this world can do."""
+        return ServerSide(self.validate, self.train_server)
+
     def client_loss(self, client: int, params: Params) -> float:
         """Return a client's loss: the mean squared distance to its target."""
         return float(np.mean((params - self.targets[client]) ** 2))
@@ -128,7 +133,7 @@ class LittleWorld:
     def train(self, task: LocalWork, params: Params) -> Update:
         """Return the honest report of a client that does what its task says."""
         way = 1 - (1 - min(task.learning_rate, 0.9)) ** (
-            task.epochs if task.iterations is None else 1
+            task.epochs if task.terms.batches is None else 1
         )
         target = self.targets[task.client]
         trained = (params + way * (target - params)).astype(np.float32)
@@ -170,7 +175,7 @@ class LittleWorld:
         k + 1 seconds.
         """
         who = self.all_clients if available is None else available
-        if strategy.asynchronous:
+        if strategy.needs.clock:
             rng = stream(seed, "select", state.round + 1)
             advanced: State = strategy.advance(state, who, rng, lambda t: t.client + 1.0)
             return advanced
@@ -204,9 +209,7 @@ class LittleWorld:
         offer = self.offer(strategy, state, seed, available)
         reports: Sequence[Update] = self.answers(strategy, state, offer)
         reports = reports if change is None else change(list(reports))
-        after, record = strategy.aggregate(
-            state, offer, reports, self.validate, train_server=self.train_server
-        )
+        after, record = strategy.aggregate(state, offer, reports, self.server)
         return after, record
 
     def play(
@@ -276,17 +279,17 @@ class StrategyContract:
         return STRATEGIES[self.name](plan=plan)
 
     @pytest.fixture
-    def world(self) -> LittleWorld:
+    def world(self) -> ToyFederation:
         """Return the clients it is played with."""
-        return LittleWorld.make()
+        return ToyFederation.make()
 
-    def test_it_learns(self, world: LittleWorld) -> None:
+    def test_it_learns(self, world: ToyFederation) -> None:
         """After the plan's rounds the validation loss is well below that of the start."""
         strategy = self.make()
         trained = world.loss(strategy, world.play(strategy, CONTRACT_ROUNDS))
         assert trained < 0.5 * world.loss(strategy, world.begin(strategy))
 
-    def test_a_state_is_never_changed(self, world: LittleWorld) -> None:
+    def test_a_state_is_never_changed(self, world: ToyFederation) -> None:
         """A round leaves the state it started from as it was."""
         strategy = self.make()
         state = world.begin(strategy)
@@ -297,13 +300,13 @@ class StrategyContract:
                 np.testing.assert_array_equal(value, getattr(state, key), err_msg=key)
             state = following
 
-    def test_the_same_seed_gives_the_same_bits(self, world: LittleWorld) -> None:
+    def test_the_same_seed_gives_the_same_bits(self, world: ToyFederation) -> None:
         """Two plays with one seed end in the same state."""
         assert_same(
             world.play(self.make(), CONTRACT_ROUNDS), world.play(self.make(), CONTRACT_ROUNDS)
         )
 
-    def test_selection_is_random_unless_contributions_decide(self, world: LittleWorld) -> None:
+    def test_selection_is_random_unless_contributions_decide(self, world: ToyFederation) -> None:
         """Another seed selects other clients, unless the offer says what selection went by."""
         selected: list[list[tuple[int, ...]]] = []
         by_contribution = []
@@ -319,13 +322,13 @@ class StrategyContract:
             selected.append(chosen)
         assert selected[0] != selected[1] or any(by_contribution)
 
-    def test_the_order_of_reports_does_not_matter(self, world: LittleWorld) -> None:
+    def test_the_order_of_reports_does_not_matter(self, world: ToyFederation) -> None:
         """Reports are reduced in client order, whatever order they come in."""
         backwards = world.play(self.make(), CONTRACT_ROUNDS, change=lambda reports: reports[::-1])
         assert_same(world.play(self.make(), CONTRACT_ROUNDS), backwards)
 
     def test_saved_and_loaded_it_goes_on_as_before(
-        self, world: LittleWorld, tmp_path: Path
+        self, world: ToyFederation, tmp_path: Path
     ) -> None:
         """A state survives a checkpoint bit for bit, and so do the rounds after it."""
         strategy = self.make()
@@ -340,7 +343,7 @@ class StrategyContract:
             loaded, _ = world.play_round(strategy, loaded)
         assert_same(state, loaded)
 
-    def test_selects_as_many_as_planned_of_those_available(self, world: LittleWorld) -> None:
+    def test_selects_as_many_as_planned_of_those_available(self, world: ToyFederation) -> None:
         """Selected clients are available, different, in order, and as many as the plan says.
 
         Their number is free where the strategy says that it varies. Clients of an asynchronous
@@ -352,21 +355,19 @@ class StrategyContract:
         while state.round < 10:
             available = few if state.round % 3 == 2 else world.all_clients[state.round % 4 :]
             state, record = world.play_round(strategy, state, available=available)
-            could_begin = set(available.tolist()) | (
-                could_begin if strategy.asynchronous else set()
-            )
+            could_begin = set(available.tolist()) | (could_begin if strategy.needs.clock else set())
             assert set(record.selected) <= could_begin
             assert list(record.selected) == sorted(set(record.selected))
             planned = min(PLAN.per_round, available.size)
-            if record.round > 0 and not strategy.varies_selection:
+            if record.round > 0 and not strategy.needs.varies_selection:
                 assert len(record.selected) == planned
 
-    def test_an_honest_answer_is_never_refused(self, world: LittleWorld) -> None:
+    def test_an_honest_answer_is_never_refused(self, world: ToyFederation) -> None:
         """Whatever the plan, what clients do by the strategy's own ``respond`` is accepted."""
         for seed in range(RANDOM_PLANS):
             plan = random_plan(seed)
             costs = np.exp(stream(seed, "honest").normal(-2, 1, world.clients))
-            own = LittleWorld.make(world.clients, costs=costs)
+            own = ToyFederation.make(world.clients, costs=costs)
             strategy = self.make(plan)
             state = own.begin(strategy)
             while state.round < min(plan.rounds, 4):
@@ -374,7 +375,7 @@ class StrategyContract:
                 assert not record.outcome.failed, f"{plan}: {record.outcome.failed}"
 
     @pytest.mark.parametrize("bad", BAD_REPORTS)
-    def test_a_bad_report_is_left_out_and_recorded(self, world: LittleWorld, bad: str) -> None:
+    def test_a_bad_report_is_left_out_and_recorded(self, world: ToyFederation, bad: str) -> None:
         """A report that cannot be used counts as a missing one, and the record has the reason."""
         strategy = self.make()
         state = self._before_two_answers(strategy, world)
@@ -396,7 +397,7 @@ class StrategyContract:
         assert np.isfinite(spoiled.params).all()
         assert_same(spoiled, without)
 
-    def test_every_selected_client_is_accounted_for(self, world: LittleWorld) -> None:
+    def test_every_selected_client_is_accounted_for(self, world: ToyFederation) -> None:
         """A selected client is accepted, abstains or has failed; none is silently lost."""
         strategy = self.make()
         state = world.begin(strategy)
@@ -404,12 +405,12 @@ class StrategyContract:
             state = world.hear(strategy, state)
             offer = world.offer(strategy, state)
             reports = world.answers(strategy, state, offer)[1:]
-            state, record = strategy.aggregate(state, offer, reports, world.validate)
+            state, record = strategy.aggregate(state, offer, reports, world.server)
             accepted = {r.client for r in reports if r.params is not None}
             told = accepted | set(record.outcome.abstained) | set(record.outcome.failed)
             assert told == set(record.selected) == set(offer.selected)
 
-    def test_a_round_without_any_answer_leaves_the_weights(self, world: LittleWorld) -> None:
+    def test_a_round_without_any_answer_leaves_the_weights(self, world: ToyFederation) -> None:
         """If no client answers, the model stays and the round counts."""
         strategy = self.make()
         state = world.play(strategy, 3)
@@ -418,14 +419,14 @@ class StrategyContract:
         assert len(record.outcome.failed) == len(record.selected)
         assert after.round == state.round + 1
 
-    def _before_two_answers(self, strategy: Strategy[Any], world: LittleWorld) -> State:
+    def _before_two_answers(self, strategy: Strategy[Any], world: ToyFederation) -> State:
         """Return a state after two rounds or more whose next offer goes to two clients or more."""
         state = world.play(strategy, 2)
         while len(world.offer(strategy, world.hear(strategy, state)).selected) < 2:
             state, _ = world.play_round(strategy, state)
         return state
 
-    def test_a_client_that_was_not_asked_is_ignored(self, world: LittleWorld) -> None:
+    def test_a_client_that_was_not_asked_is_ignored(self, world: ToyFederation) -> None:
         """Reports of clients that were not selected, and second reports, change nothing."""
         strategy = self.make()
         state = world.hear(strategy, self._before_two_answers(strategy, world))
@@ -435,6 +436,6 @@ class StrategyContract:
         extra = replace(reports[0], client=stranger, params=_model(reports[0]) + 100)
         twice = replace(reports[0], params=_model(reports[0]) + 100)
         assert_same(
-            strategy.aggregate(state, offer, reports, world.validate)[0],
-            strategy.aggregate(state, offer, [*reports, extra, twice], world.validate)[0],
+            strategy.aggregate(state, offer, reports, world.server)[0],
+            strategy.aggregate(state, offer, [*reports, extra, twice], world.server)[0],
         )

@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.seeding import StreamKey
-from flamma.types import NO_VECTORS, DataUse, Inputs, Ints, LocalWork, Params, Targets, TaskVectors
+from flamma.types import (
+    NO_VECTORS,
+    DataUse,
+    Inputs,
+    Ints,
+    LocalWork,
+    Objective,
+    Params,
+    Targets,
+    TaskVectors,
+)
 
 if TYPE_CHECKING:
     from flamma.training.stacked import StackedTrainer as StackedTrainer
@@ -130,19 +140,21 @@ def flipped(y: Targets, classes: int) -> Targets:
 
 def scores_start(task: LocalWork) -> bool:
     """Return whether a task wants the loss of the weights from which it starts."""
-    return (task.wants_loss or task.evaluates) and not task.wants_trained_loss
+    told = task.terms.report_loss
+    return told == "received" or (told == "no" and not task.terms.train)
 
 
 def batch_count(task: LocalWork, samples: int, batch_size: int) -> int:
     """Return how many mini-batches a task takes of so many samples."""
-    if task.evaluates:
+    if not task.terms.train:
         return 0
-    return task.epochs * -(-samples // batch_size) if task.iterations is None else task.iterations
+    planned = task.terms.batches
+    return task.epochs * -(-samples // batch_size) if planned is None else planned
 
 
 def training_stream(seed: int, task: LocalWork) -> StreamKey:
     """Return the key of the random stream that shuffles the samples of a task."""
-    purpose = "train-own" if task.is_own else "train"
+    purpose = "train-own" if task.personal else "train"
     return StreamKey.of(seed, purpose, task.round, task.owner)
 
 
@@ -205,15 +217,14 @@ def check_job(job: TrainingJob, size: int, trainable_size: int) -> None:
         train on.
     """
     task = job.task
-    for name, count in (("epochs", task.epochs), ("iterations", task.iterations)):
+    for name, count in (("epochs", task.epochs), ("batches", task.terms.batches)):
         # A plain int first: asking an abstract class takes long where there are many jobs.
         whole = isinstance(count, (int, numbers.Integral)) and 0 <= count <= _LARGEST_COUNT
-        if not whole and not (name == "iterations" and count is None):
+        if not whole and not (name == "batches" and count is None):
             raise FlammaError(f"{name} must be a whole number from 0 to 2^63 - 1.")
     _check_size("step size", task.learning_rate)
-    _check_size("proximal weight", task.proximal)
-    if task.tilt != 0 or task.loss_bound != math.inf:
-        _check_transforms(task)
+    _check_size("proximal weight", task.terms.objective.proximal)
+    _check_transforms(task.terms.objective)
     if not len(job.y) and not task.abstains:
         raise FlammaError(f"client {task.client} has no training data.")
     if job.vectors is not NO_VECTORS:
@@ -226,14 +237,16 @@ def _check_size(name: str, rate: float) -> None:
         raise FlammaError(f"the {name} is too large.")
 
 
-def _check_transforms(task: LocalWork) -> None:
-    _check_size("bound of the loss", task.loss_bound)
-    _check_size("tilt of the loss", task.tilt)
-    if not task.loss_bound > 0:
-        raise FlammaError(f"the bound of the loss must be above 0, not {task.loss_bound:g}.")
-    if not math.isfinite(task.tilt):
-        raise FlammaError(f"the tilt of the loss must be a finite number, not {task.tilt:g}.")
-    if task.tilt and task.loss_bound < math.inf:
+def _check_transforms(wanted: Objective) -> None:
+    if wanted.tilt == 0 and wanted.bound == math.inf:
+        return
+    _check_size("bound of the loss", wanted.bound)
+    _check_size("tilt of the loss", wanted.tilt)
+    if not wanted.bound > 0:
+        raise FlammaError(f"the bound of the loss must be above 0, not {wanted.bound:g}.")
+    if not math.isfinite(wanted.tilt):
+        raise FlammaError(f"the tilt of the loss must be a finite number, not {wanted.tilt:g}.")
+    if wanted.tilt and wanted.bound < math.inf:
         raise FlammaError("the loss can be tilted or bounded, not both: leave one of them out.")
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class ConstantSchedule:
     """The same step size in every round."""
 
-    def factor(self, round: int, rounds: int) -> float:  # noqa: A002
+    def factor(self, round: int, rounds: int) -> float:
         """Return 1."""
         return 1.0
 
@@ -48,13 +48,13 @@ class WarmUpSchedule(CheckedOptions):
 
     warm_up: Annotated[int, at_least(0)] = 5
 
-    def factor(self, round: int, rounds: int) -> float:  # noqa: A002
+    def factor(self, round: int, rounds: int) -> float:
         """Return the rise, and then what :meth:`after` says of the rounds that are left."""
         if round <= self.warm_up:
             return max(1, round) / (self.warm_up + 1)
         return self.after(max(1, round) - self.warm_up, max(1, rounds - self.warm_up))
 
-    def after(self, round: int, rounds: int) -> float:  # noqa: A002
+    def after(self, round: int, rounds: int) -> float:
         """Return the factor of a round after the warm-up, counted from 1; here 1."""
         return 1.0
 
@@ -77,7 +77,7 @@ class CosineSchedule(WarmUpSchedule):
     warm_up: Annotated[int, at_least(0)] = 0
     floor: Annotated[float, Between(0, 1)] = 0.0
 
-    def after(self, round: int, rounds: int) -> float:  # noqa: A002
+    def after(self, round: int, rounds: int) -> float:
         """Return the cosine's share."""
         fallen = min(round - 1, rounds) / rounds
         return self.floor + (1 - self.floor) * (1 + cosine_of_half_turns(fallen)) / 2
@@ -101,7 +101,7 @@ class StepSchedule(WarmUpSchedule):
     every: Annotated[int, at_least(1)] = 10
     ratio: Annotated[float, Between(0, 1, without="low")] = 0.5
 
-    def after(self, round: int, rounds: int) -> float:  # noqa: A002
+    def after(self, round: int, rounds: int) -> float:
         """Return ratio to the power of how often it was applied before this round."""
         return float(power(self.ratio, (round - 1) // self.every))
 

@@ -39,7 +39,7 @@ from flamma.training.devices import (
 )
 from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.torch_trainer import TorchTrainer, clip_rows, sample_weights, transforms
-from flamma.types import Ints, LocalWork, Params
+from flamma.types import Ints, LocalWork, Params, Terms
 
 _NO_BATCH: Ints = np.empty(0, dtype=np.int64)
 
@@ -236,7 +236,7 @@ class StackedModel:
         vector for the update, and what autograd keeps, which a forward pass of one client
         measures and to which the backward pass adds about half as much again.
         """
-        task = LocalWork(0, 0, epochs=1, learning_rate=0.0)
+        task = LocalWork(Terms(0, 0), epochs=1, learning_rate=0.0)
         x, y = self.measures.task.blank(_PROBE_SAMPLES, tuple(shape))
         job = TrainingJob(task, x, y, np.random.default_rng(0))
         client = StackedClient(0, job, math.nan, iter(()), batch=np.arange(_PROBE_SAMPLES))
@@ -301,8 +301,8 @@ class StackedModel:
         tasks = [member.job.task for member in stack.members]
         device = self.model.device
         rates = torch.tensor([task.learning_rate for task in tasks], device=device)
-        proximal = torch.tensor([task.proximal for task in tasks], device=device)
-        pulled = any(task.proximal for task in tasks)
+        proximal = torch.tensor([task.terms.objective.proximal for task in tasks], device=device)
+        pulled = any(task.terms.objective.proximal for task in tasks)
         steps, vectors = stack.members[0].steps + 1, self.rule.optimiser.vectors
         if self.rule.clip is not None:
             clip_rows(gradients, self.rule.clip * self.precision.loss_scale)
@@ -323,7 +323,9 @@ class StackedModel:
             self.rule.step(weights, step, memory, steps, rates.view(per_client))
 
     def _received(self, jobs: Sequence[TrainingJob], common: Params) -> list[Tensor]:
-        if not any(job.task.proximal and job.vectors.received is not None for job in jobs):
+        pulls = (job.task.terms.objective.proximal for job in jobs)
+        own = (job.vectors.received is not None for job in jobs)
+        if not any(pull and apart for pull, apart in zip(pulls, own, strict=True)):
             return []
         return self._parts([job.received(common) for job in jobs], len(self._trained))
 
@@ -372,7 +374,7 @@ def trial_jobs(task: Task, shape: tuple[int, ...]) -> list[TrainingJob]:
         x, y = task.blank(samples, shape)
         if not task.takes_tokens:
             x = rng.random((samples, *shape), dtype=np.float32)
-        step = LocalWork(client, 0, epochs=0, learning_rate=0.01, iterations=1)
+        step = LocalWork(Terms(client, 0, batches=1), epochs=0, learning_rate=0.01)
         jobs.append(TrainingJob(step, x, y, StreamKey.of(client, "trial", 0, client)))
     return jobs
 
@@ -557,7 +559,7 @@ class StackedTrainer(TorchTrainer):
         for row, vector in zip(rows, vectors, strict=True):
             member = stack.members[row]
             try:
-                if member.job.task.wants_trained_loss:
+                if member.job.task.terms.report_loss == "trained":
                     member.loss = self._loss_of(vector, member.job)
                 trained = Trained(vector, member.loss)
             except Exception as error:  # the failure of this client alone

@@ -42,7 +42,7 @@ from flamma.types import Inputs, LocalWork, Params, Targets
 
 def transforms(task: LocalWork) -> bool:
     """Return whether a task minimises something else than the mean loss."""
-    return task.tilt != 0 or task.loss_bound < math.inf
+    return task.terms.objective.tilt != 0 or task.terms.objective.bound < math.inf
 
 
 def objective(
@@ -77,8 +77,8 @@ def sample_weights(losses: Tensor, shares: Tensor, tasks: Sequence[LocalWork]) -
     def column(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=losses.dtype, device=losses.device)[:, None]
 
-    tilts = column([task.tilt for task in tasks])
-    bounds = column([task.loss_bound for task in tasks])
+    tilts = column([task.terms.objective.tilt for task in tasks])
+    bounds = column([task.terms.objective.bound for task in tasks])
     # Relative to the loss with the largest weight, no exponent is above 0.
     padding = torch.where(tilts > 0, -math.inf, math.inf)
     real = torch.where(shares > 0, losses, padding)
@@ -286,9 +286,9 @@ class TorchTrainer:
         check_job(job, layout.size, layout.trainable_size)
         self.model.load(job.start(params))
         loss = self._loaded_loss(job) if scores_start(job.task) else math.nan
-        if not job.task.evaluates:
+        if job.task.terms.train:
             self._descend(params, job, deadline)
-        if job.task.wants_trained_loss:
+        if job.task.terms.report_loss == "trained":
             loss = self._loaded_loss(job)
         if deadline is not None and time.monotonic() > deadline:
             raise TooSlow
@@ -299,7 +299,7 @@ class TorchTrainer:
         task, model = job.task, self.model
         module, weights, gradient = model.module, model.weights, model.gradient
         received = difference = weights
-        if task.proximal:
+        if task.terms.objective.proximal:
             # A copy, for the common weights may be the memory of this model.
             received = self._tensor(job.received(params)[: weights.numel()]).clone()
             difference = torch.empty_like(weights)
@@ -329,9 +329,9 @@ class TorchTrainer:
                 steps.clip()
                 if added is not None:
                     gradient.add_(added, alpha=scale)
-                if task.proximal:
+                if task.terms.objective.proximal:
                     torch.sub(weights, received, out=difference)
-                    gradient.add_(difference, alpha=task.proximal * scale)
+                    gradient.add_(difference, alpha=task.terms.objective.proximal * scale)
                 steps.take(task.learning_rate)
 
     def train_each(

@@ -21,7 +21,7 @@ SERVER = 1
 OVER_MESSAGES = [
     name
     for name, strategy in ((name, STRATEGIES[name]) for name in STRATEGIES)
-    if not strategy.pools_data and not strategy.asynchronous
+    if not strategy.needs.pooled_data and not strategy.needs.clock
 ]
 """The strategies whose clients may be behind a network."""
 

@@ -23,10 +23,10 @@ from flamma.engines.flower.messages import (
 )
 from flamma.engines.flower.payload import read_configuration
 from flamma.errors import FlammaError
-from flamma.types import Terms, Update
+from flamma.types import Objective, Terms, Update
 
 PARAMS = np.linspace(-1, 1, 7, dtype=np.float32)
-TERMS = Terms(3, 2, 0.5, 0.25, step_scale=0.5, epochs=4, wants_loss=True)
+TERMS = Terms(3, 2, 0.5, 0.25, step_scale=0.5, epochs=4, report_loss="received")
 A_PROFILE = SiteProfile(
     "3", 40, 10, math.nan, False, (1, 28, 28), 2, True, labels=("ill", "well"), columns_sha256="f"
 )
@@ -52,10 +52,10 @@ def _children(thing):
 OTHER_TERMS = [
     None,
     TERMS,
-    Terms(0, 0, iterations=10),
-    Terms(2, 1, evaluates=True, wants_loss=True),
-    Terms(1, 5, loss_bound=2.5, wants_trained_loss=True),
-    Terms(1, 5, tilt=-0.5),
+    Terms(0, 0, batches=10),
+    Terms(2, 1, train=False, report_loss="received"),
+    Terms(1, 5, objective=Objective(bound=2.5), report_loss="trained"),
+    Terms(1, 5, objective=Objective(tilt=-0.5)),
 ]
 FULL_ORDER = Order(
     "rounds = 3",
@@ -119,7 +119,7 @@ def test_an_answer_arrives_as_it_was_sent():
 
 
 def test_a_loss_that_was_asked_for_arrives_without_weights():
-    terms = replace(TERMS, evaluates=True)
+    terms = replace(TERMS, train=False)
     told = codec.pack_answer("three", Update(3, None, 40, 0, 0.7, 1.5))
     read = codec.read_report(travelled(told), "three", terms, 40, 7)
     assert (read.params, read.loss, read.failure) == (None, 0.7, "")
@@ -176,8 +176,8 @@ def test_a_bad_profile_is_refused(key):
         {"round": 2**40},
         {"step_scale": math.inf},
         {"proximal": -1.0},
-        {"loss_bound": 0.0},
-        {"loss_bound": math.nan},
+        {"bound": 0.0},
+        {"bound": math.nan},
         {"tilt": math.inf},
         {"tilt": math.nan},
     ],

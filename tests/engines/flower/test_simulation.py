@@ -303,5 +303,5 @@ def test_vectors_and_surveys_give_what_the_local_engine_gives(
     assert_same(ours, local)
     assert [r.survey for r in ours.history] == [r.survey for r in local.history]
     kept = [path.name for path in tmp_path.glob("flower/kept/*/*.note")]
-    assert bool(kept) == vector_strategies.STRATEGIES[name].clients_keep
+    assert bool(kept) == vector_strategies.STRATEGIES[name].needs.client_memory
     assert nothing_is_left()

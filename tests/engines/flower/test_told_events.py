@@ -86,8 +86,8 @@ def test_a_run_is_told_from_its_beginning_to_its_end(told, tmp_path):
 
 def test_orders_and_waiting_are_told(told):
     terms = [Terms(client, 4) for client in range(3)]
-    tell_orders("abc", [*terms, Terms(3, 4, evaluates=True)])
-    tell_orders("abc", [Terms(3, 4, evaluates=True)])  # a survey is no round
+    tell_orders("abc", [*terms, Terms(3, 4, train=False)])
+    tell_orders("abc", [Terms(3, 4, train=False)])  # a survey is no round
     tell_orders("abc", [Terms(0, 0)])
     tell_waiting("round 4 waits", 4, waits=True)
     tell_waiting("round 4: all are there", 4, waits=False)

@@ -130,7 +130,7 @@ class GridClients:
         offers = {t.client: t for t in terms}
         clients = sorted(offers.keys() | self._scoring) if evaluate else sorted(offers)
         params = broadcast.params
-        trains = any(not offer.evaluates for offer in terms)
+        trains = any(offer.train for offer in terms)
         largest = params.nbytes if trains else 0  # who does not train sends no weights
 
         def content(client: int) -> RecordDict:
@@ -184,7 +184,7 @@ class GridClients:
             earliest=min(self.order.earliest, broadcast.round),
             evaluates_kept=broadcast.evaluates_kept,
         )
-        trains = terms is not None and not terms.evaluates
+        trains = terms is not None and terms.train
         extra = broadcast.extra if trains else None
         return pack_order(OrderContent(order, terms, broadcast.model(client), extra))
 

@@ -38,7 +38,7 @@ from flamma.tasks.base import MOST_CLASSES, ClientMetric
 from flamma.tasks.supervised import ACCURACY
 from flamma.types import MOST_SAMPLES, Params, Terms, Update
 
-_PROTOCOL_VERSION = 6
+_PROTOCOL_VERSION = 7
 ORDER_RECORD, WEIGHTS_RECORD, _EXTRA_RECORD = "flamma.order", "flamma.weights", "flamma.extra"
 PROFILE_RECORD, REPORT_RECORD, SCORE_RECORD = "flamma.profile", "flamma.report", "flamma.score"
 _FAILURE_RECORD = "flamma.failure"
@@ -220,7 +220,7 @@ def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size
     if LARGEST_LOSS < loss < math.inf:
         raise MessageError(f"it says that the loss is {loss:g}")
     restarted = take(record, "restarted", bool)
-    if terms.evaluates and WEIGHTS_RECORD in content:
+    if not terms.train and WEIGHTS_RECORD in content:
         raise MessageError("it was asked for a loss, and sent weights")
     params = read_params(content, size) if WEIGHTS_RECORD in content else None
     if params is None and epochs != 0:

@@ -36,12 +36,12 @@ class NotesInMemory(Notes):
         self.memory = memory
         self.name, self.name_of_round = name, f"{name} of round"
 
-    def write(self, client: int, round: int, note: Params) -> None:  # noqa: A002
+    def write(self, client: int, round: int, note: Params) -> None:
         """Keep a vector in place of the one before."""
         self.memory[self.name] = note.astype("<f4", copy=False).tobytes()
         self.memory[self.name_of_round] = round
 
-    def read(self, client: int, round: int) -> Params | None:  # noqa: A002
+    def read(self, client: int, round: int) -> Params | None:
         """Return the last note if it is of an earlier round, None if there is none."""
         if self.name not in self.memory or self.memory[self.name_of_round] >= round:
             return None

@@ -26,7 +26,7 @@ _VERSIONS_AT_SITE = 16
 
 def strategy_keeps(order: Order) -> bool:
     """Return whether the strategy of an order lets clients keep anything."""
-    return read_configuration(order.config).strategy.clients_keep
+    return read_configuration(order.config).strategy.needs.client_memory
 
 
 def simulated_kept(order: Order, memory: Memory) -> Notes:

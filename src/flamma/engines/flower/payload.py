@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
@@ -18,7 +18,7 @@ from flamma.engines.flower.messages import MessageError
 from flamma.experiments.config import Config, make_config
 from flamma.io import parse_toml
 from flamma.strategies.base import MAX_EPOCHS
-from flamma.types import Terms
+from flamma.types import Objective, ReportedLoss, Terms
 
 TERMS_RECORD = "flamma.terms"
 """The record of a message that holds a client's terms."""
@@ -35,7 +35,9 @@ _ReadValue = TypeVar("_ReadValue")
 
 def pack_terms(terms: Terms) -> ConfigRecord:
     """Return the record of a client's terms."""
-    return as_record(terms)
+    numbers = vars(terms) | vars(terms.objective)
+    del numbers["objective"]
+    return ConfigRecord({key: value for key, value in numbers.items() if value is not None})
 
 
 def read_terms(record: ConfigRecord) -> Terms:
@@ -52,26 +54,35 @@ def read_terms(record: ConfigRecord) -> Terms:
         decay_factor=take(record, "decay_factor", float),
         contribution=take(record, "contribution", float),
         step_scale=take(record, "step_scale", float),
-        proximal=take(record, "proximal", float),
         epochs=take(record, "epochs", int) if "epochs" in record else None,
-        iterations=take(record, "iterations", int) if "iterations" in record else None,
-        wants_loss=take(record, "wants_loss", bool),
-        evaluates=take(record, "evaluates", bool),
-        loss_bound=take(record, "loss_bound", float),
-        tilt=take(record, "tilt", float),
-        wants_trained_loss=take(record, "wants_trained_loss", bool),
+        batches=take(record, "batches", int) if "batches" in record else None,
+        objective=Objective(
+            proximal=take(record, "proximal", float),
+            bound=take(record, "bound", float),
+            tilt=take(record, "tilt", float),
+        ),
+        report_loss=_reported_loss(take(record, "report_loss", str)),
+        train=take(record, "train", bool),
     )
-    counts = (terms.round, terms.epochs or 0, terms.iterations or 0)
-    rates = (terms.decay_factor, terms.step_scale, terms.proximal)
+    wanted = terms.objective
+    counts = (terms.round, terms.epochs or 0, terms.batches or 0)
+    rates = (terms.decay_factor, terms.step_scale, wanted.proximal)
     if not all(0 <= count <= MAX_EPOCHS for count in counts):
         raise MessageError(f"the terms count {counts}")
     if not all(0 <= rate < math.inf for rate in rates):
         raise MessageError(f"the terms have the rates {rates}")
-    if not (terms.loss_bound > 0 and math.isfinite(terms.tilt)):
+    if not (wanted.bound > 0 and math.isfinite(wanted.tilt)):
         raise MessageError(
-            f"the terms bound the loss by {terms.loss_bound} and tilt it by {terms.tilt}"
+            f"the terms bound the loss by {wanted.bound} and tilt it by {wanted.tilt}"
         )
     return terms
+
+
+def _reported_loss(said: str) -> ReportedLoss:
+    for known in get_args(ReportedLoss):
+        if said == known:
+            return known  # type: ignore[no-any-return]
+    raise MessageError(f"the terms ask for the loss {one_line_of(said)!r}")
 
 
 @lru_cache(maxsize=1)

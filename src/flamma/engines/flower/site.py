@@ -118,7 +118,7 @@ class Site:
             self.limits.check_epochs(self._epochs(task))
             report = self._carry_out(order, task, Broadcast(params, order.round, extra))
             sent = conduct.behaviour.send(report, encounter, params, conduct.notes)
-            return replace(sent, params=None, epochs=0) if terms.evaluates else sent
+            return sent if terms.train else replace(sent, params=None, epochs=0)
         except Exception as error:  # the server is told, and the round goes on without it
             seconds = time.monotonic() - begin
             return Update(terms.client, None, samples, 0, seconds=seconds, failure=one_line(error))
@@ -163,7 +163,7 @@ class Site:
     def _seconds_per_epoch(self, order: Order) -> Floats:
         own = self.data
         params = first_params(self.text, tuple(own.shape), order.classes or own.classes)
-        task = LocalWork(0, round=0, epochs=1, learning_rate=1e-3)
+        task = LocalWork(Terms(0, 0), epochs=1, learning_rate=1e-3)
         for _ in range(2):  # the first also warms the machine up
             seconds = self._train(order, task, params).seconds
         return np.array([max(seconds, _SHORTEST_EPOCH_SECONDS)])
@@ -174,7 +174,11 @@ class Site:
     def _epochs(self, task: LocalWork) -> float:
         """Return the epochs of a task over this client's data, with those that are its own."""
         samples, batch = len(self.data.y), self.config.training.batch_size
-        own = None if task.abstains or task.evaluates else self.config.strategy.own_task(task)
+        own = (
+            None
+            if task.abstains or not task.terms.train
+            else self.config.strategy.personal_work(task)
+        )
         tasks = [task] if own is None else [task, own]
         return sum(epochs_of(one, samples, batch) for one in tasks)
 
@@ -209,7 +213,7 @@ class Site:
         except Exception as error:
             trained = Trained(None, seconds=time.monotonic() - begin, error=error)
         report = training_report(task, samples, outcome_of(trained, limit), trained.params)
-        if report.failure or task.evaluates:
+        if report.failure or not task.terms.train:
             return report
         if report.params is None:
             return replace(report, epochs=0, failure="the training returned no weights")

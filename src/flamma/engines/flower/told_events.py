@@ -115,7 +115,7 @@ class Attendance:
 
 def tell_orders(run: str, terms: Sequence[Terms]) -> None:
     """Tell that a round begins, as its orders are sent."""
-    asked = [offer for offer in terms if not offer.evaluates]
+    asked = [offer for offer in terms if offer.train]
     if asked:
         number, kind = asked[0].round, "warm-up began" if asked[0].round == 0 else "round began"
         journal(_SERVER_PART).tell(kind, f"{len(asked)} clients are asked", run=run, round=number)

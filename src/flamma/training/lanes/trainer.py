@@ -422,13 +422,13 @@ class LanesTrainer:
             for name in ("received", "start", "correction"):
                 table[name] = [_address(getattr(job.vectors, name)) for job in jobs]
         table["wants_loss"] = [scores_start(job.task) for job in jobs]
-        table["wants_trained_loss"] = [job.task.wants_trained_loss for job in jobs]
+        table["wants_trained_loss"] = [job.task.terms.report_loss == "trained" for job in jobs]
         table["loss"] = math.nan
         table["learning_rate"] = [job.task.learning_rate for job in jobs]
         table["momentum"] = self.momentum
-        table["proximal"] = [job.task.proximal for job in jobs]
-        table["loss_bound"] = [job.task.loss_bound for job in jobs]
-        table["tilt"] = [job.task.tilt for job in jobs]
+        table["proximal"] = [job.task.terms.objective.proximal for job in jobs]
+        table["loss_bound"] = [job.task.terms.objective.bound for job in jobs]
+        table["tilt"] = [job.task.terms.objective.tilt for job in jobs]
         table["weight_decay"] = self.rule.weight_decay
         table["clip"] = math.inf if self.rule.clip is None else self.rule.clip
         return table
