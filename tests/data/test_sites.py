@@ -111,7 +111,7 @@ def test_a_behaviour_is_a_name_or_a_table_and_honest_by_default(tmp_path):
     [
         ('"free-ridr"', "unknown behaviour 'free-ridr': did you mean free-rider?"),
         ('{name = "dropper", rat = 1}', "did you mean rate?"),
-        ('{name = "dropper", rate = 2}', "behaviour: rate must lie in [0, 1], not 2."),
+        ('{name = "dropper", rate = 2}', "rate must lie in [0, 1], not 2."),
         ('{name = "dropper", rate = "often"}', "behaviour.rate must be"),
         ("{rate = 0.5}", "behaviour.name must be"),
         ("3", "behaviour must be a name or a table"),
@@ -203,7 +203,7 @@ def test_a_damaged_cache_is_noted_and_never_taken_for_the_data(tmp_path, caplog,
         file.unlink()
     else:
         record = json.loads((cache / CACHE_RECORD).read_text())
-        (cache / CACHE_RECORD).write_text(json.dumps({**record, "about": 5}))
+        (cache / CACHE_RECORD).write_text(json.dumps({**record, "agreed": 5}))
     for _ in range(2):
         found = load_site(path)
         assert found.classes == before.classes

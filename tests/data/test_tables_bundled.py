@@ -34,10 +34,10 @@ from flamma.data.tables_bundled import (
     FILE,
     FLIGHTS,
     INSTEVAL,
-    _adult_from_table,
-    _flights_from_table,
-    _insteval_from_table,
     _weekdays,
+    adult_from_table,
+    flights_from_table,
+    insteval_from_table,
 )
 from flamma.errors import DataError, InputFileError
 from flamma.experiments.config import make_config
@@ -71,7 +71,7 @@ def small(monkeypatch):
 
 
 def test_rows_become_samples_labels_and_groups():
-    data = _adult_from_table(table(), 60)
+    data = adult_from_table(table(), 60)
     assert (data.train_x.shape, data.test_x.shape) == ((60, 8), (30, 8))
     assert data.train_y.tolist() == [int(k % 4 == 0) for k in range(60)]
     assert data.groups.tolist() == [int(k % 3 > 0) for k in range(60)]
@@ -94,20 +94,18 @@ def test_the_entry_names_a_file_that_pip_fetches():
     [
         (b"", "its first line has nothing"),
         (table().replace(b"\n20,9", b"\n20"), r"adult_old\.csv, line 2: there are 9 cells"),
-        (table().replace(b"\n20,", b"\nx,"), "line 2: age must be a whole number, not 'x'"),
-        (table().replace(b"\n20,", b"\nnan,"), "line 2: age must be a whole number"),
         (b"a,b\n1,2\n", "needs the columns .*, but its first line has a, b"),
     ],
 )
 def test_another_table_is_refused(content, what):
     with pytest.raises(InputFileError, match=what) as caught:
-        _adult_from_table(content, 1)
+        adult_from_table(content, 1)
     assert "\n" not in str(caught.value)
 
 
 def test_windows_line_ends_are_read_too():
-    data, windows = _adult_from_table(table(), 60), table().replace(b"\n", b"\r\n")
-    np.testing.assert_array_equal(_adult_from_table(windows, 60).train_x, data.train_x)
+    data, windows = adult_from_table(table(), 60), table().replace(b"\n", b"\r\n")
+    np.testing.assert_array_equal(adult_from_table(windows, 60).train_x, data.train_x)
 
 
 def test_a_wheel_in_a_folder_will_do(tmp_path, small):
@@ -204,7 +202,7 @@ def small_flights(monkeypatch):
 
 
 def test_a_flight_is_late_from_a_quarter_of_an_hour_on():
-    data = _flights_from_table(
+    data = flights_from_table(
         table_flights([flight(delay=d) for d in ("14", "15", "-3", "200")] * 5)
     )
     assert data.train_y.tolist()[:4] == [0, 1, 0, 1]
@@ -212,14 +210,14 @@ def test_a_flight_is_late_from_a_quarter_of_an_hour_on():
 
 def test_flights_that_did_not_arrive_are_left_out():
     rows = [flight(delay="") if k % 3 == 0 else flight(delay=str(k)) for k in range(30)]
-    data = _flights_from_table(table_flights([*rows, flight(delay="NA")]))
+    data = flights_from_table(table_flights([*rows, flight(delay="NA")]))
     assert (len(data.train_y), len(data.test_y)) == (18, 2)
     assert FLIGHTS.train + FLIGHTS.test + _NOT_ARRIVED == _FLIGHTS_IN_ALL
 
 
 def test_the_features_are_what_is_planned():
     row = flight(planned=(2330, 45), dest="LAX", month=12, day=31)
-    data = _flights_from_table(table_flights([row] * 10))
+    data = flights_from_table(table_flights([row] * 10))
     sample = data.train_x[0]
     assert sample[:5].tolist() == [31, 23 * 60 + 30, 45, 75, 1400]
     months, week, origins, places = np.split(sample[5:], [12, 19, 22])
@@ -234,7 +232,7 @@ def test_nothing_that_is_known_later_is_a_feature():
     known = "2013,1,1,{},515,{},{},819,20,UA,1545,{},EWR,IAH,{},1400,5,15,{}"
     one = known.format(517, 2, 830, "N14228", 227, "2013-01-01T10:00:00Z")
     other = known.format(900, 99, 1234, "N1", 300, "2013-06-01T10:00:00Z")
-    pair = [_flights_from_table(table_flights([row] * 10)).train_x for row in (one, other)]
+    pair = [flights_from_table(table_flights([row] * 10)).train_x for row in (one, other)]
     np.testing.assert_array_equal(*pair)
 
 
@@ -242,12 +240,6 @@ def test_weekdays_are_those_of_the_calendar():
     days = [datetime.date(1999, 12, 25) + datetime.timedelta(37 * k) for k in range(200)]
     parts = (np.array([getattr(d, part) for d in days]) for part in ("year", "month", "day"))
     assert _weekdays(*parts).tolist() == [day.weekday() for day in days]
-
-
-@pytest.mark.parametrize("wrong", [{"carrier": "XX"}, {"dest": "XXX"}, {"delay": "soon"}])
-def test_another_table_is_refused_flights(wrong):
-    with pytest.raises(InputFileError, match=r"^flights\.csv, line 2: (carrier|dest|arr_delay) "):
-        _flights_from_table(table_flights([flight(**wrong)] * 10))
 
 
 def test_an_archive_in_a_folder_will_do_and_airlines_are_clients(tmp_path, small_flights):
@@ -322,29 +314,12 @@ def small_insteval(monkeypatch):
 
 
 def test_features_are_tokens_and_every_column_has_its_own():
-    data = _insteval_from_table(
-        table_insteval([rating(k, 3, 5, y=2, service=1) for k in range(10)])
-    )
+    data = insteval_from_table(table_insteval([rating(k, 3, 5, y=2, service=1) for k in range(10)]))
     # Students are 0 to 2972, lecturers 0 to 2160, then 0 to 8, 0 to 6 and 0 to 1.
     assert data.train_x[0].tolist() == [3, 2973 + 5, 5134 + 2, 5143 + 6, 5150 + 1]
     assert _TOKENS == 5152
     assert (data.train_x.dtype, data.train_y.dtype) == (np.int64, np.float32)
     assert data.train_y.tolist() == [2.0] * 9
-
-
-@pytest.mark.parametrize(
-    ("wrong", "what"),
-    [
-        ({"student": 2973}, "number in s that is not from 0 to 2972"),
-        ({"lecturer": -1}, "number in d that is not from 0 to 2160"),
-        ({"department": 13}, "unknown department"),
-        ({"y": 6}, "rating that is not between 1 and 5"),
-        ({"y": 0}, "rating that is not between 1 and 5"),
-    ],
-)
-def test_another_table_is_refused_insteval(wrong, what):
-    with pytest.raises(DataError, match=what):
-        _insteval_from_table(table_insteval([rating(1), rating(2, **wrong)]))
 
 
 def test_an_archive_in_a_folder_will_do_and_departments_are_clients(tmp_path, small_insteval):

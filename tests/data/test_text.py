@@ -21,10 +21,10 @@ from flamma.data.text import (
     _SQUASHED_HEADER,
     _SQUASHED_MAGIC,
     BIBLE,
-    _bible_from_text,
     _tokens_of,
     _unpack_codes,
-    _unsquash,
+    bible_from_text,
+    unsquash,
 )
 from flamma.errors import DataError
 from flamma.experiments.config import make_config
@@ -71,7 +71,7 @@ def squashed(text, window=1000):
 @pytest.mark.parametrize("text", [b"a", b"aaaaaaa", TEXT.encode(), bytes(range(256)) * 40])
 def test_codes_of_all_lengths_are_read(text):
     assert _unpack_codes(squeezed(text), len(text), "t") == text
-    assert _unsquash(squashed(text), "t") == text
+    assert unsquash(squashed(text), "t") == text
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_codes_of_all_lengths_are_read(text):
 )
 def test_damaged_text_is_refused(content, what):
     with pytest.raises(DataError, match=what):
-        _unsquash(content, "t")
+        unsquash(content, "t")
 
 
 def test_a_code_that_is_not_defined_yet_is_refused():
@@ -103,7 +103,7 @@ def test_a_code_that_is_not_defined_yet_is_refused():
 
 
 def test_the_target_is_the_next_character_and_pieces_do_not_overlap():
-    data = _bible_from_text(TEXT.encode())
+    data = bible_from_text(TEXT.encode())
     book = (_VERSE + "\n") * 30
     pieces = len(book) // _PIECE
     own = np.flatnonzero(data.groups == 1)
@@ -117,7 +117,7 @@ def test_the_target_is_the_next_character_and_pieces_do_not_overlap():
 
 def test_what_is_no_verse_or_another_character_is_refused():
     with pytest.raises(DataError, match="no verse"):
-        _bible_from_text(b"Title\nGe1:1 In\nnothing\n")
+        bible_from_text(b"Title\nGe1:1 In\nnothing\n")
     with pytest.raises(DataError, match="none of its 63"):
         _tokens_of("X")
     assert _tokens_of(_CHARACTERS).tolist() == list(range(63))
@@ -144,7 +144,7 @@ def test_a_run_of_it_has_a_recurrent_model_and_the_books():
 
 @pytest.mark.parametrize(("model", "options"), [("gru", {}), ("transformer", {"size": 32})])
 def test_both_models_of_text_learn_it(tmp_path, model, options):
-    small = _bible_from_text(TEXT.encode())
+    small = bible_from_text(TEXT.encode())
     parts = [(small.train_x[small.groups == k], small.train_y[small.groups == k]) for k in range(3)]
     data = from_arrays(
         [(x[:20], y[:20]) for x, y in parts],

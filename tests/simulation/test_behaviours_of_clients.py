@@ -185,7 +185,7 @@ def sites(monkeypatch, tmp_path):
         y = rng.integers(0, 3, 40)
         x = (rng.normal(size=(40, 4)) + 2 * np.eye(3, 4)[y]).astype(np.float32)
         parts = (x[:30], y[:30], x[30:], y[30:])
-        held[name] = site_data.SiteData(name, 0.1, *parts, classes=3, tells_cost=True)
+        held[name] = site_data.SiteData(name, 0.1, *parts, site_data.SiteClasses(3), True)
     monkeypatch.setattr(site_data, "load_site", lambda where: held[str(where)])
     monkeypatch.chdir(tmp_path)  # the folder of all sites, which keep the final model
     return held

@@ -188,7 +188,9 @@ def sites(tmp_path, monkeypatch):
         rng = stream(number, "place")
         y = rng.integers(0, 3, 40)
         x = (rng.normal(size=(40, 4)) + 2 * np.eye(3, 4)[y]).astype(np.float32)
-        data = site_data.SiteData(name, 0.1, x[:30], y[:30], x[30:], y[30:], classes=3)
+        data = site_data.SiteData(
+            name, 0.1, x[:30], y[:30], x[30:], y[30:], site_data.SiteClasses(3)
+        )
         held[str(tmp_path / name / "site.toml")] = data
     monkeypatch.setattr(site_data, "load_site", lambda where: held[str(where)])
     return [tmp_path / name / "state" / KEPT for name in "abc"]

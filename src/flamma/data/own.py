@@ -492,7 +492,8 @@ def parquet_columns(
     except DataError:
         raise
     except Exception as error:  # damage makes pyarrow raise many kinds of errors
-        raise DataError(f"{path} cannot be read as parquet: {_first_line(error)}.") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise DataError(f"{path} cannot be read as parquet: {reason}.") from error
 
 
 def _cells(column: pyarrow.ChunkedArray) -> Any:
@@ -576,10 +577,6 @@ def _sha256_of(files: Sequence[Path], root: Path) -> str:
     except OSError as error:
         raise DataError(f"cannot read {quoted(str(error.filename))}: {error.strerror}.") from error
     return digest.hexdigest()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 # Chooses the adapter by what the data can do, not by their type.
@@ -873,7 +870,10 @@ def from_data(
     train_y, test_y = np.split(y, [len(own.x)])
     strata = train_y if kind.labels_samples else np.zeros(len(own.x), dtype=np.int64)
     part = _dealt(own, strata, classes if kind.labels_samples else 1, **dealing)
-    encoding = _fitted_encoding(own, standardise, part.train)
+    encoding = own.encoding
+    usual = bool(encoding.columns) or encoding.scale != 1  # tables and pictures
+    if usual if standardise is None else standardise:
+        encoding = replace(encoding, dtype="float32").fitted(own.x[part.train])
     held_x, held_y = encoding.applied(own.x[part.held]), train_y[part.held]
     return FederatedData(
         encoding.applied(own.x[part.train]),
@@ -960,15 +960,6 @@ def _pool(own: GatheredSamples, strata: Ints, classes: int, clients: int | None,
             f"these have fewer: {shown_names(called)}."
         )
     return Pool(strata, classes, clients or natural, seed, own.groups)
-
-
-def _fitted_encoding(own: GatheredSamples, wanted: bool | None, train: Ints) -> SampleEncoding:
-    """Return the encoding with the moments of the training samples, where they are standardised."""
-    encoding = own.encoding
-    usual = bool(encoding.columns) or encoding.scale != 1
-    if not (usual if wanted is None else wanted):
-        return encoding
-    return replace(encoding, dtype="float32").fitted(own.x[train])
 
 
 def _names(own: GatheredSamples, train: Ints, offsets: Ints) -> tuple[str, ...]:

@@ -113,9 +113,12 @@ def read_folder(
     for path, _ in files:
         if not path.resolve().is_relative_to(root):
             raise DataError(f"{path} leads out of {folder}: copy the file instead of linking it.")
-    contents = ((path.name, _content(path)) for path, _ in files)
-    labels = np.array([label for _, label in files], dtype=np.int64)
-    return stacked(contents, len(files), options), labels, names
+    contents = ((path.name, read_regular(path, _LARGEST_PICTURE_BYTES)) for path, _ in files)
+    try:
+        pictures = stacked(contents, len(files), options)
+    except OSError as error:
+        raise DataError(f"cannot read {error.filename}: {error.strerror}.") from error
+    return pictures, np.array([label for _, label in files], dtype=np.int64), names
 
 
 def stacked(contents: Iterable[tuple[str, bytes]], count: int, options: PictureOptions) -> Pixels:
@@ -200,10 +203,3 @@ def _sixteen_bits(image: Image.Image, name: str, options: PictureOptions) -> Pix
         exact = Image.fromarray(grey.astype(np.float32))
         grey = np.rint(np.asarray(exact.resize((width, height), Image.Resampling.BILINEAR)))
     return np.repeat(grey[None].astype(np.uint16), options.channels or 1, axis=0)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return read_regular(path, _LARGEST_PICTURE_BYTES)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}.") from error

@@ -571,8 +571,12 @@ Parts = tuple[Inputs, Targets, Inputs, Targets]
 """Training samples and targets, held-out samples and targets."""
 
 
-class _About(NamedTuple):
-    """What is cached beside a site's arrays, as fields of :class:`SiteData`."""
+class SiteClasses(NamedTuple):
+    """What sites must agree on: how many classes there are, what they are called, the columns.
+
+    ``labels`` are empty if classes have numbers only, and ``columns_sha256`` is of the declared
+    columns of a table.
+    """
 
     classes: int
     labels: tuple[str, ...] = ()
@@ -582,7 +586,7 @@ class _About(NamedTuple):
 _log = logging.getLogger(__name__)
 
 
-def _store_arrays(folder: Path, key: str, parts: Parts, about: _About) -> None:
+def _store_arrays(folder: Path, key: str, parts: Parts, agreed: SiteClasses) -> None:
     """Store a site's arrays and what is known of them under a key, in place of what is there.
 
     If the folder cannot be written, nothing is cached and no error is raised.
@@ -594,7 +598,7 @@ def _store_arrays(folder: Path, key: str, parts: Parts, about: _About) -> None:
             np.save(buffer, array, allow_pickle=False)
             digests[name] = hashlib.sha256(buffer.getbuffer()).hexdigest()
             write_atomically(folder / f"{key[:16]}-{name}.npy", buffer.getbuffer(), durable=False)
-        record = {"key": key, "about": about, "arrays": digests}
+        record = {"key": key, "agreed": agreed, "arrays": digests}
         checked = json.dumps({**record, "sha256": _checksum(record)})
         write_atomically(folder / CACHE_RECORD, checked.encode(), durable=False)
         for old in folder.glob("*.npy"):
@@ -604,7 +608,7 @@ def _store_arrays(folder: Path, key: str, parts: Parts, about: _About) -> None:
         return
 
 
-def _cached_arrays(folder: Path, key: str) -> tuple[Parts, _About] | None:
+def _cached_arrays(folder: Path, key: str) -> tuple[Parts, SiteClasses] | None:
     """Return the arrays stored under this key and what is known of them, None if not usable.
 
     The arrays are mapped copy-on-write: changing them does not change the files. If the cache is
@@ -627,8 +631,8 @@ def _cached_arrays(folder: Path, key: str) -> tuple[Parts, _About] | None:
                 raise ValueError(f"the checksum of {path.name} is another")
             arrays.append(np.load(path, mmap_mode="c", allow_pickle=False))
         x, y, held_x, held_y = arrays
-        classes, labels, columns_sha256 = record["about"]
-        return (x, y, held_x, held_y), _About(classes, tuple(labels), columns_sha256)
+        classes, labels, columns_sha256 = record["agreed"]
+        return (x, y, held_x, held_y), SiteClasses(classes, tuple(labels), columns_sha256)
     except Exception as error:  # whatever the damage is, the data themselves are read again
         reason = str(error) or type(error).__name__
         _log.warning("the cache %s is damaged (%s): the data are read again", folder, reason)
@@ -649,10 +653,9 @@ def _checksum(record: object) -> str:
 class SiteData:
     """A site's name, its cost if it gives one, and its training and held-out data.
 
-    ``tells_cost`` is whether the server may know the cost. ``behaviour`` is honest but in a test
-    of one's own federation. ``labels`` are what classes are called, empty if they have numbers
-    only, and ``columns_sha256`` is of a table's declared columns. ``limits`` are what it does at
-    most for an order.
+    ``agreed`` is what sites must agree on. ``tells_cost`` is whether the server may know the cost.
+    ``behaviour`` is honest but in a test of one's own federation. ``limits`` are what the site does
+    at most for an order.
     """
 
     name: str
@@ -661,13 +664,26 @@ class SiteData:
     y: Targets
     held_x: Inputs
     held_y: Targets
-    classes: int
+    agreed: SiteClasses
     tells_cost: bool = False
     behaviour: Behaviour = field(default_factory=Behaviour)
     task: str = DEFAULT_TASK
-    labels: tuple[str, ...] = ()
-    columns_sha256: str = ""
     limits: SiteLimits = field(default_factory=SiteLimits)
+
+    @property
+    def classes(self) -> int:
+        """How many numbers a model gives for each prediction."""
+        return self.agreed.classes
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What classes are called; empty if they have numbers only."""
+        return self.agreed.labels
+
+    @property
+    def columns_sha256(self) -> str:
+        """The checksum of a table's declared columns."""
+        return self.agreed.columns_sha256
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -697,7 +713,7 @@ def load_site(path: str | Path) -> SiteData:
             _store_arrays(folder, key, *found)
     except FlammaError as error:
         raise DataError(f"{site.path}: {error}") from error
-    (x, y, held_x, held_y), about = found
+    (x, y, held_x, held_y), agreed = found
     return SiteData(
         site.name,
         site.cost,
@@ -705,12 +721,10 @@ def load_site(path: str | Path) -> SiteData:
         y,
         held_x,
         held_y,
-        about.classes,
+        agreed,
         site.tells_cost,
         site.behaviour,
         task,
-        about.labels,
-        about.columns_sha256,
         site.limits,
     )
 
@@ -733,26 +747,27 @@ def all_samples(path: Path, table: Mapping[str, Any], where: str) -> tuple[Input
         If the table or the data it names cannot be used.
     """
     try:
+        if "dataset" in table:
+            raise DataError(f"[{where}] names data of one's own, by npz, parquet, folder or table.")
         kind, source = _read_site_source(table, where)
-        if isinstance(source, _DatasetSlice):
-            raise DataError(f"[{where}] names data by npz, parquet, folder or table.")
+        assert not isinstance(source, _DatasetSlice)  # a table that names a dataset is refused
         parts, _ = _read(_SiteFile(path.resolve(), "", None, False, kind, source), source.task)
     except FlammaError as error:
         raise DataError(f"{path}: {error}") from error
     return np.concatenate([parts[0], parts[2]]), np.concatenate([parts[1], parts[3]])
 
 
-def _read(site: _SiteFile, task_name: str) -> tuple[Parts, _About]:
+def _read(site: _SiteFile, task_name: str) -> tuple[Parts, SiteClasses]:
     """Return what a site trains on and holds out, and the values that are cached beside them."""
     source, task = site.source, TASKS[task_name]
     if isinstance(source, _DatasetSlice):
         parts, classes = _slice(source)
-        about = _About(classes)
+        agreed = SiteClasses(classes)
     else:
         samples, labels, digest = _own_samples(site, source)
         parts = _own_parts(samples, source, task)
         found = max(task.outputs(x, y) for x, y in (parts[:2], parts[2:]))
-        about = _About(source.classes or len(labels) or found, labels, digest)
+        agreed = SiteClasses(source.classes or len(labels) or found, labels, digest)
     for x, y, what in ((*parts[:2], "x and y"), (*parts[2:], "held_x and held_y")):
         if not 2 <= x.ndim <= 4 or (task.labels_samples and y.ndim != 1):
             raise DataError(
@@ -762,12 +777,12 @@ def _read(site: _SiteFile, task_name: str) -> tuple[Parts, _About]:
         if not len(y):
             raise DataError(f"{what} have no samples.")
         predicted = y[y != task.ignored] if y.dtype.kind == "i" else y[:0]
-        if predicted.size and (predicted.min() < 0 or predicted.max() >= about.classes):
+        if predicted.size and (predicted.min() < 0 or predicted.max() >= agreed.classes):
             raise DataError(
-                f"labels must lie from 0 to {about.classes - 1}, but {what} have "
+                f"labels must lie from 0 to {agreed.classes - 1}, but {what} have "
                 f"{predicted.min()} to {predicted.max()}."
             )
-    return parts, about
+    return parts, agreed
 
 
 def _own_samples(

@@ -61,7 +61,7 @@ def _by_label(labels: Ints, rng: np.random.Generator) -> Ints:
     return order
 
 
-def _deal_classes(clients: int, each: int, classes: int, rng: np.random.Generator) -> Ints:
+def deal_classes(clients: int, each: int, classes: int, rng: np.random.Generator) -> Ints:
     """Return a row of distinct classes per client, with each class used about equally often.
 
     The clients of a block take consecutive classes of a random circular order of all classes; a
@@ -116,7 +116,7 @@ Split = Callable[..., Ints]
 """``(pool, **options) -> owners``: the number of the client that owns each sample."""
 
 
-def _split_iid(pool: Pool, *, uneven: float = 0.0) -> Ints:
+def split_iid(pool: Pool, *, uneven: float = 0.0) -> Ints:
     """Deal the samples at random, so that all clients have about the same distribution.
 
     Parameters
@@ -130,7 +130,7 @@ def _split_iid(pool: Pool, *, uneven: float = 0.0) -> Ints:
     return rng.permutation(np.repeat(np.arange(pool.clients), sizes))
 
 
-def _split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0) -> Ints:
+def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0) -> Ints:
     """Sort by label, cut into shards, deal ``shards_per_client`` of them to each client.
 
     If the number of shards is a multiple of the number of classes, each class is cut separately
@@ -170,7 +170,7 @@ def _split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0
     return owners
 
 
-def _split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.0) -> Ints:
+def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.0) -> Ints:
     """Give every client ``classes_per_client`` classes, and each class to about as many clients.
 
     The samples of a class are divided among the clients that have it.
@@ -198,7 +198,7 @@ def _split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0
             f"no uneven parts of one: take more clients or classes per client, or uneven = 0."
         )
     rng = pool.stream()
-    held = _deal_classes(clients, each, classes, rng)
+    held = deal_classes(clients, each, classes, rng)
     order = _by_label(labels, rng)
     sizes = np.bincount(labels, minlength=classes)
     starts = np.concatenate(([0], np.cumsum(sizes)))
@@ -212,7 +212,7 @@ def _split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0
     return owners
 
 
-def _split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
+def split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
     """Divide each class by weights drawn from a symmetric Dirichlet(``alpha``) distribution.
 
     A small alpha gives each class to few clients, a large one approaches equal shares (Hsu, Qi,
@@ -249,7 +249,7 @@ def _split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
     )
 
 
-def _split_groups(pool: Pool) -> Ints:
+def split_groups(pool: Pool) -> Ints:
     """Give every client whole natural groups of the dataset, such as all samples of a writer.
 
     With as many clients as groups, each group is a client, in their order. With fewer clients,
@@ -281,11 +281,11 @@ SPLITS: Registry[Split] = Registry(
     "split",
     "flamma.splits",
     {
-        "iid": _split_iid,
-        "shards": _split_shards,
-        "classes": _split_classes,
-        "dirichlet": _split_dirichlet,
-        "groups": _split_groups,
+        "iid": split_iid,
+        "shards": split_shards,
+        "classes": split_classes,
+        "dirichlet": split_dirichlet,
+        "groups": split_groups,
     },
 )
 
@@ -307,7 +307,10 @@ def split_owners(split: Choice, pool: Pool) -> Ints:
     [[0], [1]]
     """
     deal = SPLITS.bind(split)
-    _check(pool)
+    _at_least_one("clients", pool.clients)
+    if pool.seed < 0:
+        raise DataError(f"seed must be at least 0, not {pool.seed}.")
+    check_enough(pool.clients, pool.labels.size)
     owners: Ints = deal(pool)
     counts = np.bincount(owners, minlength=pool.clients)
     if (
@@ -319,13 +322,6 @@ def split_owners(split: Choice, pool: Pool) -> Ints:
             f"the split {split.name!r} did not give every client {MIN_SAMPLES} samples."
         )
     return owners
-
-
-def _check(pool: Pool) -> None:
-    _at_least_one("clients", pool.clients)
-    if pool.seed < 0:
-        raise DataError(f"seed must be at least 0, not {pool.seed}.")
-    check_enough(pool.clients, pool.labels.size)
 
 
 def check_enough(clients: int, samples: int) -> None:

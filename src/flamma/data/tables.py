@@ -158,7 +158,7 @@ _NO_VALUE = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """What stands for a missing value in a column of numbers or truth values, in any case."""
 
 _TRUTH = {"true": True, "false": False}
-WHOLE = re.compile(r"[+-]?[0-9]+")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf(inity)?", re.I)
 
 
@@ -215,7 +215,7 @@ def _typed_column(table: CsvTable, name: str, as_texts: bool) -> Array:
 
 def _kind_of_cells(cells: set[str]) -> Callable[[str], int | float | bool] | None:
     """Return what makes values of all these cells, None if they are texts."""
-    if all(map(WHOLE.fullmatch, cells)):
+    if all(map(_WHOLE.fullmatch, cells)):
         return int
     if all(map(_NUMBER.fullmatch, cells)):
         return float

@@ -12,7 +12,6 @@ import re
 import struct
 from collections.abc import Iterator, Sized
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
@@ -33,7 +32,7 @@ _CLEAR_CODE = 256
 """The code that empties the table, which comes at the end of a window and nowhere else."""
 
 
-def _unsquash(content: bytes, name: str) -> bytes:
+def unsquash(content: bytes, name: str) -> bytes:
     """Return the text of such a file.
 
     Raises
@@ -118,16 +117,11 @@ _BIBLE_FILE = DataFile(
     "bible.txt",
     "e53aaf0af1e58f259e35d0d9f7ca1bbe154fd77bb95471279b37b34d3c397a98",
     4_404_475,
-    Recipe(("bible.data",), lambda contents: _unsquash(contents[0], "bible.data")),
+    Recipe(("bible.data",), lambda contents: unsquash(contents[0], "bible.data")),
 )
 
 
-def _load_bible(folder: Path, _samples: int) -> Dataset:
-    """Return the pieces of all books; every tenth of a book is in the test set."""
-    return _bible_from_text(read_verified(folder, _BIBLE_FILE, "bible"))
-
-
-def _bible_from_text(content: bytes) -> Dataset:
+def bible_from_text(content: bytes) -> Dataset:
     """Return the dataset of a text with a title, and then a verse a line, such as ``Ge1:1 In``."""
     books = _books_of(content.decode("ascii", errors="replace"))
     pieces = [_pieces_of(_tokens_of(text)) for text in books.values()]
@@ -200,7 +194,7 @@ BIBLE = DatasetEntry(
     class_names=tuple(_CHARACTERS),
     train=46_551,
     test=5_137,
-    load=_load_bible,
+    load=lambda folder, _: bible_from_text(read_verified(folder, _BIBLE_FILE, "bible")),
     files=(_BIBLE_FILE,),
     sources=(DebianPackage("bible-kjv-text"),),
     task="next-token",

@@ -12,6 +12,7 @@ from flwr.app.error import Error
 from engines.flower.loopback import LoopGrid
 from engines.flower.test_server import SITES, StopError, nodes, served
 from engines.flower.test_server import sites as sites
+from flamma.data.sites import SiteClasses
 from flamma.engines.flower import quorum, roster, server_app
 from flamma.engines.flower.payload import NODE_IS_GONE
 from flamma.errors import RunError
@@ -211,18 +212,18 @@ def test_a_late_site_with_other_samples_is_refused(tmp_path, sites):
 
 def test_too_many_sites_that_refuse_end_a_run_at_once(tmp_path, sites, monkeypatch):
     monkeypatch.setattr(roster, "_PROFILE_ATTEMPTS", 1)
-    sites["b"] = replace(sites["b"], labels=("x", "y", "z"))
-    sites["c"] = replace(sites["c"], labels=("z", "y", "x"))
+    sites["b"] = replace(sites["b"], agreed=SiteClasses(3, ("x", "y", "z")))
+    sites["c"] = replace(sites["c"], agreed=SiteClasses(3, ("z", "y", "x")))
     served(tmp_path / "run", config(), Flaky(), names=NAMES)  # one of three does not matter
-    sites["a"] = replace(sites["a"], labels=("y", "x", "z"))
+    sites["a"] = replace(sites["a"], agreed=SiteClasses(3, ("y", "x", "z")))
     with pytest.raises(RunError, match=r"2 of 3 sites cannot take part, .*b: its classes are"):
         served(tmp_path / "none", config(longest_wait=0.0), Flaky(), names=NAMES)
     assert not (tmp_path / "none" / "config.toml").exists()
 
 
 def test_a_refused_site_is_asked_again_when_it_has_been_away(tmp_path, sites):
-    sites["a"] = replace(sites["a"], labels=("x", "y", "z"))
-    good, sites["c"] = sites["c"], replace(sites["c"], labels=("z", "y", "x"))
+    sites["a"] = replace(sites["a"], agreed=SiteClasses(3, ("x", "y", "z")))
+    good, sites["c"] = sites["c"], replace(sites["c"], agreed=SiteClasses(3, ("z", "y", "x")))
     grid = Flaky(patience=10**9)
 
     def follow(record):

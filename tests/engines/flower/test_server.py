@@ -313,7 +313,9 @@ def places(names="abc", cost=0.07):
         y = rng.integers(0, 3, 40)
         x = (rng.normal(size=(40, 4)) + 2 * np.eye(3, 4)[y]).astype(np.float32)
         parts = (x[:30], y[:30], x[30:], y[30:])
-        found[name] = site_data.SiteData(name, cost, *parts, classes=3, tells_cost=True)
+        found[name] = site_data.SiteData(
+            name, cost, *parts, site_data.SiteClasses(3), tells_cost=True
+        )
     return found
 
 
@@ -356,7 +358,9 @@ def test_sites_are_known_by_name_whatever_their_nodes(tmp_path, sites):
 
 def test_a_site_may_lack_a_class(tmp_path, sites):
     few = sites["b"].y < 2
-    kept = replace(sites["b"], x=sites["b"].x[few], y=sites["b"].y[few], classes=2)
+    kept = replace(
+        sites["b"], x=sites["b"].x[few], y=sites["b"].y[few], agreed=site_data.SiteClasses(2)
+    )
     sites["b"] = replace(kept, held_y=np.minimum(kept.held_y, 1))
     config = {**SITES, "per_round": 3}
     done = served(tmp_path / "run", config, LoopGrid(nodes("abc")), names=["a", "b", "c"])

@@ -35,7 +35,7 @@ def site(data: FederatedData, client: int, **more: object) -> sites.SiteData:
     held = slice(*data.held_offsets[client : client + 2])
     parts = (data.train_x[own], data.train_y[own], data.held_x[held], data.held_y[held])
     told = {"tells_cost": True, "task": data.task, **more}
-    return sites.SiteData("abcd"[client], 0.07, *parts, data.classes, **told)
+    return sites.SiteData("abcd"[client], 0.07, *parts, sites.SiteClasses(data.classes), **told)
 
 
 def assert_same_scores(one: Run, other: Run) -> None:
